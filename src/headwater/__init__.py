@@ -1,0 +1,42 @@
+"""Headwater traces a transformer's prediction upstream to its sources, and loses nothing on the way."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .version import __version__
+
+if TYPE_CHECKING:
+    from .api import explain as explain
+    from .audits import audit as audit
+    from .explanation import Explanation as Explanation
+    from .flows import Audit as Audit
+    from .ledger import Ledger as Ledger
+    from .targets import Span as Span
+    from .targets import Token as Token
+
+_PUBLIC = {
+    "explain": "api",
+    "audit": "audits",
+    "Explanation": "explanation",
+    "Ledger": "ledger",
+    "Audit": "flows",
+    "Token": "targets",
+    "Span": "targets",
+}
+
+__all__ = ["Audit", "Explanation", "Ledger", "Span", "Token", "__version__", "audit", "explain"]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are loaded when first used, so that `import headwater` stays light."""
+    if name in _PUBLIC:
+        value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

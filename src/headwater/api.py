@@ -1,0 +1,248 @@
+"""Joins inputs, targets, rules and methods: `explain`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import methods
+from .errors import HiddenOperation, InputError, TrainingMode, UnknownName
+from .explanation import Explanation, Provenance
+from .inputs.batch import Batch
+from .inputs.places import find_places
+from .inputs.tensors import from_tensors
+from .inputs.text import from_fields
+from .ledger import Ledger, Lines
+from .methods.propagation import Outcome, Run
+from .relevance import Attributed, attribute
+from .targets import Reader, Target
+from .texts import TextJob, explain_in_windows
+from .version import __version__
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def explain(
+    model: nn.Module,
+    data: Any,
+    *,
+    tokenizer: Any = None,
+    method: str = "lrp",
+    target: Target = None,
+    output: str = "logit",
+    score: Callable[[Any], Tensor] | None = None,
+    inputs: Any = None,
+    at: str = "embeddings",
+    batch_size: int = 16,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    seed: int = 0,
+    truncate: bool = False,
+    window: bool = False,
+    stride: int | None = None,
+) -> Any:
+    """How much each input contributed to a score of the model's prediction.
+
+    `data` is a text, a pair of texts (a tuple), a list of those, what a tokenizer returned, or bare tensors (the
+    model's arguments). One text gives one `Explanation`, everything else a list of them.
+
+    `target`: None for the predicted class (the predicted next token of a language model), a class by index or name,
+    "a - b", `Token`, `Span`. `score=` takes any function of the model's output that gives one number a sample.
+    `output`: "logit", "probability" or "log-probability".
+    `at`: "embeddings" (the embeddings module's output, as in the paper) or "words". For bare tensors, `inputs=` names
+    what is explained: one of the tensors, a module, or a module's dotted name.
+    `dtype`: computed in the model's own, except that half precision is computed in float32 unless asked for here.
+    `truncate` cuts a text that is too long for the model; `window` explains it in overlapping windows.
+    """
+    request = Request(
+        model=model,
+        data=data,
+        tokenizer=tokenizer,
+        method=method,
+        target=target,
+        output=output,
+        score=score,
+        inputs=inputs,
+        at=at,
+        batch_size=batch_size,
+        device=device,
+        dtype=dtype,
+        seed=seed,
+        truncate=truncate,
+        window=window,
+        stride=stride,
+    )
+    return answer(request)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `explain` was asked, as one value; its docstring says what the fields mean."""
+
+    model: nn.Module
+    data: Any
+    tokenizer: Any = None
+    method: str = "lrp"
+    target: Target = None
+    output: str = "logit"
+    score: Callable[[Any], Tensor] | None = None
+    inputs: Any = None
+    at: str = "embeddings"
+    batch_size: int = 16
+    device: str | torch.device | None = None
+    dtype: str | torch.dtype | None = None
+    seed: int = 0
+    truncate: bool = False
+    window: bool = False
+    stride: int | None = None
+
+
+def answer(ask: Request, prepare: Callable[[Run], Run] = lambda run: run) -> Any:
+    """Explanations for a request; `prepare` may add to each run what watches it."""
+    chosen = methods.resolve(ask.method)
+    model = prepared(ask.model, ask.device, ask.dtype)
+    device, dtype = where_it_is(model)
+    reader = Reader(model, ask.tokenizer, ask.score if ask.score is not None else ask.target, ask.output)
+    provenance = describe(model, device, dtype, ask.seed)
+
+    def finish(batch: Batch, read: Reader = reader) -> list[Explanation]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(ask.seed)
+            run = prepare(Run(model, batch.to(device, dtype), read))
+            outcome = chosen.run(run)
+        parts = attribute(run.batch, outcome)
+        lines = Totals.of(outcome)
+        return [explanation(i, run.batch, outcome, lines, part, ask, provenance) for i, part in enumerate(parts)]
+
+    if is_text(ask.data):
+        job = TextJob(model, ask.tokenizer, ask.batch_size, ask.truncate, find_places(model, ask.at), finish)
+        texts = ask.data if isinstance(ask.data, list) else [ask.data]
+        found = [explain_in_windows(job, t, ask.stride, reader) for t in texts] if ask.window else job.run(texts)
+        return found if isinstance(ask.data, list) else found[0]
+    if isinstance(ask.data, Mapping) and "input_ids" in ask.data and ask.inputs is None:
+        return finish(from_fields(dict(ask.data), ask.tokenizer, find_places(model, ask.at)))
+    usual = find_places(model, ask.at) if ask.inputs is None and has_embeddings(model, ask.data) else None
+    return finish(from_tensors(model, ask.data, ask.inputs, usual))
+
+
+def is_text(data: Any) -> bool:
+    """A string, a pair of strings, or a list of those. An empty list is an empty list of texts."""
+    if isinstance(data, str):
+        return True
+    if isinstance(data, tuple):
+        return len(data) > 0 and all(isinstance(part, str) for part in data)
+    return isinstance(data, list) and all(is_text(part) or not isinstance(part, (Tensor, list)) for part in data)
+
+
+def has_embeddings(model: nn.Module, data: Any) -> bool:
+    """A transformers model given its usual arguments is explained at its embeddings, also for images."""
+    return isinstance(data, Mapping) and hasattr(model, "get_input_embeddings") and "inputs_embeds" not in data
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The books of a batch, [samples] for every name."""
+
+    biases: dict[str, list[float]]
+    constants: dict[str, list[float]]
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Totals:
+        both = ({n: v.tolist() for n, v in outcome.books.totals(bias=b).items()} for b in (True, False))
+        return cls(*both)
+
+
+def explanation(
+    index: int, batch: Batch, outcome: Outcome, lines: Totals, part: Attributed, ask: Request, made: Provenance
+) -> Explanation:
+    item = batch.items[index]
+    constants = {name: values[index] for name, values in lines.constants.items()}
+    ledger = Ledger(
+        score=float(outcome.score[index]),
+        inputs=float(part.relevance.double().sum()),
+        biases=Lines({name: values[index] for name, values in lines.biases.items()}),
+        constants=Lines({**constants, **part.constants}),
+        readout=float(outcome.readout[index]),
+        dtype=made.dtype,
+    )
+    return Explanation(
+        tokens=part.tokens,
+        relevance=part.relevance,
+        score=ledger.score,
+        target=outcome.reading.targets[index],
+        ledger=ledger,
+        method=methods.resolve(ask.method).name,
+        provenance=made,
+        text=item.text,
+        prediction=outcome.reading.predictions[index],
+        output=ask.output,
+        at=ask.at,
+        special=item.special,
+        offsets=item.offsets,
+        word_ids=item.word_ids,
+        sequence_ids=item.sequence_ids,
+        segments=part.segments,
+        rules_met=tuple(sorted(outcome.met.items())),
+    )
+
+
+def prepared(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
+    """The model as it is to be computed: the caller's own object, or a copy where device or dtype must differ."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"the model must be a torch.nn.Module, not {type(model).__name__}.")
+    model = getattr(model, "_orig_mod", model)  # torch.compile keeps the module it compiled
+    for name, module in model.named_modules():
+        if module.training:
+            raise TrainingMode(f"the module {name!r}" if name else "the model")
+        if isinstance(module, torch.jit.ScriptModule):
+            raise HiddenOperation(f"the module {name!r} is TorchScript, which hides its operations from the rules.")
+    chosen = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    if isinstance(chosen, str) and ("flash" in chosen or "flex" in chosen):
+        raise HiddenOperation(
+            f"the model was loaded with attn_implementation={chosen!r}, which hides its attention from the rules. "
+            "Call model.set_attn_implementation('sdpa') or load it so."
+        )
+    have = where_it_is(model)
+    want = (torch.device(device) if device is not None else have[0], wanted_dtype(dtype, have[1]))
+    if want == have or (want[1] is None and want[0] == have[0]):
+        return model
+    return copy.deepcopy(model).to(device=want[0], dtype=want[1])
+
+
+def wanted_dtype(dtype: str | torch.dtype | None, have: torch.dtype | None) -> torch.dtype | None:
+    if dtype is None:
+        return torch.float32 if have in (torch.float16, torch.bfloat16) else have
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype not in DTYPES:
+        raise UnknownName("dtype", dtype, DTYPES)
+    return DTYPES[dtype]
+
+
+def where_it_is(model: nn.Module) -> tuple[torch.device, torch.dtype | None]:
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_floating_point():
+            return tensor.device, tensor.dtype
+    return torch.device("cpu"), None
+
+
+def describe(model: nn.Module, device: torch.device, dtype: torch.dtype | None, seed: int) -> Provenance:
+    import sys
+
+    transformers = sys.modules.get("transformers")
+    config = getattr(model, "config", None)
+    name = getattr(config, "_name_or_path", "") or type(model).__name__
+    return Provenance(
+        headwater=__version__,
+        torch=torch.__version__,
+        transformers=getattr(transformers, "__version__", None),
+        model=str(name),
+        device=str(device),
+        dtype=str(dtype or torch.get_default_dtype()).removeprefix("torch."),
+        seed=seed,
+    )

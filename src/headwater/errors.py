@@ -1,0 +1,102 @@
+"""One tree of exceptions. Every message says what was asked, what was found and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HeadwaterError(Exception):
+    """Base of everything Headwater raises on purpose."""
+
+
+class UsageError(HeadwaterError, ValueError):
+    """The call cannot be carried out as it was written."""
+
+
+class UnknownName(UsageError):
+    """A method, rule, class or place that does not exist; the nearest existing name is offered."""
+
+    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
+        self.name, self.known = name, tuple(known)
+        super().__init__(f"no {kind} called {name!r}. {nearest(str(name), self.known)}")
+
+
+class InputError(UsageError):
+    """The text, tensor or file to be explained is not usable."""
+
+
+class EmptyInput(InputError):
+    """There is nothing to explain."""
+
+
+class TooLong(InputError):
+    """The text has more tokens than the model has positions."""
+
+    def __init__(self, length: int, limit: int, which: str = "the text") -> None:
+        self.length, self.limit = length, limit
+        super().__init__(
+            f"{which} has {length} tokens, the model takes at most {limit}. Pass truncate=True to cut it "
+            "there, or window=True to explain it in overlapping windows."
+        )
+
+
+class TargetError(UsageError):
+    """The score to be explained cannot be read from the model's output."""
+
+
+class ModelError(HeadwaterError):
+    """The model cannot be explained as it is."""
+
+
+class TrainingMode(ModelError):
+    """Dropout and batch statistics would make the prediction random."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__(f"{module} is in training mode, so its prediction is not fixed. Call model.eval() first.")
+
+
+class NotFinite(ModelError):
+    """A NaN or an infinity in the weights, the prediction or the relevance."""
+
+
+class HiddenOperation(ModelError):
+    """An operation that the rules cannot see into, so relevance would be silently wrong."""
+
+
+class NoSignal(ModelError):
+    """The score does not depend on the input that is to be explained."""
+
+
+class RuleNotMet(ModelError):
+    """A rule was asked for and met no operation of the model."""
+
+
+class UnsafeWeights(ModelError):
+    """Weights that can only be read by unpickling were refused."""
+
+
+class LoadError(ModelError):
+    """A model directory or hub name that cannot be loaded."""
+
+
+class DataError(HeadwaterError):
+    """A dataset that is missing or not what it should be."""
+
+
+class MissingExtra(HeadwaterError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs: pip install 'headwater[{extra}]'")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The hint after an unknown name: the nearest known one, or the whole list where none is near."""
+    known = [str(k) for k in known]
+    by_case = {k.lower(): k for k in known}
+    close = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=0.5)
+    if close:
+        return f"Did you mean {by_case[close[0]]!r}?"
+    shown = ", ".join(repr(k) for k in known[:20])
+    return f"Known: {shown}{', …' if len(known) > 20 else ''}." if known else "None is known here."

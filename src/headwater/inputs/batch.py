@@ -1,0 +1,79 @@
+"""What a model is run on, and what is known of each sample in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Item:
+    """One sample as its user knows it: the tokens of its real positions and where they stand in the text."""
+
+    tokens: tuple[str, ...] = ()
+    text: str | tuple[str, str] | None = None
+    special: tuple[bool, ...] = ()
+    offsets: tuple[tuple[int, int], ...] | None = None
+    word_ids: tuple[int | None, ...] | None = None
+    sequence_ids: tuple[int | None, ...] | None = None
+
+
+@dataclass
+class Batch:
+    """Arguments of one forward pass of `samples` samples.
+
+    `ids` are the token ids [samples, positions] that tell which lookup is the text; `real` marks positions that are
+    not padding. `place` is the module whose output is explained, `tensor` the argument if it is one of those.
+    """
+
+    samples: int
+    items: list[Item]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    ids: Tensor | None = None
+    real: Tensor | None = None
+    places: list[nn.Module] = field(default_factory=list)
+    tensor: Tensor | None = None
+
+    def to(self, device: torch.device, dtype: torch.dtype | None) -> Batch:
+        """On the model's device; floating inputs in the model's dtype."""
+
+        def move(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            return value.to(device, dtype if value.is_floating_point() else None)
+
+        moved = Batch(self.samples, self.items, places=self.places)
+        moved.args = mapped(self.args, move)
+        moved.kwargs = mapped(self.kwargs, move)
+        moved.ids = move(self.ids)
+        moved.real = move(self.real)
+        if self.tensor is not None:
+            moved.tensor = same_place(self, moved, self.tensor)
+        return moved
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """`change` applied to every leaf of nested lists, tuples and dicts."""
+    if isinstance(value, dict):
+        return {k: mapped(v, change) for k, v in value.items()}
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(mapped(v, change) for v in value)
+    return change(value)
+
+
+def leaves(value: Any) -> list[Any]:
+    found: list[Any] = []
+    mapped(value, lambda leaf: found.append(leaf))
+    return found
+
+
+def same_place(old: Batch, new: Batch, tensor: Tensor) -> Tensor:
+    for before, after in zip(leaves((old.args, old.kwargs)), leaves((new.args, new.kwargs)), strict=True):
+        if before is tensor:
+            return after  # type: ignore[no-any-return]
+    raise LookupError("the tensor is no argument of the batch")

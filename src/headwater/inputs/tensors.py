@@ -1,0 +1,65 @@
+"""Bare tensors -> Batch, for any PyTorch module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..errors import EmptyInput, InputError, UnknownName
+from .batch import Batch, Item, leaves
+
+
+def from_tensors(model: nn.Module, tensors: Any, inputs: Any, places: list[nn.Module] | None) -> Batch:
+    """`tensors` are the model's arguments; `inputs` says what is explained: one of them, a module, or its name."""
+    args, kwargs = arguments(tensors)
+    floats = [t for t in leaves((args, kwargs)) if isinstance(t, Tensor) and t.is_floating_point()]
+    every = [t for t in leaves((args, kwargs)) if isinstance(t, Tensor)]
+    if not every:
+        raise InputError("no tensor among the model's arguments.")
+    place, tensor = chosen(model, inputs, kwargs, floats, every, places)
+    samples = len(tensor) if tensor is not None else len(every[0])
+    if any(t.numel() == 0 for t in every):
+        raise EmptyInput("a tensor among the arguments is empty: there is nothing to explain.")
+    return Batch(samples, [Item()] * samples, args, kwargs, places=place, tensor=tensor)
+
+
+def arguments(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(tensors, Mapping):
+        return (), dict(tensors)
+    return (tuple(tensors) if isinstance(tensors, (tuple, list)) else (tensors,)), {}
+
+
+def chosen(
+    model: nn.Module,
+    inputs: Any,
+    kwargs: dict[str, Any],
+    floats: list[Tensor],
+    every: list[Tensor],
+    places: list[nn.Module] | None,
+) -> tuple[list[nn.Module], Tensor | None]:
+    """What is explained: modules whose output it is, or the tensor itself."""
+    if isinstance(inputs, nn.Module):
+        return [inputs], None
+    if isinstance(inputs, str):
+        if isinstance(kwargs.get(inputs), Tensor):
+            return [], kwargs[inputs]
+        modules = dict(model.named_modules())
+        if inputs not in modules:
+            raise UnknownName("input or module", inputs, [*kwargs, *(name for name in modules if name)])
+        return [modules[inputs]], None
+    if isinstance(inputs, Tensor):
+        if not any(t is inputs for t in every):
+            raise InputError("inputs= is a tensor that is not among the model's arguments.")
+        if not inputs.is_floating_point():
+            raise InputError("inputs= holds whole numbers, which have no gradient. Name the module that embeds them.")
+        return [], inputs
+    if places:
+        return places, None
+    if len(floats) != 1:
+        raise InputError(
+            f"the model's arguments hold {len(floats)} floating tensors, so inputs= must say what is explained: "
+            "one of them, the module that embeds the input, or its dotted name."
+        )
+    return [], floats[0]

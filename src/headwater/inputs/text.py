@@ -1,0 +1,169 @@
+"""Text -> Batch: one tokenisation, checked against the model's length, padded on the right by ourselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import EmptyInput, InputError, TooLong
+from .batch import Batch, Item
+
+Text = str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One tokenised text: model inputs as lists, and the item its user sees."""
+
+    fields: dict[str, list[int]]
+    item: Item
+
+    @property
+    def length(self) -> int:
+        return len(self.fields["input_ids"])
+
+
+def encode(texts: Sequence[Text], tokenizer: Any, limit: int | None, truncate: bool) -> list[Encoded]:
+    """Every text tokenised, or a clear refusal that names the one which cannot be."""
+    return [_encode(text, tokenizer, limit, truncate, which(i, len(texts))) for i, text in enumerate(texts)]
+
+
+def which(index: int, count: int) -> str:
+    return "the text" if count == 1 else f"text {index}"
+
+
+def _encode(text: Text, tokenizer: Any, limit: int | None, truncate: bool, name: str) -> Encoded:
+    parts = text if isinstance(text, tuple) else (text,)
+    if not all(isinstance(part, str) for part in parts) or len(parts) > 2:
+        raise InputError(f"{name} must be a string or a pair of strings, not {type(text).__name__}.")
+    if not any(part.strip() for part in parts):
+        raise EmptyInput(f"{name} is empty: there is nothing to explain.")
+    encoding = call(tokenizer, parts, limit if truncate else None)
+    encoded = Encoded(model_fields(encoding), item(text, encoding, tokenizer))
+    if all(encoded.item.special):
+        raise EmptyInput(f"{name} has no tokens but special ones: there is nothing to explain.")
+    if limit is not None and encoded.length > limit:
+        raise TooLong(encoded.length, limit, name)
+    return encoded
+
+
+def call(tokenizer: Any, parts: tuple[str, ...], limit: int | None, **more: Any) -> Any:
+    """The tokenizer, silent about lengths (we check them ourselves), with offsets where it has them."""
+    options: dict[str, Any] = {"return_offsets_mapping": True} if getattr(tokenizer, "is_fast", False) else {}
+    cut = {"truncation": True, "max_length": limit} if limit is not None else {"truncation": False}
+    return tokenizer(*parts, return_special_tokens_mask=True, verbose=False, **cut, **options, **more)
+
+
+def model_fields(encoding: Any) -> dict[str, list[int]]:
+    """The tokenizer's fields that a model takes; never without a mask."""
+    aside = ("special_tokens_mask", "offset_mapping", "overflow_to_sample_mapping")
+    fields = {k: list(v) for k, v in encoding.items() if k not in aside}
+    fields.setdefault("attention_mask", [1] * len(fields["input_ids"]))
+    return fields
+
+
+def item(text: Text, encoding: Any, tokenizer: Any) -> Item:
+    ids = encoding["input_ids"]
+    offsets = encoding.get("offset_mapping")
+    fast = offsets is not None
+    return Item(
+        tokens=tuple(tokenizer.convert_ids_to_tokens(ids)),
+        text=text,
+        special=tuple(bool(s) for s in encoding["special_tokens_mask"]),
+        offsets=tuple((int(a), int(b)) for a, b in offsets) if fast else None,
+        word_ids=tuple(encoding.word_ids()) if fast else None,
+        sequence_ids=tuple(encoding.sequence_ids()) if fast else None,
+    )
+
+
+def length_limit(model: nn.Module, tokenizer: Any) -> int | None:
+    """How many tokens the model takes: the smallest of what its tokenizer, config and position table say."""
+    config = getattr(model, "config", None)
+    names = ("max_position_embeddings", "n_positions", "max_sequence_length")
+    stated = [getattr(config, name, None) for name in names]
+    stated.append(getattr(tokenizer, "model_max_length", None))
+    stated.extend(position_tables(model))
+    found = [int(value) for value in stated if isinstance(value, (int, float)) and 0 < value < 10**7]
+    return min(found) if found else None
+
+
+def position_tables(model: nn.Module) -> list[int]:
+    """Rows of learned position tables; where one row is padding, positions start after it (RoBERTa's way)."""
+    tables = [m for n, m in model.named_modules() if isinstance(m, nn.Embedding) and "position" in n.rsplit(".", 1)[-1]]
+    return [m.num_embeddings - (m.padding_idx + 1) for m in tables if m.padding_idx is not None]
+
+
+def padding_id(model: nn.Module, tokenizer: Any) -> int | None:
+    for source in (tokenizer, getattr(model, "config", None)):
+        value = getattr(source, "pad_token_id", None)
+        if isinstance(value, int) and value >= 0:
+            return value
+    return None
+
+
+def padding_side(model: nn.Module, tokenizer: Any) -> str:
+    """Language models are padded on the right, where positions of real tokens stay what they are without padding."""
+    generates = bool(getattr(model, "can_generate", lambda: False)())
+    return "right" if generates else getattr(tokenizer, "padding_side", "right")
+
+
+def to_batch(encoded: Sequence[Encoded], pad: int | None, side: str, places: list[nn.Module]) -> Batch:
+    """Texts of one batch, padded to the longest."""
+    longest = max(e.length for e in encoded)
+    fields = {
+        name: torch.tensor([padded(e.fields[name], longest, filler(name, pad), side) for e in encoded])
+        for name in encoded[0].fields
+    }
+    return Batch(
+        samples=len(encoded),
+        items=[e.item for e in encoded],
+        kwargs=fields,
+        ids=fields["input_ids"],
+        real=fields["attention_mask"].bool(),
+        places=places,
+    )
+
+
+def filler(name: str, pad: int | None) -> int:
+    return (pad or 0) if name == "input_ids" else 0
+
+
+def padded(values: list[int], length: int, fill: int, side: str) -> list[int]:
+    more = [fill] * (length - len(values))
+    return more + values if side == "left" else values + more
+
+
+def batches(encoded: Sequence[Encoded], size: int) -> list[list[int]]:
+    """Indices in groups of at most `size`, texts of like length together."""
+    order = sorted(range(len(encoded)), key=lambda i: -encoded[i].length)
+    return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def from_fields(fields: dict[str, Any], tokenizer: Any, places: list[nn.Module]) -> Batch:
+    """Tensors as a tokenizer gives them (`input_ids`, `attention_mask`, …), padded in whatever way they are."""
+    fields = {k: v if isinstance(v, Tensor) or not isinstance(v, list) else torch.tensor(v) for k, v in fields.items()}
+    ids = fields["input_ids"]
+    if ids.dim() == 1:
+        fields = {k: v.unsqueeze(0) if isinstance(v, Tensor) and v.dim() == 1 else v for k, v in fields.items()}
+        ids = fields["input_ids"]
+    if ids.numel() == 0:
+        raise EmptyInput("input_ids is empty: there is nothing to explain.")
+    mask = fields.get("attention_mask")
+    real = (
+        mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids, dtype=torch.bool)
+    )
+    items = [_item_of_ids(row[keep].tolist(), tokenizer) for row, keep in zip(ids, real, strict=True)]
+    drop = ("special_tokens_mask", "offset_mapping")
+    kwargs = {k: v for k, v in fields.items() if k not in drop}
+    return Batch(samples=len(ids), items=items, kwargs=kwargs, ids=ids, real=real, places=places)
+
+
+def _item_of_ids(ids: list[int], tokenizer: Any) -> Item:
+    if tokenizer is None:
+        return Item(tokens=tuple(str(i) for i in ids))
+    special = set(tokenizer.all_special_ids)
+    return Item(tokens=tuple(tokenizer.convert_ids_to_tokens(ids)), special=tuple(i in special for i in ids))

@@ -1,0 +1,57 @@
+"""Sub-words summed to words."""
+
+from __future__ import annotations
+
+from ..errors import InputError
+from ..explanation import Explanation, Word
+
+
+def words_of(explanation: Explanation) -> list[Word]:
+    """Tokens that the tokenizer calls one word, or that touch each other in the text, are one word."""
+    if explanation.offsets is None:
+        raise InputError("words need character offsets, which only a fast tokenizer gives.")
+    groups: list[list[int]] = []
+    for index in range(len(explanation.tokens)):
+        if groups and continues(explanation, groups[-1][-1], index):
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return [_word(explanation, group) for group in groups]
+
+
+def continues(explanation: Explanation, before: int, index: int) -> bool:
+    """Whether token `index` goes on with the word of token `before`: by word number where the tokenizer has one."""
+    assert explanation.offsets is not None
+    if _is_special(explanation, before) or _is_special(explanation, index):
+        return False
+    sequences = explanation.sequence_ids
+    if sequences is not None and sequences[before] != sequences[index]:
+        return False
+    text = _text_of(explanation, index)
+    end, start = explanation.offsets[before][1], explanation.offsets[index][0]
+    if start > end or (text is not None and text[start : start + 1].isspace()):
+        return False
+    if explanation.word_ids is not None and explanation.word_ids[index] is not None:
+        return explanation.word_ids[before] == explanation.word_ids[index]
+    return True
+
+
+def _is_special(explanation: Explanation, index: int) -> bool:
+    return bool(explanation.special) and explanation.special[index]
+
+
+def _text_of(explanation: Explanation, index: int) -> str | None:
+    text = explanation.text
+    if isinstance(text, tuple):
+        sequence = explanation.sequence_ids[index] if explanation.sequence_ids is not None else 0
+        return text[sequence or 0]
+    return text
+
+
+def _word(explanation: Explanation, group: list[int]) -> Word:
+    assert explanation.offsets is not None
+    start, end = explanation.offsets[group[0]][0], explanation.offsets[group[-1]][1]
+    text = _text_of(explanation, group[0])
+    special = _is_special(explanation, group[0])
+    shown = explanation.tokens[group[0]] if special or text is None else text[start:end].strip()
+    return Word(shown, float(sum(explanation.relevance[i] for i in group)), start, end)

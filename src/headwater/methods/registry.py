@@ -1,0 +1,56 @@
+"""Names -> methods. An unknown name answers with the nearest one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import UnknownName
+
+if TYPE_CHECKING:
+    from .propagation import Outcome, Run
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to give relevance. `rules` are the rules it puts on the model's operations."""
+
+    name: str
+    summary: str
+    run: Callable[[Run], Outcome] = field(repr=False, compare=False)
+    rules: tuple[str, ...] = ()
+
+
+_METHODS: dict[str, Method] = {}
+_FAMILIES: list[Callable[[str], Method | None]] = []
+
+
+def register(method: Method) -> Method:
+    _METHODS[method.name] = method
+    return method
+
+
+def family(parse: Callable[[str], Method | None]) -> Callable[[str], Method | None]:
+    """Methods whose names are composed, such as lrp(ah+ln): `parse` gives the method or None."""
+    _FAMILIES.append(parse)
+    return parse
+
+
+def available() -> tuple[Method, ...]:
+    """Every method that has a name of its own."""
+    return tuple(_METHODS.values())
+
+
+def resolve(name: str) -> Method:
+    """The method called `name`."""
+    if not isinstance(name, str):
+        raise UnknownName("method", name, _METHODS)
+    plain = name.strip().lower().replace(" ", "")
+    if plain in _METHODS:
+        return _METHODS[plain]
+    for parse in _FAMILIES:
+        found = parse(plain)
+        if found is not None:
+            return found
+    raise UnknownName("method", name, _METHODS)

@@ -1,0 +1,99 @@
+"""Relevance at the captured inputs -> relevance of the tokens its user knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .inputs.batch import Batch, Item
+from .inputs.places import Captured
+from .methods.propagation import Outcome
+
+
+@dataclass(frozen=True)
+class Attributed:
+    """One sample's share: `relevance` of its tokens, and what belongs to tokens it did not bring."""
+
+    relevance: Tensor
+    tokens: tuple[str, ...]
+    segments: tuple[str, ...] = ()
+    constants: dict[str, float] = field(default_factory=dict)
+
+
+def attribute(batch: Batch, outcome: Outcome) -> list[Attributed]:
+    """Each sample's own relevance, padding left out."""
+    if batch.tensor is not None:
+        return [Attributed(r.cpu(), ()) for r in outcome.relevance[0]]
+    rows = [positions(batch, c, r) for c, r in zip(outcome.captured, outcome.relevance, strict=True)]
+    if batch.ids is None:
+        summed = torch.stack([r for r, _ in rows if r.shape == rows[0][0].shape]).sum(0)
+        return [Attributed(r.cpu(), tuple(str(i) for i in range(len(r)))) for r in summed]
+    return [_sample(batch, i, rows) for i in range(batch.samples)]
+
+
+def positions(batch: Batch, captured: Captured, relevance: Tensor) -> tuple[Tensor, str]:
+    """Relevance as [samples, positions], and how these positions belong to the text."""
+    relevance = relevance.float() if relevance.dtype in (torch.float16, torch.bfloat16) else relevance
+    per_position = relevance.sum(-1)
+    if batch.ids is None:
+        return per_position.reshape(batch.samples, -1), "own"
+    how = matching(batch, captured.ids, per_position.shape)
+    return (per_position.T if how == "sequence first" else per_position), how
+
+
+def matching(batch: Batch, ids: Tensor | None, shape: Any) -> str:
+    """How looked-up ids relate to the text's own: the same, transposed, shifted by one (a decoder's), or others."""
+    assert batch.ids is not None
+    own = batch.ids
+    if ids is not None:
+        if ids.shape == own.shape and torch.equal(ids, own):
+            return "own"
+        if ids.dim() == 2 and ids.T.shape == own.shape and torch.equal(ids.T, own):
+            return "sequence first"
+        prefix = batch.kwargs.get("decoder_input_ids")
+        if isinstance(prefix, Tensor) and ids.shape == prefix.shape and torch.equal(ids, prefix):
+            return "prefix"
+        if ids.shape == own.shape and bool(((ids[:, 1:] == own[:, :-1]) | ~real_of(batch)[:, 1:]).all()):
+            return "shifted"
+        return "other"
+    if tuple(shape) == tuple(own.shape):
+        return "own"
+    return "sequence first" if tuple(shape) == tuple(own.T.shape) else "other"
+
+
+def real_of(batch: Batch) -> Tensor:
+    assert batch.ids is not None
+    return batch.real if batch.real is not None else torch.ones_like(batch.ids, dtype=torch.bool)
+
+
+def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]]) -> Attributed:
+    real = real_of(batch)[i]
+    item: Item = batch.items[i]
+    own = torch.zeros(len(real)).to(rows[0][0])
+    prefix: list[Tensor] = []
+    constants: dict[str, float] = {}
+    for relevance, how in rows:
+        row = relevance[i]
+        if how in ("own", "sequence first"):
+            own = own + row
+        elif how == "shifted":
+            own = own + torch.cat([row[1:], row.new_zeros(1)])
+            constants["decoder start token"] = constants.get("decoder start token", 0.0) + float(row[0])
+        elif how == "prefix":
+            prefix.append(row)
+        else:
+            constants["other embedded tokens"] = constants.get("other embedded tokens", 0.0) + float(row.sum())
+    padding = float(own[~real].double().sum())
+    if padding:
+        constants["padding"] = padding
+    kept = own[real].cpu()
+    tokens = item.tokens or tuple(str(k) for k in range(len(kept)))
+    if not prefix:
+        return Attributed(kept, tokens, (), constants)
+    target = torch.stack(prefix).sum(0).cpu()
+    ids = batch.kwargs["decoder_input_ids"][i].tolist()
+    segments = ("source",) * len(kept) + ("target",) * len(target)
+    return Attributed(torch.cat([kept, target]), tokens + tuple(str(t) for t in ids), segments, constants)

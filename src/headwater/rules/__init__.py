@@ -1,0 +1,7 @@
+"""One idea a file: attention, norm, activation, gate, linear; and the scope that applies them."""
+
+from . import activation, attention, gate, linear, norm
+from .scope import OPERATIONS, RULES, RuleSet, Scope
+from .sources import Books
+
+__all__ = ["OPERATIONS", "RULES", "Books", "RuleSet", "Scope", "activation", "attention", "gate", "linear", "norm"]

@@ -1,0 +1,137 @@
+"""ACT-rule: an activation is f(0) plus its input times a constant, [(f(x) - f(0)) / x]."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .lineage import Kind, carry, kind, lineage, mark
+from .scope import Call, Scope, is_signal, on
+
+_FUNCTIONS = """
+relu gelu silu tanh sigmoid softplus elu celu selu leaky_relu prelu rrelu hardtanh relu6 hardswish hardsigmoid mish
+logsigmoid softsign tanhshrink softshrink hardshrink threshold erf exp exp2 expm1 log1p sin cos arctan atan sinh asinh
+special_expit special_erf expit clamp clamp_min clamp_max square
+""".split()
+
+
+@on(*_FUNCTIONS)
+def activation(scope: Scope, call: Call) -> Any:
+    """Left to its gradient, f passes x f'(x) instead of f(x): for GELU and tanh that is another number."""
+    x: Any = call.args[0] if call.args else call.kwargs.get("input")
+    if not is_signal(x):
+        return call.run()
+    if kind(x) >= Kind.WEIGHTS or any(is_signal(v) for v in (*call.args[1:], *call.kwargs.values()) if v is not x):
+        return carry(call.run(), x, same_elements=True)
+    root = lineage(x).root
+    zero, slope = at_zero(call, x.dtype, x.device)
+    if not scope.applies("act") or not math.isfinite(zero) or not math.isfinite(slope):
+        result = call.run()
+    else:
+        result = held(scope, call, x, zero, slope)
+    mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED, root)
+    return result
+
+
+def held(scope: Scope, call: Call, x: Tensor, zero: float, slope: float) -> Tensor:
+    rest = call.args[1:]
+    kwargs = {k: v for k, v in call.kwargs.items() if k not in ("input", "inplace")}
+    if call.inplace or call.kwargs.get("inplace"):
+        before = x.detach().clone()
+        with torch.no_grad():
+            value = call.func(before.clone(), *rest, **kwargs)
+            constant = ratio(before, value, zero, slope)
+        result: Tensor = x.mul_(constant)
+        result = x.copy_(_Scaled.apply(result, [value], None))
+    else:
+        with torch.no_grad():
+            value = call.func(x, *rest, **kwargs)
+        result = _Scaled.apply(x, [value], (zero, slope))
+    if zero != 0:
+        scope.source(result, zero, f"{call.name}(0)")
+    return result
+
+
+class _Scaled(torch.autograd.Function):
+    """The value of f; on the way back its input times the ratio. With no `anchor` the ratio is already applied."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: list[Tensor], anchor: tuple[float, float] | None) -> Tensor:
+        if anchor is not None:
+            ctx.save_for_backward(ratio(x, value[0], *anchor))
+        return value[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        flow = gradients[0] * ctx.saved_tensors[0] if ctx.saved_tensors else gradients[0]
+        return flow, None, None
+
+
+def ratio(x: Tensor, value: Tensor, zero: float, slope: float) -> Tensor:
+    """(f(x) - f(0)) / x; the derivative where x is 0, or so near it that the difference is rounding alone."""
+    near = 0.0 if zero == 0 else math.sqrt(torch.finfo(x.dtype).eps)
+    rise = value if zero == 0 else value - zero
+    quotient = rise / x
+    close = x == 0 if near == 0 else x.abs() <= near
+    return quotient.masked_fill_(close, slope)
+
+
+def at_zero(call: Call, dtype: torch.dtype, device: torch.device) -> tuple[float, float]:
+    """f(0) and f'(0) of the function as it was called."""
+    rest = call.args[1:]
+    kwargs = {k: v for k, v in call.kwargs.items() if k not in ("input", "inplace")}
+    if any(isinstance(v, Tensor) and v.numel() > 1 for v in (*rest, *kwargs.values())):
+        return 0.0, 0.0  # prelu: one slope a channel, and nothing at 0
+    key = (call.name, str(rest), str(kwargs), dtype)
+    if key not in _AT_ZERO:
+        with torch.enable_grad():
+            x = torch.zeros(1, dtype=torch.float64, device=device, requires_grad=True)
+            try:
+                func = call.func
+                y = func(x.clone(), *rest, **kwargs)
+                (slope,) = torch.autograd.grad(y, x)
+                _AT_ZERO[key] = (float(y.detach()), float(slope))
+            except RuntimeError:
+                _AT_ZERO[key] = (math.nan, math.nan)
+    return _AT_ZERO[key]
+
+
+_AT_ZERO: dict[Any, tuple[float, float]] = {}
+
+
+@on("pow")
+def power(scope: Scope, call: Call) -> Any:
+    """x^n is an activation (ReLU^2) or a step towards a norm (x^2, v^0.5, v^-0.5); the exponent tells."""
+    x, exponent = call.args[0], call.get(1, "exponent")
+    if not is_signal(x) or (isinstance(exponent, Tensor) and exponent.numel() > 1):
+        return call.run()
+    exponent = float(exponent)
+    if exponent < 0 and "ln" in scope.rules:
+        scope.applies("ln")
+        with torch.no_grad():
+            return call.run()
+    if exponent <= 0.5:
+        result = call.run()
+        mark(result, Kind.NORM)
+        return result
+    root = lineage(x).root
+    if exponent == 1 or call.inplace or kind(x) >= Kind.WEIGHTS or not scope.applies("act"):
+        result = call.run()
+    else:
+        with torch.no_grad():
+            value = call.run()
+        result = _Scaled.apply(x, [value], (0.0, 0.0))
+    mark(result, kind(x) if kind(x) >= Kind.WEIGHTS else Kind.ACTIVATED, root)
+    return result
+
+
+@on("abs")
+def size(scope: Scope, call: Call) -> Any:
+    """|x| passes its own gradient, sign(x): that is [|x| / x] already."""
+    result = call.run()
+    if is_signal(result):
+        mark(result, Kind.ACTIVATED, lineage(call.args[0]).root)
+    return result

@@ -1,0 +1,155 @@
+"""GATE-rule: in a product of two signals the gate is a constant, as attention is for the AH-rule; or half each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .lineage import Kind, carry, kind, lineage, mark
+from .scope import Call, Scope, first_signal, is_signal, on, value_of
+
+
+@on("mul")
+def product(scope: Scope, call: Call) -> Any:
+    """a * b with both alive passes relevance twice if left to its gradient."""
+    a, b = call.args[0], call.get(1, "other")
+    if not (is_signal(a) and is_signal(b)):
+        signal = a if is_signal(a) else b
+        return carry(call.run(), signal, same_elements=a is signal and getattr(b, "shape", a.shape) <= a.shape)
+    by_hand = lineage(a).root is lineage(b).root
+    share = split(scope, a, b, "act" if by_hand else "gate")
+    result = shared(call, a, b, share)
+    if by_hand:
+        mark(result, max(Kind.ACTIVATED, kind(a), kind(b)), lineage(a).root)
+    return result
+
+
+def split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> str:
+    """Which factor is constant: "a", "b", "half" or "none" (left to its gradient)."""
+    gate = a if kind(a) > kind(b) else b
+    which = "a" if gate is a else "b"
+    if kind(gate) is Kind.NORM:
+        return "none"
+    if kind(gate) is Kind.WEIGHTS and scope.applies("ah"):
+        return which
+    if not scope.applies(rule):
+        return "none"
+    if kind(a) == kind(b) or (rule == "gate" and scope.rules.gate == "half"):
+        return "half"
+    return which
+
+
+def shared(call: Call, a: Tensor, b: Tensor, share: str) -> Any:
+    """The product as the model computes it, with relevance going to the factors that are not constant."""
+    if share == "none":
+        return call.run()
+    if share == "b":
+        return call.func(a, b.detach())
+    if not call.inplace:
+        return call.func(a.detach(), b) if share == "a" else _Halved.apply(a, b)
+    before = a.detach().clone()
+    return a.copy_(before * b) if share == "a" else a.copy_(_Halved.apply(a.clone(), b))
+
+
+class _Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        a, b = ctx.saved_tensors
+        half = 0.5 * gradients[0]
+        return (half * b).sum_to_size(a.shape), (half * a).sum_to_size(b.shape)
+
+
+@on(
+    "matmul",
+    "mm",
+    "bmm",
+    "mv",
+    "dot",
+    "rmatmul",
+    "einsum",
+    "tensordot",
+    "inner",
+    "bilinear",
+    "_grouped_mm",
+    "grouped_mm",
+)
+def contraction(scope: Scope, call: Call) -> Any:
+    """A sum of products. Two signals in it share as in a product; a softmax among them is attention."""
+    operands = operand_places(call)
+    alive = [place for place in operands if is_signal(operands[place])]
+    if len(alive) != 2:
+        return call.run()
+    a, b = (operands[place] for place in alive)
+    mixes = Kind.WEIGHTS in (kind(a), kind(b))
+    share = "none" if mixes and "ah" not in scope.rules else split(scope, a, b, "gate")
+    if share == "none":
+        return call.run()
+    if share == "half":
+        with torch.no_grad():
+            value = call.run()
+        left = replaced(call, {alive[1]: b.detach()})
+        right = replaced(call, {alive[0]: a.detach()})
+        return value_of(value, gradient_of=0.5 * (left + right))
+    held = alive[0] if share == "a" else alive[1]
+    return replaced(call, {held: operands[held].detach()})
+
+
+Place = tuple[int, int]
+
+
+def operand_places(call: Call) -> dict[Place, Any]:
+    """Tensors among the arguments, also inside a list, by where they stand."""
+    places: dict[Place, Any] = {}
+    for i, value in enumerate(call.args):
+        if isinstance(value, Tensor):
+            places[i, -1] = value
+        elif isinstance(value, (list, tuple)):
+            places.update({(i, k): item for k, item in enumerate(value) if isinstance(item, Tensor)})
+    return places
+
+
+def replaced(call: Call, new: dict[Place, Tensor]) -> Any:
+    args = list(call.args)
+    for (i, k), tensor in new.items():
+        if k < 0:
+            args[i] = tensor
+        else:
+            args[i] = [tensor if j == k else item for j, item in enumerate(args[i])]
+    return call.func(*args, **call.kwargs)
+
+
+@on("glu")
+def gated_linear_unit(scope: Scope, call: Call) -> Any:
+    """glu(x) = a * sigmoid(b)."""
+    result = call.run()
+    if not scope.applies("gate"):
+        return result
+    a, b = call.args[0].chunk(2, call.get(1, "dim", -1))
+    if scope.rules.gate == "half":
+        gate = torch.sigmoid(b)
+        slope = ((gate - 0.5) / b).nan_to_num(0.25).detach()
+        linear = 0.5 * a * gate.detach() + 0.5 * a.detach() * (b * slope)
+        scope.source(linear, 0.5 * a.detach() * 0.5, "sigmoid(0)")
+    else:
+        linear = a * torch.sigmoid(b).detach()
+    return value_of(result, gradient_of=linear)
+
+
+@on("addcmul", "addcdiv")
+def sum_and_product(scope: Scope, call: Call) -> Any:
+    """input + value * a * b, taken apart so that its product and its constants meet their rules."""
+    base, a, b = call.args[0], call.get(1, "tensor1"), call.get(2, "tensor2")
+    with torch.no_grad():
+        value = call.func(base.clone(), *call.args[1:], **call.kwargs)
+    with scope:
+        inner = a * b if call.name == "addcmul" else a / b
+        linear = base + call.kwargs.get("value", 1) * inner
+    result = value_of(value, gradient_of=linear)
+    return base.copy_(result) if call.inplace and first_signal(call) is not None else result

@@ -1,0 +1,185 @@
+"""Linear layers conserve by themselves. What they add, and every other sum of a signal and a constant, is a source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .lineage import Kind, carry, lineage, mark
+from .scope import Call, Scope, first_signal, is_signal, on, times
+
+
+@on("linear")
+def linear(scope: Scope, call: Call) -> Any:
+    result, bias = call.run(), call.get(2, "bias")
+    if bias is not None and not is_signal(bias):
+        scope.source(result, bias, "linear")
+    return result
+
+
+@on("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+def convolution(scope: Scope, call: Call) -> Any:
+    result, bias = call.run(), call.get(2, "bias")
+    if bias is not None and not is_signal(bias):
+        axis = result.dim() - int(call.name[-2]) - 1
+        name, is_bias = scope.label(bias, call.name)
+        spread = bias.reshape(-1, *[1] * (result.dim() - axis - 1))
+        scope.books.enter(result, name, bias=is_bias, varies=(axis,), amount=lambda g: g * spread)
+    return result
+
+
+@on("addmm", "baddbmm", "addbmm", "addmv")
+def added_product(scope: Scope, call: Call) -> Any:
+    """beta * input + alpha * a @ b (GPT-2's linear layer, BLOOM's scores)."""
+    base = call.args[0]
+    result = call.run()
+    if not is_signal(base):
+        scope.source(result, base, call.name, sign=float(call.kwargs.get("beta", 1)))
+    return result
+
+
+@on("add", "sub", "rsub")
+def sum_of_two(scope: Scope, call: Call) -> Any:
+    a, b = call.args[0], call.get(1, "other")
+    alpha = float(call.kwargs.get("alpha", 1))
+    signs = {"add": (1.0, alpha), "sub": (1.0, -alpha), "rsub": (-alpha, 1.0)}[call.name]
+    if is_signal(a) and is_signal(b):
+        mine, other = lineage(a), lineage(b)
+        result = call.run()
+        if mine.root is other.root:
+            mark(result, max(mine.kind, other.kind), mine.root)
+        return result
+    constant, signal, sign = (b, a, signs[1]) if is_signal(a) else (a, b, signs[0])
+    before = lineage(signal)
+    if call.inplace and constant is a:
+        constant = a.detach().clone()
+    result = call.run()
+    scope.source(result, constant, call.name, sign=sign)
+    shifted = before.kind is Kind.ACTIVATED and not isinstance(constant, Tensor) and constant != 0
+    mark(result, Kind.SHIFTED if shifted else before.kind, before.root)
+    return result
+
+
+@on("cat", "stack", "hstack", "vstack")
+def joined(scope: Scope, call: Call) -> Any:
+    """Constants that stand beside signals (a class token, a memory) are sources in their own place."""
+    parts, axis = call.get(0, "tensors"), call.get(1, "dim", 0)
+    result = call.run()
+    if call.name in ("cat", "stack"):
+        axis = axis % result.dim()
+        start = 0
+        for part in parts:
+            if part.numel() == 0:
+                continue
+            length = part.shape[axis] if call.name == "cat" else 1
+            if not is_signal(part) and part.is_floating_point():
+                value = part if call.name == "cat" else part.unsqueeze(axis)
+                beside(scope, result, value, axis, start, length, call.name)
+            start += length
+    signal = first_signal(call)
+    return carry(result, signal, same_elements=False) if signal is not None else result
+
+
+def beside(scope: Scope, result: Tensor, value: Tensor, axis: int, start: int, length: int, operation: str) -> None:
+    name, bias = scope.label(value, operation)
+    scope.books.enter(
+        result, name, bias=bias, varies=(axis,), amount=lambda g: times(g.narrow(axis, start, length), value)
+    )
+
+
+@on("where")
+def chosen(scope: Scope, call: Call) -> Any:
+    result = call.run()
+    if len(call.args) < 3 and call.name == "where" and "other" not in call.kwargs:
+        return result
+    if isinstance(call.args[0], Tensor) and call.args[0].dtype is torch.bool:
+        condition, yes, no = call.args[0], call.get(1, "input"), call.get(2, "other")
+    else:  # x.where(condition, other)
+        yes, condition, no = call.args[0], call.get(1, "condition"), call.get(2, "other")
+    for value, at in ((yes, condition), (no, ~condition)):
+        if not is_signal(value):
+            constant_where(scope, result, at, value, "where")
+        else:
+            carry(result, value, same_elements=False)
+    return result
+
+
+@on("masked_fill")
+def filled(scope: Scope, call: Call) -> Any:
+    signal, mask, value = call.args[0], call.get(1, "mask"), call.get(2, "value")
+    result = call.run()
+    if is_signal(signal):
+        carry(result, signal, same_elements=False)
+    if not is_signal(value):
+        constant_where(scope, result, mask, value, "masked_fill")
+    return result
+
+
+def constant_where(scope: Scope, result: Tensor, mask: Tensor, value: Any, operation: str) -> None:
+    """`value` stands in `result` where `mask` is true."""
+    if not isinstance(value, Tensor):
+        if value == 0:
+            return
+        value = torch.tensor(float(value), dtype=result.dtype, device=result.device)
+    name, bias = scope.label(value, operation)
+    varies = tuple(range(result.dim() - mask.dim() + 1, result.dim())) if mask.dim() == result.dim() else ()
+    scope.books.enter(
+        result, name, bias=bias, varies=varies, amount=lambda g: times(g.masked_fill(~mask.expand_as(g), 0), value)
+    )
+
+
+@on("maximum", "minimum", "fmax", "fmin")
+def larger(scope: Scope, call: Call) -> Any:
+    """The larger of a signal and a constant is the constant where that one is larger."""
+    a, b = call.args[0], call.get(1, "other")
+    result = call.run()
+    if is_signal(a) != is_signal(b):
+        constant = b if is_signal(a) else a
+        signal = a if is_signal(a) else b
+        mask = (constant > signal) if call.name in ("maximum", "fmax") else (constant < signal)
+        constant_where(scope, result, mask.detach(), constant, call.name)
+        carry(result, signal, same_elements=False)
+    return result
+
+
+@on("pad")
+def padded(scope: Scope, call: Call) -> Any:
+    result, value = call.run(), call.get(3, "value")
+    if value and call.get(2, "mode", "constant") == "constant":
+        inner = call.func(torch.zeros_like(call.args[0]), *call.args[1:], **call.kwargs).detach()
+        scope.source(result, inner, "pad")
+    return result
+
+
+@on(
+    "setitem",
+    "index_put",
+    "masked_scatter",
+    "index_fill",
+    "index_copy",
+    "copy",
+    "fill",
+    "slice_scatter",
+    "select_scatter",
+)
+def written(scope: Scope, call: Call) -> Any:
+    """Part of a tensor is overwritten: what stays of a constant, or comes in as one, is a source."""
+    target = call.args[0]
+    entered = constants_left(call, target) if target.is_floating_point() else None
+    result = call.run()
+    written_to = target if call.name == "setitem" else result
+    if entered is not None and is_signal(written_to) and bool(entered.count_nonzero()):
+        scope.source(written_to, entered, call.name)
+    return result
+
+
+def constants_left(call: Call, target: Tensor) -> Tensor:
+    """What the result would be if every signal in it were zero."""
+    plain = torch.zeros_like(target) if is_signal(target) else target.detach().clone()
+    args = [torch.zeros_like(v) if is_signal(v) else v for v in call.args[1:]]
+    kwargs = {k: torch.zeros_like(v) if is_signal(v) else v for k, v in call.kwargs.items()}
+    with torch.no_grad():
+        out = call.func(plain, *args, **kwargs)
+    return plain if call.inplace else out

@@ -1,0 +1,138 @@
+"""The two cases in which an operation cannot be seen and its module can.
+
+An activation behind somebody's own autograd function is a module without parameters that acts on each element alone:
+the ACT-rule holds for it as for any other. And torch's encoder layers have a fused path for inference that the rules
+cannot enter: they act on the plain path, and the value is the fused one's, bit for bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .activation import _Scaled
+from .lineage import Kind, mark
+from .scope import Scope, is_signal, value_of
+
+FUSED = (nn.Transformer, nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention)
+
+
+@contextmanager
+def modules_seen(model: nn.Module, scope: Scope) -> Iterator[None]:
+    """Watches the modules of `model` on this thread, and leaves no hook behind."""
+    thread = get_ident()
+    hooks = []
+
+    def activation(module: nn.Module, args: Any, output: Any) -> Any:
+        if get_ident() != thread or len(args) != 1 or not is_signal(args[0]) or not is_foreign(output):
+            return None
+        return activation_held(scope, module, args[0], output)
+
+    def fused(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        if get_ident() != thread or not torch.is_grad_enabled():
+            return None
+        return with_inference_value(unwatched(module, fused), args, kwargs, output)
+
+    inside_fused: set[int] = set()
+    for module in outermost(model, FUSED):
+        hooks.append(module.register_forward_hook(fused, with_kwargs=True))
+        inside_fused.update(id(part) for part in module.modules())
+    for module in model.modules():
+        if id(module) not in inside_fused and is_bare(module):
+            hooks.append(module.register_forward_hook(activation))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def outermost(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> Iterator[nn.Module]:
+    if isinstance(module, kinds):
+        yield module
+        return
+    for child in module.children():
+        yield from outermost(child, kinds)
+
+
+def is_bare(module: nn.Module) -> bool:
+    """No parameters and no parts: what activations are."""
+    return not any(True for _ in module.parameters()) and not any(True for _ in module.children())
+
+
+def unwatched(module: nn.Module, ours: Any) -> nn.Module:
+    """The same module without our hook, for torch takes its fused path only where none is attached."""
+    twin = copy.copy(module)
+    twin._forward_hooks = OrderedDict((k, h) for k, h in module._forward_hooks.items() if h is not ours)
+    return twin
+
+
+def is_foreign(output: Any) -> bool:
+    """Whether a tensor comes straight out of an autograd function that is not ours."""
+    return isinstance(output, Tensor) and is_foreign_node(output.grad_fn)
+
+
+def is_foreign_node(node: Any) -> bool:
+    if not isinstance(node, torch.autograd.function.BackwardCFunction):
+        return False
+    owner = getattr(type(node), "_forward_cls", type(node))
+    return not owner.__module__.startswith("headwater.")
+
+
+def activation_held(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) -> Any:
+    """The ACT-rule for a function that is known by its values alone. Without the rule its own gradient is in order."""
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        if output.shape != x.shape or not is_elementwise(module, x.detach(), output.detach()):
+            return None
+        zero, slope = around_zero(module, x)
+    scope.known_foreign.add(output.grad_fn)
+    if "act" not in scope.rules:
+        return None
+    if not math.isfinite(zero):
+        return None
+    scope.applies("act")
+    with torch._C.DisableTorchFunction():
+        result: Tensor = _Scaled.apply(x, [output.detach()], (zero, slope))
+    mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED)
+    if zero != 0:
+        scope.source(result, zero, "activation(0)")
+    return result
+
+
+def is_elementwise(module: nn.Module, x: Tensor, output: Tensor) -> bool:
+    """A function of each element alone does not care in which order the elements stand."""
+    turned = module.forward(x.flatten().flip(0).reshape(x.shape))
+    return torch.equal(turned.flatten().flip(0).reshape(x.shape), output)
+
+
+def around_zero(module: nn.Module, x: Tensor) -> tuple[float, float]:
+    step = torch.finfo(x.dtype).eps ** (1 / 3)
+    low, zero, high = (float(module.forward(x.new_full((1,), v))) for v in (-step, 0.0, step))
+    return zero, (high - low) / (2 * step)
+
+
+def with_inference_value(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+    """The value that the module gives in inference, where it may take its fused path."""
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        known: dict[int, Tensor] = {}
+        plain = module.forward(*detached(args, known), **detached(kwargs, known))
+    if isinstance(output, Tensor):
+        return value_of(plain, gradient_of=output) if is_signal(output) else plain
+    return tuple(value_of(p, gradient_of=o) if is_signal(o) else p for p, o in zip(plain, output, strict=True))
+
+
+def detached(value: Any, known: dict[int, Tensor]) -> Any:
+    """Tensors as constants; one that stands in two places stays one, for torch asks whether query is key."""
+    if isinstance(value, Tensor):
+        return known.setdefault(id(value), value.detach())
+    if isinstance(value, dict):
+        return {k: detached(v, known) for k, v in value.items()}
+    return tuple(detached(v, known) for v in value) if isinstance(value, tuple) else value

@@ -1,0 +1,189 @@
+"""LN-rule: what a normalisation divides by is a constant, the mean it subtracts is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .lineage import Kind, carry, kind, lineage, mark
+from .scope import Call, Scope, is_signal, on, value_of
+
+
+@on("layer_norm")
+def layer_norm(scope: Scope, call: Call) -> Any:
+    r"""y = (x - E[x]) / sqrt(eps + Var[x]) with the root held fixed is linear in x, so it conserves.
+
+    Left to its gradient, the relevance that leaves is eps / (eps + Var[x]) of what came in: almost nothing.
+    """
+    x, shape = call.args[0], call.get(1, "normalized_shape")
+    weight, bias, eps = call.get(2, "weight"), call.get(3, "bias"), call.get(4, "eps", 1e-5)
+    if is_signal(x) and scope.applies("ln"):
+        result = _LayerNormHeld.apply(x, tuple(shape), weight, bias, eps)
+    else:
+        result = call.run()
+    if bias is not None:
+        scope.source(result, bias, "layer_norm")
+    return result
+
+
+class _LayerNormHeld(torch.autograd.Function):
+    """torch's own kernel forwards; backwards one number a token is enough."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shape: tuple[int, ...], weight: Any, bias: Any, eps: float) -> Tensor:
+        result, _, scale = torch.native_layer_norm(x, shape, weight, bias, eps)
+        ctx.save_for_backward(weight, scale)
+        ctx.axes = tuple(range(-len(shape), 0))
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        weight, scale = ctx.saved_tensors
+        flow = gradients[0] if weight is None else gradients[0] * weight
+        flow = (flow - flow.mean(ctx.axes, keepdim=True)) * scale.to(flow.dtype)
+        return flow, None, None, None, None
+
+
+@on("rms_norm")
+def rms_norm(scope: Scope, call: Call) -> Any:
+    """y = x / sqrt(eps + E[x^2]) with the root held fixed."""
+    x, shape, weight = call.args[0], tuple(call.get(1, "normalized_shape")), call.get(2, "weight")
+    eps = call.get(3, "eps")
+    if not is_signal(x) or not scope.applies("ln"):
+        return call.run()
+    axes = tuple(range(-len(shape), 0))
+    with torch.no_grad():
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        scale = (wide.square().mean(axes, keepdim=True) + (torch.finfo(x.dtype).eps if eps is None else eps)).rsqrt()
+        scale = scale.to(x.dtype)
+        factor = scale if weight is None else scale * weight
+        value = call.run()
+    return value_of(value, gradient_of=x * factor)
+
+
+@on("group_norm")
+def group_norm(scope: Scope, call: Call) -> Any:
+    """LayerNorm over groups of channels."""
+    x, groups = call.args[0], call.get(1, "num_groups")
+    weight, bias, eps = call.get(2, "weight"), call.get(3, "bias"), call.get(4, "eps", 1e-5)
+    result = call.run()
+    if scope.applies("ln"):
+        grouped = x.reshape(x.shape[0], groups, -1)
+        linear = (grouped - grouped.mean(-1, keepdim=True)) * deviation_inverse(grouped, (-1,), eps)
+        result = value_of(result, gradient_of=per_channel(linear.reshape(x.shape), weight))
+    return bias_of_channels(scope, result, bias, "group_norm")
+
+
+@on("instance_norm")
+def instance_norm(scope: Scope, call: Call) -> Any:
+    """LayerNorm over the positions of one channel; with running statistics it is affine like BatchNorm."""
+    x, mean, variance = call.args[0], call.get(1, "running_mean"), call.get(2, "running_var")
+    weight, bias = call.get(3, "weight"), call.get(4, "bias")
+    if not call.get(5, "use_input_stats", True) and mean is not None:
+        return running_norm(scope, call, mean, variance, weight, bias, call.get(7, "eps", 1e-5))
+    result = call.run()
+    if scope.applies("ln"):
+        axes = tuple(range(2, x.dim()))
+        linear = (x - x.mean(axes, keepdim=True)) * deviation_inverse(x, axes, call.get(7, "eps", 1e-5))
+        result = value_of(result, gradient_of=per_channel(linear, weight))
+    return bias_of_channels(scope, result, bias, "instance_norm")
+
+
+@on("batch_norm")
+def batch_norm(scope: Scope, call: Call) -> Any:
+    """With running statistics BatchNorm is affine: no rule, but its running mean is a constant in the ledger."""
+    mean, variance = call.get(1, "running_mean"), call.get(2, "running_var")
+    weight, bias = call.get(3, "weight"), call.get(4, "bias")
+    eps = call.get(7, "eps", 1e-5)
+    if call.get(5, "training", False) or mean is None:
+        return call.run()
+    return running_norm(scope, call, mean, variance, weight, bias, eps)
+
+
+def running_norm(scope: Scope, call: Call, mean: Tensor, variance: Tensor, weight: Any, bias: Any, eps: float) -> Any:
+    result = call.run()
+    scale = (variance + eps).rsqrt() if weight is None else weight * (variance + eps).rsqrt()
+    shift = -mean * scale
+    name, _ = scope.label(mean, "running mean")
+    axis = min(1, result.dim() - 1)
+    spread = channels(shift, result)
+    scope.books.enter(result, name, bias=False, varies=(axis,), amount=lambda g: g * spread)
+    return bias_of_channels(scope, result, bias, call.name)
+
+
+def bias_of_channels(scope: Scope, result: Any, bias: Tensor | None, operation: str) -> Any:
+    if bias is not None:
+        name, is_bias = scope.label(bias, operation)
+        spread = channels(bias, result)
+        scope.books.enter(result, name, bias=is_bias, varies=(1,), amount=lambda g: g * spread)
+    return result
+
+
+def channels(vector: Tensor, like: Tensor) -> Tensor:
+    """A vector along the channels, axis 1."""
+    return vector.reshape(1, -1, *[1] * (like.dim() - 2))
+
+
+def per_channel(x: Tensor, weight: Tensor | None) -> Tensor:
+    return x if weight is None else x * channels(weight, x)
+
+
+def deviation_inverse(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
+    with torch.no_grad():
+        return (x.var(tuple(axes), correction=0, keepdim=True) + eps).rsqrt()
+
+
+@on("rsqrt", "reciprocal")
+def inverse(scope: Scope, call: Call) -> Any:
+    """1/sqrt(v), 1/v of a signal: what a hand-written normalisation multiplies by."""
+    if "ln" in scope.rules:
+        scope.applies("ln")
+        with torch.no_grad():
+            return call.run()
+    result = call.run()
+    mark(result, Kind.NORM)
+    return result
+
+
+@on(
+    "sqrt", "std", "var", "norm", "linalg_vector_norm", "vector_norm", "frobenius_norm", "var_mean", "std_mean", "cdist"
+)
+def deviation(scope: Scope, call: Call) -> Any:
+    """A size of the signal. Its gradient stays until something is divided by it."""
+    result = call.run()
+    for part in (result,) if isinstance(result, Tensor) else tuple(result)[:1]:
+        if is_signal(part):
+            mark(part, Kind.NORM)
+    return result
+
+
+@on("div", "rdiv")
+def division(scope: Scope, call: Call) -> Any:
+    """A signal in the denominator is a normaliser."""
+    above, below = call.args[0], call.get(1, "other")
+    if call.name == "rdiv":
+        above, below = below, above
+    if is_signal(below) and "ln" in scope.rules:
+        scope.applies("ln")
+        held = below.detach()
+        if call.name == "rdiv":
+            return call.func(held, *call.args[1:], **call.kwargs)
+        return call.func(above, held, **{k: v for k, v in call.kwargs.items() if k != "other"})
+    result = call.run()
+    if is_signal(below):
+        mark(result, Kind.NORM)
+    else:
+        carry(result, above, same_elements=True)
+    return result
+
+
+@on("mean", "sum", "nanmean", "cumsum", "logcumsumexp")
+def total(scope: Scope, call: Call) -> Any:
+    """A sum over a softmax or a normaliser stays one; over anything else it starts anew."""
+    result, x = call.run(), call.args[0]
+    if is_signal(x) and is_signal(result) and kind(x) in (Kind.WEIGHTS, Kind.NORM, Kind.SHIFTED):
+        mark(result, lineage(x).kind)
+    return result

@@ -1,0 +1,342 @@
+"""The scope in which rules act: on operations, inside a `with`, for one thread, on any model. Nothing is patched.
+
+Every torch operation that meets a signal (a tensor that depends on the inputs) passes through here. Parameters are
+constants: they are handed on detached, whatever their `requires_grad` says, so the model's flags are never touched.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ..errors import HiddenOperation
+from .lineage import Kind, carry, mark
+from .sources import Books
+
+_NAME = "_headwater_name"
+_EMBEDDED = "_headwater_embedded"
+
+RULES: dict[str, str] = {
+    "ah": "attention weights are constants (the paper's AH-rule)",
+    "ln": "the divisor of a normalisation is a constant (the paper's LN-rule)",
+    "act": "an activation is its input times a constant",
+    "gate": "in a product of two signals the gate is a constant, or each takes half",
+}
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Which rules act. `gate` says how a product of two signals is shared: "constant" or "half"."""
+
+    names: frozenset[str]
+    gate: str = "constant"
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names
+
+
+@dataclass
+class Call:
+    """One operation on its way through the scope; parameters among its arguments are already constants."""
+
+    func: Callable[..., Any]
+    name: str
+    inplace: bool
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def run(self) -> Any:
+        return self.func(*self.args, **self.kwargs)
+
+    def get(self, position: int, name: str, default: Any = None) -> Any:
+        return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
+
+
+Handler = Callable[["Scope", Call], Any]
+OPERATIONS: dict[str, Handler] = {}
+
+
+def on(*names: str) -> Callable[[Handler], Handler]:
+    """Register what happens at an operation, under torch's name for it without underscores."""
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            OPERATIONS[name] = handler
+        return handler
+
+    return register
+
+
+@dataclass(eq=False)
+class Scope(TorchFunctionMode):
+    """`with Scope(rules, books, names): model(...)`. `met` counts how often each rule acted."""
+
+    rules: RuleSet
+    books: Books
+    names: Mapping[int, str]  # id(parameter or buffer) -> its name
+    modules: Mapping[int, str]  # id(module) -> its name
+    met: dict[str, int] = field(default_factory=dict)
+    known_foreign: set[Any] = field(default_factory=set)  # autograd functions of others that were understood
+    _frozen: dict[int, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def applies(self, rule: str) -> bool:
+        """Whether `rule` acts here; noted as met if so."""
+        if rule not in self.rules:
+            return False
+        self.met[rule] = self.met.get(rule, 0) + 1
+        return True
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in ("__get__", "__set__") or not torch.is_grad_enabled():
+            return func(*args, **kwargs)
+        args, kwargs, live = self._constants_frozen(args, kwargs)
+        name, inplace = canonical(name)
+        if not live:
+            return self._name_passed_on(func(*args, **kwargs), name, args)
+        if name in HIDDEN:
+            raise HiddenOperation(f"{name!r} {HIDDEN[name]}")
+        if name not in OPERATIONS and name not in OPAQUE and isinstance(func, _PYTHON):
+            with self:
+                return inside(func)(*args, **kwargs)
+        return self.perform(Call(func, name, inplace, args, kwargs))
+
+    def perform(self, call: Call) -> Any:
+        """One operation on signals: as its handler has it, or as it is."""
+        handler = OPERATIONS.get(call.name)
+        return handler(self, call) if handler is not None else call.run()
+
+    def _constants_frozen(self, args: Any, kwargs: Any) -> tuple[Any, Any, bool]:
+        """Parameters replaced by detached aliases; and whether any signal is left."""
+        live = False
+
+        def visit(value: Any) -> Any:
+            nonlocal live
+            if isinstance(value, Tensor):
+                if value.requires_grad:
+                    if value.is_leaf:
+                        return self._freeze(value)
+                    live = True
+                elif id(value) in self.names and not hasattr(value, _NAME):
+                    return self._freeze(value)
+                return value
+            if type(value) in (list, tuple):
+                return type(value)(visit(item) for item in value)
+            return value
+
+        args = tuple(visit(value) for value in args)
+        if kwargs:
+            kwargs = {key: visit(value) for key, value in kwargs.items()}
+        return args, kwargs, live
+
+    def _freeze(self, parameter: Tensor) -> Tensor:
+        frozen = self._frozen.get(id(parameter))
+        if frozen is None:
+            frozen = parameter.detach()
+            name = self.names.get(id(parameter))
+            if name is not None:
+                setattr(frozen, _NAME, name)
+            self._frozen[id(parameter)] = frozen
+        return frozen
+
+    def _name_passed_on(self, result: Any, name: str, args: Any) -> Any:
+        """A constant computed from a parameter keeps its name, so that the ledger can say what entered."""
+        if isinstance(result, Tensor) and result.is_floating_point() and not hasattr(result, _NAME):
+            for value in args:
+                found = getattr(value, _NAME, None) if isinstance(value, Tensor) else None
+                if found is not None:
+                    setattr(result, _NAME, found)
+                    setattr(result, _EMBEDDED, name == "embedding" or getattr(value, _EMBEDDED, False))
+                    break
+        return result
+
+    def where(self) -> str:
+        """Name of the module whose code is running, found on the Python stack."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            this = frame.f_locals.get("self")
+            if isinstance(this, nn.Module) and id(this) in self.modules:
+                return self.modules[id(this)]
+            frame = frame.f_back  # type: ignore[assignment]
+        return ""
+
+    def label(self, value: Any, operation: str) -> tuple[str, bool]:
+        """The ledger's name for a source, and whether it is a bias (a parameter that is not looked up by index)."""
+        name = getattr(value, _NAME, None)
+        if name is not None:
+            return name, not getattr(value, _EMBEDDED, False)
+        module = self.where()
+        return (f"{module}: {operation}" if module else operation), False
+
+    def source(self, result: Tensor, value: Tensor | float, operation: str, *, sign: float = 1.0) -> None:
+        """`sign * value` entered `result` additively, broadcast to its shape."""
+        if not isinstance(value, Tensor):
+            if value == 0:
+                return
+            value = torch.tensor(float(value), dtype=result.dtype, device=result.device)
+        name, bias = self.label(value, operation)
+        amount = value if sign == 1.0 else value * sign
+        offset = result.dim() - amount.dim()
+        varies = tuple(axis + offset for axis, size in enumerate(amount.shape) if size > 1)
+        if amount.dim() == 1 and result.dim() > 1 and amount.shape[0] == result.shape[-1]:
+            self.books.enter_vector(result, name, amount, bias=bias)
+        else:
+            self.books.enter(result, name, bias=bias, varies=varies, amount=lambda g: times(g, amount))
+
+
+def times(gradient: Tensor, value: Tensor) -> Tensor:
+    """gradient * value, with 0 where the gradient is 0 even if the value is infinite (a mask)."""
+    product = gradient * value
+    return torch.where(gradient == 0, torch.zeros_like(product), product)
+
+
+_PYTHON = types.FunctionType
+_DUNDER = {"radd": "add", "rmul": "mul", "truediv": "div", "rtruediv": "rdiv", "rdiv": "rdiv", "rmatmul": "rmatmul"}
+_INPLACE_DUNDER = {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div", "idiv": "div", "ipow": "pow"}
+_SYNONYMS = {
+    "multiply": "mul",
+    "divide": "div",
+    "true_divide": "div",
+    "subtract": "sub",
+    "concat": "cat",
+    "concatenate": "cat",
+    "clip": "clamp",
+    "_softmax": "softmax",
+    "swapaxes": "transpose",
+    "swapdims": "transpose",
+}
+
+# torch functions in Python that are no computation on the tensor, or hold none of our operations inside
+OPAQUE = frozenset(
+    """
+    backward register_hook register_post_accumulate_grad_hook retain_grad requires_grad __repr__ __format__ __str__
+    __deepcopy__ __reduce_ex__ __len__ __contains__ __iter__ __hash__ __array__ __dlpack__ detach is_shared
+    """.split()
+)
+
+HIDDEN = {
+    "_native_multi_head_attention": "fuses attention so that its weights cannot be held constant.",
+    "_transformer_encoder_layer_fwd": "fuses a whole layer so that the rules cannot see into it.",
+    "flex_attention": 'hides its attention. Load the model with attn_implementation="sdpa".',
+    "lstm": "fuses a recurrent layer so that the rules cannot see into it.",
+    "gru": "fuses a recurrent layer so that the rules cannot see into it.",
+    "rnn_tanh": "fuses a recurrent layer so that the rules cannot see into it.",
+    "rnn_relu": "fuses a recurrent layer so that the rules cannot see into it.",
+}
+
+
+@cache
+def canonical(name: str) -> tuple[str, bool]:
+    """Torch's name of an operation without its spellings, and whether it writes into its first argument."""
+    name = name.split(".")[0]
+    if name.startswith("__") and name.endswith("__"):
+        core = name[2:-2]
+        if core in _INPLACE_DUNDER:
+            return _INPLACE_DUNDER[core], True
+        return _DUNDER.get(core, core), core == "setitem"
+    inplace = name.endswith("_") and not name.startswith("__")
+    core = name[:-1] if inplace else name
+    return _SYNONYMS.get(core, core), inplace
+
+
+@cache
+def inside(func: types.FunctionType) -> Callable[..., Any]:
+    """The same Python function without its hand-over to overrides, so that the operations in its body are seen."""
+    no = dict.fromkeys(("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), _no)
+    copy = types.FunctionType(
+        func.__code__, {**func.__globals__, **no}, func.__name__, func.__defaults__, func.__closure__
+    )
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy
+
+
+def _no(*_: Any) -> bool:
+    return False
+
+
+def is_signal(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def first_signal(call: Call) -> Tensor | None:
+    """The first tensor among the arguments that depends on the inputs."""
+    for value in (*call.args, *call.kwargs.values()):
+        if is_signal(value):
+            return value  # type: ignore[no-any-return]
+        if isinstance(value, (list, tuple)):
+            for item in value:
+                if is_signal(item):
+                    return item  # type: ignore[no-any-return]
+    return None
+
+
+def value_of(value: Tensor, *, gradient_of: Tensor) -> Tensor:
+    """The number of one tensor with the gradient of another."""
+    return _Swap.apply(gradient_of, [value.detach()])  # type: ignore[no-any-return]
+
+
+class _Swap(torch.autograd.Function):
+    """The value comes in a list, so that it is no input: the result may then be written into like any other."""
+
+    @staticmethod
+    def forward(ctx: Any, surrogate: Tensor, value: list[Tensor]) -> Tensor:
+        return value[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0], None
+
+
+_STAY = """
+to type type_as float double half bfloat16 cuda cpu clone contiguous neg negative positive
+dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout
+""".split()
+
+_MOVE = """
+view reshape reshape_as view_as transpose permute movedim moveaxis t flatten unflatten squeeze unsqueeze expand
+expand_as getitem narrow select chunk split split_with_sizes tensor_split unbind repeat repeat_interleave roll flip
+tile broadcast_to masked_select diagonal tril triu
+""".split()
+
+_CHOOSE = """
+topk sort gather index_select index take take_along_dim max min amax amin scatter scatter_add index_add
+""".split()
+
+
+@on(*_STAY)
+def elements_stay(scope: Scope, call: Call) -> Any:
+    signal = first_signal(call)
+    result = call.run()
+    return carry(result, signal, same_elements=True) if signal is not None else result
+
+
+@on(*_MOVE)
+def elements_move(scope: Scope, call: Call) -> Any:
+    signal = first_signal(call)
+    result = call.run()
+    return carry(result, signal, same_elements=False) if signal is not None else result
+
+
+@on(*_CHOOSE)
+def elements_chosen(scope: Scope, call: Call) -> Any:
+    """A softmax from which some entries are chosen is a router: a gate, not attention."""
+    signals = [v for v in (*call.args, *call.kwargs.values()) if is_signal(v)]
+    result = call.run()
+    if len(signals) == 1 and not call.inplace:
+        carry(result, signals[0], same_elements=False)
+        for part in (result,) if isinstance(result, Tensor) else tuple(result):
+            if is_signal(part) and getattr(part, "_headwater_lineage", (None,))[0] is Kind.WEIGHTS:
+                mark(part, Kind.SHIFTED)
+    return result

@@ -1,0 +1,136 @@
+"""Many texts, or one that is too long: batches of like length, and overlapping windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import InputError, TargetError, UsageError
+from .explanation import Explanation
+from .inputs.batch import Batch
+from .inputs.text import Encoded, Text, batches, encode, length_limit, padding_id, padding_side, to_batch
+from .ledger import Ledger, Lines
+from .targets import Reader, logits_of
+
+
+@dataclass
+class TextJob:
+    """Texts explained by one model in batches. `finish` turns a batch into explanations."""
+
+    model: nn.Module
+    tokenizer: Any
+    batch_size: int
+    truncate: bool
+    places: list[nn.Module]
+    finish: Callable[..., list[Explanation]]
+
+    def __post_init__(self) -> None:
+        if self.tokenizer is None:
+            raise InputError("a text needs a tokenizer: explain(model, text, tokenizer=tokenizer).")
+        if self.batch_size < 1:
+            raise UsageError(f"batch_size must be at least 1, not {self.batch_size}.")
+        self.limit = length_limit(self.model, self.tokenizer)
+        self.pad = padding_id(self.model, self.tokenizer)
+        self.side = padding_side(self.model, self.tokenizer)
+
+    def run(self, texts: Sequence[Text]) -> list[Explanation]:
+        """One explanation a text, in their order; every text is checked before any work is done."""
+        return self.explained(encode(texts, self.tokenizer, self.limit, self.truncate))
+
+    def explained(self, encoded: Sequence[Encoded], **options: Any) -> list[Explanation]:
+        results: dict[int, Explanation] = {}
+        for group, batch in self.batches(encoded):
+            results.update(zip(group, self.finish(batch, **options), strict=True))
+        return [results[i] for i in range(len(encoded))]
+
+    def batches(self, encoded: Sequence[Encoded]) -> list[tuple[list[int], Batch]]:
+        """Without a padding token nothing can be padded, so each text goes alone."""
+        size = self.batch_size if self.pad is not None else 1
+        groups = batches(encoded, size)
+        return [(group, to_batch([encoded[i] for i in group], self.pad, self.side, self.places)) for group in groups]
+
+
+def explain_in_windows(job: TextJob, text: Text, stride: int | None, reader: Reader) -> Explanation:
+    """A text of any length. The score is the mean of the windows' scores for one class, so the ledger still adds up.
+
+    Windows are as long as the model allows and overlap by `stride` tokens (default: a quarter). Unless a target is
+    given it is the class with the largest mean logit.
+    """
+    (whole,) = encode([text], job.tokenizer, None, False)
+    if job.limit is None or whole.length <= job.limit:
+        return job.explained([whole])[0]
+    parts = windows(whole, job.limit, stride if stride is not None else job.limit // 4)
+    encoded = [part for part, _ in parts]
+    if reader.target is None:
+        reader = replace(reader, target=class_of_mean(job, encoded))
+    found = job.explained(encoded, read=reader)
+    return joined(whole, found, [places for _, places in parts])
+
+
+def windows(whole: Encoded, limit: int, stride: int) -> list[tuple[Encoded, list[int]]]:
+    """Each window with the special tokens around it, and where its tokens stand in the whole text."""
+    special = whole.item.special
+    body = [i for i, s in enumerate(special) if not s]
+    before, after = list(range(body[0])), list(range(body[-1] + 1, len(special)))
+    room = limit - len(before) - len(after)
+    if not 0 <= stride < room:
+        raise UsageError(f"windows of {room} tokens cannot overlap by {stride}; stride must be from 0 to {room - 1}.")
+    if isinstance(whole.item.text, tuple):
+        raise InputError("a pair of texts cannot be split into windows; pass truncate=True instead.")
+    found, inner = [], range(body[0], body[-1] + 1)
+    for start in range(0, max(1, len(inner) - stride), room - stride):
+        places = before + list(inner[start : start + room]) + after
+        fields = {name: [values[p] for p in places] for name, values in whole.fields.items()}
+        item = replace(whole.item, tokens=tuple(whole.item.tokens[p] for p in places))
+        found.append((Encoded(fields, item), places))
+    return found
+
+
+def class_of_mean(job: TextJob, encoded: Sequence[Encoded]) -> int:
+    device = next(job.model.parameters()).device
+    total: Tensor | None = None
+    for _, batch in job.batches(encoded):
+        with torch.no_grad():
+            logits = logits_of(job.model(**batch.to(device, None).kwargs))
+        if logits.dim() != 2:
+            raise TargetError("windows are for models that give one prediction a text.")
+        total = logits.sum(0) if total is None else total + logits.sum(0)
+    assert total is not None
+    return int(total.argmax())
+
+
+def joined(whole: Encoded, found: Sequence[Explanation], places: Sequence[list[int]]) -> Explanation:
+    """The mean over windows, token by token and line by line."""
+    count = len(found)
+    relevance = torch.zeros(whole.length, dtype=found[0].relevance.dtype)
+    for e, at in zip(found, places, strict=True):
+        relevance.index_add_(0, torch.tensor(at), e.relevance / count)
+    ledgers = [e.ledger for e in found]
+    ledger = Ledger(
+        score=sum(one.score for one in ledgers) / count,
+        inputs=float(relevance.double().sum()),
+        biases=mean_lines([one.biases for one in ledgers]),
+        constants=mean_lines([one.constants for one in ledgers]),
+        readout=sum(one.readout for one in ledgers) / count,
+        dtype=ledgers[0].dtype,
+    )
+    tokens, predictions = whole.item.tokens, {e.prediction for e in found}
+    return replace(
+        found[0],
+        tokens=tokens,
+        relevance=relevance,
+        score=ledger.score,
+        ledger=ledger,
+        prediction=predictions.pop() if len(predictions) == 1 else found[0].target,
+        special=whole.item.special,
+        windows=count,
+    )
+
+
+def mean_lines(lines: Sequence[Lines]) -> Lines:
+    names = {name: None for line in lines for name in line}
+    return Lines({name: sum(line.get(name, 0.0) for line in lines) / len(lines) for name in names})
