@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import tokenizers
 import torch
 import transformers as tf
 from torch import Tensor, nn
@@ -151,3 +152,29 @@ def arguments(name: str, samples: int = 2, length: int = 9) -> dict[str, Tensor]
     if name in ("bart", "t5"):
         ids[:, -1] = {"bart": 2, "t5": 1}[name]
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+WORDS = (
+    "a gripping , beautifully acted film the movie is was not good bad very dull great un ##able ##s ##ing act play "
+    "mary john france capital of paris london tokyo in to and but it"
+).split()
+
+
+@cache
+def tokenizer(pad: bool = True, side: str = "right") -> tf.PreTrainedTokenizerFast:
+    """A WordPiece tokenizer with a few words, letters for the rest."""
+    letters = [chr(c) for c in range(97, 123)]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *letters, *("##" + c for c in letters)]
+    vocabulary = list(dict.fromkeys(vocabulary))[:120]
+    model = tokenizers.models.WordPiece({w: i for i, w in enumerate(vocabulary)}, unk_token="[UNK]")
+    inner = tokenizers.Tokenizer(model)
+    inner.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    ends = [("[CLS]", vocabulary.index("[CLS]")), ("[SEP]", vocabulary.index("[SEP]"))]
+    inner.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
+    )
+    special = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    if pad:
+        special["pad_token"] = "[PAD]"
+    return tf.PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=64, padding_side=side, **special)

@@ -22,18 +22,23 @@ def rules() -> tuple[tuple[str, str], ...]:
     return tuple(RULES.items())
 
 
-def composed(name: str, summary: str, names: tuple[str, ...], gate: str, required: tuple[str, ...]) -> Method:
+def composed(name: str, summary: str, demand: Demand) -> Method:
     def run(job: Run) -> Outcome:
-        return propagate(job, Demand(names, gate, required))
+        return propagate(job, demand)
 
-    return Method(name, summary, run, names)
+    return Method(name, summary, run, demand.rules)
 
 
-register(composed("gi", "Gradient x Input: no rules", (), "constant", ()))
-register(composed("lrp(ah)", "the paper's AH-rule alone", ("ah",), "constant", ("ah",)))
-register(composed("lrp(ln)", "the paper's LN-rule alone", ("ln",), "constant", ("ln",)))
-register(composed("lrp(ah+ln)", "the paper's method: both its rules", ("ah", "ln"), "constant", ("ah", "ln")))
-register(composed("lrp", "all rules (ah+ln+act+gate): the ledger closes", ALL, "constant", ()))
+def named(rules: tuple[str, ...], gate: str = "constant") -> Demand:
+    """Rules that were asked for by name: the paper's two must each meet an operation, of all of them at least one."""
+    return Demand(rules, gate, tuple(rule for rule in rules if rule in ("ah", "ln")), some=True)
+
+
+register(composed("gi", "Gradient x Input: no rules", Demand(())))
+register(composed("lrp(ah)", "the paper's AH-rule alone", named(("ah",))))
+register(composed("lrp(ln)", "the paper's LN-rule alone", named(("ln",))))
+register(composed("lrp(ah+ln)", "the paper's method: both its rules", named(("ah", "ln"))))
+register(composed("lrp", "all rules (ah+ln+act+gate): the ledger closes", Demand(ALL)))
 
 
 @family
@@ -55,8 +60,7 @@ def parse(name: str) -> Method | None:
     if not ordered:
         raise UsageError(f"{name!r} names no rule. Known: {', '.join(ALL)}.")
     spelled = "+".join("gate=half" if rule == "gate" and gate == "half" else rule for rule in ordered)
-    required = tuple(rule for rule in ordered if rule in ("ah", "ln"))
-    return composed(f"lrp({spelled})", "rules by name", ordered, gate, required)
+    return composed(f"lrp({spelled})", "rules by name", named(ordered, gate))
 
 
 def checked_gate(rule: str, value: str) -> str:

@@ -22,11 +22,12 @@ from ..targets import Reading
 
 @dataclass(frozen=True)
 class Demand:
-    """Which rules a method puts on operations; the `required` ones must meet at least one."""
+    """Which rules a method puts on operations. Each `required` one must meet one; `some`: one of them all must."""
 
     rules: tuple[str, ...]
     gate: str = "constant"
     required: tuple[str, ...] = ()
+    some: bool = False
 
 
 @dataclass
@@ -177,7 +178,7 @@ def per_sample(ends: list[Tensor], gradients: list[Tensor], samples: int) -> Ten
 def check_met(scope: Scope, demand: Demand) -> None:
     """A rule that silently does nothing gives an explanation that looks entirely reasonable, and is wrong."""
     missing = [rule for rule in demand.required if not scope.met.get(rule)]
-    if demand.rules and not any(scope.met.get(rule) for rule in demand.rules):
+    if demand.some and not any(scope.met.get(rule) for rule in demand.rules):
         missing = missing or list(demand.rules)
     if missing:
         raise RuleNotMet(

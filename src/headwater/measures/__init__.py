@@ -1,0 +1,1 @@
+"""What explanations cost and whether they can be believed."""

@@ -1,0 +1,1 @@
+"""Models: the small one that comes with the package, and the loader for all others."""

@@ -1,0 +1,247 @@
+"""A transformers model by directory, GGUF file or hub name: evaluation mode, float32, from weights that are only data.
+
+A pickle can run code when it is read, so weights come from safetensors or GGUF. Weights that the checkpoint does not
+hold would be random numbers, and an explanation of them a convincing picture of nothing: such a checkpoint is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import HeadwaterError, LoadError, MissingExtra, UnknownName, UnsafeWeights
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+TASKS = {
+    "text-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "question-answering": "AutoModelForQuestionAnswering",
+    "multiple-choice": "AutoModelForMultipleChoice",
+    "fill-mask": "AutoModelForMaskedLM",
+    "text-generation": "AutoModelForCausalLM",
+    "text2text-generation": "AutoModelForSeq2SeqLM",
+    "image-classification": "AutoModelForImageClassification",
+    "feature-extraction": "AutoModel",
+}
+DTYPES = ("float32", "float64", "bfloat16", "float16", "auto")
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "spiece*", "sentencepiece*", "*.model", "*.tiktoken", "*.spm")
+
+
+def load(
+    name_or_dir: str | os.PathLike[str],
+    *,
+    task: str | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype = "float32",
+    allow_pickle: bool = False,
+    trust_remote_code: bool = False,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
+    """A model, ready to be explained, and its tokenizer: None where the checkpoint has none.
+
+    `name_or_dir` is a directory, a `.gguf` file or a name on the hub. The class is the one that the checkpoint was
+    saved from; `task` asks for another (`"text-classification"`, `"text-generation"`, …). A checkpoint in half
+    precision is computed in `dtype` all the same; `"auto"` keeps the checkpoint's own.
+    `allow_pickle` permits a `pytorch_model.bin`, read with `weights_only=True`; `trust_remote_code` permits Python
+    code from the checkpoint, which runs with your rights.
+    """
+    if task is not None and task not in TASKS:
+        raise UnknownName("task", task, TASKS)
+    source = _find(name_or_dir, allow_pickle)
+    options = {**source.options, "trust_remote_code": trust_remote_code}
+    with _plain_errors(source.name), _quietly(source.local):
+        config = _config(source, options)
+        model_class = _class_for(config, task, trust_remote_code, default=_default_task(source))
+        model, found = model_class.from_pretrained(
+            source.name,
+            config=config,
+            dtype=_dtype(dtype),
+            use_safetensors=source.use_safetensors,
+            weights_only=True,
+            ignore_mismatched_sizes=True,  # they are reported with the missing ones, and refused below
+            output_loading_info=True,
+            **_dequantised(source),
+            **options,
+        )
+        tokenizer = _tokenizer(source, options)
+    _refuse_random_weights(source.name, type(model).__name__, found)
+    model.eval()
+    return (model if device is None else model.to(device)), tokenizer
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where the checkpoint lies and in which form its weights may be read."""
+
+    name: str
+    local: bool
+    use_safetensors: bool | None = True
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_gguf(self) -> bool:
+        return "gguf_file" in self.options
+
+
+def _find(name_or_dir: str | os.PathLike[str], allow_pickle: bool) -> _Source:
+    path = Path(name_or_dir).expanduser()
+    if path.is_dir():
+        return _find_in(path, allow_pickle)
+    if path.is_file() and path.suffix == ".gguf":
+        return _gguf(path)
+    if path.is_file():
+        raise LoadError(f"{path} is a file. Give the directory that holds it with its config.json, or a .gguf file.")
+    if isinstance(name_or_dir, Path) or str(name_or_dir).startswith(("/", "./", "../", "~")):
+        raise LoadError(f"there is no directory {path}.")
+    return _Source(str(name_or_dir), local=False, use_safetensors=None if allow_pickle else True)
+
+
+def _find_in(directory: Path, allow_pickle: bool) -> _Source:
+    """Safetensors where there are any, else one GGUF file, else (on request) a pickle."""
+    if any(directory.glob("*.safetensors")):
+        return _Source(str(directory), local=True)
+    ggufs = sorted(directory.glob("*.gguf"))
+    if len(ggufs) > 1:
+        names = ", ".join(file.name for file in ggufs)
+        raise LoadError(f"{directory} holds {len(ggufs)} GGUF files ({names}). Give the path of one of them.")
+    if ggufs:
+        return _gguf(ggufs[0])
+    pickles = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth") for file in directory.glob(pattern))
+    if not pickles:
+        raise LoadError(f"{directory} holds no weights: no *.safetensors and no *.gguf file was found.")
+    if not allow_pickle:
+        raise UnsafeWeights(
+            f"{directory} holds its weights as a pickle ({', '.join(pickles[:3])}), which can run code when it is "
+            "read. Convert it to safetensors, or, if you trust it, pass allow_pickle=True (--allow-pickle)."
+        )
+    return _Source(str(directory), local=True, use_safetensors=False)
+
+
+def _gguf(file: Path) -> _Source:
+    for package in ("gguf", "accelerate"):
+        try:
+            __import__(package)
+        except ImportError as error:
+            raise MissingExtra("reading a GGUF file", "gguf") from error
+    return _Source(str(file.parent), local=True, use_safetensors=None, options={"gguf_file": str(file.absolute())})
+
+
+def _dequantised(source: _Source) -> dict[str, Any]:
+    """Packed weights run in kernels that rules cannot see into, so they are unpacked."""
+    import transformers
+
+    config = getattr(transformers, "GgufConfig", None)
+    return {"quantization_config": config(dequantize=True)} if source.is_gguf and config is not None else {}
+
+
+def _config(source: _Source, options: dict[str, Any]) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(source.name, **options)
+
+
+def _default_task(source: _Source) -> str:
+    return "text-generation" if source.is_gguf else "text-classification"
+
+
+def _class_for(config: Any, task: str | None, trust_remote_code: bool, default: str) -> Any:
+    """The class of `task`, else the one the checkpoint was saved from, else the class of the `default` task."""
+    import transformers
+
+    if task is not None:
+        return getattr(transformers, TASKS[task])
+    for name in config.architectures or ():
+        saved_from = getattr(transformers, name, None)
+        if isinstance(saved_from, type) and issubclass(saved_from, transformers.PreTrainedModel):
+            return saved_from
+    if trust_remote_code:
+        for name in getattr(config, "auto_map", None) or ():
+            if name.startswith("AutoModelFor") and hasattr(transformers, name):
+                return getattr(transformers, name)
+    return getattr(transformers, TASKS[default])
+
+
+def _dtype(dtype: str | torch.dtype) -> Any:
+    import torch
+
+    if isinstance(dtype, torch.dtype) or dtype == "auto":
+        return dtype
+    if dtype not in DTYPES:
+        raise UnknownName("dtype", dtype, DTYPES)
+    return getattr(torch, dtype)
+
+
+def _tokenizer(source: _Source, options: dict[str, Any]) -> PreTrainedTokenizerBase | None:
+    """The checkpoint's tokenizer. Without files for one, transformers builds one that knows special tokens only."""
+    from transformers import AutoTokenizer
+
+    if source.local and not source.is_gguf and not _has_tokenizer_files(Path(source.name)):
+        return None
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source.name, **options)
+    except Exception:
+        if source.local:
+            raise
+        return None  # a vision model on the hub, for one: what needs a tokenizer says so when it is asked for text
+    return tokenizer if len(tokenizer) > len(set(tokenizer.all_special_ids)) else None
+
+
+def _has_tokenizer_files(directory: Path) -> bool:
+    return any(True for pattern in TOKENIZER_FILES for _ in directory.glob(pattern))
+
+
+def _refuse_random_weights(name: str, model_class: str, found: dict[str, Any]) -> None:
+    absent = sorted({*found["missing_keys"], *(key for key, *_ in found["mismatched_keys"])})
+    if not absent:
+        return
+    shown = ", ".join(absent[:4]) + (f" and {len(absent) - 4} more" if len(absent) > 4 else "")
+    raise LoadError(
+        f"the checkpoint {name} does not hold all weights of a {model_class}: {shown} would be random, and so would "
+        "the explanation. Use a checkpoint that was fine-tuned for the task, or name the task that it was trained for "
+        f"({', '.join(TASKS)})."
+    )
+
+
+@contextmanager
+def _plain_errors(name: str) -> Iterator[None]:
+    """What transformers raises, in one kind of exception and with its first paragraph only."""
+    try:
+        yield
+    except HeadwaterError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().split("\n\n")[0].strip() or type(error).__name__
+        if "use_safetensors=True" in reason or "cannot be loaded with `safetensors`" in reason:
+            raise UnsafeWeights(
+                f"{name} on the hub has no safetensors weights, only a pickle, which can run code when it is read. "
+                "If you trust it, pass allow_pickle=True (--allow-pickle)."
+            ) from error
+        if "trust_remote_code" in reason:
+            raise LoadError(
+                f"{name} needs Python code that comes with the checkpoint. If you have read it and trust it, pass "
+                "trust_remote_code=True (--trust-remote-code)."
+            ) from error
+        raise LoadError(f"{name} could not be loaded: {reason}") from error
+
+
+@contextmanager
+def _quietly(local: bool) -> Iterator[None]:
+    """No report of missing weights (it is raised) and, for files that are already here, no progress bars."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    if local:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

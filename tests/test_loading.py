@@ -1,0 +1,258 @@
+"""Loading: weights that are data, in float32, complete; everything else is answered with a reason."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizerFast
+
+from headwater.errors import HeadwaterError, LoadError, UnknownName, UnsafeWeights
+from headwater.models.loading import load
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "##s"]
+SMALL = {
+    "vocab_size": len(WORDS),
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 12,
+}
+
+
+def tiny(seed: int = 0) -> BertForSequenceClassification:
+    torch.manual_seed(seed)
+    return BertForSequenceClassification(BertConfig(**SMALL, num_labels=3))
+
+
+def save_tokenizer(directory: Path) -> None:
+    vocabulary = directory / "vocab.txt"
+    vocabulary.write_text("\n".join(WORDS))
+    BertTokenizerFast(vocab={word: i for i, word in enumerate(WORDS)}).save_pretrained(directory)
+
+
+def as_pickle(directory: Path) -> Path:
+    """The same checkpoint with its weights in a pytorch_model.bin."""
+    model = tiny()
+    model.save_pretrained(directory)
+    (directory / "model.safetensors").unlink()
+    torch.save(model.state_dict(), directory / "pytorch_model.bin")
+    return directory
+
+
+def same_weights(a: torch.nn.Module, b: torch.nn.Module) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+def test_a_directory_gives_the_class_it_was_saved_from_ready_to_be_explained(tmp_path):
+    original = tiny()
+    original.save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    model, tokenizer = load(tmp_path)
+    assert type(model) is BertForSequenceClassification
+    assert not model.training
+    assert same_weights(model, original)
+    assert tokenizer is not None
+    assert tokenizer.tokenize("good films") == ["good", "film", "##s"]
+
+
+def test_without_tokenizer_files_there_is_no_tokenizer(tmp_path):
+    tiny().save_pretrained(tmp_path)
+    assert load(tmp_path)[1] is None
+
+
+@pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32_unless_asked_otherwise(tmp_path, stored):
+    tiny().to(stored).save_pretrained(tmp_path)
+    assert {p.dtype for p in load(tmp_path)[0].parameters()} == {torch.float32}
+    assert {p.dtype for p in load(tmp_path, dtype="float64")[0].parameters()} == {torch.float64}
+    assert {p.dtype for p in load(tmp_path, dtype="auto")[0].parameters()} == {stored}
+
+
+def test_a_pickle_is_refused_and_read_on_request(tmp_path):
+    as_pickle(tmp_path)
+    with pytest.raises(UnsafeWeights, match=r"pytorch_model\.bin.*allow_pickle=True"):
+        load(tmp_path)
+    assert same_weights(load(tmp_path, allow_pickle=True)[0], tiny())
+
+
+def test_a_pickle_that_runs_code_does_not_run_it_even_on_request(tmp_path):
+    as_pickle(tmp_path)
+    mark = tmp_path / "ran"
+
+    class Payload:
+        def __reduce__(self):
+            return Path.touch, (mark,)
+
+    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Payload()}))
+    with pytest.raises(LoadError):
+        load(tmp_path, allow_pickle=True)
+    assert not mark.exists()
+    pickle.loads((tmp_path / "pytorch_model.bin").read_bytes())
+    assert mark.exists(), "the payload would have run in an ordinary unpickling"
+
+
+def test_safetensors_win_over_a_pickle_beside_them(tmp_path):
+    as_pickle(tmp_path)
+    tiny(seed=1).save_pretrained(tmp_path)
+    for allow in (False, True):
+        assert same_weights(load(tmp_path, allow_pickle=allow)[0], tiny(seed=1))
+
+
+def test_a_head_that_the_checkpoint_does_not_hold_is_refused(tmp_path):
+    BertModel(BertConfig(**SMALL)).save_pretrained(tmp_path)
+    assert type(load(tmp_path)[0]) is BertModel
+    with pytest.raises(LoadError, match=r"classifier\.(bias|weight).*would be random"):
+        load(tmp_path, task="text-classification")
+
+
+def test_a_head_of_another_size_is_refused(tmp_path):
+    tiny().save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    labels = {str(i): f"L{i}" for i in range(5)}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "id2label": labels, "label2id": {}}))
+    with pytest.raises(LoadError, match="classifier"):
+        load(tmp_path)
+
+
+def test_code_in_the_checkpoint_does_not_run_unless_trusted(tmp_path):
+    mark = tmp_path / "ran"
+    tiny().save_pretrained(tmp_path)
+    (tmp_path / "mine.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+    mine = {
+        "model_type": "mine",
+        "architectures": ["Mine"],
+        "auto_map": {"AutoConfig": "mine.C", "AutoModel": "mine.M"},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(mine))
+    with pytest.raises(LoadError, match="trust_remote_code=True"):
+        load(tmp_path)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", Path("nowhere")])
+def test_a_directory_that_is_not_there_is_named(name):
+    with pytest.raises(LoadError, match=r"no directory .*nowhere"):
+        load(name)
+
+
+def test_a_directory_without_weights_is_named(tmp_path):
+    tiny().save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(LoadError, match="holds no weights"):
+        load(tmp_path)
+
+
+def test_a_broken_file_is_a_load_error(tmp_path):
+    tiny().save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"not a checkpoint")
+    with pytest.raises(LoadError, match="could not be loaded"):
+        load(tmp_path)
+
+
+def test_a_hub_name_that_cannot_be_reached_is_a_load_error(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(LoadError, match="no-such-owner/no-such-model could not be loaded"):
+        load("no-such-owner/no-such-model")
+
+
+def test_unknown_task_and_dtype_offer_the_nearest(tmp_path):
+    tiny().save_pretrained(tmp_path)
+    with pytest.raises(UnknownName, match="Did you mean 'text-classification'"):
+        load(tmp_path, task="text-clasification")
+    with pytest.raises(UnknownName, match="Did you mean 'float64'"):
+        load(tmp_path, dtype="flota64")
+
+
+def test_every_refusal_is_of_the_one_tree():
+    assert issubclass(LoadError, HeadwaterError)
+    assert issubclass(UnsafeWeights, HeadwaterError)
+
+
+def write_gguf(file: Path, weights: dict[str, torch.Tensor], quantised: bool) -> None:
+    """A Llama as llama.cpp stores it: its own names for the weights, matrices in blocks of 8-bit numbers."""
+    import gguf
+
+    writer = gguf.GGUFWriter(file, "llama")
+    writer.add_context_length(32)
+    writer.add_embedding_length(32)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(64)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(len(GGUF_TOKENS))
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(GGUF_TOKENS)
+    writer.add_token_scores([0.0] * len(GGUF_TOKENS))
+    writer.add_token_types([2, 3, 3, 1, 1, 1])
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    kind = gguf.GGMLQuantizationType.Q8_0
+    for name, weight in weights.items():
+        array = weight.numpy()
+        if quantised and array.ndim == 2:
+            writer.add_tensor(name, gguf.quants.quantize(array, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+GGUF_TOKENS = ["<unk>", "<s>", "</s>", "▁good", "▁film", "s"]
+
+
+def llama_weights() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    sizes = {f"attn_{part}": (32, 32) for part in ("q", "k", "v", "output")}
+    sizes |= {"ffn_gate": (64, 32), "ffn_up": (64, 32), "ffn_down": (32, 64), "attn_norm": (32,), "ffn_norm": (32,)}
+    shapes: dict[str, tuple[int, ...]] = {f"blk.0.{name}.weight": size for name, size in sizes.items()}
+    shapes |= {"token_embd.weight": (6, 32), "output_norm.weight": (32,), "output.weight": (6, 32)}
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("quantised", [False, True])
+def test_a_gguf_is_unpacked_to_a_plain_float32_model(tmp_path, quantised, monkeypatch):
+    weights = llama_weights()
+    write_gguf(tmp_path / "tiny.gguf", weights, quantised)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "tiny.gguf").touch()
+    monkeypatch.chdir(elsewhere)  # a file of the same name where the command runs is not the one that was asked for
+    for place in (tmp_path, tmp_path / "tiny.gguf"):
+        model, tokenizer = load(place)
+        assert type(model).__name__ == "LlamaForCausalLM"
+        assert {type(m).__name__ for m in model.modules() if hasattr(m, "in_features")} == {"Linear"}
+        assert {p.dtype for p in model.parameters()} == {torch.float32}
+        up, expected = model.model.layers[0].mlp.up_proj.weight, weights["blk.0.ffn_up.weight"]
+        # 8-bit blocks round to 1/127 of their largest number, half of it at most
+        assert torch.allclose(up, expected, atol=expected.abs().max().item() / 254 if quantised else 0)
+        assert tokenizer is not None
+        assert len(tokenizer) == len(GGUF_TOKENS)
+
+
+def test_several_gguf_files_ask_for_one_of_them(tmp_path):
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / name).touch()
+    with pytest.raises(LoadError, match=r"a\.gguf, b\.gguf"):
+        load(tmp_path)
+
+
+def test_transformers_is_as_talkative_afterwards_as_before(tmp_path):
+    from transformers.utils import logging
+
+    tiny().save_pretrained(tmp_path)
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    load(tmp_path)
+    shutil.rmtree(tmp_path)
+    with pytest.raises(LoadError):
+        load(tmp_path)
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before

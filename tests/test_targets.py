@@ -1,0 +1,179 @@
+"""Which scalar is explained: every kind of model and target, each read off the model's own output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+from tiny import GROUPED, SMALL, randomised, tiny, tokenizer
+from torch import nn
+
+import headwater as hw
+from headwater.errors import TargetError, UnknownName
+
+TEXT = "a gripping, beautifully acted film"
+LABELS = ("negative", "neutral", "positive")
+NAMES = {"id2label": dict(enumerate(LABELS)), "label2id": {name: i for i, name in enumerate(LABELS)}}
+
+
+def built(kind: Any, **config: Any) -> nn.Module:
+    return randomised(kind(tf.BertConfig(**SMALL, **config)).double())
+
+
+SENTIMENT = built(tf.BertForSequenceClassification, num_labels=3, **NAMES)
+
+
+def outputs(model: nn.Module, text: Any = TEXT) -> Any:
+    with torch.no_grad():
+        return model(**tokenizer()(text, return_tensors="pt"))
+
+
+def explain(model: nn.Module = SENTIMENT, text: Any = TEXT, **options: Any) -> hw.Explanation:
+    e = hw.explain(model, text, tokenizer=tokenizer(), **options)
+    assert e.ledger.closed
+    return e
+
+
+def test_predicted_class_is_the_default() -> None:
+    logits = outputs(SENTIMENT).logits[0]
+    e = explain()
+    assert e.score == float(logits.max())
+    assert e.target == e.prediction == LABELS[int(logits.argmax())]
+
+
+@pytest.mark.parametrize("target", [2, "positive", "Positive", "POSITIVE", -1])
+def test_class_by_index_or_name(target: int | str) -> None:
+    e = explain(target=target)
+    assert e.target == "positive"
+    assert e.score == float(outputs(SENTIMENT).logits[0, 2])
+
+
+def test_difference_of_two() -> None:
+    e = explain(target="positive - negative")
+    logits = outputs(SENTIMENT).logits[0]
+    assert e.score == pytest.approx(float(logits[2] - logits[0]))
+    parts = explain(target="positive").relevance - explain(target="negative").relevance
+    assert e.relevance == pytest.approx(parts, abs=1e-12)
+
+
+@pytest.mark.parametrize("output", ["probability", "log-probability"])
+@pytest.mark.parametrize("target", ["positive", "positive - negative"])
+def test_curvature_of_a_probability_is_on_the_readout_line(output: str, target: str) -> None:
+    logits = outputs(SENTIMENT).logits[0]
+    read = logits.softmax(-1) if output == "probability" else logits.log_softmax(-1)
+    e = explain(target=target, output=output)
+    expected = read[2] if target == "positive" else read[2] - read[0]
+    assert e.score == pytest.approx(float(expected))
+    assert e.output == output
+    if (output, target) == ("log-probability", "positive - negative"):
+        assert e.ledger.readout == pytest.approx(0, abs=1e-12)  # the normaliser cancels: a difference of logits
+    else:
+        assert abs(e.ledger.readout) > 1e-3
+    free = logits.clone().requires_grad_(True)
+    score = free.softmax(-1) if output == "probability" else free.log_softmax(-1)
+    score = score[2] if target == "positive" else score[2] - score[0]
+    (gradient,) = torch.autograd.grad(score, free)
+    assert e.ledger.readout == pytest.approx(float((score - (gradient * logits).sum()).detach()), abs=1e-12)
+
+
+def test_multi_label() -> None:
+    model = built(tf.BertForSequenceClassification, num_labels=3, problem_type="multi_label_classification", **NAMES)
+    logits = outputs(model).logits[0]
+    assert explain(model, target="neutral").score == float(logits[1])
+    assert explain(model, target="neutral", output="probability").score == pytest.approx(float(logits[1].sigmoid()))
+    said = explain(model).prediction
+    assert said == (", ".join(LABELS[i] for i in range(3) if logits[i] > 0) or "none")
+
+
+def test_regression() -> None:
+    model = built(tf.BertForSequenceClassification, num_labels=1)
+    e = explain(model)
+    assert e.score == float(outputs(model).logits[0, 0])
+    assert e.prediction is None
+
+
+def test_token_class() -> None:
+    model = built(tf.BertForTokenClassification, num_labels=3, **NAMES)
+    logits = outputs(model).logits[0]
+    e = explain(model, target=hw.Token(2))
+    assert e.score == float(logits[2].max())
+    assert explain(model, target=hw.Token(2, "neutral")).score == float(logits[2, 1])
+    contrast = explain(model, target=hw.Token(2, "neutral", versus="positive"))
+    assert contrast.score == pytest.approx(float(logits[2, 1] - logits[2, 2]))
+    with pytest.raises(TargetError, match="say which position"):
+        explain(model)
+
+
+def test_answer_span() -> None:
+    model = built(tf.BertForQuestionAnswering)
+    out = outputs(model)
+    starts, ends = out.start_logits[0], out.end_logits[0]
+    assert explain(model, target=hw.Span(1, 3)).score == pytest.approx(float(starts[1] + ends[3]))
+    pairs = {(i, j): float(starts[i] + ends[j]) for i in range(len(starts)) for j in range(i, len(ends))}
+    best = max(pairs, key=lambda pair: pairs[pair])
+    e = explain(model)
+    assert e.score == pytest.approx(pairs[best])
+    assert e.target == f"tokens {best[0]} to {best[1]}"
+    with pytest.raises(TargetError, match="Span"):
+        explain(model, target="positive")
+
+
+def test_masked_word() -> None:
+    model = built(tf.BertForMaskedLM)
+    text = "the [MASK] is good"
+    logits = outputs(model, text).logits[0, 2]
+    e = explain(model, text)
+    assert e.score == float(logits.max())
+    good = tokenizer().convert_tokens_to_ids("good")
+    assert explain(model, text, target=hw.Token(2, "good")).score == float(logits[good])
+    assert explain(model, text, target="good").score == float(logits[good])
+    with pytest.raises(TargetError, match="mask"):
+        explain(model)
+
+
+def test_next_token_is_after_the_last_real_position() -> None:
+    model = tiny("gpt2")
+    texts = ["the capital of france is", "the movie"]
+    found = hw.explain(model, texts, tokenizer=tokenizer())
+    for e, text in zip(found, texts, strict=True):
+        logits = outputs(model, text).logits[0, -1]
+        assert e.score == pytest.approx(float(logits.max()), abs=1e-12)
+        assert e.target == tokenizer().convert_ids_to_tokens(int(logits.argmax()))
+
+
+def test_token_of_a_language_model_by_position_and_word() -> None:
+    model = randomised(tf.LlamaForCausalLM(tf.LlamaConfig(**GROUPED)))
+    text = "the capital of france is"
+    logits = outputs(model, text).logits[0]
+    paris, london = (tokenizer().convert_tokens_to_ids(w) for w in ("paris", "london"))
+    e = hw.explain(model, text, tokenizer=tokenizer(), target=hw.Token(3, "paris", versus="london"))
+    assert e.score == pytest.approx(float(logits[3, paris] - logits[3, london]), abs=1e-6)
+    assert e.target == "paris - london"
+    same = hw.explain(model, text, tokenizer=tokenizer(), target="paris - london")
+    assert same.score == pytest.approx(float(logits[-1, paris] - logits[-1, london]), abs=1e-6)
+    assert bool((e.relevance[4:] == 0).all())  # what comes after a position has no part in it
+
+
+def test_any_callable() -> None:
+    e = explain(score=lambda out: out.logits[:, 1] * 2 + out.logits[:, 0])
+    logits = outputs(SENTIMENT).logits[0]
+    assert e.score == pytest.approx(float(logits[1] * 2 + logits[0]))
+    square = explain(score=lambda out: out.logits[:, 1] ** 2)
+    assert square.ledger.readout == pytest.approx(-square.score)
+
+
+def test_wrong_targets_are_answered() -> None:
+    with pytest.raises(UnknownName, match="Did you mean 'positive'"):
+        explain(target="postive")
+    with pytest.raises(TargetError, match="no class 7"):
+        explain(target=7)
+    with pytest.raises(UnknownName, match="Did you mean 'probability'"):
+        explain(output="probabilty")
+    with pytest.raises(TargetError, match="one number a sample"):
+        explain(score=lambda out: out.logits)
+    with pytest.raises(TargetError, match="not a position"):
+        explain(target=hw.Token(2))
+    with pytest.raises(TargetError, match="no position 99"):
+        explain(built(tf.BertForTokenClassification), target=hw.Token(99))
