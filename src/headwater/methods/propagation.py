@@ -149,7 +149,15 @@ def backward(
     """One backward pass; a second one where a source's samples could not be told from shapes (see Books)."""
     leaves = [c.leaf for c in inputs]
     probe = books.needs_probe
-    found = torch.autograd.grad(ends, leaves, gradients, retain_graph=probe or keep, allow_unused=True)
+    try:
+        found = torch.autograd.grad(ends, leaves, gradients, retain_graph=probe or keep, allow_unused=True)
+    except RuntimeError as error:
+        if "inplace operation" not in str(error):
+            raise
+        raise HiddenOperation(
+            "the model writes over a tensor that the backward pass still needs, "
+            f"as code for inference alone may do: {error}"
+        ) from error
     if all(g is None for g in found):
         raise NoSignal("the score does not depend on the input that is to be explained.")
     if probe:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .lineage import Kind, carry, kind, lineage, mark
+from .linear import times_matrix
 from .scope import Call, Scope, first_signal, is_signal, on, value_of
 
 
@@ -84,6 +85,8 @@ def contraction(scope: Scope, call: Call) -> Any:
     """A sum of products. Two signals in it share as in a product; a softmax among them is attention."""
     operands = operand_places(call)
     alive = [place for place in operands if is_signal(operands[place])]
+    if alive == [(0, -1)] and call.name == "matmul" and call.args[1].dim() == 2 and call.args[0].dim() > 2:
+        return times_matrix(call, *call.args)
     if len(alive) != 2:
         return call.run()
     a, b = (operands[place] for place in alive)

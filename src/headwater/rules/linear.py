@@ -8,15 +8,39 @@ import torch
 from torch import Tensor
 
 from .lineage import Kind, carry, lineage, mark
-from .scope import Call, Scope, first_signal, is_signal, on, times
+from .scope import Call, Scope, first_signal, is_signal, on, original, times
 
 
 @on("linear")
 def linear(scope: Scope, call: Call) -> Any:
-    result, bias = call.run(), call.get(2, "bias")
+    x, weight, bias = (call.get(i, name) for i, name in enumerate(("input", "weight", "bias")))
+    if is_signal(weight) or is_signal(bias) or not is_signal(x):
+        result = call.run()
+    else:
+        result = _Product.apply(x, weight, lambda x: call.func(x, original(weight), original(bias)))
     if bias is not None and not is_signal(bias):
         scope.source(result, bias, "linear")
     return result
+
+
+class _Product(torch.autograd.Function):
+    """x W^T (+ b), made as in inference: where a gradient is wanted, torch folds it in another way."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, compute: Any) -> Tensor:
+        ctx.save_for_backward(weight)
+        result: Tensor = compute(x.detach())
+        return result.data  # torch gives a view of its product, which nobody could write into
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (weight,) = ctx.saved_tensors
+        return gradients[0] @ weight, None, None
+
+
+def times_matrix(call: Call, x: Tensor, matrix: Tensor) -> Any:
+    """x @ W with a constant matrix: a linear layer by hand."""
+    return _Product.apply(x, matrix.T, lambda x: call.func(x, original(matrix)))
 
 
 @on("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")

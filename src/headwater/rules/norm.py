@@ -152,11 +152,29 @@ def inverse(scope: Scope, call: Call) -> Any:
     "sqrt", "std", "var", "norm", "linalg_vector_norm", "vector_norm", "frobenius_norm", "var_mean", "std_mean", "cdist"
 )
 def deviation(scope: Scope, call: Call) -> Any:
-    """A size of the signal. Its gradient stays until something is divided by it."""
+    """A size of the signal. Its gradient stays until something is divided by it.
+
+    The root of an activation (softplus, say) is no size but an activation once more: sqrt(u) = u * [sqrt(u) / u].
+    """
+    x = call.args[0]
+    if call.name == "sqrt" and is_signal(x) and kind(x) in (Kind.ACTIVATED, Kind.SHIFTED) and not call.inplace:
+        return root_of_activation(scope, call, x)
     result = call.run()
     for part in (result,) if isinstance(result, Tensor) else tuple(result)[:1]:
         if is_signal(part):
             mark(part, Kind.NORM)
+    return result
+
+
+def root_of_activation(scope: Scope, call: Call, x: Tensor) -> Any:
+    if scope.applies("act"):
+        with torch.no_grad():
+            value = call.run()
+            ratio = (value / x).masked_fill_(x == 0, 0.0)
+        result = value_of(value, gradient_of=x * ratio)
+    else:
+        result = call.run()
+    mark(result, kind(x), lineage(x).root)
     return result
 
 

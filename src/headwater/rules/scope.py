@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -23,6 +23,7 @@ from .sources import Books
 
 _NAME = "_headwater_name"
 _EMBEDDED = "_headwater_embedded"
+_ORIGINAL = "_headwater_original"
 
 RULES: dict[str, str] = {
     "ah": "attention weights are constants (the paper's AH-rule)",
@@ -115,8 +116,19 @@ class Scope(TorchFunctionMode):
 
     def perform(self, call: Call) -> Any:
         """One operation on signals: as its handler has it, or as it is."""
+        if call.inplace and is_signal(call.args[0]) and call.args[0]._is_view():
+            return self._perform_on_copy(call)
         handler = OPERATIONS.get(call.name)
         return handler(self, call) if handler is not None else call.run()
+
+    def _perform_on_copy(self, call: Call) -> Any:
+        """Writing into a view drops the hooks that sources hang on it, so a copy is written into, then the view."""
+        target = call.args[0]
+        done = carry(target.clone(), target, same_elements=True)
+        self.perform(replace(call, args=(done, *call.args[1:])))
+        target.copy_(done)
+        carry(target, done, same_elements=True)
+        return None if call.name == "setitem" else target
 
     def _constants_frozen(self, args: Any, kwargs: Any) -> tuple[Any, Any, bool]:
         """Parameters replaced by detached aliases; and whether any signal is left."""
@@ -145,6 +157,7 @@ class Scope(TorchFunctionMode):
         frozen = self._frozen.get(id(parameter))
         if frozen is None:
             frozen = parameter.detach()
+            setattr(frozen, _ORIGINAL, parameter)
             name = self.names.get(id(parameter))
             if name is not None:
                 setattr(frozen, _NAME, name)
@@ -266,6 +279,11 @@ def _no(*_: Any) -> bool:
     return False
 
 
+def original(constant: Any) -> Any:
+    """The parameter behind a constant: by its `requires_grad` torch chooses a kernel even where no gradient is made."""
+    return getattr(constant, _ORIGINAL, constant)
+
+
 def is_signal(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
 
@@ -299,6 +317,23 @@ class _Swap(torch.autograd.Function):
         return gradients[0], None
 
 
+def may_reorder_samples(call: Call) -> bool:
+    """Whether rows of the first axis may end up elsewhere, so that shapes no longer tell whose they are."""
+    if call.name == "getitem":
+        index = call.args[1][0] if isinstance(call.args[1], tuple) and call.args[1] else call.args[1]
+        return isinstance(index, (Tensor, list)) or (isinstance(index, slice) and (index.step or 1) != 1)
+    if call.name in ("masked_select", "take", "index"):
+        return True
+    if call.name in ("flip", "roll", "index_select", "gather", "take_along_dim", "repeat_interleave", "sort", "topk"):
+        axes = call.get({"roll": 2, "repeat_interleave": 2, "topk": 2}.get(call.name, 1), _AXIS.get(call.name, "dim"))
+        size = call.args[0].dim()
+        axes = axes if isinstance(axes, (tuple, list)) else (-1 if axes is None else axes,)
+        return any(isinstance(axis, int) and axis % max(size, 1) == 0 for axis in axes)
+    return False
+
+
+_AXIS = {"flip": "dims", "roll": "dims"}
+
 _STAY = """
 to type type_as float double half bfloat16 cuda cpu clone contiguous neg negative positive
 dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout
@@ -325,6 +360,7 @@ def elements_stay(scope: Scope, call: Call) -> Any:
 @on(*_MOVE)
 def elements_move(scope: Scope, call: Call) -> Any:
     signal = first_signal(call)
+    scope.books.scrambled |= may_reorder_samples(call)
     result = call.run()
     return carry(result, signal, same_elements=False) if signal is not None else result
 
@@ -333,6 +369,7 @@ def elements_move(scope: Scope, call: Call) -> Any:
 def elements_chosen(scope: Scope, call: Call) -> Any:
     """A softmax from which some entries are chosen is a router: a gate, not attention."""
     signals = [v for v in (*call.args, *call.kwargs.values()) if is_signal(v)]
+    scope.books.scrambled |= may_reorder_samples(call)
     result = call.run()
     if len(signals) == 1 and not call.inplace:
         carry(result, signals[0], same_elements=False)

@@ -31,6 +31,7 @@ class Books:
     amounts: dict[int, Tensor] = field(default_factory=dict)
     first_seen: dict[int, list[Tensor]] = field(default_factory=dict)
     probing: bool = False
+    scrambled: bool = False  # rows were moved along the first axis: from here on shapes tell nothing
     open: bool = True  # further backward passes through the same graph are not booked when this is off
 
     @property
@@ -45,14 +46,17 @@ class Books:
         `varies` names the axes along which the source itself varies: none of them can be the samples' axis.
         """
         index = len(self.sites)
-        self.sites.append(Site(name, bias, sample_axis(result.shape, self.samples, varies)))
+        self.sites.append(Site(name, bias, self._axis(result, varies)))
         result.register_hook(lambda gradient: self._record(index, amount(gradient)))
 
     def enter_vector(self, result: Tensor, name: str, vector: Tensor, *, bias: bool = True) -> None:
         """A bias along the last axis. One matrix-vector product, so nothing of the result's size is made."""
         index = len(self.sites)
-        self.sites.append(Site(name, bias, sample_axis(result.shape, self.samples, (result.dim() - 1,))))
+        self.sites.append(Site(name, bias, self._axis(result, (result.dim() - 1,))))
         result.register_hook(lambda gradient: self._record(index, gradient @ vector.to(gradient.dtype)))
+
+    def _axis(self, result: Tensor, varies: tuple[int, ...]) -> int | None:
+        return None if self.scrambled and self.samples > 1 else sample_axis(result.shape, self.samples, varies)
 
     def _record(self, index: int, relevance: Tensor) -> None:
         site = self.sites[index]
