@@ -151,10 +151,10 @@ def test_unknown_method_and_rule() -> None:
         explain(method="lpr")
     with pytest.raises(errors.UnknownName, match="no rule called 'an'"):
         explain(method="lrp(an+ln)")
-    with pytest.raises(errors.UnknownName, match=r"no gate called 'hlf'\. Did you mean 'half'"):
+    with pytest.raises(errors.UnknownName, match=r"no share for 'gate' called 'hlf'\. Did you mean 'half'"):
         explain(method="lrp(gate=hlf)")
     with pytest.raises(errors.UsageError, match="takes no value"):
-        explain(method="lrp(ah=half)")
+        explain(method="lrp(ln=half)")
     with pytest.raises(errors.UsageError, match="names no rule"):
         explain(method="lrp()")
 

@@ -18,6 +18,7 @@ from .inputs.places import find_places
 from .inputs.tensors import from_tensors
 from .inputs.text import from_fields
 from .ledger import Ledger, Lines
+from .methods import Method
 from .methods.propagation import Outcome, Run
 from .relevance import Attributed, attribute
 from .targets import Reader, Target
@@ -32,7 +33,7 @@ def explain(
     data: Any,
     *,
     tokenizer: Any = None,
-    method: str = "lrp",
+    method: str | Method = "lrp",
     target: Target = None,
     output: str = "logit",
     score: Callable[[Any], Tensor] | None = None,
@@ -87,7 +88,7 @@ class Request:
     model: nn.Module
     data: Any
     tokenizer: Any = None
-    method: str = "lrp"
+    method: str | Method = "lrp"
     target: Target = None
     output: str = "logit"
     score: Callable[[Any], Tensor] | None = None

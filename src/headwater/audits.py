@@ -18,7 +18,7 @@ from .errors import UsageError
 from .flows import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
 from .heads import Head, head_flows, note_head, note_scores
 from .ledger import Ledger
-from .methods import resolve
+from .methods import Method, resolve
 from .methods.propagation import Run
 from .rules.lineage import carry
 from .rules.scope import Call, Scope, is_signal
@@ -28,7 +28,7 @@ UNSEEN = "an operation out of sight"  # inside TorchScript, or written in C++ by
 _NORMS = ("layer_norm", "rms_norm", "group_norm")
 
 
-def audit(model: nn.Module, data: Any, *, method: str = "gi", **options: Any) -> Audit:
+def audit(model: nn.Module, data: Any, *, method: str | Method = "gi", **options: Any) -> Audit:
     """Explain one input and say for every module what came in, what went out, and what its operations lost.
 
     Takes the arguments of `explain`, for one sample. For each normalisation it shows the share that the paper's second

@@ -1,24 +1,28 @@
 """Gradient x Input and its conservative relatives: the same backward pass with rules on operations.
 
 `gi` has none, `lrp(ah)`, `lrp(ln)`, `lrp(ah+ln)` are the paper's, `lrp` is `ah+ln+act+gate`: the ledger that closes.
+`lrp-gamma` adds a boost in linear layers. `attnlrp` is AttnLRP (Achtibat et al. 2024) in the same words.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 
 from ..errors import UnknownName, UsageError
+from ..rules import RULES, RuleSet
 from .propagation import Demand, Outcome, Run, propagate
 from .registry import Method, family, register
 
 ALL = ("ah", "ln", "act", "gate")
-GATES = ("constant", "half")
+ORDER = (*ALL, "gamma")
+SHARES = ("constant", "half")
+GAMMA = 0.02
 
 
 def rules() -> tuple[tuple[str, str], ...]:
     """The rules by name, and what each holds constant."""
-    from ..rules import RULES
-
     return tuple(RULES.items())
 
 
@@ -26,46 +30,90 @@ def composed(name: str, summary: str, demand: Demand) -> Method:
     def run(job: Run) -> Outcome:
         return propagate(job, demand)
 
-    return Method(name, summary, run, demand.rules)
+    return Method(name, summary, run, tuple(rule for rule in ORDER if rule in demand.rules))
 
 
-def named(rules: tuple[str, ...], gate: str = "constant") -> Demand:
+def every(**options: object) -> RuleSet:
+    """All the rules that close the ledger."""
+    return RuleSet(frozenset(ALL), **options)  # type: ignore[arg-type]
+
+
+def named(chosen: RuleSet) -> Demand:
     """Rules that were asked for by name: the paper's two must each meet an operation, of all of them at least one."""
-    return Demand(rules, gate, tuple(rule for rule in rules if rule in ("ah", "ln")), some=True)
+    return Demand(chosen, tuple(rule for rule in ("ah", "ln") if rule in chosen), some=True)
 
 
-register(composed("gi", "Gradient x Input: no rules", Demand(())))
-register(composed("lrp(ah)", "the paper's AH-rule alone", named(("ah",))))
-register(composed("lrp(ln)", "the paper's LN-rule alone", named(("ln",))))
-register(composed("lrp(ah+ln)", "the paper's method: both its rules", named(("ah", "ln"))))
-register(composed("lrp", "all rules (ah+ln+act+gate): the ledger closes", Demand(ALL)))
+def only(*names: str) -> Demand:
+    return named(RuleSet(frozenset(names)))
+
+
+def gamma(value: float | Mapping[str, float]) -> Method:
+    """`lrp-gamma` with another gamma; by layer, {pattern of weight names: gamma}, of which the last match counts.
+
+    `explain(…, method=gamma({"*": 0.02, "*classifier*": 0.0}))`
+    """
+    table = tuple(value.items()) if isinstance(value, Mapping) else float(value)
+    if any(one < 0 for one in (value.values() if isinstance(value, Mapping) else (value,))):
+        raise UsageError("gamma is a boost, so it cannot be negative.")
+    said = value if not isinstance(value, Mapping) else ",".join(f"{k}:{v}" for k, v in value.items())
+    demand = Demand(replace(every(gamma=table), names=frozenset(ORDER)))
+    return composed(f"lrp-gamma({said})", "lrp with a boost in linear layers", demand)
+
+
+register(composed("gi", "Gradient x Input: no rules", Demand(RuleSet(frozenset()))))
+register(composed("lrp(ah)", "the paper's AH-rule alone", only("ah")))
+register(composed("lrp(ln)", "the paper's LN-rule alone", only("ln")))
+register(composed("lrp(ah+ln)", "the paper's method: both its rules", only("ah", "ln")))
+register(composed("lrp", "all rules (ah+ln+act+gate): the ledger closes", Demand(every())))
+ATTNLRP = Demand(every(attention="half", gate="half"))
+register(composed("attnlrp", "AttnLRP: softmax keeps its gradient, products half each", ATTNLRP))
+register(replace(gamma(GAMMA), name="lrp-gamma", summary=f"lrp with a boost in linear layers (gamma={GAMMA})"))
+
+
+@family
+def parse_gamma(name: str) -> Method | None:
+    """lrp-gamma(0.05)."""
+    match = re.fullmatch(r"lrp-gamma\((.*)\)", name)
+    return gamma(number(match[1])) if match else None
 
 
 @family
 def parse(name: str) -> Method | None:
-    """lrp(ah+ln+act+gate=half): rules joined by +, in any order."""
+    """lrp(ah+ln+act+gate=half+gamma=0.02): rules joined by +, in any order."""
     match = re.fullmatch(r"lrp\((.*)\)", name)
     if match is None:
         return None
-    gate, names = "constant", []
+    given: dict[str, str] = {}
     for part in filter(None, match[1].split("+")):
         rule, _, value = part.partition("=")
-        if rule not in ALL:
-            raise UnknownName("rule", rule, ALL)
-        if value:
-            gate = checked_gate(rule, value)
-        if rule not in names:
-            names.append(rule)
-    ordered = tuple(rule for rule in ALL if rule in names)
-    if not ordered:
-        raise UsageError(f"{name!r} names no rule. Known: {', '.join(ALL)}.")
-    spelled = "+".join("gate=half" if rule == "gate" and gate == "half" else rule for rule in ordered)
-    return composed(f"lrp({spelled})", "rules by name", named(ordered, gate))
+        if rule not in ORDER:
+            raise UnknownName("rule", rule, ORDER)
+        given[rule] = value
+    if not given:
+        raise UsageError(f"{name!r} names no rule. Known: {', '.join(ORDER)}.")
+    chosen = RuleSet(
+        frozenset(given),
+        gate=share("gate", given.get("gate")),
+        attention=share("ah", given.get("ah")),
+        gamma=number(given["gamma"]) if given.get("gamma") else GAMMA,
+    )
+    for rule in ("ln", "act"):
+        if given.get(rule):
+            raise UsageError(f"the rule {rule!r} takes no value.")
+    spelled = "+".join(f"{rule}={given[rule]}" if given[rule] else rule for rule in ORDER if rule in given)
+    return composed(f"lrp({spelled})", "rules by name", named(chosen))
 
 
-def checked_gate(rule: str, value: str) -> str:
-    if rule != "gate":
-        raise UsageError(f"the rule {rule!r} takes no value.")
-    if value not in GATES:
-        raise UnknownName("gate", value, GATES)
+def share(rule: str, value: str | None) -> str:
+    if not value:
+        return "constant"
+    if value not in SHARES:
+        raise UnknownName(f"share for {rule!r}", value, SHARES)
     return value
+
+
+def number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UsageError(f"gamma is a number, not {text!r}.") from error

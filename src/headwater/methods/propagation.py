@@ -24,8 +24,7 @@ from ..targets import Reading
 class Demand:
     """Which rules a method puts on operations. Each `required` one must meet one; `some`: one of them all must."""
 
-    rules: tuple[str, ...]
-    gate: str = "constant"
+    rules: RuleSet
     required: tuple[str, ...] = ()
     some: bool = False
 
@@ -60,7 +59,7 @@ def propagate(run: Run, demand: Demand) -> Outcome:
     model, batch = run.model, run.batch
     books = Books(batch.samples)
     scope = run.scope(
-        RuleSet(frozenset(demand.rules), demand.gate),
+        demand.rules,
         books,
         {id(t): n for n, t in (*model.named_parameters(), *model.named_buffers())},
         {id(m): n for n, m in model.named_modules()},
@@ -186,8 +185,8 @@ def per_sample(ends: list[Tensor], gradients: list[Tensor], samples: int) -> Ten
 def check_met(scope: Scope, demand: Demand) -> None:
     """A rule that silently does nothing gives an explanation that looks entirely reasonable, and is wrong."""
     missing = [rule for rule in demand.required if not scope.met.get(rule)]
-    if demand.some and not any(scope.met.get(rule) for rule in demand.rules):
-        missing = missing or list(demand.rules)
+    if demand.some and not any(scope.met.values()):
+        missing = missing or sorted(demand.rules.names)
     if missing:
         raise RuleNotMet(
             f"the rule {missing[0]!r} met no operation of this model: it has none of that kind, or hides it. "
@@ -197,7 +196,7 @@ def check_met(scope: Scope, demand: Demand) -> None:
 
 def check_visible(ends: list[Tensor], demand: Demand, scope: Scope) -> None:
     """No autograd function of somebody else's lies between score and input: its inside would escape the rules."""
-    if not demand.rules:
+    if not demand.rules.names:
         return
     seen: set[Any] = set()
     stack = [end.grad_fn for end in ends]

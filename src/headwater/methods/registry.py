@@ -42,8 +42,10 @@ def available() -> tuple[Method, ...]:
     return tuple(_METHODS.values())
 
 
-def resolve(name: str) -> Method:
-    """The method called `name`."""
+def resolve(name: str | Method) -> Method:
+    """The method called `name`; a method is its own."""
+    if isinstance(name, Method):
+        return name
     if not isinstance(name, str):
         raise UnknownName("method", name, _METHODS)
     plain = name.strip().lower().replace(" ", "")

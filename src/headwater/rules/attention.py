@@ -17,7 +17,7 @@ _BLOCK = 1 << 24  # elements of attention weights made at a time on the way back
 @on("softmax")
 def softmax(scope: Scope, call: Call) -> Any:
     """With `ah` and `gate` both on, a softmax is constant whatever it weighs. With one of them, its use decides."""
-    if "ah" in scope.rules and "gate" in scope.rules:
+    if "ah" in scope.rules and "gate" in scope.rules and scope.rules.attention == "constant":
         scope.applies("ah")
         with torch.no_grad():
             return call.run()
@@ -33,6 +33,8 @@ def attention(scope: Scope, call: Call) -> Any:
     if "ah" not in scope.rules:
         return call.run()
     scope.applies("ah")
+    if scope.rules.attention == "half":
+        return shared_attention(call, query, key, value)
     options = dict(zip(("attn_mask", "dropout_p", "is_causal"), call.args[3:], strict=False), **call.kwargs)
     options = {k: v for k, v in options.items() if k not in ("query", "key", "value")}
     mask = options.pop("attn_mask", None)
@@ -41,6 +43,26 @@ def attention(scope: Scope, call: Call) -> Any:
         with torch.no_grad():
             return call.func(query, key, value, attn_mask=mask, **options)
     return _WeightsHeld.apply(value, query.detach(), key.detach(), mask, call.func, options)
+
+
+def shared_attention(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """Half to the values and half to the weights, of which queries and keys get half each: a quarter."""
+    parts = (_Share.apply(query, 0.25), _Share.apply(key, 0.25), _Share.apply(value, 0.5))
+    kwargs = {k: v for k, v in call.kwargs.items() if k not in ("query", "key", "value")}
+    return call.func(*parts, *call.args[3:], **kwargs)
+
+
+class _Share(torch.autograd.Function):
+    """The same tensor, through which only a part of the gradient goes back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, part: float) -> Tensor:
+        ctx.part = part
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] * ctx.part, None
 
 
 class _WeightsHeld(torch.autograd.Function):

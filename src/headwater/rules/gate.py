@@ -34,7 +34,7 @@ def split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> str:
     if kind(gate) is Kind.NORM:
         return "none"
     if kind(gate) is Kind.WEIGHTS and scope.applies("ah"):
-        return which
+        return which if scope.rules.attention == "constant" else "half"
     if not scope.applies(rule):
         return "none"
     if kind(a) == kind(b) or (rule == "gate" and scope.rules.gate == "half"):
@@ -86,7 +86,7 @@ def contraction(scope: Scope, call: Call) -> Any:
     operands = operand_places(call)
     alive = [place for place in operands if is_signal(operands[place])]
     if alive == [(0, -1)] and call.name == "matmul" and call.args[1].dim() == 2 and call.args[0].dim() > 2:
-        return times_matrix(call, *call.args)
+        return times_matrix(scope, call, *call.args)
     if len(alive) != 2:
         return call.run()
     a, b = (operands[place] for place in alive)

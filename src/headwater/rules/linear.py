@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .gamma import Boosted, boosted_map, gamma_of
 from .lineage import Kind, carry, lineage, mark
-from .scope import Call, Scope, first_signal, is_signal, on, original, times
+from .scope import Call, Scope, first_signal, is_signal, on, original, times, value_of
 
 
 @on("linear")
@@ -16,11 +18,33 @@ def linear(scope: Scope, call: Call) -> Any:
     x, weight, bias = (call.get(i, name) for i, name in enumerate(("input", "weight", "bias")))
     if is_signal(weight) or is_signal(bias) or not is_signal(x):
         result = call.run()
-    else:
-        result = _Product.apply(x, weight, lambda x: call.func(x, original(weight), original(bias)))
-    if bias is not None and not is_signal(bias):
-        scope.source(result, bias, "linear")
+        if bias is not None and not is_signal(bias):
+            scope.source(result, bias, "linear")
+        return result
+    return affine(scope, x, weight, bias, lambda x: call.func(x, original(weight), original(bias)), "linear")
+
+
+def affine(
+    scope: Scope, x: Tensor, weight: Tensor, bias: Tensor | None, compute: Callable[[Tensor], Tensor], operation: str
+) -> Any:
+    """x W^T + b: plain, or with the GAMMA-rule."""
+    gamma = gamma_of(scope.rules.gamma, scope.name_of(weight)) if "gamma" in scope.rules else 0.0
+    if not gamma:
+        result = _Product.apply(x, weight, compute)
+        if bias is not None:
+            scope.source(result, bias, operation)
+        return result
+    scope.applies("gamma")
+    result, factor = Boosted.apply(x, weight, bias, compute, gamma)
+    if bias is not None:
+        enter_scaled(scope, result, bias, factor, operation)
     return result
+
+
+def enter_scaled(scope: Scope, result: Tensor, bias: Tensor, factor: Tensor, operation: str) -> None:
+    """A bias along the last axis of which each output took its own share."""
+    name, is_bias = scope.label(bias, operation)
+    scope.books.enter(result, name, bias=is_bias, varies=(result.dim() - 1,), amount=lambda g: (g * factor) * bias)
 
 
 class _Product(torch.autograd.Function):
@@ -38,26 +62,45 @@ class _Product(torch.autograd.Function):
         return gradients[0] @ weight, None, None
 
 
-def times_matrix(call: Call, x: Tensor, matrix: Tensor) -> Any:
+def times_matrix(scope: Scope, call: Call, x: Tensor, matrix: Tensor) -> Any:
     """x @ W with a constant matrix: a linear layer by hand."""
-    return _Product.apply(x, matrix.T, lambda x: call.func(x, original(matrix)))
+    transposed = scope.rename(matrix.T, scope.name_of(matrix))
+    return affine(scope, x, transposed, None, lambda x: call.func(x, original(matrix)), "matmul")
 
 
 @on("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def convolution(scope: Scope, call: Call) -> Any:
-    result, bias = call.run(), call.get(2, "bias")
-    if bias is not None and not is_signal(bias):
-        axis = result.dim() - int(call.name[-2]) - 1
+    x, weight, bias = call.args[0], call.get(1, "weight"), call.get(2, "bias")
+    result, factor = call.run(), None
+    axis = result.dim() - int(call.name[-2]) - 1
+    spread = None if bias is None else bias.reshape(-1, *[1] * (result.dim() - axis - 1))
+    gamma = gamma_of(scope.rules.gamma, scope.name_of(weight)) if "gamma" in scope.rules else 0.0
+    if gamma and is_signal(x) and not is_signal(weight):
+        scope.applies("gamma")
+        rest, options = call.args[3:], {k: v for k, v in call.kwargs.items() if k not in ("weight", "bias")}
+        linear, factor = boosted_map(
+            x,
+            weight,
+            result.detach(),
+            0.0 if spread is None else spread,
+            lambda x, weight: call.func(x, weight, None, *rest, **options),
+            gamma,
+        )
+        result = value_of(result, gradient_of=linear)
+    if spread is not None and not is_signal(bias):
         name, is_bias = scope.label(bias, call.name)
-        spread = bias.reshape(-1, *[1] * (result.dim() - axis - 1))
-        scope.books.enter(result, name, bias=is_bias, varies=(axis,), amount=lambda g: g * spread)
+        amount = spread if factor is None else spread * factor
+        scope.books.enter(result, name, bias=is_bias, varies=(axis,), amount=lambda g: g * amount)
     return result
 
 
 @on("addmm", "baddbmm", "addbmm", "addmv")
 def added_product(scope: Scope, call: Call) -> Any:
     """beta * input + alpha * a @ b (GPT-2's linear layer, BLOOM's scores)."""
-    base = call.args[0]
+    base, x, matrix = call.args[0], call.get(1, "mat1"), call.get(2, "mat2")
+    if call.name == "addmm" and is_signal(x) and not (is_signal(base) or is_signal(matrix) or call.kwargs):
+        transposed = scope.rename(matrix.T, scope.name_of(matrix))
+        return affine(scope, x, transposed, base, lambda x: call.func(original(base), x, original(matrix)), call.name)
     result = call.run()
     if not is_signal(base):
         scope.source(result, base, call.name, sign=float(call.kwargs.get("beta", 1)))

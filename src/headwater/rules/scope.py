@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ..errors import HiddenOperation
+from .gamma import Gamma
 from .lineage import Kind, carry, mark
 from .sources import Books
 
@@ -30,15 +31,21 @@ RULES: dict[str, str] = {
     "ln": "the divisor of a normalisation is a constant (the paper's LN-rule)",
     "act": "an activation is its input times a constant",
     "gate": "in a product of two signals the gate is a constant, or each takes half",
+    "gamma": "in a linear layer, contributions that agree with the output count 1 + gamma times",
 }
 
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Which rules act. `gate` says how a product of two signals is shared: "constant" or "half"."""
+    """Which rules act. `gate` and `attention` say how a product is shared: the one factor "constant", or "half" each.
+
+    With `attention="half"` the softmax keeps its gradient. `gamma` is a number, or numbers by patterns of names.
+    """
 
     names: frozenset[str]
     gate: str = "constant"
+    attention: str = "constant"
+    gamma: Gamma = 0.0
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
@@ -192,6 +199,16 @@ class Scope(TorchFunctionMode):
             return name, not getattr(value, _EMBEDDED, False)
         module = self.where()
         return (f"{module}: {operation}" if module else operation), False
+
+    def name_of(self, value: Any) -> str | None:
+        """The name of the parameter that a constant is, or was made of."""
+        found: str | None = getattr(value, _NAME, None)
+        return found
+
+    def rename(self, value: Tensor, name: str | None) -> Tensor:
+        if name is not None:
+            setattr(value, _NAME, name)
+        return value
 
     def source(self, result: Tensor, value: Tensor | float, operation: str, *, sign: float = 1.0) -> None:
         """`sign * value` entered `result` additively, broadcast to its shape."""

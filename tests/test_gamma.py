@@ -1,0 +1,126 @@
+"""The gamma rule conserves, keeps the prediction, and is the sum it is written as. AttnLRP in the same words."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny import BUILD, CASTS, arguments, randomised, tiny
+from torch import Tensor, nn
+
+import headwater as hw
+from headwater.errors import UsageError
+from headwater.methods.lrp import gamma
+
+
+@pytest.mark.parametrize("name", BUILD)
+def test_ledger_closes_with_gamma(name: str) -> None:
+    plain = hw.explain(tiny(name), arguments(name))
+    for e, other in zip(hw.explain(tiny(name), arguments(name), method="lrp-gamma(0.1)"), plain, strict=True):
+        assert e.ledger.error <= (1e-5 if name in CASTS else 1e-10)
+        assert e.score == other.score
+        assert not torch.allclose(e.relevance, other.relevance, atol=1e-4)
+        assert dict(e.rules_met)["gamma"] > 2
+
+
+def slow(x: Tensor, weight: Tensor, bias: Tensor, above: Tensor, boost: float) -> tuple[Tensor, Tensor]:
+    """Relevance of inputs and biases of one linear layer, straight from the sums; `above` is that of its outputs."""
+    inputs, biases = torch.zeros_like(x), torch.zeros_like(bias)
+    for t in range(len(x)):
+        for j in range(len(bias)):
+            parts = x[t] * weight[j]
+            z = parts.sum() + bias[j]
+            agree = parts * z > 0
+            parts = torch.where(agree, parts * (1 + boost), parts)
+            total = parts.sum() + bias[j]
+            inputs[t] += parts / total * above[t, j]
+            biases[j] += bias[j] / total * above[t, j]
+    return inputs, biases
+
+
+@pytest.mark.parametrize("boost", [0.0, 0.02, 0.5, 3.0])
+def test_gamma_is_its_sum(boost: float) -> None:
+    model = randomised(nn.Linear(5, 4).double())
+    x = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    e = hw.explain(model, x.unsqueeze(0), method=f"lrp-gamma({boost})", score=lambda out: out[..., :2].sum((1, 2)))[0]
+    above = model(x).detach() * torch.tensor([1.0, 1, 0, 0])
+    inputs, biases = slow(x, model.weight.detach(), model.bias.detach(), above, boost)
+    assert e.relevance == pytest.approx(inputs, abs=1e-12)
+    assert e.ledger.biases["bias"] == pytest.approx(float(biases.sum()), abs=1e-12)
+    assert e.ledger.closed
+
+
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d])
+def test_gamma_in_a_convolution_is_that_of_the_linear_layer_it_is(kind: type[nn.Module]) -> None:
+    """A kernel of size one is a linear layer at every place."""
+    linear = randomised(nn.Linear(5, 4).double())
+    convolution = kind(5, 4, 1).double().eval()
+    with torch.no_grad():
+        convolution.weight.copy_(linear.weight.reshape(convolution.weight.shape))
+        convolution.bias.copy_(linear.bias)
+    x = torch.randn(1, 5, *[3] * (1 if kind is nn.Conv1d else 2), dtype=torch.float64)
+    flat = x.flatten(2).transpose(1, 2)
+    a = hw.explain(convolution, x, method="lrp-gamma(0.3)", score=lambda out: out.sum(tuple(range(1, out.dim()))))[0]
+    b = hw.explain(linear, flat, method="lrp-gamma(0.3)", score=lambda out: out.sum((1, 2)))[0]
+    assert a.relevance.flatten(1) == pytest.approx(b.relevance.T, abs=1e-12)
+    assert a.ledger.biases["bias"] == pytest.approx(b.ledger.biases["bias"], abs=1e-12)
+
+
+def test_gamma_zero_is_lrp() -> None:
+    a, b = (hw.explain(tiny("bert"), arguments("bert", 1), method=m)[0] for m in ("lrp-gamma(0)", "lrp"))
+    assert a.relevance == pytest.approx(b.relevance, abs=1e-14)
+
+
+def test_gamma_by_layer() -> None:
+    model, x = tiny("bert"), arguments("bert", 1)
+    everywhere = hw.explain(model, x, method=gamma({"*": 0.1}))[0]
+    assert torch.equal(everywhere.relevance, hw.explain(model, x, method="lrp-gamma(0.1)")[0].relevance)
+    some = hw.explain(model, x, method=gamma({"*": 0.1, "*layer.1.*": 0.0}))[0]
+    assert dict(some.rules_met)["gamma"] < dict(everywhere.rules_met)["gamma"]
+    assert some.ledger.closed
+    with pytest.raises(UsageError, match="negative"):
+        gamma({"*": -0.1})
+    with pytest.raises(UsageError, match="number"):
+        hw.explain(model, x, method="lrp-gamma(much)")
+
+
+def test_gamma_lessens_the_share_of_biases() -> None:
+    def share(method: str) -> float:
+        e = hw.explain(tiny("bert"), arguments("bert", 1), method=method)[0]
+        return sum(abs(v) for v in e.ledger.biases.values()) / e.ledger.size
+
+    assert share("lrp-gamma(1)") < share("lrp")
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "vit"])
+def test_attnlrp_is_the_same_eager_and_fused(name: str) -> None:
+    model = tiny(name)
+    before = model.config._attn_implementation
+    found = {}
+    try:
+        for implementation in ("eager", "sdpa"):
+            model.set_attn_implementation(implementation)
+            found[implementation] = hw.explain(model, arguments(name, 1), method="attnlrp")[0]
+    finally:
+        model.set_attn_implementation(before)
+    assert found["eager"].relevance == pytest.approx(found["sdpa"].relevance, abs=1e-5)
+    assert found["eager"].method == "attnlrp"
+    assert not found["sdpa"].ledger.closed
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_attnlrp_shares_as_it_says(fused: bool) -> None:
+    """One head: values get half, queries and keys a quarter each of what the gradient gives them."""
+
+    class Head(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = x.unbind(1)
+            if fused:
+                return nn.functional.scaled_dot_product_attention(q, k, v, scale=1.0).sum((1, 2))
+            return (torch.softmax(q @ k.transpose(-1, -2), -1) @ v).sum((1, 2))
+
+    x = torch.randn(1, 3, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    plain, shared = (
+        hw.explain(Head().eval(), x, method=m, score=lambda out: out)[0].relevance for m in ("gi", "attnlrp")
+    )
+    for i, part in enumerate((0.25, 0.25, 0.5)):
+        assert shared[i] == pytest.approx(part * plain[i], abs=1e-12)
