@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SENTENCE := a gripping, beautifully acted film
+SOURCES := src tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format clean
@@ -24,13 +25,13 @@ test: setup  ## run the tests
 	$(BIN)/python -m pytest
 
 lint: setup  ## check style, format and types
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 
 format: setup  ## write the format that lint checks
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
 
 clean:  ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,45 @@
+"""The command `headwater`: parses, calls the library, renders. Standard output is data, standard error is talk."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headwater.version import __version__
+
+from . import audit, bundled, explain, methods
+from .refusals import Commands
+
+app = typer.Typer(
+    name="headwater",
+    help="Explanations of transformer predictions that add up.",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("explain")(explain.command)
+app.command("audit")(audit.command)
+app.command("methods")(methods.command)
+app.add_typer(bundled.app, name="bundled")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"headwater {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Explanations of transformer predictions that add up."""
+
+
+def main() -> None:
+    """The entry point of the installed command."""
+    app()

@@ -1,0 +1,5 @@
+"""`python -m headwater.cli` is `headwater`."""
+
+from . import main
+
+main()

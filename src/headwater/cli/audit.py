@@ -1,0 +1,57 @@
+"""`headwater audit`: where a method keeps relevance and where it loses it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from . import options
+from .models import chosen_model
+from .screen import show, waiting
+
+
+def command(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to explain.")],
+    pair: Annotated[str | None, typer.Option(help="The second text of a pair.", metavar="TEXT")] = None,
+    model: options.Model = None,
+    task: options.Task = None,
+    method: Annotated[str, typer.Option("--method", help="The method to audit; see `headwater methods`.")] = "gi",
+    target: options.Target = None,
+    output: options.Output = "logit",
+    at: options.At = "embeddings",
+    full: options.Full = False,
+    truncate: options.Truncate = False,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+    plain: options.Plain = False,
+    allow_pickle: options.AllowPickle = False,
+    trust_remote_code: options.TrustRemoteCode = False,
+) -> None:
+    """Follow relevance through every module: what came in, what went out, and which operations leaked."""
+    loaded, tokenizer = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    with waiting("auditing"):
+        import headwater
+
+        report = headwater.audit(
+            loaded,
+            text if pair is None else (text, pair),
+            tokenizer=tokenizer,
+            method=method,
+            target=target,
+            output=output,
+            at=at,
+            truncate=truncate,
+            dtype=dtype,
+            seed=seed,
+        )
+    if as_json:
+        typer.echo(json.dumps(report.to_dict(), ensure_ascii=False))
+        return
+    from headwater.viz.plain import plain_audit
+    from headwater.viz.terminal import render_audit
+
+    show(lambda _: render_audit(report, full=full), lambda: plain_audit(report, full=full), plain)

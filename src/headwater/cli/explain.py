@@ -1,0 +1,145 @@
+"""`headwater explain`: how much each token contributed, and the ledger."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.errors import EmptyInput, HeadwaterError, UsageError
+
+from . import options
+from .models import chosen_model
+from .screen import save, say, show, theme, waiting
+
+if TYPE_CHECKING:
+    from headwater.explanation import Explanation
+
+Text = str | tuple[str, str]
+
+
+def command(
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="The text, or several; - reads one a line.")],
+    pair: Annotated[
+        list[str] | None, typer.Option(help="The second text of a pair; once for every TEXT.", metavar="TEXT")
+    ] = None,
+    model: options.Model = None,
+    task: options.Task = None,
+    method: Annotated[str, typer.Option("--method", help="See `headwater methods`.")] = "lrp",
+    target: options.Target = None,
+    output: options.Output = "logit",
+    at: options.At = "embeddings",
+    words: Annotated[bool, typer.Option("--words", help="Sum sub-words to words.")] = False,
+    full: options.Full = False,
+    truncate: options.Truncate = False,
+    window: Annotated[bool, typer.Option("--window", help="Explain a long text in overlapping windows.")] = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts computed at once.")] = 16,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+    plain: options.Plain = False,
+    html: options.Html = None,
+    svg: options.Svg = None,
+    allow_pickle: options.AllowPickle = False,
+    trust_remote_code: options.TrustRemoteCode = False,
+) -> None:
+    """Say how much each token contributed to a prediction, with a ledger that adds up to the score."""
+    given = pairs(list(lines(texts)), pair)
+    loaded, tokenizer = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    settings: dict[str, Any] = {
+        "tokenizer": tokenizer,
+        "method": method,
+        "target": target,
+        "output": output,
+        "at": at,
+        "truncate": truncate,
+        "window": window,
+        "batch_size": batch_size,
+        "dtype": dtype,
+        "seed": seed,
+    }
+    kept: list[Explanation] = []
+    for explanation in explained(loaded, given, settings):
+        if kept and not as_json:
+            typer.echo()
+        put(explanation, as_json, plain, full, words)
+        kept.append(explanation)
+    if html is not None:
+        from headwater.viz.html import page
+
+        save(html, page(kept, words=words))
+    if svg is not None:
+        save(svg, drawn(kept, full, words))
+
+
+def lines(texts: Sequence[str]) -> Iterator[str]:
+    """The texts as given, or those on standard input, one a line; blank lines are left out."""
+    if list(texts) != ["-"]:
+        yield from texts
+        return
+    found = [line.rstrip("\r\n") for line in sys.stdin]
+    kept = [line for line in found if line.strip()]
+    if not kept:
+        raise EmptyInput("standard input holds no text.")
+    if len(kept) < len(found):
+        say(f"blank lines left out: {len(found) - len(kept)}")
+    yield from kept
+
+
+def pairs(texts: list[str], seconds: Sequence[str] | None) -> list[Text]:
+    if not seconds:
+        return list(texts)
+    if len(seconds) != len(texts):
+        raise UsageError(f"--pair was given {len(seconds)} times for {len(texts)} texts; give it once for every text.")
+    return list(zip(texts, seconds, strict=True))
+
+
+def explained(model: Any, texts: Sequence[Text], settings: dict[str, Any]) -> Iterator[Explanation]:
+    """Explanations as they are made, a batch at a time, so that a long list shows that it moves."""
+    import headwater
+
+    size = settings["batch_size"]
+    for start in range(0, len(texts), size):
+        chunk = list(texts[start : start + size])
+        try:
+            with waiting(f"explaining {start + len(chunk)} of {len(texts)}"):
+                done = headwater.explain(model, chunk, **settings)
+        except HeadwaterError:
+            if len(texts) > size:
+                say(f"stopped in texts {start + 1} to {start + len(chunk)} of {len(texts)}, counted from 0 below:")
+            raise
+        yield from done
+
+
+def put(explanation: Explanation, as_json: bool, plain: bool, full: bool, words: bool) -> None:
+    """One explanation on standard output."""
+    if as_json:
+        record = explanation.to_dict()
+        if words:
+            record["words"] = [vars(word) for word in explanation.words()]
+        typer.echo(json.dumps(record, ensure_ascii=False))
+        return
+    from headwater.viz import plain as text
+    from headwater.viz import terminal
+
+    show(
+        lambda ground: terminal.render(explanation, full=full, words=words, theme=ground),
+        lambda: text.plain(explanation, full=full, words=words),
+        plain,
+    )
+
+
+def drawn(explanations: Sequence[Explanation], full: bool, words: bool) -> str:
+    from rich.console import Group
+    from rich.padding import Padding
+
+    from headwater.viz.svg import picture
+    from headwater.viz.terminal import render
+
+    ground = theme()
+    stack = [Padding(render(e, full=full, words=words, theme=ground), (0, 0, 1, 0)) for e in explanations]
+    return picture(Group(*stack), title="headwater explain", theme=ground)

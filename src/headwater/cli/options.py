@@ -1,0 +1,40 @@
+"""The options that several commands share, each described once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", help="A directory, a .gguf file or a hub name. Default: the bundled sentiment model."
+    ),
+]
+Task = Annotated[
+    str | None,
+    typer.Option(help="Load the model for this task, e.g. text-classification. Default: what it was saved for."),
+]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", "-t", help="A class by name or index, or 'a - b'. Default: what the model predicts."),
+]
+Output = Annotated[str, typer.Option(help="What is explained: logit, probability or log-probability.")]
+At = Annotated[str, typer.Option(help="Where relevance is read: embeddings, or words (without positions and types).")]
+Truncate = Annotated[bool, typer.Option("--truncate", help="Cut a text that is too long for the model.")]
+Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps. Default: cpu.")]
+Dtype = Annotated[str | None, typer.Option(help="Compute in float32 (default), float64, bfloat16 or float16.")]
+Seed = Annotated[int, typer.Option(help="Seed, for methods that draw random numbers.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON on standard output: one object a line, one line a text.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Plain text, as in a pipe: no colour, one fact a line.")]
+Full = Annotated[bool, typer.Option("--full", help="Every line, not summed by layer and not only the largest.")]
+AllowPickle = Annotated[
+    bool, typer.Option("--allow-pickle", help="Read a pytorch_model.bin (tensors only). Only from sources you trust.")
+]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model. Read it first.")
+]
+Html = Annotated[Path | None, typer.Option(help="Also write one self-contained HTML page here.")]
+Svg = Annotated[Path | None, typer.Option(help="Also write what a terminal would show here, as an image.")]

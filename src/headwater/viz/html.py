@@ -1,0 +1,170 @@
+"""One HTML page that needs nothing else: no script, no font, no image from elsewhere.
+
+Everything that comes from a text or a model is escaped, and the page forbids scripts besides. Sign is shown by colour,
+by a line under what takes away, and as a number that a screen reader speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from headwater.explanation import Explanation
+from headwater.ledger import Ledger, Lines
+
+from .colour import NEGATIVE, POSITIVE, Rgb, largest, shade
+from .reading import Cell, cells, decimals, headline, signed, verdict
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def page(explanations: Explanation | Sequence[Explanation], *, words: bool = False, title: str = "Headwater") -> str:
+    """The whole page: for each explanation the coloured text, a table of its tokens, and the ledger line by line."""
+    many = [explanations] if isinstance(explanations, Explanation) else list(explanations)
+    body = "\n".join(_article(explanation, words, number) for number, explanation in enumerate(many, 1))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{_key()}\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _article(explanation: Explanation, words: bool, number: int) -> str:
+    shown = cells(explanation, words)
+    facts = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in _facts(explanation))
+    return (
+        f'<article aria-labelledby="e{number}">\n'
+        f'<h2 id="e{number}">{escape(explanation.target)} <span class="n">{signed(explanation.score)}</span></h2>\n'
+        f"<dl>{facts}</dl>\n{_running_text(shown)}\n{_token_table(shown, words)}\n{_ledger(explanation.ledger)}\n"
+        f"{_provenance(explanation)}</article>"
+    )
+
+
+def _facts(explanation: Explanation) -> list[tuple[str, str]]:
+    """What the heading does not say already."""
+    facts = [(name, value) for name, value in headline(explanation) if name not in ("target", "score")]
+    return [("as", explanation.output), *facts, ("at", explanation.at)]
+
+
+def _running_text(shown: Sequence[Cell]) -> str:
+    scale = largest(cell.relevance for cell in shown)
+    places = decimals((cell.relevance for cell in shown), digits=3)
+    parts: list[str] = []
+    for i, cell in enumerate(shown):
+        if cell.part and (i == 0 or shown[i - 1].part != cell.part):
+            parts.append(f'{"<br>" if i else ""}<b class="part">{escape(cell.part)}</b> ')
+        parts.append((" " if cell.gap and i else "") + _token(cell, scale, places))
+    size = signed(scale, places).lstrip("+")
+    return (
+        f'<p class="text">{"".join(parts)}</p>\n'
+        f'<p class="scale">full colour: {size}; positive and negative on the same scale</p>'
+    )
+
+
+def _token(cell: Cell, scale: float, places: int) -> str:
+    colour, number = shade(cell.relevance, scale), signed(cell.relevance, places).strip()
+    kind = {1: "add", 0: "none", -1: "take"}[colour.sign] + (" special" if cell.special else "")
+    return (
+        f'<span class="t {kind}" style="--o:{colour.opacity:.3f}" title="{number}">{escape(cell.text)}'
+        f'<span class="heard"> ({number})</span></span>'
+    )
+
+
+def _token_table(shown: Sequence[Cell], words: bool) -> str:
+    places = decimals(cell.relevance for cell in shown)
+    rows = [(cell.text, cell.relevance) for cell in shown]
+    total = sum(cell.relevance for cell in shown)
+    name = "word" if words else "token"
+    table = _table((name, "relevance"), rows, ("sum", total), places)
+    return f"<details><summary>every {name} with its number</summary>{table}</details>"
+
+
+def _ledger(ledger: Ledger) -> str:
+    places = decimals(
+        [ledger.score, ledger.inputs, ledger.readout, *ledger.biases.values(), *ledger.constants.values()]
+    )
+    rows = [("inputs", ledger.inputs), ("biases", ledger.biases.total), ("constants", ledger.constants.total)]
+    if ledger.readout:
+        rows.append(("readout", ledger.readout))
+    rows.append(("unaccounted", ledger.unaccounted))
+    folded = "".join(
+        _lines(name, lines, places) for name, lines in (("biases", ledger.biases), ("constants", ledger.constants))
+    )
+    state = "closed" if ledger.closed else "open"
+    table = _table(("line", "amount"), rows, ("score", ledger.score), places)
+    return (
+        f'<section aria-label="ledger"><h3>Ledger</h3>{table}'
+        f'<p class="{state}">{escape(verdict(ledger))}</p>{folded}</section>'
+    )
+
+
+def _lines(name: str, lines: Lines, places: int) -> str:
+    if not lines:
+        return ""
+    table = _table(("module", "amount"), lines.items(), ("sum", lines.total), places)
+    return f"<details><summary>{name}, line by line ({len(lines)})</summary>{table}</details>"
+
+
+def _table(heads: tuple[str, str], rows: Iterable[tuple[str, float]], foot: tuple[str, float], places: int) -> str:
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th><td>{signed(amount, places).strip()}</td></tr>'
+        for name, amount in rows
+    )
+    return (
+        f'<table><thead><tr><th scope="col">{heads[0]}</th><th scope="col">{heads[1]}</th></tr></thead>'
+        f'<tbody>{body}</tbody><tfoot><tr><th scope="row">{foot[0]}</th>'
+        f"<td>{signed(foot[1], places).strip()}</td></tr></tfoot></table>"
+    )
+
+
+def _provenance(explanation: Explanation) -> str:
+    made = explanation.provenance
+    facts = {name: getattr(made, name) for name in made.__dataclass_fields__}
+    said = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+    return f'<p class="made">{escape(said)}</p>\n'
+
+
+def _key() -> str:
+    return (
+        '<p class="key"><span class="t add" style="--o:1">adds to the score</span> '
+        '<span class="t take" style="--o:1">takes away from it</span></p>'
+    )
+
+
+def _css(colour: Rgb) -> str:
+    return " ".join(map(str, colour))
+
+
+STYLE = f"""
+:root {{ --add: {_css(POSITIVE["light"])}; --take: {_css(NEGATIVE["light"])};
+  --ink: #111; --pen: 17 17 17; --soft: #595959; --line: #d4d4d8; --ground: #fff; }}
+@media (prefers-color-scheme: dark) {{
+  :root {{ --add: {_css(POSITIVE["dark"])}; --take: {_css(NEGATIVE["dark"])};
+    --ink: #f5f5f5; --pen: 245 245 245; --soft: #a1a1aa; --line: #3f3f46; --ground: #18181b; }} }}
+body {{ margin: 0; background: var(--ground); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }}
+main {{ max-width: 50rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }}
+h1 {{ font-size: 1.1rem; margin: 0; }} h2 {{ font-size: 1.4rem; margin: 0; }}
+h3 {{ font-size: 1rem; margin: 1.5rem 0 .25rem; }}
+article {{ border-top: 1px solid var(--line); margin-top: 1.5rem; padding-top: 1.25rem; }}
+dl {{ display: flex; flex-wrap: wrap; gap: 0 1.5rem; margin: .25rem 0 0; color: var(--soft); }}
+dl div {{ display: flex; gap: .4rem; }} dd {{ margin: 0; color: var(--ink); }}
+.text {{ font-size: 1.25rem; line-height: 2; margin: 1rem 0 .25rem; overflow-wrap: anywhere; }}
+.t {{ padding: .15em .1em; border-radius: .2em; }}
+.add {{ background: rgb(var(--add) / var(--o)); }}
+.take {{ background: rgb(var(--take) / var(--o)); text-decoration: underline 2px; text-underline-offset: .2em;
+  text-decoration-color: rgb(var(--pen) / max(.3, var(--o))); }}
+.special, .scale, .made, .part {{ color: var(--soft); }}
+.add.special, .take.special {{ color: inherit; }}
+.scale, .made, .key, .part {{ font-size: .85rem; margin: .25rem 0; }}
+.heard {{ position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap;
+  user-select: none; }}
+table {{ border-collapse: collapse; margin: .5rem 0; font-variant-numeric: tabular-nums; }}
+th {{ text-align: left; font-weight: normal; padding: .1rem 2rem .1rem 0; overflow-wrap: anywhere; }}
+td, th[scope=col]:last-child {{ text-align: right; padding-right: 0; }}
+thead th {{ color: var(--soft); font-size: .85rem; }}
+td {{ white-space: nowrap; }} tfoot th, tfoot td {{ border-top: 1px solid var(--line); font-weight: 600; }}
+summary {{ cursor: pointer; color: var(--soft); padding: .25rem 0; }} .open {{ font-weight: 600; }}
+"""

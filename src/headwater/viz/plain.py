@@ -1,0 +1,70 @@
+"""Plain text: for pipes, logs and screen readers. One fact a line, signs in front, no colour and no drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headwater.explanation import Explanation
+from headwater.flows import Audit
+from headwater.ledger import Ledger
+
+from .audits import tables
+from .reading import cells, decimals, headline, ledger_rows, signed, verdict, visible
+from .tables import Table, method_tables
+
+
+def plain(explanation: Explanation, *, full: bool = False, words: bool = False) -> str:
+    """What was explained, a line for every token (or word) with its relevance, and the ledger."""
+    shown = cells(explanation, words)
+    places = decimals(cell.relevance for cell in shown)
+    width = max((len(cell.text) for cell in shown), default=0)
+    lines = [f"{name}: {value}" for name, value in [*_text(explanation), *headline(explanation)]]
+    part = ""
+    for cell in shown:
+        if cell.part != part:
+            part = cell.part
+            lines.append(f"{part}:")
+        lines.append(f"  {cell.text.ljust(width)}  {signed(cell.relevance, places)}")
+    return "\n".join([*lines, "", *ledger_lines(explanation.ledger, full)])
+
+
+def _text(explanation: Explanation) -> list[tuple[str, str]]:
+    text = explanation.text
+    parts = () if text is None else (text,) if isinstance(text, str) else text
+    return [("text" if i == 0 else "pair", visible(part)) for i, part in enumerate(parts)]
+
+
+def ledger_lines(ledger: Ledger, full: bool = False) -> list[str]:
+    rows = ledger_rows(ledger, full)
+    places = decimals([ledger.score, *(row.amount for row in rows)])
+    width = max(len(row.name) + 2 * row.depth for row in rows)
+    body = [f"  {('  ' * row.depth + row.name).ljust(width)}  {signed(row.amount, places)}" for row in rows]
+    return ["ledger:", *body, f"  {'score'.ljust(width)}  {signed(ledger.score, places)}", f"  {verdict(ledger)}"]
+
+
+def plain_audit(audit: Audit, *, full: bool = False) -> str:
+    """The audit's tables, one after another."""
+    explanation = audit.explanation
+    lines = [f"{name}: {value}" for name, value in [*_text(explanation), *headline(explanation)]]
+    for table in tables(audit, full):
+        lines += ["", f"{table.title}:", *(f"  {line}" for line in aligned(table) if table.rows)]
+        if table.note:
+            lines.append(f"  ({table.note})")
+    return "\n".join([*lines, "", *ledger_lines(explanation.ledger)])
+
+
+def plain_methods(methods: Iterable[tuple[str, str]], rules: Iterable[tuple[str, str]]) -> str:
+    """Every method and every rule with its summary."""
+    found = method_tables(methods, rules)
+    return "\n".join(line for table in found for line in (f"{table.title}:", *(f"  {row}" for row in aligned(table))))
+
+
+def aligned(table: Table) -> list[str]:
+    """The rows of a table, columns under each other: the first to the left, numbers to the right."""
+    rows: list[Sequence[str]] = [table.columns, *table.rows] if any(table.columns) else [*table.rows]
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(len(table.columns))]
+    return ["  ".join(_cell(row, widths, i, table.left) for i in range(len(row))).rstrip() for row in rows]
+
+
+def _cell(row: Sequence[str], widths: Sequence[int], i: int, left: int) -> str:
+    return row[i].ljust(widths[i]) if i < left else row[i].rjust(widths[i])

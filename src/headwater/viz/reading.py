@@ -1,0 +1,167 @@
+"""What every picture of an explanation shows: tokens that can be read, numbers that line up, the ledger's rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headwater.explanation import Explanation, Word
+from headwater.ledger import Ledger
+
+SPACE_MARKS = ("Ġ", "▁")
+SHOWN_ENTRIES = 20
+SHOWN_LINES = 6
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A token as it is shown. `gap` says that a space comes before it, `part` names the text it belongs to."""
+
+    text: str
+    relevance: float
+    special: bool = False
+    gap: bool = True
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the ledger as it is shown; `depth` 1 is part of the row above it."""
+
+    name: str
+    amount: float
+    depth: int = 0
+
+
+def cells(explanation: Explanation, words: bool = False) -> list[Cell]:
+    """The tokens (or whole words) with their relevance; for a bare tensor, its largest entries."""
+    if words:
+        return _word_cells(explanation.words())
+    values = explanation.relevance
+    if not explanation.tokens or len(explanation.tokens) != len(values):
+        return _largest_entries(values.tolist())
+    per_token = values.tolist() if values.ndim == 1 else values.flatten(1).sum(1).tolist()
+    return [_cell(explanation, i, value) for i, value in enumerate(per_token)]
+
+
+def _word_cells(words: Sequence[Word]) -> list[Cell]:
+    """Special tokens have no place in the text, so a space stands on both sides of them."""
+    before = [None, *words[:-1]]
+    return [
+        Cell(visible(word.text), word.relevance, special, special or _apart(last, word))
+        for last, word in zip(before, words, strict=True)
+        for special in [word.start == word.end]
+    ]
+
+
+def _apart(last: Word | None, word: Word) -> bool:
+    return last is None or last.start == last.end or word.start != last.end
+
+
+def _cell(explanation: Explanation, i: int, value: float) -> Cell:
+    part = explanation.segments[i] if explanation.segments else ""
+    special = _is_special(explanation, i)
+    return Cell(readable(explanation.tokens[i]), value, special, special or _gap(explanation, i), part)
+
+
+def _is_special(explanation: Explanation, i: int) -> bool:
+    """Tokens of a decoder stand behind those of the text, and nothing is said of them."""
+    return i < len(explanation.special) and explanation.special[i]
+
+
+def _gap(explanation: Explanation, i: int) -> bool:
+    """Whether a space stands before token `i`, by the tokenizer's offsets or, without them, by the token's own mark."""
+    token, offsets = explanation.tokens[i], explanation.offsets
+    if i == 0 or _is_special(explanation, i - 1) or token.startswith(SPACE_MARKS):
+        return True
+    if offsets is None or i >= len(offsets):
+        return not token.startswith("##") and not any(t.startswith(SPACE_MARKS) for t in explanation.tokens)
+    sides = explanation.sequence_ids
+    if sides is not None and sides[i] != sides[i - 1]:
+        return True
+    return offsets[i][0] > offsets[i - 1][1]
+
+
+def readable(token: str) -> str:
+    """A token without its tokenizer's marks: `##ly` -> `ly`, `Ġfilm` and `▁film` -> `film`, a line break as ↵."""
+    for mark in ("##", *SPACE_MARKS):
+        if token.startswith(mark) and len(token) > len(mark):
+            token = token[len(mark) :]
+            break
+    return visible(token.replace("Ċ", "\n").replace("Ġ", " ").replace("▁", " "))
+
+
+def visible(text: str) -> str:
+    """No character that a terminal would obey or a reader would not see."""
+    shown = "".join({"\n": "↵", "\t": "⇥"}.get(c, c if c.isprintable() else f"\\x{ord(c):02x}") for c in text)
+    return shown if shown.strip() else "␣" * max(1, len(shown))
+
+
+def _largest_entries(values: object) -> list[Cell]:
+    """The largest entries of a tensor, each named by its index, largest first."""
+    entries = sorted(_entries(values, ()), key=lambda entry: -abs(entry[1]))
+    return [Cell(f"[{', '.join(map(str, index))}]", value) for index, value in entries[:SHOWN_ENTRIES]]
+
+
+def _entries(values: object, index: tuple[int, ...]) -> Iterable[tuple[tuple[int, ...], float]]:
+    if not isinstance(values, list):
+        yield index, float(values)  # type: ignore[arg-type]
+        return
+    for i, value in enumerate(values):
+        yield from _entries(value, (*index, i))
+
+
+def decimals(values: Iterable[float], digits: int = 5) -> int:
+    """Places after the point that show the largest of `values` with this many digits; the same for a whole column."""
+    size = max((abs(v) for v in values if math.isfinite(v)), default=0.0)
+    return digits - 1 if size == 0 else min(12, max(2, digits - 1 - math.floor(math.log10(size))))
+
+
+def signed(value: float, places: int = 4) -> str:
+    """A number with its sign; what rounds to zero has none."""
+    shown = f"{value:+.{places}f}"
+    return shown.replace("+", " ").replace("-", " ") if math.isfinite(value) and float(shown) == 0 else shown
+
+
+def ledger_rows(ledger: Ledger, full: bool = False) -> list[Row]:
+    """Every line that adds up to the score, in the model's order; many of a kind are shown by layer unless `full`."""
+    rows = [Row("inputs", ledger.inputs)]
+    for name, lines in (("biases", ledger.biases), ("constants", ledger.constants)):
+        rows.append(Row(name, lines.total))
+        rows += [
+            Row(line, amount, 1)
+            for line, amount in (lines if full or len(lines) <= SHOWN_LINES else by_layer(lines)).items()
+        ]
+    if ledger.readout:
+        rows.append(Row("readout", ledger.readout))
+    return [*rows, Row("unaccounted", ledger.unaccounted)]
+
+
+def by_layer(lines: Mapping[str, float]) -> dict[str, float]:
+    """Lines summed by layer: `bert.encoder.layer.0.attention.self.query` and its like become `bert.encoder.layer.0`."""
+    sums: dict[str, float] = {}
+    for name, amount in lines.items():
+        sums[layer_of(name)] = sums.get(layer_of(name), 0.0) + amount
+    return sums
+
+
+def layer_of(name: str) -> str:
+    """The module of a parameter, up to its first number; without a number, its two outermost parts."""
+    parts = name.split(".")[:-1] or [name]
+    numbered = next((i for i, part in enumerate(parts) if part.isdigit()), None)
+    return ".".join(parts[: 2 if numbered is None else numbered + 1])
+
+
+def verdict(ledger: Ledger) -> str:
+    """One line on whether the ledger closes."""
+    state, times = "closed" if ledger.closed else "NOT closed", "times" if ledger.error >= 1 else "of"
+    return f"{state}: unaccounted is {ledger.error:.2g} {times} all other lines together ({ledger.dtype})"
+
+
+def headline(explanation: Explanation) -> list[tuple[str, str]]:
+    """What was explained, and how."""
+    facts = [("target", explanation.target), ("score", f"{explanation.score:+.4f} ({explanation.output})")]
+    if explanation.prediction is not None and explanation.prediction != explanation.target:
+        facts.append(("predicted", explanation.prediction))
+    return [*facts, ("method", explanation.method)]

@@ -1,0 +1,43 @@
+"""Tables of text: what terminal and plain text lay out alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from .reading import decimals, signed
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, the heads of its columns, rows of text. The first `left` columns hold words, the rest numbers.
+
+    `names` is the column that holds modules by their dotted names, which may be shortened where room is short.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+    left: int = 2
+    names: int | None = None
+
+
+def within(names: Sequence[str]) -> str:
+    """The module that all these modules lie in, by its dotted name; empty where there is none."""
+    paths = [name.split(".")[:-1] for name in names if name]
+    shared = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
+    prefix = ".".join(parts[0] for parts in shared)
+    return prefix if len(names) > 1 and all(name.startswith(f"{prefix}.") for name in names) else ""
+
+
+def beside(words: Sequence[tuple[str, ...]], amounts: Sequence[tuple[float, ...]]) -> list[tuple[str, ...]]:
+    """Words and amounts as rows of text, all amounts with one precision."""
+    places = decimals(amount for row in amounts for amount in row)
+    return [(*w, *(signed(a, places) for a in row)) for w, row in zip(words, amounts, strict=True)]
+
+
+def method_tables(methods: Iterable[tuple[str, str]], rules: Iterable[tuple[str, str]]) -> tuple[Table, Table]:
+    """Names and summaries, without heads."""
+    return Table("methods", ("", ""), [*methods]), Table("rules, to be combined as in lrp(ah+ln)", ("", ""), [*rules])

@@ -1,0 +1,210 @@
+"""The terminal: tokens on coloured ground with their numbers, the ledger and the audit as tables.
+
+Colour is never the only sign: a token that takes away is underlined, and its number has a minus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.cells import cell_len
+from rich.color import Color
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.style import Style
+from rich.table import Table as Grid
+from rich.text import Text
+
+from headwater.explanation import Explanation
+from headwater.flows import Audit
+from headwater.ledger import Ledger
+
+from .audits import tables
+from .colour import INK, Shade, Theme, largest, shade
+from .reading import Cell, cells, decimals, headline, ledger_rows, signed, verdict
+from .tables import Table, method_tables, within
+
+NUMBERED = 60
+LEAST_VISIBLE = 0.02
+FEW = ("standard", "windows")
+
+
+def render(
+    explanation: Explanation, *, full: bool = False, words: bool = False, theme: Theme = "dark"
+) -> RenderableType:
+    """The text with every token coloured by its relevance, the scale, and the ledger."""
+    shown = cells(explanation, words)
+    scale = largest(cell.relevance for cell in shown)
+    return Group(
+        _facts(headline(explanation)),
+        Text(),
+        Padding(Tokens(tuple(shown), scale, theme), (0, 0, 0, 2)),
+        Padding(ledger_table(explanation.ledger, full), (0, 0, 0, 2)),
+    )
+
+
+def render_audit(audit: Audit, *, full: bool = False) -> RenderableType:
+    """What was explained, and the audit's tables."""
+    grids: list[RenderableType] = [_facts(headline(audit.explanation))]
+    for table in tables(audit, full):
+        grids += [Text(), Padding(_titled(table), (0, 0, 0, 2))]
+    return Group(*grids, Text(), Padding(ledger_table(audit.explanation.ledger), (0, 0, 0, 2)))
+
+
+def render_methods(methods: Iterable[tuple[str, str]], rules: Iterable[tuple[str, str]]) -> RenderableType:
+    """Every method and every rule with its summary."""
+    return Group(*(Padding(_titled(table), (0, 0, 1, 0)) for table in method_tables(methods, rules)))
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens side by side, wrapped at the terminal's width, each with its number below it where there are few."""
+
+    cells: tuple[Cell, ...]
+    scale: float
+    theme: Theme
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        numbers, few = len(self.cells) <= NUMBERED, console.color_system in FEW
+        places = decimals((cell.relevance for cell in self.cells), digits=3)
+        for part, group in _by_part(self.cells):
+            if part:
+                yield Text(part, style="dim")
+            boxes = [self._box(cell, places, numbers, few) for cell in group]
+            for line in _wrapped(boxes, max(options.max_width, 20)):
+                yield from _stacked(line, numbers)
+        if not numbers:
+            yield Text()
+        yield legend(self.scale, self.theme, few)
+
+    def _box(self, cell: Cell, places: int, numbers: bool, few: bool) -> _Box:
+        number = signed(cell.relevance, places) if numbers else ""
+        style = style_of(shade(cell.relevance, self.scale), self.theme, few)
+        return _Box(cell.text, number, style + Style(dim=cell.special and style.color is None), cell.gap)
+
+
+@dataclass(frozen=True)
+class _Box:
+    text: str
+    number: str
+    style: Style
+    gap: bool
+
+    @property
+    def width(self) -> int:
+        return max(cell_len(self.text), cell_len(self.number))
+
+
+def style_of(colour: Shade, theme: Theme, few: bool = False) -> Style:
+    """Ground by relevance, ink that can be read on it, a line under what takes away.
+
+    A terminal with `few` colours has one red and one blue: ground for what is large, ink for what is small.
+    """
+    if colour.opacity < LEAST_VISIBLE:
+        return Style()
+    takes = colour.sign < 0
+    if few:
+        name = "blue" if takes else "red"
+        large = colour.opacity >= 0.5
+        return Style(color="white" if large else name, bgcolor=name if large else None, bold=large, underline=takes)
+    ground = Color.from_rgb(*colour.background(theme))
+    return Style(color=Color.from_rgb(*INK[theme]), bgcolor=ground, underline=takes)
+
+
+def legend(scale: float, theme: Theme, few: bool = False) -> Text:
+    """The scale in words and in colour."""
+    if scale == 0:
+        return Text("no token has any relevance", style="dim")
+    full = signed(scale, decimals([scale], digits=3))
+    text = Text().append("scale  ", style="dim")
+    for sign, meaning in ((-1, "takes away"), (1, "adds")):
+        style = style_of(Shade(sign, 1.0), theme, few)
+        ground = style + Style(underline=False)
+        text.append(" ", ground).append(full if sign > 0 else full.replace("+", "-"), style).append(" ", ground)
+        text.append(f"  {meaning}    ", style="dim")
+    return text
+
+
+def ledger_table(ledger: Ledger, full: bool = False) -> RenderableType:
+    """The lines that add up to the score, and whether they do."""
+    rows = ledger_rows(ledger, full)
+    places = decimals([ledger.score, *(row.amount for row in rows)])
+    grid = Grid(box=box.SIMPLE, show_footer=True, pad_edge=False, show_header=False)
+    grid.add_column("ledger", footer="score")
+    grid.add_column("amount", footer=signed(ledger.score, places), justify="right")
+    for row in rows:
+        style = "dim" if row.depth else ""
+        grid.add_row(Text("  " * row.depth + row.name, style), Text(signed(row.amount, places), style))
+    return Group(grid, Text(f" {verdict(ledger)}", style="" if ledger.closed else "bold"))
+
+
+def _facts(facts: Iterable[tuple[str, str]]) -> Text:
+    line = Text()
+    for name, value in facts:
+        line.append(f"{name} ", style="dim").append(value, style="bold").append("   ")
+    return line
+
+
+def _titled(table: Table) -> RenderableType:
+    """Title, rows and note; a beginning that all module names share is said in the note instead of in every row."""
+    prefix = within([row[table.names] for row in table.rows]) if table.names is not None else ""
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(table.columns))
+    for i, column in enumerate(table.columns):
+        grid.add_column(column, justify="left" if i < table.left else "right", overflow="fold")
+    for row in table.rows:
+        shown = [entry.removeprefix(f"{prefix}.") if i == table.names else entry for i, entry in enumerate(row)]
+        grid.add_row(*map(Text, shown))
+    note = "; ".join(filter(None, (f"names within {prefix}" if prefix else "", table.note)))
+    below = [Text(f" {note}", style="dim")] if note else []
+    return Group(Text(f" {table.title}", style="bold"), *([grid] if table.rows else []), *below)
+
+
+def _by_part(shown: Sequence[Cell]) -> Iterable[tuple[str, list[Cell]]]:
+    group: list[Cell] = []
+    for cell in shown:
+        if group and group[-1].part != cell.part:
+            yield group[-1].part, group
+            group = []
+        group.append(cell)
+    if group:
+        yield group[-1].part, group
+
+
+def _wrapped(boxes: Iterable[_Box], width: int) -> Iterable[list[_Box]]:
+    """Boxes by line. With numbers below them even sub-words of one word stand a space apart."""
+    line: list[_Box] = []
+    used = 0
+    for cell in boxes:
+        needed = cell.width + (1 if line and (cell.gap or cell.number) else 0)
+        if line and used + needed > width:
+            yield line
+            line, used, needed = [], 0, cell.width
+        line.append(cell)
+        used += needed
+    if line:
+        yield line
+
+
+def _stacked(line: Sequence[_Box], numbers: bool) -> Iterable[Text]:
+    tokens, below = Text(no_wrap=True, overflow="fold"), Text(no_wrap=True, overflow="fold", style="dim")
+    for i, cell in enumerate(line):
+        if i and (cell.gap or numbers):
+            tokens.append(" ")
+            below.append(" ")
+        left, right = _margins(cell_len(cell.text), cell.width)
+        ground = cell.style + Style(underline=False)
+        tokens.append(" " * left, ground).append(cell.text, cell.style).append(" " * right, ground)
+        left, right = _margins(cell_len(cell.number), cell.width)
+        below.append(" " * left + cell.number + " " * right)
+    yield tokens
+    if numbers:
+        yield below
+        yield Text()
+
+
+def _margins(length: int, width: int) -> tuple[int, int]:
+    """The spaces left and right that centre something of this length."""
+    left = (width - length) // 2
+    return left, width - length - left

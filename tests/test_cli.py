@@ -1,0 +1,243 @@
+"""The command line: standard output is data, standard error is talk, refusals are one line and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+from typer.testing import CliRunner
+
+from headwater.cli import app
+from headwater.errors import LoadError
+from headwater.models import bundled
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a gripping beautiful ##ly acted film bad ,".split()
+SENTENCE = "a gripping, beautifully acted film"
+
+
+@pytest.fixture(scope="session")
+def directory(tmp_path_factory) -> Path:
+    """A random BERT for sentiment with a tokenizer of a few words."""
+    place = tmp_path_factory.mktemp("tiny")
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(WORDS),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=16,
+        id2label={0: "negative", 1: "positive"},
+        label2id={"negative": 0, "positive": 1},
+    )
+    model = BertForSequenceClassification(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(place)
+    BertTokenizerFast(vocab={word: i for i, word in enumerate(WORDS)}).save_pretrained(place)
+    return place
+
+
+@pytest.fixture(autouse=True)
+def stand_in(directory, monkeypatch):
+    """The tiny model in the place of the bundled one."""
+    monkeypatch.setattr(bundled, "bundled_path", lambda: directory)
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORFGBG"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def call(*words: str, **options):
+    return CliRunner().invoke(app, list(words), **options)
+
+
+def answer(*words: str, **options) -> str:
+    result = call(*words, **options)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refusal(*words: str, **options) -> str:
+    """What is said on standard error where a call is refused: one line, nothing on standard output."""
+    result = call(*words, **options)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+def test_explain_in_a_pipe_is_plain_text():
+    shown = answer("explain", SENTENCE)
+    assert "\x1b" not in shown
+    assert re.search(r"gripping\s+[+-]0\.\d+", shown)
+    assert re.search(r"^  closed: ", shown, re.M)
+
+
+def test_explain_on_a_terminal_is_coloured_unless_asked_not_to_be():
+    terminal = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    assert "\x1b[" in answer("explain", SENTENCE, env=terminal)
+    assert "\x1b[" not in answer("explain", SENTENCE, "--plain", env=terminal)
+    assert not re.search(r"\x1b\[[\d;]*(38|48)", answer("explain", SENTENCE, env={**terminal, "NO_COLOR": "1"}))
+    assert answer("explain", SENTENCE, env=terminal) != answer(
+        "explain", SENTENCE, env={**terminal, "COLORFGBG": "0;15"}
+    )
+
+
+def test_json_is_one_object_a_line_and_adds_up():
+    records = [json.loads(line) for line in answer("explain", SENTENCE, "a bad film", "--json").splitlines()]
+    assert [record["text"] for record in records] == [SENTENCE, "a bad film"]
+    for record in records:
+        assert record["ledger"]["closed"]
+        assert sum(record["relevance"]) == pytest.approx(record["ledger"]["inputs"])
+
+
+def test_options_reach_the_library():
+    options = ["--method", "lrp(ah+ln)", "--target", "negative", "--output", "probability", "--at", "words"]
+    record = json.loads(answer("explain", SENTENCE, "--json", "--words", "--dtype", "float64", "--seed", "7", *options))
+    assert (record["method"], record["target"], record["output"], record["at"]) == (
+        "lrp(ah+ln)",
+        "negative",
+        "probability",
+        "words",
+    )
+    assert (record["ledger"]["dtype"], record["provenance"]["seed"]) == ("float64", 7)
+    assert [word["text"] for word in record["words"]][1:-1] == ["a", "gripping", ",", "beautifully", "acted", "film"]
+
+
+def test_a_model_can_be_named(directory):
+    named = json.loads(answer("explain", SENTENCE, "--json", "--model", str(directory)))
+    default = json.loads(answer("explain", SENTENCE, "--json"))
+    assert named["provenance"].pop("model") == str(directory)
+    assert default["provenance"].pop("model") == "headwater/sentiment"
+    assert named == default
+
+
+def test_pairs_of_texts():
+    record = json.loads(answer("explain", "a film", "--pair", "bad", "--json"))
+    assert record["text"] == ["a film", "bad"]
+    assert "once for every text" in refusal("explain", "a film", "a film", "--pair", "bad")
+
+
+def test_lines_of_standard_input_also_in_small_batches():
+    texts = ["a film", "bad film", "a bad film"]
+    result = call("explain", "-", "--json", "--batch-size", "2", input="\n".join([*texts, "", ""]))
+    assert [json.loads(line)["text"] for line in result.stdout.splitlines()] == texts
+    assert "blank lines left out" in result.stderr
+    assert "no text" in refusal("explain", "-", input="\n\n")
+
+
+def test_the_whole_ledger_on_request():
+    short, full = answer("explain", SENTENCE), answer("explain", SENTENCE, "--full")
+    assert "bert.encoder.layer.0  " in short
+    assert "bert.encoder.layer.0.attention.self.value.bias" in full
+    assert "self.value" not in short
+
+
+def test_html_and_svg_are_written_and_said_on_standard_error(tmp_path):
+    html, svg = tmp_path / "page.html", tmp_path / "picture.svg"
+    result = call("explain", SENTENCE, "--html", str(html), "--svg", str(svg))
+    assert result.exit_code == 0
+    assert "beautiful" in html.read_text(encoding="utf-8")
+    assert svg.read_text(encoding="utf-8").startswith("<svg")
+    assert str(html) in result.stderr
+    assert str(html) not in result.stdout
+    assert "cannot be written" in call("explain", SENTENCE, "--html", str(tmp_path / "no" / "page.html")).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["explain", "  "], "empty"),
+        (["explain", SENTENCE, "--method", "lpr"], "Did you mean 'lrp'?"),
+        (["explain", SENTENCE, "--target", "postive"], "Did you mean 'positive'?"),
+        (["explain", SENTENCE, "--output", "logits"], "Did you mean 'logit'?"),
+        (["explain", SENTENCE, "--dtype", "flota32"], "Did you mean 'float32'?"),
+        (["explain", SENTENCE, "--task", "sentiment"], "no task"),
+        (["explain", SENTENCE, "--model", "./nowhere"], "no directory nowhere"),
+        (["explain", SENTENCE * 9], "at most 16"),
+    ],
+)
+def test_bad_input_is_answered(words, message):
+    assert message in refusal(*words)
+
+
+def test_a_text_past_the_models_length_is_cut_on_request():
+    assert len(json.loads(answer("explain", SENTENCE * 9, "--truncate", "--json"))["tokens"]) == 16
+
+
+def test_a_refusal_in_a_long_list_says_where():
+    result = call("explain", "a film", SENTENCE * 9, "--batch-size", "1")
+    assert result.exit_code == 2
+    assert "stopped in texts 2 to 2 of 2" in result.stderr
+
+
+def test_a_pickle_is_refused_on_the_command_line_too(tmp_path, directory):
+    model = BertForSequenceClassification.from_pretrained(directory)
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((directory / name).read_bytes())
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    assert "--allow-pickle" in refusal("explain", SENTENCE, "--model", str(tmp_path))
+    assert "closed" in answer("explain", SENTENCE, "--model", str(tmp_path), "--allow-pickle")
+
+
+def test_methods_and_rules_are_listed():
+    shown = answer("methods")
+    assert re.search(r"^  lrp\(ah\+ln\)\s+\S", shown, re.M)
+    listed = json.loads(answer("methods", "--json"))
+    assert {"gi", "lrp", "lrp(ah+ln)"} <= {method["name"] for method in listed["methods"]}
+    assert {"ah", "ln", "act", "gate"} <= {rule["name"] for rule in listed["rules"]}
+
+
+def test_audit_names_what_leaked():
+    shown = answer("audit", SENTENCE, "--method", "gi")
+    assert "normalisation" in shown
+    assert "NOT closed" in shown
+    record = json.loads(answer("audit", SENTENCE, "--method", "lrp", "--json"))
+    assert {"explanation", "modules", "norms", "heads", "leaks"} <= set(record)
+    assert record["explanation"]["ledger"]["closed"]
+    assert "Did you mean 'gi'?" in refusal("audit", SENTENCE, "--method", "gii")
+
+
+def test_the_bundled_model_is_measured(monkeypatch):
+    from headwater.models import accuracy
+
+    asked: dict[str, object] = {}
+
+    def evaluate(model, split, device):
+        asked.update(model=model, split=split, device=device)
+        return accuracy.Accuracy(3, 4)
+
+    monkeypatch.setattr(accuracy, "evaluate", evaluate)
+    assert answer("bundled", "evaluate", "--split", "tune").startswith("SST-2 tune: 75.0%")
+    assert asked == {"model": None, "split": "tune", "device": "cpu"}
+    assert json.loads(answer("bundled", "evaluate", "--json"))["accuracy"] == 0.75
+
+
+def test_refusals_inside_a_group_of_commands_are_answered_too(monkeypatch):
+    from headwater.models import accuracy
+
+    def evaluate(model, split, device):
+        raise LoadError("no such model")
+
+    monkeypatch.setattr(accuracy, "evaluate", evaluate)
+    assert refusal("bundled", "evaluate") == "headwater: no such model\n"
+
+
+def test_a_bug_is_not_hidden(monkeypatch):
+    """Only what the library raises on purpose becomes a message."""
+    monkeypatch.setattr(bundled, "bundled_path", lambda: 1 / 0)
+    assert isinstance(call("explain", SENTENCE).exception, ZeroDivisionError)
+
+
+def test_the_command_itself(directory):
+    """Once through a real process, where standard output and standard error are two."""
+    words = [sys.executable, "-m", "headwater.cli", "explain", "a film", "--model", str(directory), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env={**os.environ, "NO_COLOR": "1"})
+    assert json.loads(done.stdout)["tokens"] == ["[CLS]", "a", "film", "[SEP]"]
+    assert done.stderr == ""
