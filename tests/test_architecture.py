@@ -18,7 +18,7 @@ STAGES = (
     {"inputs", "targets"},
     {"rules", "kernels"},
     {"methods"},
-    {"relevance", "texts", "api", "taps", "heads", "audits"},
+    {"relevance", "texts", "api", "comparison", "taps", "heads", "audits", "testing"},
     {"measures", "viz", "store", "data", "models", "bias"},
     {"jobs", "paper"},
     {"cli", "web"},

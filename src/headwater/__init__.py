@@ -10,6 +10,8 @@ from .version import __version__
 if TYPE_CHECKING:
     from .api import explain as explain
     from .audits import audit as audit
+    from .comparison import Comparison as Comparison
+    from .comparison import compare as compare
     from .explanation import Explanation as Explanation
     from .flows import Audit as Audit
     from .ledger import Ledger as Ledger
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "explain": "api",
     "audit": "audits",
+    "compare": "comparison",
+    "Comparison": "comparison",
     "Explanation": "explanation",
     "Ledger": "ledger",
     "Audit": "flows",
@@ -26,7 +30,18 @@ _PUBLIC = {
     "Span": "targets",
 }
 
-__all__ = ["Audit", "Explanation", "Ledger", "Span", "Token", "__version__", "audit", "explain"]
+__all__ = [
+    "Audit",
+    "Comparison",
+    "Explanation",
+    "Ledger",
+    "Span",
+    "Token",
+    "__version__",
+    "audit",
+    "compare",
+    "explain",
+]
 
 
 def __getattr__(name: str) -> Any:

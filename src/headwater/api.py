@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from . import methods
-from .errors import HiddenOperation, InputError, TrainingMode, UnknownName
+from .errors import HiddenOperation, InputError, TrainingMode, UnknownName, UsageError
 from .explanation import Explanation, Provenance
 from .inputs.batch import Batch
 from .inputs.places import find_places
@@ -108,14 +108,15 @@ def answer(ask: Request, prepare: Callable[[Run], Run] = lambda run: run) -> Any
     chosen = methods.resolve(ask.method)
     model = prepared(ask.model, ask.device, ask.dtype)
     device, dtype = where_it_is(model)
+    if ask.score is not None and (ask.target is not None or ask.output != "logit"):
+        raise UsageError("score= says what is explained, so target= and output= have no place beside it.")
     reader = Reader(model, ask.tokenizer, ask.score if ask.score is not None else ask.target, ask.output)
+    place = in_copy(ask.model, model, ask.inputs)
     provenance = describe(model, device, dtype, ask.seed)
 
     def finish(batch: Batch, read: Reader = reader) -> list[Explanation]:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(ask.seed)
-            run = prepare(Run(model, batch.to(device, dtype), read))
-            outcome = chosen.run(run)
+        run = prepare(Run(model, batch.to(device, dtype), read, ask.seed, nothing_token(ask.tokenizer)))
+        outcome = chosen.run(run)
         parts = attribute(run.batch, outcome)
         lines = Totals.of(outcome)
         return [explanation(i, run.batch, outcome, lines, part, ask, provenance) for i, part in enumerate(parts)]
@@ -125,10 +126,30 @@ def answer(ask: Request, prepare: Callable[[Run], Run] = lambda run: run) -> Any
         texts = ask.data if isinstance(ask.data, list) else [ask.data]
         found = [explain_in_windows(job, t, ask.stride, reader) for t in texts] if ask.window else job.run(texts)
         return found if isinstance(ask.data, list) else found[0]
-    if isinstance(ask.data, Mapping) and "input_ids" in ask.data and ask.inputs is None:
+    if isinstance(ask.data, Mapping) and "input_ids" in ask.data and place is None:
         return finish(from_fields(dict(ask.data), ask.tokenizer, find_places(model, ask.at)))
-    usual = find_places(model, ask.at) if ask.inputs is None and has_embeddings(model, ask.data) else None
-    return finish(from_tensors(model, ask.data, ask.inputs, usual))
+    usual = find_places(model, ask.at) if place is None and has_embeddings(model, ask.data) else None
+    return finish(from_tensors(model, ask.data, place, usual))
+
+
+def in_copy(model: nn.Module, copied: nn.Module, inputs: Any) -> Any:
+    """A module of the caller's model, found again where the model had to be copied."""
+    if not isinstance(inputs, nn.Module) or copied is model:
+        return inputs
+    model = getattr(model, "_orig_mod", model)
+    names = [name for name, module in model.named_modules() if module is inputs]
+    if not names:
+        raise InputError("inputs= is a module that is not part of the model.")
+    return copied.get_submodule(names[0])
+
+
+def nothing_token(tokenizer: Any) -> int | None:
+    """The token that stands for a word taken away: unknown, else mask, else padding."""
+    for name in ("unk_token_id", "mask_token_id", "pad_token_id"):
+        found = getattr(tokenizer, name, None)
+        if isinstance(found, int):
+            return found
+    return None
 
 
 def is_text(data: Any) -> bool:
@@ -154,8 +175,10 @@ class Totals:
 
     @classmethod
     def of(cls, outcome: Outcome) -> Totals:
-        both = ({n: v.tolist() for n, v in outcome.books.totals(bias=b).items()} for b in (True, False))
-        return cls(*both)
+        biases, constants = (
+            {name: amounts.tolist() for name, amounts in outcome.books.totals(bias=b).items()} for b in (True, False)
+        )
+        return cls(biases, {**constants, **outcome.constants})
 
 
 def explanation(
@@ -169,7 +192,7 @@ def explanation(
         biases=Lines({name: values[index] for name, values in lines.biases.items()}),
         constants=Lines({**constants, **part.constants}),
         readout=float(outcome.readout[index]),
-        dtype=made.dtype,
+        dtype=coarser(made.dtype, outcome.coarsest),
     )
     return Explanation(
         tokens=part.tokens,
@@ -190,6 +213,13 @@ def explanation(
         segments=part.segments,
         rules_met=tuple(sorted(outcome.met.items())),
     )
+
+
+def coarser(dtype: str, inside: torch.dtype | None) -> str:
+    """The precision that the books can have: the model's, or what it casts to inside if that is less."""
+    if inside is None or torch.finfo(inside).eps <= torch.finfo(DTYPES[dtype]).eps:
+        return dtype
+    return str(inside).removeprefix("torch.")
 
 
 def prepared(model: nn.Module, device: Any, dtype: Any) -> nn.Module:

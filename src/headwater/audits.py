@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from threading import get_ident
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from .api import Request, answer
 from .errors import UsageError
+from .explanation import Explanation
 from .flows import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
 from .heads import Head, head_flows, note_head, note_scores
 from .ledger import Ledger
@@ -36,11 +37,16 @@ def audit(model: nn.Module, data: Any, *, method: str | Method = "gi", **options
     """
     found: list[AuditScope] = []
     request = Request(model, data, method=method, **options)
-    explanation = answer(request, lambda run: watched(run, found))
-    if isinstance(explanation, list):
-        explanation = explanation[0]
-    (scope,) = found
-    held = resolve(method).rules
+    try:
+        explanation = answer(request, lambda run: watched(run, found))
+        return report(found[0], explanation[0] if isinstance(explanation, list) else explanation, resolve(method))
+    finally:
+        for scope in found:
+            scope.close()
+
+
+def report(scope: AuditScope, explanation: Explanation, method: Method) -> Audit:
+    held = method.rules
     return Audit(
         explanation=explanation,
         modules=tuple(scope.module_flows()),
@@ -55,12 +61,16 @@ def watched(run: Run, found: list[AuditScope]) -> Run:
     if run.batch.samples != 1:
         raise UsageError(f"an audit is of one input, not of {run.batch.samples}.")
 
+    def watch(scope: Scope) -> AbstractContextManager[None]:
+        assert isinstance(scope, AuditScope)
+        found.append(scope)
+        return modules_watched(run.model, scope)
+
     def inspect(scope: Scope) -> None:
         assert isinstance(scope, AuditScope)
         scope.finish()
-        found.append(scope)
 
-    return replace(run, scope=AuditScope, watch=lambda scope: modules_watched(run.model, scope), inspect=inspect)
+    return replace(run, scope=AuditScope, watch=watch, inspect=inspect)
 
 
 @dataclass
@@ -153,6 +163,14 @@ class AuditScope(Scope):
         held = "ah" in self.rules
         self.head_flows = [flow for head in self.heads for flow in head_flows(head, held)]
 
+    def close(self) -> None:
+        for passage in (*self.operations, *self.modules_called, *self.active):
+            for tap in (*passage.into, *passage.out):
+                tap.close()
+            passage.inputs.clear()
+        self.heads.clear()
+        self.last_scores = None
+
     def sources_in(self, sites: range) -> float:
         return sum(float(self.books.amounts[i].sum()) for i in sites if i in self.books.amounts)
 
@@ -189,7 +207,7 @@ class AuditScope(Scope):
 
 def own_copies(value: Any, taps: list[Tap]) -> Any:
     """Signals among arguments replaced by aliases whose gradient is this operation's alone."""
-    if is_signal(value):
+    if is_signal(value) and not value.is_leaf:
         alias, tap = tapped(value)
         taps.append(tap)
         return alias
@@ -214,9 +232,10 @@ def modules_watched(model: nn.Module, scope: Scope) -> Iterator[None]:
     names = scope.modules
     scope.leaf_modules = {n: m for n, m in model.named_modules() if not any(True for _ in m.children())}
 
-    def enter(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def enter(module: nn.Module, args: Any, *rest: Any) -> Any:  # another thread may call it without keywords
         if get_ident() != thread:
             return None
+        kwargs = rest[0] if rest else {}
         taps: list[Tap] = []
         with torch._C.DisableTorchFunction():
             args, kwargs = own_copies(args, taps), own_copies(kwargs, taps)
@@ -225,9 +244,10 @@ def modules_watched(model: nn.Module, scope: Scope) -> Iterator[None]:
         scope.active.append(Passage(names[id(module)], type(module).__name__, taps, [], range(start, start), inputs))
         return args, kwargs
 
-    def leave(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+    def leave(module: nn.Module, args: Any, *rest: Any) -> Any:
         if get_ident() != thread:
             return None
+        output = rest[-1]
         passage = scope.active.pop()
         passage.sites = range(passage.sites.start, len(scope.books.sites))
         with torch._C.DisableTorchFunction():

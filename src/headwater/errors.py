@@ -72,6 +72,10 @@ class RuleNotMet(ModelError):
     """A rule was asked for and met no operation of the model."""
 
 
+class NotApplicable(ModelError):
+    """A method that does not apply to this model: it needs something that the model does not have."""
+
+
 class UnsafeWeights(ModelError):
     """Weights that can only be read by unpickling were refused."""
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .flows import HeadFlow
+from .rules.maps import order_of
 from .rules.scope import Call, is_signal
 from .taps import Reordered, Tap
 
@@ -55,7 +56,7 @@ def note_head(scope: AuditScope, call: Call, result: Any, out: list[Tap]) -> Non
             plain = tuple(range(values.dim()))
             scope.heads.append(Head(module, weights, scores, values, Reordered(out[0], plain), inputs))
     elif call.name in _MIXES and scope.last_scores is not None:
-        order = axes_of(call)
+        order = order_of(call)
         weights, values = call.args[-2:]
         scores = scope.last_scores
         if order is None or not is_signal(values) or weights.numel() != scores.numel():
@@ -68,42 +69,10 @@ def note_head(scope: AuditScope, call: Call, result: Any, out: list[Tap]) -> Non
         scope.last_scores = None
 
 
-@dataclass(frozen=True)
-class Order:
-    """How axes are turned so that weights are [heads …, queries, keys], values [heads …, keys, size]."""
-
-    weights: tuple[int, ...]
-    values: tuple[int, ...]
-    result: tuple[int, ...]
-
-
-def axes_of(call: Call) -> Order | None:
-    """A product of weights and values, as a matrix product or spelled by einsum."""
-    if call.name != "einsum":
-        weights, values = call.args[:2]
-        plain = tuple(range(weights.dim()))
-        return Order(plain, plain, plain) if weights.dim() == values.dim() and weights.dim() in (3, 4) else None
-    if not isinstance(call.args[0], str) or len(call.args) != 3 or "->" not in call.args[0]:
-        return None
-    left, result = call.args[0].replace(" ", "").split("->")
-    weights, values = left.split(",")
-    shared = [a for a in weights if a in values and a in result]
-    queries = [a for a in weights if a in result and a not in values]
-    keys = [a for a in weights if a in values and a not in result]
-    size = [a for a in values if a in result and a not in weights]
-    if not len(queries) == len(keys) == len(size) == 1:
-        return None
-    return Order(
-        tuple(weights.index(a) for a in (*shared, *queries, *keys)),
-        tuple(values.index(a) for a in (*shared, *keys, *size)),
-        tuple(result.index(a) for a in (*shared, *queries, *size)),
-    )
-
-
 def by_hand(call: Call, query: Tensor, key: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Weights and scores of a fused attention, written out."""
     options = dict(zip(("attn_mask", "dropout_p", "is_causal"), call.args[3:], strict=False), **call.kwargs)
-    if options.get("enable_gqa"):
+    if query.dim() > 2 and query.shape[-3] != key.shape[-3]:
         groups = query.shape[-3] // key.shape[-3]
         key, values = key.repeat_interleave(groups, -3), values.repeat_interleave(groups, -3)
     scale = options.get("scale") or 1 / math.sqrt(query.shape[-1])

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .errors import ModelError
 from .inputs.batch import Batch, Item
 from .inputs.places import Captured
 from .methods.propagation import Outcome
@@ -25,13 +26,42 @@ class Attributed:
 
 def attribute(batch: Batch, outcome: Outcome) -> list[Attributed]:
     """Each sample's own relevance, padding left out."""
+    if outcome.positions is not None:
+        return [_of_positions(row, batch.items[i]) for i, row in enumerate(outcome.positions)]
     if batch.tensor is not None:
         return [Attributed(r.cpu(), ()) for r in outcome.relevance[0]]
     rows = [positions(batch, c, r) for c, r in zip(outcome.captured, outcome.relevance, strict=True)]
     if batch.ids is None:
-        summed = torch.stack([r for r, _ in rows if r.shape == rows[0][0].shape]).sum(0)
-        return [Attributed(r.cpu(), tuple(str(i) for i in range(len(r)))) for r in summed]
+        return [_calls([rows[k][0][i] for k in range(len(rows))]) for i in range(batch.samples)]
+    rows = with_prefix(batch, rows)
+    if not any(how in OWN for _, how in rows):
+        raise ModelError("the model looks up other tokens than those of the text, so it cannot be told which is which.")
     return [_sample(batch, i, rows) for i in range(batch.samples)]
+
+
+OWN = ("own", "sequence first", "padded", "shifted")
+
+
+def _calls(parts: list[Tensor]) -> Attributed:
+    """The outputs of a module, one call after the other."""
+    joined = torch.cat(parts).cpu()
+    tokens = tuple(str(i) for part in parts for i in range(len(part)))
+    segments = tuple(f"call {k + 1}" for k, part in enumerate(parts) for _ in part) if len(parts) > 1 else ()
+    return Attributed(joined, tokens, segments)
+
+
+def with_prefix(batch: Batch, rows: list[tuple[Tensor, str]]) -> list[tuple[Tensor, str]]:
+    """A prefix that happens to be the source's own tokens is still the prefix: the later lookup."""
+    prefix = batch.kwargs.get("decoder_input_ids")
+    own = [k for k, (_, how) in enumerate(rows) if how == "own"]
+    if isinstance(prefix, Tensor) and len(own) > 1 and not any(how == "prefix" for _, how in rows):
+        rows[own[-1]] = (rows[own[-1]][0], "prefix")
+    return rows
+
+
+def _of_positions(row: Tensor, item: Item) -> Attributed:
+    tokens = item.tokens or tuple(str(i) for i in range(len(row)))
+    return Attributed(row, tokens)
 
 
 def positions(batch: Batch, captured: Captured, relevance: Tensor) -> tuple[Tensor, str]:
@@ -39,9 +69,15 @@ def positions(batch: Batch, captured: Captured, relevance: Tensor) -> tuple[Tens
     relevance = relevance.float() if relevance.dtype in (torch.float16, torch.bfloat16) else relevance
     per_position = relevance.sum(-1)
     if batch.ids is None:
-        return per_position.reshape(batch.samples, -1), "own"
+        return samples_first(per_position, batch.samples), "own"
     how = matching(batch, captured.ids, per_position.shape)
     return (per_position.T if how == "sequence first" else per_position), how
+
+
+def samples_first(per_position: Tensor, samples: int) -> Tensor:
+    if per_position.dim() == 2 and per_position.shape[0] != samples and per_position.shape[1] == samples:
+        return per_position.T
+    return per_position.reshape(samples, -1)
 
 
 def matching(batch: Batch, ids: Tensor | None, shape: Any) -> str:
@@ -56,6 +92,8 @@ def matching(batch: Batch, ids: Tensor | None, shape: Any) -> str:
         prefix = batch.kwargs.get("decoder_input_ids")
         if isinstance(prefix, Tensor) and ids.shape == prefix.shape and torch.equal(ids, prefix):
             return "prefix"
+        if ids.dim() == 2 and ids.shape[1] > own.shape[1] and torch.equal(ids[:, : own.shape[1]], own):
+            return "padded"
         if ids.shape == own.shape and bool(((ids[:, 1:] == own[:, :-1]) | ~real_of(batch)[:, 1:]).all()):
             return "shifted"
         return "other"
@@ -82,13 +120,16 @@ def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]]) -> Attributed:
         elif how == "shifted":
             own = own + torch.cat([row[1:], row.new_zeros(1)])
             constants["decoder start token"] = constants.get("decoder start token", 0.0) + float(row[0])
+        elif how == "padded":
+            own = own + row[: len(real)]
+            constants["padding"] = constants.get("padding", 0.0) + float(row[len(real) :].double().sum())
         elif how == "prefix":
             prefix.append(row)
         else:
             constants["other embedded tokens"] = constants.get("other embedded tokens", 0.0) + float(row.sum())
     padding = float(own[~real].double().sum())
     if padding:
-        constants["padding"] = padding
+        constants["padding"] = constants.get("padding", 0.0) + padding
     kept = own[real].cpu()
     tokens = item.tokens or tuple(str(k) for k in range(len(kept)))
     if not prefix:

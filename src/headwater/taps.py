@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -17,12 +18,19 @@ class Tap:
     alias: Tensor
     gradient: Tensor | None = None
     open: bool = True
+    _handle: Any = None
 
     @classmethod
     def on(cls, tensor: Tensor, value: Tensor | None = None) -> Tap:
-        tap = cls(tensor.detach() if value is None else value, tensor)
-        tensor.register_hook(tap.note)
+        tap = cls(tensor.detach().clone() if value is None else value, tensor)  # the tensor may be written over
+        tap._handle = tensor.register_hook(tap.note)
         return tap
+
+    def close(self) -> None:
+        """Let go of the tensor: hook, tap and tensor would otherwise keep each other alive."""
+        if self._handle is not None:
+            self._handle.remove()
+        self._handle, self.alias = None, self.value
 
     def note(self, gradient: Tensor | None) -> None:
         if self.open and gradient is not None:

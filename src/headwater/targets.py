@@ -7,8 +7,8 @@ A target is None (the predicted class, the predicted next token), a class by ind
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -72,11 +72,34 @@ class Reader:
         if hasattr(out, "start_logits") and hasattr(out, "end_logits"):
             return self._span(out.start_logits, out.end_logits, batch)
         logits = logits_of(out)
+        if logits.dim() == 0 or len(logits) != batch.samples:
+            raise TargetError(
+                f"the model's output has shape {tuple(logits.shape)} for {batch.samples} samples, which do not stand "
+                "first; pass score= to say what is explained."
+            )
         if logits.dim() == 3:
             return self._at_position(logits, batch)
         if logits.dim() in (1, 2):
             return self._classes(logits.reshape(len(logits), -1))
         raise TargetError(f"the model's output has shape {tuple(logits.shape)}; pass score= to say what is explained.")
+
+    def settled(self, out: Any, batch: Batch) -> Reader:
+        """The same reader, the predicted target of one sample spelled out, so that other inputs are asked the same."""
+        if callable(self.target) or batch.samples != 1:
+            return self
+        if hasattr(out, "start_logits") and hasattr(out, "end_logits"):
+            if self.target is not None:
+                return self
+            pair = best_spans(out.start_logits.detach(), out.end_logits.detach(), batch.real)[0]
+            return replace(self, target=Span(int(pair[0]), int(pair[1])))
+        logits = logits_of(out)
+        if logits.dim() == 3:
+            at = int(self._positions(batch, logits, is_vocabulary(self.model, logits.shape[-1]))[0])
+            chosen = self.target if isinstance(self.target, Token) else Token(label=self.target)  # type: ignore[arg-type]
+            label = int(logits[0, at].argmax()) if chosen.label is None else chosen.label
+            position = int(real_outputs(batch, logits)[0][:at].sum())
+            return replace(self, target=replace(chosen, position=position, label=label))
+        return self if self.target is not None else replace(self, target=int(logits.reshape(1, -1).argmax()))
 
     def _called(self, score: Any, batch: Batch) -> Reading:
         if not isinstance(score, Tensor) or score.numel() != batch.samples:
@@ -109,9 +132,7 @@ class Reader:
         return Reading(score, targets, [names(int(i)) for i in best])
 
     def _positions(self, batch: Batch, logits: Tensor, vocabulary: bool) -> Tensor:
-        real = batch.real if batch.real is not None and batch.real.shape == logits.shape[:2] else None
-        if real is None:
-            real = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
+        real = real_outputs(batch, logits)
         if isinstance(self.target, Token):
             return torch.stack([nth(row, self.target.position) for row in real])
         generates = bool(getattr(self.model, "can_generate", lambda: False)())
@@ -137,6 +158,8 @@ class Reader:
             if text in known:
                 return int(known[text])
             pieces = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            if getattr(self.tokenizer, "unk_token_id", None) in pieces:
+                raise TargetError(f"{text!r} is not in the tokenizer's vocabulary.")
             if len(pieces) != 1:
                 raise TargetError(f"{text!r} is {len(pieces)} tokens for this tokenizer; a target is one.")
             return int(pieces[0])
@@ -252,6 +275,17 @@ def is_vocabulary(model: Any, size: int) -> bool:
     return size == getattr(config, "vocab_size", None) or bool(getattr(model, "can_generate", lambda: False)())
 
 
+def real_outputs(batch: Batch, logits: Tensor) -> Tensor:
+    """[samples, positions] of the output that are no padding; those of a decoder have a mask of their own."""
+    real = batch.real
+    if isinstance(batch.kwargs.get("decoder_input_ids"), Tensor):
+        mask = batch.kwargs.get("decoder_attention_mask")
+        real = mask.bool() if isinstance(mask, Tensor) else None
+    if real is not None and real.shape == logits.shape[:2]:
+        return real
+    return torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
+
+
 def nth(real: Tensor, position: int) -> Tensor:
     """The n-th real position of a padded row."""
     places = real.nonzero().flatten()
@@ -278,7 +312,8 @@ def span_name(pair: Tensor) -> str:
 def logits_of(out: Any) -> Tensor:
     if isinstance(out, Tensor):
         return out
-    for value in (getattr(out, "logits", None), *(out if isinstance(out, (tuple, list)) else ())):
+    named = out.get("logits") if isinstance(out, Mapping) else getattr(out, "logits", None)
+    for value in (named, *(out if isinstance(out, (tuple, list)) else ())):
         if isinstance(value, Tensor):
             return value
     raise TargetError(f"the model gives {type(out).__name__} without logits; pass score= to say what is explained.")

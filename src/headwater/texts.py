@@ -48,8 +48,11 @@ class TextJob:
         return [results[i] for i in range(len(encoded))]
 
     def batches(self, encoded: Sequence[Encoded]) -> list[tuple[list[int], Batch]]:
-        """Without a padding token nothing can be padded, so each text goes alone."""
-        size = self.batch_size if self.pad is not None else 1
+        """Without a padding token, or for a classifier whose config names none, each text goes alone."""
+        config = getattr(self.model, "config", None)
+        unnamed = config is not None and getattr(config, "pad_token_id", 0) is None
+        generates = bool(getattr(self.model, "can_generate", lambda: False)())
+        size = 1 if self.pad is None or (unnamed and not generates) else self.batch_size
         groups = batches(encoded, size)
         return [(group, to_batch([encoded[i] for i in group], self.pad, self.side, self.places)) for group in groups]
 

@@ -8,7 +8,7 @@ import typer
 
 from headwater.version import __version__
 
-from . import audit, bundled, explain, methods
+from . import audit, bench, bundled, compare, explain, methods
 from .refusals import Commands
 
 app = typer.Typer(
@@ -20,8 +20,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("explain")(explain.command)
+app.command("compare")(compare.command)
 app.command("audit")(audit.command)
 app.command("methods")(methods.command)
+app.command("bench")(bench.command)
 app.add_typer(bundled.app, name="bundled")
 
 

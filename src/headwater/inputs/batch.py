@@ -45,7 +45,7 @@ class Batch:
         def move(value: Any) -> Any:
             if not isinstance(value, Tensor):
                 return value
-            return value.to(device, dtype if value.is_floating_point() else None)
+            return value.detach().to(device, dtype if value.is_floating_point() else None)
 
         moved = Batch(self.samples, self.items, places=self.places)
         moved.args = mapped(self.args, move)

@@ -10,7 +10,7 @@ is the word embedding, and what GPT-2 adds for positions has its own line in the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import get_ident
@@ -89,18 +89,20 @@ class Captured:
 
 
 @contextmanager
-def captured(places: list[nn.Module]) -> Iterator[list[Captured]]:
+def captured(places: list[nn.Module], noise: Callable[[Tensor], Tensor] | None = None) -> Iterator[list[Captured]]:
     """Outputs of `places` become the inputs to be explained. Acts on this thread only, and leaves no hook behind."""
     found: list[Captured] = []
     thread = get_ident()
 
-    def begin(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+    def begin(module: nn.Module, args: Any, *rest: Any) -> Any:  # another thread may call it without keywords
         if get_ident() != thread:
             return None
+        kwargs, output = rest[0] if len(rest) == 2 else {}, rest[-1]
         tensor = output if isinstance(output, Tensor) else next(o for o in output if isinstance(o, Tensor))
         if tensor.requires_grad and not tensor.is_leaf and tensor.grad_fn is not None and depends_on_input(tensor):
             return None
-        leaf = tensor.detach().clone().requires_grad_(True)
+        leaf = tensor.detach().clone()
+        leaf = (leaf if noise is None else leaf + noise(leaf)).requires_grad_(True)
         found.append(Captured(leaf, first_ids(args, kwargs)))
         started = start(leaf)
         return started if isinstance(output, Tensor) else type(output)(started if o is tensor else o for o in output)

@@ -145,7 +145,7 @@ def batches(encoded: Sequence[Encoded], size: int) -> list[list[int]]:
 
 def from_fields(fields: dict[str, Any], tokenizer: Any, places: list[nn.Module]) -> Batch:
     """Tensors as a tokenizer gives them (`input_ids`, `attention_mask`, …), padded in whatever way they are."""
-    fields = {k: v if isinstance(v, Tensor) or not isinstance(v, list) else torch.tensor(v) for k, v in fields.items()}
+    fields = {name: as_tensor(name, value) for name, value in fields.items()}
     ids = fields["input_ids"]
     if ids.dim() == 1:
         fields = {k: v.unsqueeze(0) if isinstance(v, Tensor) and v.dim() == 1 else v for k, v in fields.items()}
@@ -160,6 +160,16 @@ def from_fields(fields: dict[str, Any], tokenizer: Any, places: list[nn.Module])
     drop = ("special_tokens_mask", "offset_mapping")
     kwargs = {k: v for k, v in fields.items() if k not in drop}
     return Batch(samples=len(ids), items=items, kwargs=kwargs, ids=ids, real=real, places=places)
+
+
+def as_tensor(name: str, value: Any) -> Any:
+    """Lists and arrays as a tokenizer gives them, unless told to give tensors."""
+    if isinstance(value, Tensor) or not (isinstance(value, list) or hasattr(value, "__array__")):
+        return value
+    try:
+        return torch.as_tensor(value)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name} has rows of different lengths; pad them, or pass the texts themselves.") from error
 
 
 def _item_of_ids(ids: list[int], tokenizer: Any) -> Item:

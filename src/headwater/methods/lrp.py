@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..errors import UnknownName, UsageError
-from ..rules import RULES, RuleSet
+from ..rules import RULES, RuleSet, Scope
 from .propagation import Demand, Outcome, Run, propagate
 from .registry import Method, family, register
+from .sharing import plain_pass, sharing
 
 ALL = ("ah", "ln", "act", "gate")
 ORDER = (*ALL, "gamma")
@@ -28,9 +29,13 @@ def rules() -> tuple[tuple[str, str], ...]:
 
 def composed(name: str, summary: str, demand: Demand) -> Method:
     def run(job: Run) -> Outcome:
+        if sharing() and not demand.rules.names and job.scope is Scope and job.noise is None:
+            return plain_pass(job, backward=True)[0]
         return propagate(job, demand)
 
-    return Method(name, summary, run, tuple(rule for rule in ORDER if rule in demand.rules))
+    return Method(
+        name, summary, run, tuple(rule for rule in ORDER if rule in demand.rules), gradient=True, group="rules"
+    )
 
 
 def every(**options: object) -> RuleSet:
@@ -60,7 +65,7 @@ def gamma(value: float | Mapping[str, float]) -> Method:
     return composed(f"lrp-gamma({said})", "lrp with a boost in linear layers", demand)
 
 
-register(composed("gi", "Gradient x Input: no rules", Demand(RuleSet(frozenset()))))
+GI = register(composed("gi", "Gradient x Input: no rules", Demand(RuleSet(frozenset()))))
 register(composed("lrp(ah)", "the paper's AH-rule alone", only("ah")))
 register(composed("lrp(ln)", "the paper's LN-rule alone", only("ln")))
 register(composed("lrp(ah+ln)", "the paper's method: both its rules", only("ah", "ln")))

@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ class Demand:
     rules: RuleSet
     required: tuple[str, ...] = ()
     some: bool = False
+    backward: bool = True
 
 
 @dataclass
@@ -36,6 +37,9 @@ class Run:
     model: nn.Module
     batch: Batch
     read: Callable[[Any, Batch], Reading]
+    seed: int = 0
+    nothing: int | None = None  # the token that stands for "nothing there"
+    noise: Callable[[Tensor], Tensor] | None = None  # added to the explained input
     scope: type[Scope] = Scope
     watch: Callable[[Scope], AbstractContextManager[Any]] = lambda scope: nullcontext()
     inspect: Callable[[Scope], None] | None = None  # called after the backward pass, the graph still there
@@ -52,12 +56,15 @@ class Outcome:
     relevance: list[Tensor]
     books: Books
     met: dict[str, int]
+    positions: list[Tensor] | None = None  # one number a real position, from methods that give no more than that
+    coarsest: torch.dtype | None = None  # the least precise type that the model cast to inside
+    constants: dict[str, list[float]] = field(default_factory=dict)  # lines of the ledger that are no model's sources
 
 
 def propagate(run: Run, demand: Demand) -> Outcome:
     """Relevance = input times gradient of the score, the gradient bent by the rules."""
     model, batch = run.model, run.batch
-    books = Books(batch.samples)
+    books = Books(batch.samples, None if batch.ids is None else batch.ids.shape[1])
     scope = run.scope(
         demand.rules,
         books,
@@ -66,14 +73,20 @@ def propagate(run: Run, demand: Demand) -> Outcome:
     )
     with torch.inference_mode(False), torch.enable_grad():
         out, inputs = forward(run, scope)
-        ends, reading, gradients = read_score(run, out)
-        check_visible(ends, demand, scope)
+        read = read_score(run, out)
+        check_visible(read.ends, demand, scope)
         check_met(scope, demand)
-        relevance = backward(ends, gradients, inputs, books, keep=run.inspect is not None)
+        if demand.backward:
+            relevance = backward(read, inputs, books, keep=run.inspect is not None)
+        else:
+            relevance = [torch.zeros_like(one.leaf) for one in inputs]
         if run.inspect is not None:
             run.inspect(scope)
-    readout = reading.score.detach().double() - per_sample(ends, gradients, batch.samples)
-    outcome = Outcome(reading, reading.score.detach().double(), readout, inputs, relevance, books, scope.met)
+        linear = read.linear_part()
+    scope.release()
+    score = read.reading.score.detach().double()
+    outcome = Outcome(read.reading, score, score - linear, inputs, relevance, books, scope.met)
+    outcome.coarsest = scope.coarsest
     check_finite(model, outcome)
     return outcome
 
@@ -84,13 +97,14 @@ def forward(run: Run, scope: Scope) -> tuple[Any, list[Captured]]:
     args, kwargs = batch.args, batch.kwargs
     given: list[Captured] = []
     if batch.tensor is not None:
-        leaf = batch.tensor.detach().clone().requires_grad_(True)
+        leaf = batch.tensor.detach().clone()
+        leaf = (leaf if run.noise is None else leaf + run.noise(leaf)).requires_grad_(True)
         given.append(Captured(leaf, None))
         begun = start(leaf)
         args, kwargs = mapped((args, kwargs), lambda t: begun if t is batch.tensor else t)
-    kwargs = {**without_cache(run.model), **kwargs}
+    kwargs = {**without_cache(run.model), **decoder_start(run), **kwargs}
     with (
-        captured(batch.places) if batch.places else nullcontext(given) as inputs,
+        captured(batch.places, run.noise) if batch.places else nullcontext(given) as inputs,
         modules_seen(run.model, scope),
         run.watch(scope),
         scope,
@@ -99,6 +113,19 @@ def forward(run: Run, scope: Scope) -> tuple[Any, list[Captured]]:
     if not inputs:
         raise NoSignal("the module whose output is to be explained was not called by the model.")
     return out, inputs
+
+
+def decoder_start(run: Run) -> dict[str, Any]:
+    """An encoder-decoder that generates begins with its start token, unless a prefix is given."""
+    config = getattr(run.model, "config", None)
+    token = getattr(config, "decoder_start_token_id", None)
+    generates = bool(getattr(run.model, "can_generate", lambda: False)())
+    if not (getattr(config, "is_encoder_decoder", False) and generates and isinstance(token, int)):
+        return {}
+    if run.batch.ids is None or "decoder_input_ids" in run.batch.kwargs:
+        return {}
+    run.batch.kwargs["decoder_input_ids"] = torch.full_like(run.batch.ids[:, :1], token)
+    return {"decoder_input_ids": run.batch.kwargs["decoder_input_ids"]}
 
 
 def without_cache(model: nn.Module) -> dict[str, Any]:
@@ -110,8 +137,44 @@ def without_cache(model: nn.Module) -> dict[str, Any]:
     return {"use_cache": False} if takes else {}
 
 
-def read_score(run: Run, out: Any) -> tuple[list[Tensor], Reading, list[Tensor]]:
-    """The score, and its gradient at every output of the model that it reads."""
+@dataclass
+class Read:
+    """The score, the outputs of the model that it reads (`ends`), and the same cut off from the model (`cut`)."""
+
+    reading: Reading
+    ends: list[Tensor]
+    cut: list[Tensor]
+
+    def gradients(self, seeds: Tensor | None = None) -> list[Tensor]:
+        """Gradient of the scores' sum, each times its seed, at every output."""
+        score = self.reading.score
+        total = score.sum() if seeds is None else (score * seeds.to(score)).sum()
+        return list(torch.autograd.grad(total, self.cut, retain_graph=True))
+
+    def linear_part(self) -> Tensor:
+        """Output times gradient for each sample: what of the score is linear in the outputs."""
+        samples = len(self.reading.score)
+        gradients = self.gradients()
+        if all(plainly_first(cut, samples) for cut in self.cut):
+            rows = [
+                (c.detach().double() * g.double()).reshape(samples, -1).sum(1)
+                for c, g in zip(self.cut, gradients, strict=True)
+            ]
+            return torch.stack(rows).sum(0)
+        each = [self.gradients(seed) for seed in torch.eye(samples)]
+        sums = [
+            sum((c.detach().double() * g.double()).sum() for c, g in zip(self.cut, one, strict=True)) for one in each
+        ]
+        return torch.stack([torch.as_tensor(total) for total in sums])
+
+
+def plainly_first(tensor: Tensor, samples: int) -> bool:
+    """Whether only the first axis can be the samples'."""
+    return samples == 1 or (len(tensor) == samples and samples not in tensor.shape[1:-1])
+
+
+def read_score(run: Run, out: Any) -> Read:
+    """The score function runs outside the rules, on outputs that are cut off from the model."""
     ends: list[Tensor] = []
     cut: list[Tensor] = []
 
@@ -124,10 +187,13 @@ def read_score(run: Run, out: Any) -> tuple[list[Tensor], Reading, list[Tensor]]
 
     reading = run.read(map_output(out, separate), run.batch)
     if not reading.score.requires_grad:
-        raise NoSignal("the score does not depend on the input: no operation leads from one to the other.")
-    gradients = torch.autograd.grad(reading.score.sum(), cut, allow_unused=True)
-    kept = [(end, g) for end, g in zip(ends, gradients, strict=True) if g is not None]
-    return [end for end, _ in kept], reading, [g for _, g in kept]
+        raise NoSignal(
+            "the score does not depend on the input: no operation leads from one to the other. (A model that ends in a "
+            "softmax has it held constant by the rules: explain its logits.)"
+        )
+    used = torch.autograd.grad(reading.score.sum(), cut, retain_graph=True, allow_unused=True)
+    kept = [(end, one) for end, one, g in zip(ends, cut, used, strict=True) if g is not None]
+    return Read(reading, [end for end, _ in kept], [one for _, one in kept])
 
 
 def map_output(out: Any, change: Callable[[Any], Any]) -> Any:
@@ -142,14 +208,27 @@ def map_output(out: Any, change: Callable[[Any], Any]) -> Any:
     return change(out)
 
 
-def backward(
-    ends: list[Tensor], gradients: list[Tensor], inputs: list[Captured], books: Books, keep: bool
-) -> list[Tensor]:
-    """One backward pass; a second one where a source's samples could not be told from shapes (see Books)."""
-    leaves = [c.leaf for c in inputs]
-    probe = books.needs_probe
+def backward(read: Read, inputs: list[Captured], books: Books, keep: bool) -> list[Tensor]:
+    """One backward pass; further ones where a source's samples could not be told from shapes (see Books)."""
+    leaves = [one.leaf for one in inputs]
+    probes = books.probes
+    found = gradients_at(leaves, read, None, keep or probes > 0)
+    if all(g is None for g in found):
+        raise NoSignal("the score does not depend on the input that is to be explained.")
+    for probe in range(probes):
+        books.probe = probe
+        seeds = torch.tensor(books.seeds(probe), dtype=torch.float64, device=leaves[0].device)
+        gradients_at(leaves, read, seeds, keep or probe + 1 < probes)
+    books.settle()
+    relevance = [
+        leaf.detach() * g if g is not None else torch.zeros_like(leaf) for leaf, g in zip(leaves, found, strict=True)
+    ]
+    return [one.detach() for one in relevance]
+
+
+def gradients_at(leaves: list[Tensor], read: Read, seeds: Tensor | None, keep: bool) -> tuple[Tensor | None, ...]:
     try:
-        found = torch.autograd.grad(ends, leaves, gradients, retain_graph=probe or keep, allow_unused=True)
+        return torch.autograd.grad(read.ends, leaves, read.gradients(seeds), retain_graph=keep, allow_unused=True)
     except RuntimeError as error:
         if "inplace operation" not in str(error):
             raise
@@ -157,29 +236,6 @@ def backward(
             "the model writes over a tensor that the backward pass still needs, "
             f"as code for inference alone may do: {error}"
         ) from error
-    if all(g is None for g in found):
-        raise NoSignal("the score does not depend on the input that is to be explained.")
-    if probe:
-        books.probing = True
-        scaled = [g * sample_numbers(g, books.samples) for g in gradients]
-        torch.autograd.grad(ends, leaves, scaled, retain_graph=keep, allow_unused=True)
-    return [
-        (leaf.detach() * g if g is not None else torch.zeros_like(leaf)).detach()
-        for leaf, g in zip(leaves, found, strict=True)
-    ]
-
-
-def sample_numbers(like: Tensor, samples: int) -> Tensor:
-    """1, 2, 3 … along the samples of an output, which stand first."""
-    numbers = torch.arange(1, samples + 1, dtype=like.dtype, device=like.device)
-    return numbers.reshape(-1, *[1] * (like.dim() - 1))
-
-
-def per_sample(ends: list[Tensor], gradients: list[Tensor], samples: int) -> Tensor:
-    total = torch.zeros(samples, dtype=torch.float64, device=ends[0].device)
-    for end, gradient in zip(ends, gradients, strict=True):
-        total = total + (end.detach().double() * gradient.double()).reshape(samples, -1).sum(1)
-    return total
 
 
 def check_met(scope: Scope, demand: Demand) -> None:
@@ -221,4 +277,5 @@ def check_finite(model: nn.Module, outcome: Outcome) -> None:
         if tensor.is_floating_point() and not name.endswith("mask") and bool(tensor.isnan().any()):
             raise NotFinite(f"the parameter {name!r} holds NaN.")
     what = "relevance" if bool(outcome.score.isfinite().all()) else "score"
-    raise NotFinite(f"the {what} is not finite: an operation overflowed. Try dtype='float32' or 'float64'.")
+    where = "padding that attends to nothing, or an operation that overflowed"
+    raise NotFinite(f"the {what} is not finite: {where}. A more precise dtype= helps against the second.")

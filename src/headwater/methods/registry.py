@@ -20,6 +20,8 @@ class Method:
     summary: str
     run: Callable[[Run], Outcome] = field(repr=False, compare=False)
     rules: tuple[str, ...] = ()
+    gradient: bool = False
+    group: str = "other"
 
 
 _METHODS: dict[str, Method] = {}
@@ -38,8 +40,9 @@ def family(parse: Callable[[str], Method | None]) -> Callable[[str], Method | No
 
 
 def available() -> tuple[Method, ...]:
-    """Every method that has a name of its own."""
-    return tuple(_METHODS.values())
+    """Every method that has a name of its own: chance and attention first, the rules, what others do."""
+    order = ("chance", "attention", "rules", "captum", "other")
+    return tuple(sorted(_METHODS.values(), key=lambda method: order.index(method.group)))
 
 
 def resolve(name: str | Method) -> Method:

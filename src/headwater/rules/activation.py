@@ -26,13 +26,16 @@ def activation(scope: Scope, call: Call) -> Any:
         return call.run()
     if kind(x) >= Kind.WEIGHTS or any(is_signal(v) for v in (*call.args[1:], *call.kwargs.values()) if v is not x):
         return carry(call.run(), x, same_elements=True)
-    root = lineage(x).root
+    before, root = lineage(x)
     zero, slope = at_zero(call, x.dtype, x.device)
     if not scope.applies("act") or not math.isfinite(zero) or not math.isfinite(slope):
         result = call.run()
     else:
         result = held(scope, call, x, zero, slope)
-    mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED, root)
+    if call.name in ("clamp", "clamp_min", "clamp_max"):
+        mark(result, before, root)  # a bound makes nothing a gate
+    else:
+        mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED, root)
     return result
 
 
@@ -109,7 +112,7 @@ def power(scope: Scope, call: Call) -> Any:
     if not is_signal(x) or (isinstance(exponent, Tensor) and exponent.numel() > 1):
         return call.run()
     exponent = float(exponent)
-    if exponent < 0 and "ln" in scope.rules:
+    if exponent < 0 and "ln" in scope.rules and kind(x) in (Kind.LINEAR, Kind.NORM):
         scope.applies("ln")
         with torch.no_grad():
             return call.run()

@@ -87,7 +87,7 @@ def values_gradient(
     gradient: Tensor, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any], heads: int | None
 ) -> Tensor:
     """P^T dO. Keys and values shared by a group of heads (`enable_gqa`) gather the gradients of the group."""
-    groups = query.shape[-3] // key.shape[-3] if options.get("enable_gqa") else 1
+    groups = query.shape[-3] // key.shape[-3] if query.dim() > 2 else 1
     if groups > 1:
         key = key.repeat_interleave(groups, -3)
     rows = max(1, _BLOCK // max(1, math.prod(query.shape[:-2]) * key.shape[-2]))
@@ -119,7 +119,8 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, options: 
             scores = scores + part
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -math.inf)
-    return torch.softmax(scores, -1).nan_to_num(0.0) if allowed is not None else torch.softmax(scores, -1)
+    weights = torch.softmax(scores, -1)
+    return weights if mask is None and allowed is None else weights.nan_to_num(0.0)
 
 
 def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:

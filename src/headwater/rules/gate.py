@@ -20,10 +20,13 @@ def product(scope: Scope, call: Call) -> Any:
         signal = a if is_signal(a) else b
         return carry(call.run(), signal, same_elements=a is signal and getattr(b, "shape", a.shape) <= a.shape)
     by_hand = lineage(a).root is lineage(b).root
+    kinds, root = (kind(a), kind(b)), lineage(a).root
     share = split(scope, a, b, "act" if by_hand else "gate")
     result = shared(call, a, b, share)
     if by_hand:
-        mark(result, max(Kind.ACTIVATED, kind(a), kind(b)), lineage(a).root)
+        mark(result, max(Kind.ACTIVATED, kinds[0], kinds[1]), root)
+    else:
+        mark(result, Kind.LINEAR)
     return result
 
 
@@ -33,7 +36,8 @@ def split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> str:
     which = "a" if gate is a else "b"
     if kind(gate) is Kind.NORM:
         return "none"
-    if kind(gate) is Kind.WEIGHTS and scope.applies("ah"):
+    if rule == "ah":
+        scope.applies("ah")
         return which if scope.rules.attention == "constant" else "half"
     if not scope.applies(rule):
         return "none"
@@ -91,7 +95,7 @@ def contraction(scope: Scope, call: Call) -> Any:
         return call.run()
     a, b = (operands[place] for place in alive)
     mixes = Kind.WEIGHTS in (kind(a), kind(b))
-    share = "none" if mixes and "ah" not in scope.rules else split(scope, a, b, "gate")
+    share = split(scope, a, b, "ah" if mixes else "gate") if not mixes or "ah" in scope.rules else "none"
     if share == "none":
         return call.run()
     if share == "half":

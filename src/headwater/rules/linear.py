@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from .gamma import Boosted, boosted_map, gamma_of
-from .lineage import Kind, carry, lineage, mark
-from .scope import Call, Scope, first_signal, is_signal, on, original, times, value_of
+from .lineage import Kind, carry, kind, lineage, mark
+from .scope import Call, Scope, is_signal, on, original, times, value_of
 
 
 @on("linear")
@@ -115,8 +115,8 @@ def sum_of_two(scope: Scope, call: Call) -> Any:
     if is_signal(a) and is_signal(b):
         mine, other = lineage(a), lineage(b)
         result = call.run()
-        if mine.root is other.root:
-            mark(result, max(mine.kind, other.kind), mine.root)
+        same = mine.root is other.root
+        mark(result, max(mine.kind, other.kind) if same else Kind.LINEAR, mine.root if same else None)
         return result
     constant, signal, sign = (b, a, signs[1]) if is_signal(a) else (a, b, signs[0])
     before = lineage(signal)
@@ -145,8 +145,9 @@ def joined(scope: Scope, call: Call) -> Any:
                 value = part if call.name == "cat" else part.unsqueeze(axis)
                 beside(scope, result, value, axis, start, length, call.name)
             start += length
-    signal = first_signal(call)
-    return carry(result, signal, same_elements=False) if signal is not None else result
+    kinds = {kind(part) if is_signal(part) else Kind.LINEAR for part in parts}
+    mark(result, kinds.pop() if len(kinds) == 1 else Kind.LINEAR)
+    return result
 
 
 def beside(scope: Scope, result: Tensor, value: Tensor, axis: int, start: int, length: int, operation: str) -> None:
@@ -191,9 +192,8 @@ def constant_where(scope: Scope, result: Tensor, mask: Tensor, value: Any, opera
             return
         value = torch.tensor(float(value), dtype=result.dtype, device=result.device)
     name, bias = scope.label(value, operation)
-    varies = tuple(range(result.dim() - mask.dim() + 1, result.dim())) if mask.dim() == result.dim() else ()
     scope.books.enter(
-        result, name, bias=bias, varies=varies, amount=lambda g: times(g.masked_fill(~mask.expand_as(g), 0), value)
+        result, name, bias=bias, varies=(), amount=lambda g: times(g.masked_fill(~mask.expand_as(g), 0), value)
     )
 
 

@@ -29,17 +29,17 @@ FUSED = (nn.Transformer, nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.M
 def modules_seen(model: nn.Module, scope: Scope) -> Iterator[None]:
     """Watches the modules of `model` on this thread, and leaves no hook behind."""
     thread = get_ident()
-    hooks = []
+    hooks: list[Any] = []
 
     def activation(module: nn.Module, args: Any, output: Any) -> Any:
         if get_ident() != thread or len(args) != 1 or not is_signal(args[0]) or not is_foreign(output):
             return None
         return activation_held(scope, module, args[0], output)
 
-    def fused(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+    def fused(module: nn.Module, args: Any, *rest: Any) -> Any:  # another thread may call it without keywords
         if get_ident() != thread or not torch.is_grad_enabled():
             return None
-        return with_inference_value(unwatched(module, fused), args, kwargs, output)
+        return with_inference_value(unwatched(module, hooks), args, rest[0] if len(rest) == 2 else {}, rest[-1])
 
     inside_fused: set[int] = set()
     for module in outermost(model, FUSED):
@@ -68,10 +68,10 @@ def is_bare(module: nn.Module) -> bool:
     return not any(True for _ in module.parameters()) and not any(True for _ in module.children())
 
 
-def unwatched(module: nn.Module, ours: Any) -> nn.Module:
-    """The same module without our hook, for torch takes its fused path only where none is attached."""
-    twin = copy.copy(module)
-    twin._forward_hooks = OrderedDict((k, h) for k, h in module._forward_hooks.items() if h is not ours)
+def unwatched(module: nn.Module, ours: list[Any]) -> nn.Module:
+    """The same module without our hooks, for torch takes its fused path only where none is attached."""
+    twin, mine = copy.copy(module), {hook.id for hook in ours}
+    twin._forward_hooks = OrderedDict((k, h) for k, h in module._forward_hooks.items() if k not in mine)
     return twin
 
 
@@ -110,7 +110,7 @@ def activation_held(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) 
 def is_elementwise(module: nn.Module, x: Tensor, output: Tensor) -> bool:
     """A function of each element alone does not care in which order the elements stand."""
     turned = module.forward(x.flatten().flip(0).reshape(x.shape))
-    return torch.equal(turned.flatten().flip(0).reshape(x.shape), output)
+    return torch.equal(turned.flatten().flip(0).reshape(x.shape).nan_to_num(), output.nan_to_num())
 
 
 def around_zero(module: nn.Module, x: Tensor) -> tuple[float, float]:
@@ -125,8 +125,18 @@ def with_inference_value(module: nn.Module, args: Any, kwargs: Any, output: Any)
         known: dict[int, Tensor] = {}
         plain = module.forward(*detached(args, known), **detached(kwargs, known))
     if isinstance(output, Tensor):
-        return value_of(plain, gradient_of=output) if is_signal(output) else plain
-    return tuple(value_of(p, gradient_of=o) if is_signal(o) else p for p, o in zip(plain, output, strict=True))
+        return inference_value(plain, output)
+    return tuple(inference_value(p, o) for p, o in zip(plain, output, strict=True))
+
+
+def inference_value(plain: Any, output: Any) -> Any:
+    """Rows that are zero in inference alone (padding, which the fused path leaves out) pass nothing on."""
+    if not is_signal(output):
+        return plain
+    with torch._C.DisableTorchFunction():
+        left_out = ((plain == 0) & (output != 0)).all(-1, keepdim=True)
+        kept = output.masked_fill(left_out, 0) if bool(left_out.any()) else output
+        return value_of(plain, gradient_of=kept)
 
 
 def detached(value: Any, known: dict[int, Tensor]) -> Any:

@@ -104,8 +104,11 @@ def batch_norm(scope: Scope, call: Call) -> Any:
 
 
 def running_norm(scope: Scope, call: Call, mean: Tensor, variance: Tensor, weight: Any, bias: Any, eps: float) -> Any:
-    result = call.run()
+    """The backward pass is ours: torch's own is wrong for one sample whose gradient comes in another memory order."""
+    with torch.no_grad():
+        value = call.run()
     scale = (variance + eps).rsqrt() if weight is None else weight * (variance + eps).rsqrt()
+    result = value_of(value, gradient_of=call.args[0] * channels(scale, value))
     shift = -mean * scale
     name, _ = scope.label(mean, "running mean")
     axis = min(1, result.dim() - 1)
@@ -138,13 +141,15 @@ def deviation_inverse(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
 
 @on("rsqrt", "reciprocal")
 def inverse(scope: Scope, call: Call) -> Any:
-    """1/sqrt(v), 1/v of a signal: what a hand-written normalisation multiplies by."""
-    if "ln" in scope.rules:
+    """1/sqrt(v), 1/v of a signal: what a hand-written normalisation multiplies by. Of an activation it is one more."""
+    x = call.args[0]
+    normalises = call.name == "rsqrt" or kind(x) in (Kind.LINEAR, Kind.NORM)
+    if normalises and "ln" in scope.rules:
         scope.applies("ln")
         with torch.no_grad():
             return call.run()
     result = call.run()
-    mark(result, Kind.NORM)
+    mark(result, Kind.NORM if normalises else Kind.SHIFTED, None if normalises else lineage(x).root)
     return result
 
 
@@ -180,22 +185,45 @@ def root_of_activation(scope: Scope, call: Call, x: Tensor) -> Any:
 
 @on("div", "rdiv")
 def division(scope: Scope, call: Call) -> Any:
-    """A signal in the denominator is a normaliser."""
-    above, below = call.args[0], call.get(1, "other")
+    """A signal in the denominator is a normaliser, unless it is made of an activation or of a softmax.
+
+    x / (1 + exp(-x)) is an activation by hand, a / (1 + exp(-b)) a gate. e / e.sum() is a softmax by hand, and
+    weights divided by their sum are weights still.
+    """
+    above, below = call.args[0], call.args[1]
     if call.name == "rdiv":
         above, below = below, above
-    if is_signal(below) and "ln" in scope.rules:
-        scope.applies("ln")
-        held = below.detach()
-        if call.name == "rdiv":
-            return call.func(held, *call.args[1:], **call.kwargs)
-        return call.func(above, held, **{k: v for k, v in call.kwargs.items() if k != "other"})
-    result = call.run()
-    if is_signal(below):
-        mark(result, Kind.NORM)
-    else:
-        carry(result, above, same_elements=True)
+    if not is_signal(below):
+        return carry(call.run(), above, same_elements=True)
+    if kind(below) in (Kind.LINEAR, Kind.NORM):
+        return normalised(scope, call, above, below)
+    if not is_signal(above):
+        result = call.run()
+        mark(result, Kind.SHIFTED, lineage(below).root)
+        return result
+    if kind(above) is kind(below):  # over its own sum
+        result, weights = call.run(), kind(above) in (Kind.SHIFTED, Kind.WEIGHTS)
+        mark(result, Kind.WEIGHTS if weights else kind(above))
+        return result
+    by_hand, root = lineage(above).root is lineage(below).root, lineage(below).root
+    result = divided(call, above, below.detach()) if scope.applies("act" if by_hand else "gate") else call.run()
+    mark(result, Kind.ACTIVATED if by_hand else Kind.LINEAR, root if by_hand else None)
     return result
+
+
+def normalised(scope: Scope, call: Call, above: Any, below: Tensor) -> Any:
+    before = lineage(above) if is_signal(above) else None
+    result = divided(call, above, below.detach()) if scope.applies("ln") else call.run()
+    if before is not None and is_signal(result):
+        mark(result, before.kind, before.root)
+    elif is_signal(result):
+        mark(result, Kind.NORM)
+    return result
+
+
+def divided(call: Call, above: Any, below: Tensor) -> Any:
+    first, second = (below, above) if call.name == "rdiv" else (above, below)
+    return call.func(first, second, *call.args[2:], **call.kwargs)
 
 
 @on("mean", "sum", "nanmean", "cumsum", "logcumsumexp")

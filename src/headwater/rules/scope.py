@@ -93,7 +93,9 @@ class Scope(TorchFunctionMode):
     modules: Mapping[int, str]  # id(module) -> its name
     met: dict[str, int] = field(default_factory=dict)
     known_foreign: set[Any] = field(default_factory=set)  # autograd functions of others that were understood
+    coarsest: torch.dtype | None = None  # the least precise type that a signal was cast to
     _frozen: dict[int, Tensor] = field(default_factory=dict)
+    _unfolding: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -108,18 +110,33 @@ class Scope(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name in ("__get__", "__set__") or not torch.is_grad_enabled():
+        if name in ("__get__", "__set__"):
+            name = "transpose" if getattr(func.__self__, "__name__", "") in _TURNS and name == "__get__" else ""
+        if not name or not torch.is_grad_enabled():
             return func(*args, **kwargs)
-        args, kwargs, live = self._constants_frozen(args, kwargs)
+        args, kwargs = positional(args, kwargs)
+        args, kwargs = self._constants_frozen(args), self._constants_frozen(kwargs)
         name, inplace = canonical(name)
-        if not live:
+        if not has_signal(args) and not has_signal(kwargs):
             return self._name_passed_on(func(*args, **kwargs), name, args)
         if name in HIDDEN:
             raise HiddenOperation(f"{name!r} {HIDDEN[name]}")
-        if name not in OPERATIONS and name not in OPAQUE and isinstance(func, _PYTHON):
+        if name not in OPERATIONS and name not in OPAQUE and isinstance(func, _PYTHON) and func not in self._unfolding:
+            return self._unfolded(func, args, kwargs)
+        return self.perform(Call(func, name, inplace, args, kwargs))
+
+    def _unfolded(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A function in Python: the operations in its body are seen one by one."""
+        self._unfolding.append(func)
+        try:
             with self:
                 return inside(func)(*args, **kwargs)
-        return self.perform(Call(func, name, inplace, args, kwargs))
+        finally:
+            self._unfolding.pop()
+
+    def release(self) -> None:
+        """Let go of the model: nothing of a run keeps it alive."""
+        self._frozen.clear()
 
     def perform(self, call: Call) -> Any:
         """One operation on signals: as its handler has it, or as it is."""
@@ -137,28 +154,16 @@ class Scope(TorchFunctionMode):
         carry(target, done, same_elements=True)
         return None if call.name == "setitem" else target
 
-    def _constants_frozen(self, args: Any, kwargs: Any) -> tuple[Any, Any, bool]:
-        """Parameters replaced by detached aliases; and whether any signal is left."""
-        live = False
-
-        def visit(value: Any) -> Any:
-            nonlocal live
-            if isinstance(value, Tensor):
-                if value.requires_grad:
-                    if value.is_leaf:
-                        return self._freeze(value)
-                    live = True
-                elif id(value) in self.names and not hasattr(value, _NAME):
-                    return self._freeze(value)
-                return value
-            if type(value) in (list, tuple):
-                return type(value)(visit(item) for item in value)
-            return value
-
-        args = tuple(visit(value) for value in args)
-        if kwargs:
-            kwargs = {key: visit(value) for key, value in kwargs.items()}
-        return args, kwargs, live
+    def _constants_frozen(self, value: Any) -> Any:
+        """Parameters, also inside lists, replaced by detached aliases."""
+        if isinstance(value, Tensor):
+            leaf = value.is_leaf if value.requires_grad else id(value) in self.names and not hasattr(value, _NAME)
+            return self._freeze(value) if leaf else value
+        if type(value) in (list, tuple):
+            return type(value)([self._constants_frozen(item) for item in value])
+        if type(value) is dict:
+            return {key: self._constants_frozen(item) for key, item in value.items()}
+        return value
 
     def _freeze(self, parameter: Tensor) -> Tensor:
         frozen = self._frozen.get(id(parameter))
@@ -233,6 +238,31 @@ def times(gradient: Tensor, value: Tensor) -> Tensor:
 
 
 _PYTHON = types.FunctionType
+_TURNS = ("T", "mT", "H", "mH")  # properties that are operations
+_SECOND = ("other", "mat2")
+
+
+def positional(args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Operands given by name are put where handlers look for them."""
+    if not args and "input" in kwargs:
+        kwargs = dict(kwargs)
+        args = (kwargs.pop("input"),)
+    if len(args) == 1:
+        for name in _SECOND:
+            if name in kwargs:
+                kwargs = dict(kwargs)
+                return (args[0], kwargs.pop(name)), kwargs
+    return args, kwargs
+
+
+def has_signal(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value.requires_grad
+    if type(value) in (list, tuple):
+        return any(has_signal(item) for item in value)
+    return type(value) is dict and any(has_signal(item) for item in value.values())
+
+
 _DUNDER = {"radd": "add", "rmul": "mul", "truediv": "div", "rtruediv": "rdiv", "rdiv": "rdiv", "rmatmul": "rmatmul"}
 _INPLACE_DUNDER = {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div", "idiv": "div", "ipow": "pow"}
 _SYNONYMS = {
@@ -294,6 +324,12 @@ def inside(func: types.FunctionType) -> Callable[..., Any]:
 
 def _no(*_: Any) -> bool:
     return False
+
+
+def is_coarser(result: Tensor, scope: Scope) -> bool:
+    if not result.is_floating_point():
+        return False
+    return scope.coarsest is None or torch.finfo(result.dtype).eps > torch.finfo(scope.coarsest).eps
 
 
 def original(constant: Any) -> Any:
@@ -371,6 +407,8 @@ topk sort gather index_select index take take_along_dim max min amax amin scatte
 def elements_stay(scope: Scope, call: Call) -> Any:
     signal = first_signal(call)
     result = call.run()
+    if signal is not None and isinstance(result, Tensor) and result.dtype != signal.dtype and is_coarser(result, scope):
+        scope.coarsest = result.dtype
     return carry(result, signal, same_elements=True) if signal is not None else result
 
 

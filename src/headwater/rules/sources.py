@@ -6,11 +6,14 @@ result, so the operation stays the model's own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+
+BASE = 16  # digits of samples' numbers: powers of two from 2^-8 to 2^7, which float16 holds too
 
 
 @dataclass
@@ -27,10 +30,12 @@ class Books:
     """Collects the relevance of sources during a backward pass, for each of `samples` samples."""
 
     samples: int
+    length: int | None = None  # positions of a sample, where known
     sites: list[Site] = field(default_factory=list)
     amounts: dict[int, Tensor] = field(default_factory=dict)
     first_seen: dict[int, list[Tensor]] = field(default_factory=dict)
-    probing: bool = False
+    digits: dict[int, list[Tensor]] = field(default_factory=dict)
+    probe: int | None = None  # which digit of the samples' numbers a further pass asks for
     scrambled: bool = False  # rows were moved along the first axis: from here on shapes tell nothing
     open: bool = True  # further backward passes through the same graph are not booked when this is off
 
@@ -56,7 +61,9 @@ class Books:
         result.register_hook(lambda gradient: self._record(index, gradient @ vector.to(gradient.dtype)))
 
     def _axis(self, result: Tensor, varies: tuple[int, ...]) -> int | None:
-        return None if self.scrambled and self.samples > 1 else sample_axis(result.shape, self.samples, varies)
+        if self.scrambled and self.samples > 1:
+            return None
+        return sample_axis(result.shape, self.samples, varies, self.length)
 
     def _record(self, index: int, relevance: Tensor) -> None:
         site = self.sites[index]
@@ -64,7 +71,7 @@ class Books:
             return
         if site.axis is None:
             self._record_unplaced(index, relevance)
-        elif not self.probing:
+        elif self.probe is None:
             if self.samples > 1:
                 relevance = relevance.movedim(site.axis, 0).reshape(self.samples, -1).sum(1)
             else:
@@ -77,15 +84,38 @@ class Books:
         self.amounts[index] = relevance if seen is None else seen + relevance
 
     def _record_unplaced(self, index: int, relevance: Tensor) -> None:
-        """The second pass scaled the score of sample s by s + 1, so the ratio of the two passes names the sample."""
-        if not self.probing:
+        """A further pass scales the score of every sample by a power of two that spells a digit of its number.
+
+        Scaling by a power of two is exact in any precision, so the ratio of two passes names the digit.
+        """
+        if self.probe is None:
             self.first_seen.setdefault(index, []).append(relevance.detach())
             return
-        once = self.first_seen[index].pop(0)
-        ratio = torch.where(once == 0, torch.ones_like(once), relevance / once)
-        sample = (ratio.round().long() - 1).clamp(0, self.samples - 1)
-        shares = torch.zeros(self.samples, dtype=torch.float64, device=once.device)
-        self._add(index, shares.scatter_add_(0, sample.flatten(), once.double().flatten()))
+        seen = self.digits.setdefault(index, [])
+        number = len(seen) % len(self.first_seen[index])
+        once = self.first_seen[index][number]
+        ratio = torch.where(once == 0, torch.ones_like(once), relevance / once).double().abs()
+        seen.append((ratio.log2().nan_to_num(0, 0, 0).round().long() + BASE // 2).clamp(0, BASE - 1))
+
+    def seeds(self, probe: int) -> list[float]:
+        """The factor of every sample's score in the pass that asks for digit number `probe`."""
+        return [2.0 ** (sample // BASE**probe % BASE - BASE // 2) for sample in range(self.samples)]
+
+    @property
+    def probes(self) -> int:
+        """How many further passes tell the samples apart: one up to BASE of them."""
+        return 0 if not self.needs_probe else max(1, math.ceil(math.log(self.samples, BASE) - 1e-9))
+
+    def settle(self) -> None:
+        """After the further passes: every amount to its sample."""
+        for index, parts in self.first_seen.items():
+            for number, once in enumerate(parts):
+                digits = self.digits[index][number :: len(parts)]
+                sample = sum(digit * BASE**p for p, digit in enumerate(digits))
+                assert isinstance(sample, Tensor)
+                shares = torch.zeros(self.samples, dtype=torch.float64, device=once.device)
+                flat = sample.clamp(0, self.samples - 1).flatten()
+                self._add(index, shares.scatter_add_(0, flat, once.double().flatten()))
 
     def totals(self, *, bias: bool) -> dict[str, Tensor]:
         """Relevance by name, [samples]. A bias that no gradient reached stands there with zero; a constant does not."""
@@ -97,11 +127,13 @@ class Books:
         return found
 
 
-def sample_axis(shape: torch.Size, samples: int, varies: tuple[int, ...] = ()) -> int | None:
+def sample_axis(shape: torch.Size, samples: int, varies: tuple[int, ...] = (), length: int | None = None) -> int | None:
     """The axis of `shape` along which the samples lie, or None where that cannot be told for certain.
 
-    Batch first is certain if no other free axis has that size. Another axis is certain if it alone has it and the
-    first is no multiple of it (flattened or windowed batches are). Everything else is left to a second pass.
+    Batch first is certain if no other free axis could hold the samples too: none of that size, and in up to three
+    dimensions none that is a multiple of it, but for the known number of positions. Another axis is certain if it
+    alone has the size and the first is no multiple of it (flattened or windowed batches are). Everything else is left
+    to further passes.
     """
     if samples == 1:
         return 0
@@ -109,6 +141,8 @@ def sample_axis(shape: torch.Size, samples: int, varies: tuple[int, ...] = ()) -
     exact = [axis for axis in free if shape[axis] == samples]
     if len(exact) != 1:
         return None
-    if exact[0] == 0 or (0 in free and shape[0] % samples != 0):
-        return exact[0]
-    return None
+    if exact[0] == 0:
+        others = [shape[axis] for axis in free if axis != 0 and shape[axis] != length]
+        folded = len(shape) <= 3 and any(size % samples == 0 for size in others)
+        return None if folded else 0
+    return exact[0] if 0 in free and shape[0] % samples != 0 else None

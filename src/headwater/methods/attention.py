@@ -1,0 +1,164 @@
+"""The paper's baselines that look at attention: a-last, rollout, a-flow, and GAE, which also asks for its gradient.
+
+Computed as the paper's authors did. Maps are means over heads; relevance is summed over all queries, not read off the
+class token's row, except in GAE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ..errors import MissingExtra, NotApplicable
+from ..rules import Books
+from ..rules.maps import AttentionMap
+from .propagation import Outcome, Run
+from .registry import Method, register
+from .sharing import plain_pass
+
+Maps = list[Tensor]  # a matrix a layer, [queries, keys], of one sample's real positions
+
+
+def on_maps(name: str, summary: str, *, gradient: bool = False) -> Callable[[Callable[[Maps], Tensor]], Method]:
+    """Register a function of one sample's maps, first layer first, that gives one number a position."""
+
+    def decorate(function: Callable[[Maps], Tensor]) -> Method:
+        def run(job: Run) -> Outcome:
+            outcome, maps = read(job, name, gradient)
+            rows = [function([layer[i] for layer in maps]) for i in range(job.batch.samples)]
+            outcome.positions = rows
+            return outcome
+
+        return register(Method(name, summary, run, group="attention"))
+
+    return decorate
+
+
+def read(job: Run, name: str, gradient: bool) -> tuple[Outcome, list[list[Tensor]]]:
+    """Every layer's map for every sample: attention, or the positive part of attention times its gradient."""
+    outcome, found = plain_pass(job, backward=gradient)
+    outcome.books = Books(job.batch.samples)  # what biases took is Gradient x Input's, and not in these maps
+    outcome.readout = torch.zeros_like(outcome.readout)
+    if len(outcome.captured) > 1:
+        raise NotApplicable(f"{name!r} follows one stack of self-attention; this model looks its input up twice.")
+    maps = [by_sample(one, job.batch.samples, gradient) for one in found]
+    if not maps:
+        raise NotApplicable(f"{name!r} reads attention maps, and this model has none that can be seen.")
+    check_one_stack(maps, name)
+    return outcome, [crop(layer, real_positions(job, maps)) for layer in maps]
+
+
+def by_sample(one: AttentionMap, samples: int, gradient: bool) -> Tensor:
+    """[samples, queries, keys], the mean over heads."""
+    weights = one.weights
+    if gradient:
+        slope = one.weights_gradient
+        weights = torch.zeros_like(weights) if slope is None else (weights * slope).clamp(min=0)
+    return weights.reshape(samples, -1, *weights.shape[-2:]).mean(1).float()
+
+
+def check_one_stack(maps: Sequence[Tensor], name: str) -> None:
+    shapes = {tuple(layer.shape[-2:]) for layer in maps}
+    if len(shapes) != 1 or next(iter(shapes))[0] != next(iter(shapes))[1]:
+        raise NotApplicable(
+            f"{name!r} follows one stack of self-attention; this model has attention of shapes {sorted(shapes)}."
+        )
+
+
+def real_positions(job: Run, maps: Sequence[Tensor]) -> Tensor:
+    """[samples, positions]: which are no padding."""
+    real = job.batch.real
+    length = maps[0].shape[-1]
+    if real is not None and real.shape[1] == length:
+        return real.cpu()
+    return torch.ones(job.batch.samples, length, dtype=torch.bool)
+
+
+def crop(layer: Tensor, real: Tensor) -> list[Tensor]:
+    return [matrix.cpu()[keep][:, keep] for matrix, keep in zip(layer, real, strict=True)]
+
+
+def with_residual(layer: Tensor) -> Tensor:
+    """A + I, rows normalised: half of a token stays where it is."""
+    mixed = layer + torch.eye(len(layer))
+    return mixed / mixed.sum(-1, keepdim=True)
+
+
+@on_maps("a-last", "the last layer's attention, mean over heads, summed over queries")
+def last(maps: Maps) -> Tensor:
+    return maps[-1].sum(0)
+
+
+@on_maps("rollout", "attention rollout (Abnar & Zuidema 2020): product over layers of A + I, summed over queries")
+def rollout(maps: Maps) -> Tensor:
+    return rolled(maps).sum(0)
+
+
+def rolled(maps: Maps) -> Tensor:
+    total = torch.eye(len(maps[0]))
+    for layer in maps:
+        total = with_residual(layer) @ total
+    return total
+
+
+@on_maps("a-flow", "attention flow (Abnar & Zuidema 2020): maximum flow from every top node to every input")
+def flow(maps: Maps) -> Tensor:
+    """Normalised for each top node, summed over them."""
+    flows = flow_matrix([with_residual(layer) for layer in maps])
+    return (flows / flows.sum(1, keepdim=True)).sum(0)
+
+
+def flow_matrix(layers: Maps) -> Tensor:
+    """Maximum flow [top node, input] through the layers, edges as wide as the matrices' entries."""
+    try:
+        import numpy as np
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import maximum_flow
+    except ImportError as error:
+        raise MissingExtra("'a-flow'", "flow") from error
+    size, depth = len(layers[0]), len(layers)
+    scale = 2**30  # scipy's capacities are whole numbers: exact to 1e-9 for edges of at most 1
+    rows, columns, capacity = [], [], []
+    for level, matrix in enumerate(layers):  # edges go from a layer's queries down to its keys
+        query, key = np.nonzero(matrix.numpy())
+        rows.append((level + 1) * size + query)
+        columns.append(level * size + key)
+        capacity.append(np.rint(matrix.numpy()[query, key].astype(np.float64) * scale).astype(np.int32))
+    nodes = (depth + 1) * size
+    entries = (np.concatenate(capacity), (np.concatenate(rows), np.concatenate(columns)))
+    graph = csr_array(entries, shape=(nodes, nodes), dtype=np.int32)
+    found = torch.zeros(size, size, dtype=torch.float64)
+    for top in range(size):
+        for bottom in range(size):
+            found[top, bottom] = maximum_flow(graph, depth * size + top, bottom).flow_value / scale
+    return found.float()
+
+
+@on_maps(
+    "gae",
+    "generic attention explainability (Chefer et al. 2021): R + relu(A * dA) R",
+    gradient=True,
+)
+def gae(maps: Maps) -> Tensor:
+    total = torch.eye(len(maps[0]))
+    for layer in maps:
+        total = total + layer @ total
+    row = read_row(maps)
+    relevance = total[row].clone()
+    relevance[row] = 0
+    return relevance
+
+
+@on_maps("gae-rollout", "the paper's SST-2 code for GAE: rollout of relu(A * dA), summed over queries", gradient=True)
+def gae_rollout(maps: Maps) -> Tensor:
+    total = rolled(maps)
+    total[0, 0] = 0
+    return total.sum(0)
+
+
+def read_row(maps: Maps) -> int:
+    """The row the score is read off: the first (class) token's, or the last one's where no query looks ahead."""
+    causal = all(bool((layer.triu(1) == 0).all()) for layer in maps)
+    return len(maps[0]) - 1 if causal else 0

@@ -1,0 +1,103 @@
+"""Attention in whatever spelling: a fused operation, a softmax and a matrix product, an einsum. Read, not changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .attention import attention_weights
+from .lineage import Kind, kind
+from .scope import Call, Scope, is_signal
+
+_MIXES = ("matmul", "bmm", "einsum")
+
+
+@dataclass(frozen=True)
+class Order:
+    """How axes are turned so that weights are [heads …, queries, keys] and values [heads …, keys, size]."""
+
+    weights: tuple[int, ...]
+    values: tuple[int, ...]
+    result: tuple[int, ...]
+
+
+def order_of(call: Call) -> Order | None:
+    """A product of weights and values, as a matrix product or spelled by einsum."""
+    if call.name != "einsum":
+        weights, values = call.args[:2]
+        plain = tuple(range(weights.dim()))
+        return Order(plain, plain, plain) if weights.dim() == values.dim() and weights.dim() in (3, 4) else None
+    if not isinstance(call.args[0], str) or len(call.args) != 3 or "->" not in call.args[0]:
+        return None
+    left, result = call.args[0].replace(" ", "").split("->")
+    weights, values = left.split(",")
+    shared = [a for a in weights if a in values and a in result]
+    queries = [a for a in weights if a in result and a not in values]
+    keys = [a for a in weights if a in values and a not in result]
+    size = [a for a in values if a in result and a not in weights]
+    if not len(queries) == len(keys) == len(size) == 1:
+        return None
+    return Order(
+        tuple(weights.index(a) for a in (*shared, *queries, *keys)),
+        tuple(values.index(a) for a in (*shared, *keys, *size)),
+        tuple(result.index(a) for a in (*shared, *queries, *size)),
+    )
+
+
+@dataclass
+class AttentionMap:
+    """One attention: weights and values, [heads …, rows, columns]; `gradient` of its result after a backward pass."""
+
+    weights: Tensor
+    values: Tensor
+    gradient: Tensor | None = None
+
+    @property
+    def weights_gradient(self) -> Tensor | None:
+        """df/dA = df/dy v^T."""
+        return None if self.gradient is None else self.gradient @ self.values.transpose(-2, -1)
+
+
+@dataclass(eq=False)
+class MapScope(Scope):
+    """A scope that also keeps every attention map it meets, without asking the model for a slower attention."""
+
+    maps: list[AttentionMap] = field(default_factory=list)
+
+    def perform(self, call: Call) -> Any:
+        found = self._fused(call) or self._mixed(call)
+        result = super().perform(call)
+        if found is not None and is_signal(result):
+            one, order = found
+            self.maps.append(one)
+            result.register_hook(lambda gradient: self._note(one, gradient, order))
+        return result
+
+    def _fused(self, call: Call) -> tuple[AttentionMap, tuple[int, ...]] | None:
+        if call.name != "scaled_dot_product_attention":
+            return None
+        query, key, values = (call.get(i, name).detach() for i, name in enumerate(("query", "key", "value")))
+        options = dict(zip(("attn_mask", "dropout_p", "is_causal"), call.args[3:], strict=False), **call.kwargs)
+        if query.dim() > 2 and query.shape[-3] != key.shape[-3]:
+            groups = query.shape[-3] // key.shape[-3]
+            key, values = key.repeat_interleave(groups, -3), values.repeat_interleave(groups, -3)
+        mask = options.get("attn_mask")
+        weights = attention_weights(query, key, None if mask is None else mask.detach(), options, slice(None))
+        return AttentionMap(weights, values), tuple(range(values.dim()))
+
+    def _mixed(self, call: Call) -> tuple[AttentionMap, tuple[int, ...]] | None:
+        if call.name not in _MIXES or not all(isinstance(a, Tensor) for a in call.args[-2:]):
+            return None
+        weights, values = call.args[-2:]
+        order = order_of(call) if is_signal(weights) and kind(weights) is Kind.WEIGHTS else None
+        if order is None:
+            return None
+        one = AttentionMap(weights.detach().permute(order.weights), values.detach().permute(order.values))
+        return one, order.result
+
+    def _note(self, one: AttentionMap, gradient: Tensor | None, order: tuple[int, ...]) -> None:
+        if gradient is not None and self.books.probe is None:
+            one.gradient = gradient.detach().permute(order)

@@ -1,0 +1,82 @@
+"""A conformance test that every method must pass, a plug-in's too.
+
+from headwater.testing import check_method
+check_method("my-method", model, texts, tokenizer=tokenizer)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from .api import explain
+from .errors import MissingExtra, NotApplicable
+from .explanation import Explanation
+from .methods import Method, resolve
+
+
+class NotConforming(AssertionError):
+    """A method that breaks a promise; the message says which."""
+
+
+def check_method(
+    method: str | Method, model: nn.Module, data: Any, *, tokenizer: Any = None, tolerance: float = 1e-5
+) -> list[Explanation] | None:
+    """Finite relevance for every token, the same alone, in a batch and padded, and the model left as it was.
+
+    `data`: texts (a list, of different lengths), or tensors for `explain`. None where the method says that it does not
+    apply to the model, which is a good answer; whatever else it raises is not.
+    """
+    chosen = resolve(method)
+    before = fingerprint(model)
+    try:
+        together = explain(model, data, tokenizer=tokenizer, method=chosen)
+    except NotApplicable:
+        return None
+    except MissingExtra:
+        raise
+    demand(fingerprint(model) == before, chosen, "changed the model")
+    for e, alone in zip(together, one_by_one(model, data, tokenizer, chosen), strict=True):
+        check_explanation(chosen, e)
+        demand(e.relevance.shape == alone.relevance.shape, chosen, "has another shape in a batch")
+        mine, other = e.relevance.double(), alone.relevance.double()
+        near = torch.allclose(mine, other, rtol=tolerance, atol=scaled(alone, tolerance))
+        demand(near, chosen, "gives other relevance in a batch than alone")
+        demand(abs(e.score - alone.score) <= tolerance * max(1.0, abs(alone.score)), chosen, "has another score")
+    return list(together)
+
+
+def one_by_one(model: nn.Module, data: Any, tokenizer: Any, method: Method) -> Sequence[Explanation]:
+    if isinstance(data, list):
+        return [explain(model, text, tokenizer=tokenizer, method=method) for text in data]
+    count = len(next(iter(data.values())))
+    parts = [{k: v[i : i + 1] for k, v in data.items()} for i in range(count)]
+    return [explain(model, part, tokenizer=tokenizer, method=method)[0] for part in parts]
+
+
+def check_explanation(method: Method, e: Explanation) -> None:
+    demand(bool(e.relevance.isfinite().all()), method, "gives relevance that is not finite")
+    demand(len(e.relevance) == len(e.tokens), method, "does not give one number a token")
+    demand(e.method == method.name, method, f"calls itself {e.method!r}")
+    inputs = float(e.relevance.double().sum())
+    demand(abs(inputs - e.ledger.inputs) <= 1e-6 * max(1.0, abs(inputs)), method, "has a ledger of other inputs")
+
+
+def scaled(e: Explanation, tolerance: float) -> float:
+    """A tolerance in units of the largest relevance: methods differ in scale by orders of magnitude."""
+    return tolerance * max(1e-12, float(e.relevance.abs().max()))
+
+
+def fingerprint(model: nn.Module) -> tuple[Any, ...]:
+    """What must not change: weights, flags, hooks, modes."""
+    parameters = tuple((n, p.requires_grad, p._version, p.grad is None) for n, p in model.named_parameters())
+    hooks = tuple(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+    return parameters, hooks, tuple(m.training for m in model.modules()), torch.is_grad_enabled()
+
+
+def demand(holds: bool, method: Method, otherwise: str) -> None:
+    if not holds:
+        raise NotConforming(f"{method.name!r} {otherwise}.")

@@ -1,0 +1,281 @@
+"""A comparison: one row a method, the same tokens in each, and what every method's relevance adds up to.
+
+Methods differ in unit and size, so every row has full colour at its own largest relevance, and says how large that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Protocol
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.style import Style
+from rich.table import Table as Grid
+from rich.text import Text
+
+from headwater.explanation import Explanation
+
+from . import html
+from .colour import Shade, Theme, largest, shade
+from .plain import _text, aligned
+from .reading import Cell, cells, decimals, headline, signed, verdict
+from .tables import Table, beside
+from .terminal import FEW, _by_part, _facts, style_of
+
+NARROW = 96
+SCALE = "each row has full colour at its own largest relevance"
+SUMS = ("largest", "sum", "score")
+
+
+class Compared(Protocol):
+    """What a picture needs of a comparison: explanations of one prediction, and why other methods gave none."""
+
+    @property
+    def explanations(self) -> tuple[Explanation, ...]: ...
+
+    @property
+    def refused(self) -> tuple[tuple[str, str], ...]: ...
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method's row as it is shown: the tokens in their order, `largest`, `sum` and `score` as numbers."""
+
+    explanation: Explanation
+    cells: tuple[Cell, ...]
+
+    @property
+    def scale(self) -> float:
+        return largest(cell.relevance for cell in self.cells)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(cell.text for cell in self.cells)
+
+    @property
+    def numbers(self) -> tuple[str, str, str]:
+        """Largest |relevance|, sum and score, each with digits of its own: methods differ by orders of magnitude."""
+        ledger = self.explanation.ledger
+        size, total, score = (signed(a, decimals([a], digits=3)) for a in (self.scale, ledger.inputs, ledger.score))
+        return size.strip("+ "), total, score
+
+    @property
+    def state(self) -> str:
+        return verdict(self.explanation.ledger).partition(":")[0]
+
+
+def lines(comparison: Compared, words: bool = False) -> list[Line]:
+    return [Line(e, tuple(cells(e, words))) for e in comparison.explanations]
+
+
+def facts(comparison: Compared) -> list[tuple[str, str]]:
+    """What all rows share."""
+    return [fact for e in comparison.explanations[:1] for fact in headline(e) if fact[0] != "method"]
+
+
+# terminal
+
+
+def render(comparison: Compared, *, words: bool = False, theme: Theme = "dark") -> RenderableType:
+    """A line of coloured tokens for every method, the size of its full colour, and whether its ledger closes."""
+    shown: list[RenderableType] = [_facts(facts(comparison)), Rows(tuple(lines(comparison, words)), theme)]
+    for name, reason in comparison.refused:
+        shown.append(Text.assemble((name, "bold"), (" gave no explanation: ", "dim"), reason))
+    return Group(*shown)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows as a table; where room is short, the numbers of a row stand below its tokens."""
+
+    lines: tuple[Line, ...]
+    theme: Theme
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.max_width < NARROW:
+            yield from (Text(), self._stacked(), Key(self.theme))
+        else:
+            yield from (self._grid(), Padding(Key(self.theme), (0, 0, 0, 1)))
+
+    def _grid(self) -> RenderableType:
+        grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
+        grid.add_column("method", no_wrap=True)
+        grid.add_column("tokens")
+        for name in ("full colour", "sum", "score"):
+            grid.add_column(name, justify="right", no_wrap=True)
+        grid.add_column("ledger", no_wrap=True)
+        for i, line in enumerate(self.lines):
+            size, total, score = line.numbers
+            heat = Padding(Heat(line, self.theme), (0, 0, 0 if i == len(self.lines) - 1 else 1, 0))
+            state = Text(line.state, "" if line.explanation.ledger.closed else "bold")
+            grid.add_row(Text(line.explanation.method, "bold"), heat, f"±{size}", total, score, state)
+        return grid
+
+    def _stacked(self) -> RenderableType:
+        grid = Grid.grid(padding=(0, 2, 0, 0))
+        for line in self.lines:
+            size, total, score = (number.strip() for number in line.numbers)
+            below = Text(f"full colour ±{size}, sum {total}, score {score}, {line.state}", "dim")
+            grid.add_row(Text(line.explanation.method, "bold"), Group(Heat(line, self.theme), below, Text()))
+        return grid
+
+
+@dataclass(frozen=True)
+class Heat:
+    """The running text, every token on the ground of its relevance. Wraps between words."""
+
+    line: Line
+    theme: Theme
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self._texts(console.color_system in FEW)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, Group(*self._texts(few=False)))
+
+    def _texts(self, few: bool) -> Iterable[Text]:
+        for part, group in _by_part(self.line.cells):
+            if part:
+                yield Text(part, style="dim")
+            text = Text()
+            for i, cell in enumerate(group):
+                style = style_of(shade(cell.relevance, self.line.scale), self.theme, few)
+                text.append(" " if i and cell.gap else "")
+                text.append(cell.text, style + Style(dim=cell.special and style.color is None))
+            yield text
+
+
+@dataclass(frozen=True)
+class Key:
+    """What the two colours mean, and how large full colour is."""
+
+    theme: Theme
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        text = Text()
+        for sign, meaning in ((-1, "takes away"), (1, "adds")):
+            style = style_of(Shade(sign, 1.0), self.theme, console.color_system in FEW)
+            ground = style + Style(underline=False)
+            text.append(" ", ground).append(meaning, style).append(" ", ground).append("  ")
+        yield text.append(SCALE, style="dim")
+
+
+# plain text
+
+
+def plain(comparison: Compared, *, words: bool = False) -> str:
+    """A line for every token with what each method gives it, then a line for every method with its sums."""
+    shown = lines(comparison, words)
+    first = [*_text(comparison.explanations[0])] if shown else []
+    said = [f"{name}: {value}" for name, value in [*first, *facts(comparison)]]
+    tables = [*(relevance_table(group) for group in alike(shown)), *([sums_table(shown)] if shown else [])]
+    for table in tables:
+        said += ["", f"{table.title}:", *(f"  {row}" for row in aligned(table))]
+    if comparison.refused:
+        said += ["", "gave no explanation:", *(f"  {name}: {reason}" for name, reason in comparison.refused)]
+    return "\n".join(said).lstrip("\n")
+
+
+def alike(shown: Sequence[Line]) -> list[list[Line]]:
+    """Lines by their tokens: one group for a text; for a bare tensor each method has largest entries of its own."""
+    groups: dict[tuple[str, ...], list[Line]] = {}
+    for line in shown:
+        groups.setdefault(line.names, []).append(line)
+    return list(groups.values())
+
+
+def relevance_table(group: Sequence[Line]) -> Table:
+    """Tokens by methods. Every method has digits of its own, enough to read off its largest number."""
+    columns = [[number for (number,) in beside([()] * len(line.cells), _column(line))] for line in group]
+    rows = [(name, *numbers) for name, *numbers in zip(group[0].names, *columns, strict=True)]
+    return Table("relevance", ("token", *(line.explanation.method for line in group)), rows, left=1)
+
+
+def _column(line: Line) -> list[tuple[float, ...]]:
+    return [(cell.relevance,) for cell in line.cells]
+
+
+def sums_table(shown: Sequence[Line]) -> Table:
+    rows = [(line.explanation.method, line.state, *line.numbers) for line in shown]
+    return Table("what each adds up to", ("method", "ledger", *SUMS), rows)
+
+
+# HTML
+
+
+def page(comparison: Compared, *, words: bool = False, title: str = "Headwater") -> str:
+    """The whole page: the table of heatmaps, every number in a table that folds away, and what gave none."""
+    shown = lines(comparison, words)
+    before, end, after = html.page([], title=title).rpartition("</main>")
+    head, style_ends, opening = before.partition("</style>")
+    parts = (_heading(comparison), _heatmaps(shown), *map(_numbers, alike(shown)), _refused(comparison))
+    made = "".join(html._provenance(line.explanation) for line in shown[:1])
+    body = "\n".join(part for part in parts if part)
+    return f"{head}{STYLE}{style_ends}{opening}<article>\n{body}\n{made}</article>\n{end}{after}"
+
+
+def _heading(comparison: Compared) -> str:
+    said = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(comparison))
+    return f"<h2>What each method says</h2>\n<dl>{said}</dl>\n<p class='scale'>{SCALE}, said below it</p>"
+
+
+def _heatmaps(shown: Sequence[Line]) -> str:
+    names = {"method": "", "tokens": ' class="heat"', "sum": "", "score": "", "ledger": ""}
+    heads = "".join(f'<th scope="col"{kind}>{name}</th>' for name, kind in names.items())
+    return _scrolling("heatmaps", heads, map(_heat_row, shown)) if shown else ""
+
+
+def _heat_row(line: Line) -> str:
+    size, total, score = (number.strip() for number in line.numbers)
+    ledger, text = line.explanation.ledger, html._running_text(line.cells).partition("\n")[0]  # its scale stands behind
+    state = f'<td class="{"closed" if ledger.closed else "open"}" title="{escape(verdict(ledger))}">{line.state}</td>'
+    return (
+        f'<tr><th scope="row">{escape(line.explanation.method)}</th>'
+        f'<td class="heat">{text}<p class="scale">full colour: ±{size}</p></td>'
+        f"<td>{total}</td><td>{score}</td>{state}</tr>"
+    )
+
+
+def _numbers(group: Sequence[Line]) -> str:
+    table = relevance_table(group)
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.columns)
+    rows = (
+        f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{number.strip()}</td>" for number in numbers)}</tr>'
+        for name, *numbers in table.rows
+    )
+    inside = _scrolling("numbers", heads, rows)
+    return f"<details><summary>every {table.columns[0]} with its numbers</summary>{inside}</details>"
+
+
+def _scrolling(name: str, heads: str, rows: Iterable[str]) -> str:
+    """A table that scrolls sideways in its own frame, by keyboard too, while its first column stays."""
+    return (
+        f'<div class="wide" role="region" aria-label="{name}" tabindex="0"><table><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _refused(comparison: Compared) -> str:
+    if not comparison.refused:
+        return ""
+    said = "".join(f"<li><b>{escape(name)}</b>: {escape(reason)}</li>" for name, reason in comparison.refused)
+    return f"<h3>Gave no explanation</h3>\n<ul>{said}</ul>"
+
+
+STYLE = """
+main { max-width: 72rem; }
+.wide { overflow-x: auto; } .wide table { min-width: 100%; }
+.wide th, .wide td { padding: .25rem 1rem .25rem 0; vertical-align: top; }
+.wide td, .wide thead th { text-align: right; } .wide tr > :last-child { padding-right: .25rem; }
+.wide tbody tr { border-top: 1px solid var(--line); }
+.wide tr > :first-child { position: sticky; left: 0; z-index: 1; background: var(--ground); text-align: left;
+  overflow-wrap: normal; white-space: nowrap; }
+.wide tr > .heat { text-align: left; white-space: normal; min-width: min(26rem, 62vw); width: 100%;
+  position: relative; }
+.heat .text { font-size: 1rem; line-height: 1.8; margin: 0; } .heat .scale { margin: 0; }
+"""
