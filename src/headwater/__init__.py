@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .explanation import Explanation as Explanation
     from .flows import Audit as Audit
     from .ledger import Ledger as Ledger
+    from .measures.evaluation import evaluate as evaluate
+    from .measures.results import Evaluation as Evaluation
     from .targets import Span as Span
     from .targets import Token as Token
 
@@ -22,6 +24,8 @@ _PUBLIC = {
     "explain": "api",
     "audit": "audits",
     "compare": "comparison",
+    "evaluate": "measures.evaluation",
+    "Evaluation": "measures.results",
     "Comparison": "comparison",
     "Explanation": "explanation",
     "Ledger": "ledger",
@@ -33,6 +37,7 @@ _PUBLIC = {
 __all__ = [
     "Audit",
     "Comparison",
+    "Evaluation",
     "Explanation",
     "Ledger",
     "Span",
@@ -40,6 +45,7 @@ __all__ = [
     "__version__",
     "audit",
     "compare",
+    "evaluate",
     "explain",
 ]
 

@@ -8,7 +8,7 @@ import typer
 
 from headwater.version import __version__
 
-from . import audit, bench, bundled, compare, explain, methods
+from . import audit, bench, bundled, compare, evaluate, explain, methods, report
 from .refusals import Commands
 
 app = typer.Typer(
@@ -23,6 +23,8 @@ app.command("explain")(explain.command)
 app.command("compare")(compare.command)
 app.command("audit")(audit.command)
 app.command("methods")(methods.command)
+app.command("evaluate")(evaluate.command)
+app.command("report")(report.command)
 app.command("bench")(bench.command)
 app.add_typer(bundled.app, name="bundled")
 

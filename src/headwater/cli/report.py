@@ -1,0 +1,29 @@
+"""`headwater report`: a finished evaluation as one HTML page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .screen import save, waiting
+
+
+def command(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What `headwater evaluate --out DIR` wrote.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="Its title.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The results as JSON on standard output instead.")] = False,
+) -> None:
+    """Make one self-contained HTML page of an evaluation: curves, tables with intervals, how to repeat it."""
+    with waiting("reading"):
+        from headwater.measures.report import page
+        from headwater.measures.saving import load, plain
+
+        found = load(directory)
+    if as_json:
+        typer.echo(json.dumps(plain(found.to_dict()), ensure_ascii=False))
+        return
+    save(out, page(found) if title is None else page(found, title))

@@ -1,0 +1,336 @@
+"""`evaluate`: how faithful methods are to a model, on labelled texts, by a named protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from .. import methods as registry
+from ..api import describe, prepared, where_it_is
+from ..errors import UnknownName, UsageError
+from ..explanation import Explanation
+from ..targets import class_names
+from . import protocol as protocols
+from . import tasks as perturbations
+from .cost import Cost, measure
+from .labelled import Labelled, read
+from .perturbation import Pool, Source, Subjects
+from .progress import bar
+from .protocol import Protocol
+from .provenance import machine, model_sha256, now, versions
+from .results import LEDGER, SINGLE, Evaluation, Samples, summarised
+from .sanity import RANDOMISATION, randomised
+from .saving import Workplace, load
+from .stability import single
+from .tasks import TASKS, Answer, Counts, Floats, Task
+from .tokens import TokenSource
+
+CHUNK = 128
+TOKENS_ON_CPU, TOKENS_ELSEWHERE = 4096, 2**17
+ROUNDS, TIMED = 3, 8
+
+Tick = Callable[[float], None]
+
+
+def evaluate(
+    model: nn.Module,
+    data: Any,
+    *,
+    methods: str | Iterable[str],
+    tokenizer: Any = None,
+    protocol: str | Protocol = "ali2022",
+    measures: str | Iterable[str] = perturbations.DEFAULT,
+    text_column: str = "text",
+    label_column: str = "label",
+    limit: int | None = None,
+    seed: int = 0,
+    batch_size: int = 32,
+    batch_tokens: int | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    out: str | Path | None = None,
+    resume: bool = True,
+    runtime: bool = True,
+    progress: bool | None = None,
+    chunk_size: int = CHUNK,
+) -> Evaluation:
+    """How faithful each method's explanations are: `r["lrp"].auac`, `.aumse`, `.interval()`, `r.compare("lrp", "gi")`.
+
+    `data` is a path (parquet, csv, tsv, jsonl), a `headwater.data.Table`, a list of (text, label), or anything with
+    columns by name (a dict, pandas, datasets). Labels are class indices or names. A row that cannot be used is named
+    before any work is done. `limit` draws that many rows with the seed.
+
+    `protocol` says how it is measured, `measures` what: "activation" and "pruning" (the paper's), "insertion",
+    "deletion", "comprehensiveness", "sufficiency", "randomisation", all those as "all"; "infidelity" and "sensitivity"
+    through captum. Conservation is always measured, and with `runtime` the cost against a forward pass.
+
+    `batch_size` texts are explained at once; perturbed inputs run in batches of `batch_tokens` tokens. Samples are
+    worked off in chunks, so memory does not grow with their number. With `out`, results are kept in that directory and
+    an interrupted run takes up where it stopped.
+    """
+    tasks, single_names, scramble = chosen_measures(measures)
+    names = tuple(dict.fromkeys(registry.resolve(name).name for name in listed(methods)))
+    if not names:
+        raise UsageError("no methods to evaluate; pass methods=['gi', 'lrp'].")
+    if chunk_size < 1:
+        raise UsageError(f"chunk_size must be at least 1, not {chunk_size}.")
+    rule = protocols.resolve(protocol)
+    ready = prepared(model, device, dtype)
+    table = labelled(ready, tokenizer, data, text_column, label_column, rule).drawn(limit, seed)
+    source = TokenSource(ready, tokenizer, table.texts, rule, batch_size)
+    asked = {"measures": [t.name for t in tasks] + list(single_names) + [RANDOMISATION] * scramble, "seed": seed}
+    about = provenance(model, ready, table, names, source, batch_size, seed)
+    place = workplace(out, about, rule, {**asked, "chunk": chunk_size}, resume)
+    if out is not None and place is not None and place.finished:
+        return load(out)
+    began = time.perf_counter()
+    job = Job(source, table.rows, table.labels, names, tasks, single_names, rule, budget(ready, batch_tokens), seed)
+    samples = job.run(chunk_size, place, progress)
+    runtimes = measured_runtimes(source, names, seed) if runtime else {}
+    random = randomised(source, samples.common["predicted"], names, seed) if scramble else {}
+    about["seconds"] = round(time.perf_counter() - began, 3)
+    evaluation = summarised(samples, tasks, rule, about, runtimes, random)
+    if place is not None:
+        place.finish(evaluation)
+    return evaluation
+
+
+def listed(names: str | Iterable[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def chosen_measures(names: str | Iterable[str]) -> tuple[tuple[Task, ...], tuple[str, ...], bool]:
+    """Perturbation tasks, measures of one number a sample, and whether the weights are to be scrambled."""
+    asked = [name.strip().lower() for name in listed(names)]
+    known = ("all", *TASKS, RANDOMISATION, *SINGLE)
+    by_score = {task.score for task in TASKS.values()}
+    for name in asked:
+        if name not in known and name not in by_score:
+            raise UnknownName("measure", name, known)
+    curves = [name for name in asked if name == "all" or name in TASKS or name in by_score]
+    return (
+        perturbations.resolve(curves),
+        tuple(name for name in SINGLE if name in asked),
+        RANDOMISATION in asked or "all" in asked,
+    )
+
+
+def labelled(
+    model: nn.Module, tokenizer: Any, data: Any, text_column: str, label_column: str, rule: Protocol
+) -> Labelled:
+    """The data, checked row by row against the classes of the model."""
+    classes = TokenSource(model, tokenizer, ["a"], rule).classes()
+    names = class_names(getattr(model, "config", None), classes)
+    return read(data, text_column, label_column, names, rule.target == "true", tokenizer)
+
+
+def budget(model: nn.Module, tokens: int | None) -> int:
+    if tokens is None:
+        return TOKENS_ON_CPU if where_it_is(model)[0].type == "cpu" else TOKENS_ELSEWHERE
+    if tokens < 1:
+        raise UsageError(f"batch_tokens must be at least 1, not {tokens}.")
+    return tokens
+
+
+def provenance(
+    given: nn.Module,
+    ready: nn.Module,
+    table: Labelled,
+    names: Sequence[str],
+    source: TokenSource,
+    batch_size: int,
+    seed: int,
+) -> dict[str, Any]:
+    """What is needed to repeat the result."""
+    place, dtype = where_it_is(ready)
+    about = describe(ready, place, dtype, seed)
+    return {
+        "model": about.model,
+        "model_class": type(given).__name__,
+        "model_sha256": model_sha256(given),
+        "data": table.source,
+        "data_sha256": table.sha256,
+        "samples": len(table),
+        "methods": list(names),
+        **source.describe(),
+        "dtype": about.dtype,
+        "seed": seed,
+        "batch_size": batch_size,
+        "versions": versions(),
+        **machine(place),
+        "started": now(),
+    }
+
+
+def workplace(
+    out: str | Path | None, about: Mapping[str, Any], rule: Protocol, asked: Mapping[str, Any], resume: bool
+) -> Workplace | None:
+    """The directory, once it is sure that what lies there belongs to the same evaluation."""
+    if out is None:
+        return None
+    same = {name: about[name] for name in ("model_sha256", "data_sha256", "methods", "replacement", "dtype")}
+    version = about["versions"]["headwater"]
+    return Workplace(out, {**same, "protocol": rule.to_dict(), **asked, "headwater": version}, resume)
+
+
+def measured_runtimes(source: TokenSource, names: Sequence[str], seed: int) -> dict[str, Cost]:
+    """Each method's cost on a batch of the first texts, as a ratio to the forward pass."""
+    count = min(TIMED, source.batch_size, len(source)) if source.pad is not None else 1
+    inputs = source.part(range(count)).fields(range(count))
+    found = measure(source.model, inputs, names, ROUNDS, tokenizer=source.tokenizer, seed=seed)
+    return {cost.name: cost for cost in found if cost.name in names}
+
+
+@dataclass(frozen=True)
+class Job:
+    """The samples of a source, explained by every method and perturbed by every task; knows nothing of texts."""
+
+    source: Source
+    rows: Sequence[int]
+    labels: Sequence[int] | None
+    methods: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    single: tuple[str, ...]
+    protocol: Protocol
+    budget: int
+    seed: int
+
+    def run(self, chunk: int, place: Workplace | None = None, progress: bool | None = None) -> Samples:
+        """All samples, a chunk at a time; chunks that lie in `place` are not computed again."""
+        keep_freed_memory()
+        numbers = range(0, len(self.source), chunk)
+        found = {n: part for n in range(len(numbers)) if place and (part := place.part(n)) is not None}
+        done = sum(len(part) for part in found.values())
+        with bar(len(self.source), done, progress) as tick:
+            for n, start in enumerate(numbers):
+                if n not in found:
+                    found[n] = self.chunk(range(start, min(start + chunk, len(self.source))), tick)
+                    if place is not None:
+                        place.keep(n, found[n])
+        return Samples.joined([found[n] for n in sorted(found)])
+
+    def chunk(self, numbers: Sequence[int], tick: Tick) -> Samples:
+        """Some samples: explanations first, then all their perturbed inputs together."""
+        part = self.source.part(numbers)
+        pool = Pool(part, self.budget)
+        whole = np.array([pool.add(i, everything(part, i))[0] for i in range(len(part))])
+        pool.run()
+        predicted = pool.logits[whole].argmax(1)
+        truth = np.array([self.labels[n] for n in numbers]) if self.labels is not None else np.full(len(part), -1)
+        targets = truth if self.protocol.target == "true" else predicted
+        share = len(part) / 2 / len(self.methods)
+        asked = []
+        for method in self.methods:
+            asked.append(self.asked(part, pool, method, targets, predicted))
+            tick(share)
+        pool.run(lambda done: tick(done * len(part) / 2))
+        logits = pool.logits
+        values = {a.method: self.answers(a, logits, whole, targets, predicted) for a in asked}
+        items = np.array([len(part.items(i)) for i in range(len(part))])
+        common = {
+            "row": np.array([self.rows[n] for n in numbers]),
+            "label": truth,
+            "predicted": predicted,
+            "items": items,
+        }
+        return Samples(common, values)
+
+    def asked(self, part: Subjects, pool: Pool, method: str, targets: Counts, predicted: Counts) -> Asked:
+        """One method's explanations, and where the answers to its perturbed inputs will stand."""
+        made = explained(part, method, targets, self.seed)
+        own = [ranked(e, part.items(i)) for i, e in enumerate(made)]
+        other = own
+        if any(task.of == "predicted" for task in self.tasks):
+            other = self.for_predicted(part, method, own, targets, predicted)
+        places = {
+            task.name: [
+                pool.add(i, task.inputs((own if task.of == "protocol" else other)[i], self.protocol))
+                for i in range(len(part))
+            ]
+            for task in self.tasks
+        }
+        singles = {name: single(name)(part, method, made, targets, self.seed) for name in self.single}
+        return Asked(method, {**ledger_columns(made), **singles}, places)
+
+    def for_predicted(
+        self, part: Subjects, method: str, own: list[Floats], targets: Counts, predicted: Counts
+    ) -> list[Floats]:
+        """Relevance for the predicted class: explained again only where it is not the class that was explained."""
+        wrong = np.flatnonzero(targets != predicted).tolist()
+        found = list(own)
+        made = explained(part, method, predicted[wrong], self.seed, wrong)
+        for i, e in zip(wrong, made, strict=True):
+            found[i] = ranked(e, part.items(i))
+        return found
+
+    def answers(
+        self, asked: Asked, logits: Floats, whole: Counts, targets: Counts, predicted: Counts
+    ) -> dict[str, Any]:
+        """One method's numbers: [samples] for its ledger, [samples, steps] for every task."""
+        found: dict[str, Any] = dict(asked.columns)
+        for task in self.tasks:
+            labels = targets if task.of == "protocol" else predicted
+            found[task.name] = np.stack(
+                [
+                    task.read(Answer(logits[places], logits[whole[i]], int(labels[i]), self.protocol))
+                    for i, places in enumerate(asked.places[task.name])
+                ]
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one method said of a chunk, and where the answers to its perturbed inputs stand."""
+
+    method: str
+    columns: dict[str, Floats]
+    places: dict[str, list[Counts]]
+
+
+def keep_freed_memory() -> None:
+    """Lets the C library keep what large tensors free, up to 64 MiB, instead of handing it back after every layer.
+
+    Freeing one block of just under 32 MiB is what moves glibc's thresholds; the pages are never touched. Without it a
+    batch on the CPU spends a sixth of its time on fresh pages. Elsewhere it does nothing.
+    """
+    torch.empty(2**25 - 2**13, dtype=torch.uint8)
+
+
+def everything(part: Subjects, sample: int) -> Any:
+    return np.ones((1, len(part.items(sample))), dtype=np.bool_)
+
+
+def explained(
+    part: Subjects, method: str, targets: Counts, seed: int, samples: Sequence[int] | None = None
+) -> list[Explanation]:
+    """One explanation a sample, each for its own class: `targets` stands beside `samples`."""
+    chosen = range(len(part)) if samples is None else samples
+    found: dict[int, Explanation] = {}
+    for label in sorted(set(targets.tolist())):
+        group = [i for i, target in zip(chosen, targets, strict=True) if target == label]
+        found.update(zip(group, part.explain(group, method, label, seed), strict=True))
+    return [found[i] for i in chosen]
+
+
+def ranked(explanation: Explanation, items: Counts) -> Floats:
+    """The relevance of the items that take part."""
+    return np.asarray(explanation.relevance.double().cpu().numpy()[items], dtype=np.float64)
+
+
+def ledger_columns(made: Sequence[Explanation]) -> dict[str, Floats]:
+    rows = list(ledger_rows(made))
+    return {name: np.array([row[i] for row in rows]) for i, name in enumerate(LEDGER)}
+
+
+def ledger_rows(made: Sequence[Explanation]) -> Iterator[tuple[float, ...]]:
+    for e in made:
+        books = e.ledger
+        yield e.score, books.inputs, books.biases.total, books.constants.total, books.readout, books.error

@@ -1,0 +1,50 @@
+"""What is needed to repeat a result: which weights, which data, which versions, where and when."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..version import __version__
+
+PACKAGES = ("torch", "transformers", "numpy", "captum", "scipy")
+
+
+def model_sha256(model: nn.Module) -> str:
+    """Of all parameters and buffers that are saved with the model, in the order of their names."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}:".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+    return digest.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Of this library, Python, and the packages that numbers depend on; those not installed are left out."""
+    found = {"headwater": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Where it was computed."""
+    named = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {"device": str(device), "hardware": named, "threads": torch.get_num_threads(), "system": sys.platform}
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

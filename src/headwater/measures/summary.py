@@ -1,0 +1,69 @@
+"""An evaluation as tables of text: one a measure, with what sets each method apart from the best."""
+
+from __future__ import annotations
+
+from ..viz.tables import Table
+from .curves import Estimate
+from .results import BETTER, Evaluation
+
+NAMES = {"auac": "AUAC", "aumse": "AU-MSE"}
+
+
+def headline(evaluation: Evaluation) -> str:
+    accuracy = "" if evaluation.accuracy is None else f", accuracy {evaluation.accuracy:.1%}"
+    rule = evaluation.protocol
+    return f"{len(evaluation)} samples{accuracy}, protocol {rule.name}, version {rule.version}"
+
+
+def tables(evaluation: Evaluation) -> list[Table]:
+    """One for every measure, then what is known of each method beside them."""
+    return [*(measure_table(evaluation, name) for name in evaluation.measures), method_table(evaluation)]
+
+
+def measure_table(evaluation: Evaluation, measure: str) -> Table:
+    """Values with intervals, and each method's paired difference to the best."""
+    best = best_of(evaluation, measure)
+    rows = []
+    for one in evaluation:
+        found = one.estimates[measure]
+        if one.method == best:
+            rows.append((one.method, f"{found.value:.4f}", interval(found), "best", "", ""))
+            continue
+        d = evaluation.compare(one.method, best, measure)
+        apart = Estimate(d.value, d.low, d.high)
+        rows.append(
+            (one.method, f"{found.value:.4f}", interval(found), f"{d.value:+.4f}", interval(apart, "+"), p(d.p))
+        )
+    title = f"{NAMES.get(measure, measure)}, {BETTER[measure]} is better"
+    return Table(title, ("method", "mean", "95 %", "to the best", "95 %", "p"), rows, left=1)
+
+
+def method_table(evaluation: Evaluation) -> Table:
+    columns = ["method", "score vs. sum", "mean error"]
+    first = next(iter(evaluation))
+    columns += ["randomised"] if first.randomisation is not None else []
+    columns += ["x forward"] if first.runtime is not None else []
+    rows = []
+    for one in evaluation:
+        row = [one.method, f"{one.conservation.correlation:+.3f}", f"{one.conservation.error:.2%}"]
+        row += [f"{one.randomisation.value:+.3f}"] if one.randomisation is not None else []
+        row += [f"{one.runtime.ratio:.2f}"] if one.runtime is not None else []
+        rows.append(tuple(row))
+    note = "correlation and mean error of the summed relevance against the score"
+    note += "; rank correlation after scrambling the weights, 0 is right" if first.randomisation is not None else ""
+    note += "; time of an explanation over a forward pass" if first.runtime is not None else ""
+    return Table("conservation and cost", tuple(columns), rows, note, left=1)
+
+
+def best_of(evaluation: Evaluation, measure: str) -> str:
+    """The method with the best mean."""
+    sign = 1 if BETTER[measure] == "higher" else -1
+    return max(evaluation.methods, key=lambda m: sign * evaluation[m].estimates[measure].value)
+
+
+def interval(estimate: Estimate, sign: str = "") -> str:
+    return f"{estimate.low:{sign}.4f} to {estimate.high:{sign}.4f}"
+
+
+def p(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.001 else "< .001"

@@ -1,0 +1,397 @@
+"""Every measure against an answer worked out by hand, and a perfect order above a random one above a reversed one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from headwater.errors import UnknownName, UsageError
+from headwater.explanation import Explanation, Provenance
+from headwater.ledger import Ledger
+from headwater.measures import charts, curves, sanity, tasks
+from headwater.measures.conservation import conservation, moments_of
+from headwater.measures.evaluation import Job
+from headwater.measures.perturbation import Perturbed, Pool, batches
+from headwater.measures.protocol import ali2022, counts, resolve
+from headwater.measures.results import summarised
+from headwater.measures.tasks import TASKS, Answer
+
+WHERE = Provenance("", "", None, "", "cpu", "float64")
+
+
+class Sums:
+    """Samples of weighted items, no text anywhere: the logits are 0 and the sum of the weights that are present."""
+
+    mixes = True
+
+    def __init__(self, weights: Sequence[np.ndarray], relevance: dict[str, Sequence[np.ndarray]]) -> None:
+        self.weights, self.relevance = weights, relevance
+        self.batches: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def part(self, samples: Sequence[int]) -> Sums:
+        kept = {name: [found[i] for i in samples] for name, found in self.relevance.items()}
+        return Sums([self.weights[i] for i in samples], kept)
+
+    def describe(self) -> dict[str, object]:
+        return {"items": "weights"}
+
+    def items(self, sample: int) -> np.ndarray:
+        return np.arange(len(self.weights[sample]))
+
+    def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
+        sign = 1 if target == 1 else -1
+        found = []
+        for i in samples:
+            relevance = torch.from_numpy(sign * self.relevance[method][i])
+            ledger = Ledger(sign * float(self.weights[i].sum()), float(relevance.sum()), dtype="float64")
+            found.append(Explanation((), relevance, ledger.score, str(target), ledger, method, WHERE))
+        return found
+
+    def perturbed(self, sample: int, kept: np.ndarray) -> list[Perturbed]:
+        rows = [self.weights[sample] * row for row in kept]
+        return [Perturbed(row.tobytes(), len(row), row) for row in rows]
+
+    def logits(self, inputs: Sequence[Perturbed]) -> np.ndarray:
+        self.batches.append(len(inputs))
+        return np.array([[0.0, entry.value.sum()] for entry in inputs])
+
+
+def run(weights, relevance, labels=None, protocol=ali2022, measures="all", chunk=16):
+    source = Sums(weights, relevance)
+    labels = [1] * len(source) if labels is None else labels
+    chosen = tasks.resolve(measures)
+    job = Job(source, range(len(source)), labels, tuple(relevance), chosen, (), protocol, 4096, 0)
+    return summarised(job.run(chunk), chosen, protocol, {"seed": 0})
+
+
+def sigmoid(values):
+    return [1 / (1 + math.exp(-v)) for v in values]
+
+
+def trapezoid(values):
+    return sum((a + b) / 2 for a, b in pairwise(values)) / (len(values) - 1)
+
+
+# One sample of five items, worked out by hand. Best first: 2, .5, 0, 0 (as they stand), -1.
+WEIGHTS = np.array([0.0, 2.0, 0.5, -1.0, 0.0])
+# ceil(f · 5) items: 0 1 1 2 2 3 3 4 4 5 5
+SHOWN = [0, 2, 2, 2.5, 2.5, 2.5, 2.5, 2.5, 2.5, 1.5, 1.5]
+# Smallest |relevance| first: 0, 0, .5, -1, 2
+PRUNED = [1.5, 1.5, 1.5, 1.5, 1.5, 1.0, 1.0, 2.0, 2.0, 0.0, 0.0]
+# Best first removed: what is left
+LEFT = [1.5, -0.5, -0.5, -1, -1, -1, -1, -1, -1, 0, 0]
+
+
+@pytest.fixture(scope="module")
+def by_hand():
+    return run([WEIGHTS], {"exact": [WEIGHTS]})["exact"]
+
+
+def test_activation_by_hand(by_hand):
+    assert by_hand.activation.mean == pytest.approx(sigmoid(SHOWN), abs=1e-12)
+    assert by_hand.auac == pytest.approx(trapezoid(sigmoid(SHOWN)), abs=1e-12)
+    assert by_hand.activation.area == by_hand.auac
+
+
+def test_pruning_by_hand(by_hand):
+    assert by_hand.pruning.mean == pytest.approx([(1.5 - s) ** 2 for s in PRUNED], abs=1e-12)
+    assert by_hand.aumse == pytest.approx(0.4375, abs=1e-12)
+
+
+def test_pruning_as_the_mean_over_logits_is_half_of_it_for_two_classes():
+    found = run([WEIGHTS], {"exact": [WEIGHTS]}, protocol=ali2022.replace(error="mean"))
+    assert found["exact"].aumse == pytest.approx(0.4375 / 2, abs=1e-12)
+
+
+def test_insertion_and_deletion_by_hand(by_hand):
+    """The predicted class is 1, whose weights these are."""
+    assert by_hand.insertion == pytest.approx(trapezoid(sigmoid(SHOWN)), abs=1e-12)
+    assert by_hand.deletion == pytest.approx(trapezoid(sigmoid(LEFT)), abs=1e-12)
+
+
+def test_comprehensiveness_and_sufficiency_by_hand(by_hand):
+    """Bins of 1, 5, 10, 20 and 50 % of five items: 1, 1, 1, 1 and 3."""
+    whole = sigmoid([1.5])[0]
+    without, alone = sigmoid([-0.5] * 4 + [-1]), sigmoid([2] * 4 + [2.5])
+    assert by_hand.comprehensiveness == pytest.approx(np.mean([whole - p for p in without]), abs=1e-12)
+    assert by_hand.sufficiency == pytest.approx(np.mean([whole - p for p in alone]), abs=1e-12)
+
+
+def test_a_wrongly_classified_sample_counts_and_is_followed_in_its_true_class():
+    """Class 0 is true and has the weights turned round: -1 first, then the zeros, then .5, then 2."""
+    found = run([WEIGHTS], {"exact": [WEIGHTS]}, labels=[0])["exact"]
+    shown = [0, -1, -1, -1, -1, -1, -1, -0.5, -0.5, 1.5, 1.5]
+    assert found.activation.mean == pytest.approx([1 - p for p in sigmoid(shown)], abs=1e-12)
+    assert found.insertion == pytest.approx(trapezoid(sigmoid(SHOWN)), abs=1e-12)  # of the predicted class
+
+
+def test_the_predicted_class_can_be_followed_instead():
+    found = run([WEIGHTS], {"exact": [WEIGHTS]}, labels=[0], protocol=ali2022.replace(target="predicted"))
+    assert found["exact"].activation.mean == pytest.approx(sigmoid(SHOWN), abs=1e-12)
+    assert found.accuracy == 0
+
+
+def test_the_area_of_the_mean_curve_is_the_mean_of_the_areas():
+    found = run([WEIGHTS, 2 * WEIGHTS], {"exact": [WEIGHTS, WEIGHTS]})["exact"]
+    assert trapezoid(found.activation.mean) == pytest.approx(found.auac, abs=1e-12)
+
+
+def orders(task: str, random: np.random.Generator, count: int = 60):
+    """Weights, and relevances that rank their items perfectly, at random, and the wrong way round."""
+    weights = [random.normal(size=random.integers(8, 30)) for _ in range(count)]
+    wrong = (lambda w: 1 / w) if task == "pruning" else np.negative
+    relevance = {
+        "reversed": [wrong(w) for w in weights],
+        "random": [random.normal(size=len(w)) for w in weights],
+        "perfect": weights,
+    }
+    return weights, relevance
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_perfect_before_random_before_reversed(task):
+    weights, relevance = orders(task, np.random.default_rng(0))
+    labels = [int(w.sum() > 0) for w in weights]
+    found = run(weights, relevance, labels, measures=[task])
+    score = TASKS[task].score
+    sign = 1 if TASKS[task].better == "higher" else -1
+    worst, middle, best = (sign * found[m].estimate(score).value for m in ("reversed", "random", "perfect"))
+    assert worst < middle < best
+    assert found.compare("perfect", "random", score).better == "perfect"
+    assert found.compare("reversed", "random", score).better == "random"
+
+
+@pytest.mark.parametrize("items", [1, 2, 3, 9, 10, 26, 100, 256])
+def test_counts_are_exact(items):
+    assert counts(ali2022.fractions, items).tolist() == [math.ceil(Fraction(i, 10) * items) for i in range(11)]
+
+
+def test_ten_items_are_counted_one_by_one():
+    """In floating point, ceil(.3 · 10) is 4 and ceil(.6 · 10) is 7."""
+    assert counts(ali2022.fractions, 10).tolist() == list(range(11))
+
+
+def test_equal_relevance_is_taken_as_it_stands():
+    flags = tasks.only_top(np.array([1.0, 2.0, 1.0, 1.0]), np.array([2]))
+    assert flags.tolist() == [[True, True, False, False]]
+    flags = tasks.without_smallest(np.array([-1.0, 0.0, 1.0, -0.0]), np.array([1, 3]))
+    assert flags.tolist() == [[True, False, True, True], [False, False, True, False]]
+
+
+def test_each_input_is_run_once():
+    subjects = Sums([WEIGHTS, np.array([3.0, 1.0])], {})
+    pool = Pool(subjects, budget=20)
+    first = pool.add(0, np.array([[1, 1, 1, 1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], dtype=bool))
+    again = pool.add(1, np.array([[1, 1], [0, 1]], dtype=bool))
+    pool.run()
+    assert first.tolist() == [0, 1, 0]
+    assert sum(subjects.batches) == len(pool) == 4
+    assert pool.asked == 5
+    assert pool.logits[first][:, 1].tolist() == [1.5, 0, 1.5]
+    assert pool.logits[again][:, 1].tolist() == [4, 1]
+    more = pool.add(1, np.array([[1, 0], [1, 1]], dtype=bool))
+    pool.run()
+    assert pool.logits[more][:, 1].tolist() == [3, 4]
+    assert sum(subjects.batches) == 5
+
+
+def test_batches_hold_like_costs_within_the_budget():
+    costs = [5, 9, 2, 9, 5, 5, 30]
+    found = list(batches(costs, budget=18))
+    assert sorted(i for group in found for i in group) == list(range(7))
+    assert all(len(g) * max(costs[i] for i in g) <= 18 or len(g) == 1 for g in found)
+    assert [[costs[i] for i in g] for g in found] == [[30], [9, 9], [5, 5, 5], [2]]
+    assert [[costs[i] for i in g] for g in batches(costs, 1000, mixes=False)] == [[30], [9, 9], [5, 5, 5], [2]]
+    assert [len(g) for g in batches(costs, 1000, most=3)] == [3, 3, 1]
+
+
+def test_chunks_do_not_change_the_numbers():
+    weights, relevance = orders("activation", np.random.default_rng(1), 20)
+    one, many = (run(weights, relevance, chunk=c) for c in (20, 3))
+    for method in relevance:
+        for name, values in one.samples.values[method].items():
+            assert np.array_equal(values, many.samples.values[method][name])
+
+
+def test_probabilities_of_large_logits_are_finite():
+    answer = Answer(np.array([[1e4, 0.0]]), np.array([1e4, 0.0]), 0, ali2022)
+    assert tasks.probability(answer).tolist() == [1.0]
+    assert tasks.squared_error(answer).tolist() == [0.0]
+
+
+def test_the_bootstrap_interval_covers():
+    """Of 300 samples of a known mean, about 95 % have it in their interval; 92 % is three standard errors below."""
+    random = np.random.default_rng(0)
+    values = random.exponential(size=(60, 300))
+    low, high = curves.bounds(curves.resampled(values, seed=1))
+    covered = float(((low < 1) & (high > 1)).mean())
+    assert 0.90 < covered < 0.98  # the percentile interval of a skewed mean is a little narrow
+
+
+def test_the_bootstrap_is_that_of_a_loop():
+    values = np.random.default_rng(0).normal(size=(40, 2))
+    random = np.random.default_rng(5)
+    slow = np.stack([values[random.integers(40, size=40)].mean(0) for _ in range(2000)])
+    fast = curves.resampled(values, seed=3)
+    assert fast.shape == slow.shape
+    assert fast.mean(0) == pytest.approx(slow.mean(0), abs=0.02)
+    assert fast.std(0) == pytest.approx(slow.std(0), rel=0.1)
+    assert np.array_equal(fast, curves.resampled(values, seed=3))
+
+
+def test_blocks_do_not_change_the_resamples(monkeypatch):
+    values = np.random.default_rng(0).normal(size=(40, 2))
+    whole = curves.resampled(values, seed=3, resamples=50)
+    monkeypatch.setattr(curves, "BLOCK", 280)
+    assert curves.resampled(values, seed=3, resamples=50) == pytest.approx(whole, abs=1e-15)
+
+
+@pytest.fixture(scope="module")
+def compared():
+    random = np.random.default_rng(2)
+    weights = [random.normal(size=12) for _ in range(80)]
+    noisy = [w + 0.4 * random.normal(size=12) for w in weights]
+    return run(weights, {"good": weights, "fair": noisy, "twin": noisy}, measures=["activation", "pruning"])
+
+
+def test_a_method_does_not_differ_from_itself(compared):
+    for other in ("fair", "twin"):
+        d = compared.compare("fair", other)
+        assert (d.value, d.low, d.high, d.share, d.p, d.better) == (0, 0, 0, 0.5, 1.0, None)
+
+
+def test_a_real_difference_is_seen_from_both_sides(compared):
+    there, back = compared.compare("good", "fair"), compared.compare("fair", "good")
+    assert there.value == pytest.approx(compared["good"].auac - compared["fair"].auac)
+    assert (there.value, there.low, there.high) == pytest.approx((-back.value, -back.high, -back.low))
+    assert there.better == back.better == "good"
+    assert there.p == back.p < 0.05
+    assert there.share == pytest.approx(1 - back.share)
+    assert compared.compare("good", "fair", "aumse").share > 0.5  # where less is better
+
+
+def test_pairing_sees_what_separate_intervals_do_not(compared):
+    d = compared.compare("good", "fair")
+    low, high = compared["good"].interval()
+    assert d.high - d.low < (high - low) / 2
+
+
+def test_what_was_not_measured_says_so(compared):
+    with pytest.raises(UsageError, match="'insertion' was not measured"):
+        _ = compared["good"].insertion
+    with pytest.raises(UnknownName, match="Did you mean 'fair'"):
+        _ = compared["fare"]
+    with pytest.raises(UnknownName, match="Did you mean 'auac'"):
+        compared.compare("good", "fair", "auca")
+    with pytest.raises(UnknownName, match="Did you mean 'pruning'"):
+        tasks.resolve("prunning")
+
+
+def test_conservation_by_hand():
+    score, total = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0, 5.0])
+    found = conservation(score, total, np.array([0.0, 0.1, 0.3, 0.2]))
+    assert found.correlation == pytest.approx(np.corrcoef(score, total)[0, 1])
+    assert found.error == pytest.approx(0.25 / 2.5)
+    assert found.largest_unaccounted == 0.3
+    assert found.low <= found.correlation <= found.high
+
+
+def test_conservation_of_a_perfect_a_random_and_a_reversed_sum():
+    random = np.random.default_rng(0)
+    score, nothing = random.normal(size=200), np.zeros(200)
+    sums = (score, random.normal(size=200), -score)
+    perfect, chance, turned = (conservation(score, total, nothing) for total in sums)
+    assert (perfect.correlation, perfect.error) == pytest.approx((1, 0))
+    assert (turned.correlation, turned.error) == pytest.approx((-1, 2))
+    assert abs(chance.correlation) < 0.2
+    assert chance.low < 0 < chance.high
+
+
+def test_conservation_where_nothing_varies():
+    found = conservation(np.ones(5), np.arange(5.0), np.zeros(5))
+    assert math.isnan(found.correlation)
+    assert math.isnan(found.low)
+    assert moments_of(np.full(4, 1e9), np.arange(4.0))[:, 0].tolist() == [0, 0, 0, 0]
+
+
+def test_rank_correlation_by_hand():
+    assert sanity.mean_ranks(np.array([3.0, 1.0, 3.0, 2.0])).tolist() == [3.5, 1, 3.5, 2]
+    up = np.array([1.0, 2.0, 3.0, 4.0])
+    assert sanity.rank_correlation(up, up**3) == pytest.approx(1)
+    assert sanity.rank_correlation(up, -up) == pytest.approx(-1)
+    assert sanity.rank_correlation(up, np.array([2.0, 1.0, 4.0, 3.0])) == pytest.approx(0.6)
+    assert math.isnan(sanity.rank_correlation(up, np.ones(4)))
+
+
+def test_a_variant_of_a_protocol_says_what_was_changed():
+    variant = ali2022.replace(special_tokens="kept", max_length=64)
+    assert variant.name == "ali2022(special_tokens=kept,max_length=64)"
+    assert variant.version == ali2022.version
+    assert resolve(variant.name) == resolve("ALI2022( max_length=64, special_tokens=kept )") == variant
+    assert variant.replace(special_tokens="ranked", max_length=256) == ali2022
+    assert resolve("ali2022(fractions=0+1/2+1,max_length=none)").fractions == (0, Fraction(1, 2), 1)
+    assert type(ali2022).from_dict(variant.to_dict()) == variant
+
+
+def test_the_published_protocol_is_pinned():
+    """Any change to these numbers is another protocol, or another version of it."""
+    assert ali2022.to_dict() == {
+        "name": "ali2022",
+        "version": 1,
+        "fractions": ["0", "1/10", "1/5", "3/10", "2/5", "1/2", "3/5", "7/10", "4/5", "9/10", "1"],
+        "bins": ["1/100", "1/20", "1/10", "1/5", "1/2"],
+        "special_tokens": "ranked",
+        "replacement": "unk",
+        "target": "true",
+        "error": "sum",
+        "max_length": 256,
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("ali2023", "Did you mean 'ali2022'"),
+        ("ali2022(special_tokens=keep)", "Did you mean 'kept'"),
+        ("ali2022(spezial_tokens=kept)", "Did you mean 'special_tokens'"),
+        ("ali2022(kept)", "name=value"),
+        ("ali2022(replacement=zero)", "no replacement called 'zero'"),
+        ("ali2022(max_length=0)", "number of tokens"),
+        ("ali2022(fractions=0+2)", "from 0 to 1"),
+        ("ali2022(fractions=1+0)", "ascending"),
+        ("ali2022(fractions=a+b)", "numbers from 0 to 1"),
+    ],
+)
+def test_a_protocol_that_does_not_exist_is_answered(asked, message):
+    with pytest.raises(UsageError, match=message):
+        resolve(asked)
+
+
+def test_a_fraction_is_read_as_it_is_written():
+    assert ali2022.replace(fractions=[0, 0.1, 0.3, 1]).fractions[2] == Fraction(3, 10)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1]), (0.43, 0.97, [0.4, 0.6, 0.8, 1.0]), (-3, 42, [-10, 0, 10, 20, 30, 40, 50])],
+)
+def test_axes_have_round_numbers(low, high, expected):
+    assert charts.nice(low, high) == pytest.approx(expected)
+    assert len(set(charts.labels(charts.nice(low, high)))) == len(expected)
+
+
+def test_no_two_series_look_alike_in_black_and_white():
+    looks = {
+        (style.replace(f"s{n % 8}", ""), dash, marker) for n in range(16) for style, dash, marker in [charts.kind(n)]
+    }
+    assert len(looks) == 16
+    assert len({(dash, marker) for *_, dash, marker in map(charts.kind, range(16))}) == 16
