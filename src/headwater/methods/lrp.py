@@ -19,7 +19,7 @@ from .sharing import plain_pass, sharing
 ALL = ("ah", "ln", "act", "gate")
 ORDER = (*ALL, "gamma")
 SHARES = ("constant", "half")
-GAMMA = 0.02
+GAMMA = 0.05  # chosen on the held-back part of SST-2 that no table reports on: docs/methods.md
 
 
 def rules() -> tuple[tuple[str, str], ...]:

@@ -1,7 +1,19 @@
 """One idea a file: attention, norm, activation, gate, linear; and the scope that applies them."""
 
-from . import activation, attention, gate, linear, norm
+from . import activation, attention, carriers, gate, linear, norm
 from .scope import OPERATIONS, RULES, RuleSet, Scope
 from .sources import Books
 
-__all__ = ["OPERATIONS", "RULES", "Books", "RuleSet", "Scope", "activation", "attention", "gate", "linear", "norm"]
+__all__ = [
+    "OPERATIONS",
+    "RULES",
+    "Books",
+    "RuleSet",
+    "Scope",
+    "activation",
+    "attention",
+    "carriers",
+    "gate",
+    "linear",
+    "norm",
+]

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import HiddenOperation
 from .gamma import Gamma
-from .lineage import Kind, carry, mark
+from .lineage import carry
 from .sources import Books
 
 _NAME = "_headwater_name"
@@ -326,12 +326,6 @@ def _no(*_: Any) -> bool:
     return False
 
 
-def is_coarser(result: Tensor, scope: Scope) -> bool:
-    if not result.is_floating_point():
-        return False
-    return scope.coarsest is None or torch.finfo(result.dtype).eps > torch.finfo(scope.coarsest).eps
-
-
 def original(constant: Any) -> Any:
     """The parameter behind a constant: by its `requires_grad` torch chooses a kernel even where no gradient is made."""
     return getattr(constant, _ORIGINAL, constant)
@@ -368,67 +362,3 @@ class _Swap(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         return gradients[0], None
-
-
-def may_reorder_samples(call: Call) -> bool:
-    """Whether rows of the first axis may end up elsewhere, so that shapes no longer tell whose they are."""
-    if call.name == "getitem":
-        index = call.args[1][0] if isinstance(call.args[1], tuple) and call.args[1] else call.args[1]
-        return isinstance(index, (Tensor, list)) or (isinstance(index, slice) and (index.step or 1) != 1)
-    if call.name in ("masked_select", "take", "index"):
-        return True
-    if call.name in ("flip", "roll", "index_select", "gather", "take_along_dim", "repeat_interleave", "sort", "topk"):
-        axes = call.get({"roll": 2, "repeat_interleave": 2, "topk": 2}.get(call.name, 1), _AXIS.get(call.name, "dim"))
-        size = call.args[0].dim()
-        axes = axes if isinstance(axes, (tuple, list)) else (-1 if axes is None else axes,)
-        return any(isinstance(axis, int) and axis % max(size, 1) == 0 for axis in axes)
-    return False
-
-
-_AXIS = {"flip": "dims", "roll": "dims"}
-
-_STAY = """
-to type type_as float double half bfloat16 cuda cpu clone contiguous neg negative positive
-dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout
-""".split()
-
-_MOVE = """
-view reshape reshape_as view_as transpose permute movedim moveaxis t flatten unflatten squeeze unsqueeze expand
-expand_as getitem narrow select chunk split split_with_sizes tensor_split unbind repeat repeat_interleave roll flip
-tile broadcast_to masked_select diagonal tril triu
-""".split()
-
-_CHOOSE = """
-topk sort gather index_select index take take_along_dim max min amax amin scatter scatter_add index_add
-""".split()
-
-
-@on(*_STAY)
-def elements_stay(scope: Scope, call: Call) -> Any:
-    signal = first_signal(call)
-    result = call.run()
-    if signal is not None and isinstance(result, Tensor) and result.dtype != signal.dtype and is_coarser(result, scope):
-        scope.coarsest = result.dtype
-    return carry(result, signal, same_elements=True) if signal is not None else result
-
-
-@on(*_MOVE)
-def elements_move(scope: Scope, call: Call) -> Any:
-    signal = first_signal(call)
-    scope.books.scrambled |= may_reorder_samples(call)
-    result = call.run()
-    return carry(result, signal, same_elements=False) if signal is not None else result
-
-
-@on(*_CHOOSE)
-def elements_chosen(scope: Scope, call: Call) -> Any:
-    """A softmax from which some entries are chosen is a router: a gate, not attention."""
-    signals = [v for v in (*call.args, *call.kwargs.values()) if is_signal(v)]
-    scope.books.scrambled |= may_reorder_samples(call)
-    result = call.run()
-    if len(signals) == 1 and not call.inplace:
-        carry(result, signals[0], same_elements=False)
-        for part in (result,) if isinstance(result, Tensor) else tuple(result):
-            if is_signal(part) and getattr(part, "_headwater_lineage", (None,))[0] is Kind.WEIGHTS:
-                mark(part, Kind.SHIFTED)
-    return result
