@@ -21,7 +21,7 @@ STAGES = (
     {"relevance", "texts", "api", "comparison", "taps", "heads", "audits", "testing"},
     {"measures", "viz", "store", "data", "models", "bias"},
     {"jobs", "paper"},
-    {"cli", "web"},
+    {"cli", "web", "__main__"},
 )
 STAGE = {name: number for number, names in enumerate(STAGES) for name in names}
 

@@ -8,7 +8,7 @@ import types
 from pathlib import Path
 
 import pytest
-from real_data import need_real_data
+from real_data import any_counts, need_real_data
 
 from headwater import data
 from headwater.data import Table, hold_back, load, words
@@ -42,6 +42,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A made-up SST-2 in a directory named by HEADWATER_DATA."""
     write_parquet(tmp_path / "sst2", "train", *tiny_train())
     write_parquet(tmp_path / "sst2", "dev", ["a fine film", "a poor film "], [1, 0])
+    any_counts(monkeypatch)
     monkeypatch.setenv(data.DIRECTORY, str(tmp_path))
     return tmp_path
 
@@ -59,6 +60,7 @@ def test_a_split_is_read_from_the_directory(stored: Path) -> None:
 
 
 def test_a_tsv_serves_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    any_counts(monkeypatch)
     (tmp_path / "sst2").mkdir()
     (tmp_path / "sst2" / "dev.tsv").write_text('sentence\tlabel\nso "good \t1\nbad\t0\n', encoding="utf-8")
     monkeypatch.setenv(data.DIRECTORY, str(tmp_path))
@@ -109,6 +111,7 @@ def test_without_a_directory_the_hub_is_asked(monkeypatch: pytest.MonkeyPatch) -
     module.load_dataset = load_dataset  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "datasets", module)
     monkeypatch.delenv(data.DIRECTORY, raising=False)
+    any_counts(monkeypatch)
     assert load("sst2", "dev").texts == ["fine"]
     assert asked == [("stanfordnlp/sst2", "validation")]
 
@@ -182,3 +185,105 @@ def test_sst2_training_rows_share_no_phrase_with_tune() -> None:
 
 def digest(table: Table) -> str:
     return hashlib.sha256("\n".join(sorted(" ".join(words(t)) for t in table.texts)).encode()).hexdigest()[:16]
+
+
+def test_another_number_of_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_parquet(tmp_path / "sst2", "dev", ["good"] * 444 + ["bad"] * 428, [1] * 444 + [0] * 428)
+    monkeypatch.setenv(data.DIRECTORY, str(tmp_path))
+    assert load("sst2", "dev").counts == (428, 444)
+    write_parquet(tmp_path / "sst2", "dev", ["good"] * 444 + ["bad"] * 427, [1] * 444 + [0] * 427)
+    with pytest.raises(DataError, match=r"427 / 444 rows .* has 428 / 444"):
+        load("sst2", "dev")
+
+
+def test_labels_may_come_as_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "silicone_sem"
+    folder.mkdir()
+    (folder / "dev.tsv").write_text("Utterance\tSentiment\nfine\tPositive\nso\tneutral\n", encoding="utf-8")
+    monkeypatch.setenv(data.DIRECTORY, str(tmp_path))
+    any_counts(monkeypatch)
+    assert load("semaine", "dev").labels == [2, 1]
+
+
+def test_the_hub_is_asked_for_a_config_and_a_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Columns(dict):  # type: ignore[type-arg]
+        column_names = ("Utterance", "Sentiment")
+
+    def load_dataset(path: str, **options: str) -> Columns:
+        asked.append((path, options))
+        return Columns(Utterance=["fine "], Sentiment=["positive"])
+
+    module = types.ModuleType("datasets")
+    module.load_dataset = load_dataset  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    monkeypatch.delenv(data.DIRECTORY, raising=False)
+    any_counts(monkeypatch)
+    assert load("meld-s", "dev").labels == [2]
+    assert asked == [("eusip/silicone", {"split": "validation", "name": "meld_s", "revision": "refs/convert/parquet"})]
+
+
+def made_up(texts: list[str], labels: list[int]) -> Table:
+    return Table(texts, labels, ("negative", "neutral", "positive"), "made up")
+
+
+def test_the_parts_of_an_experiment_share_no_longer_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {
+        "train": made_up(["one two three four", "Yeah!", "of its own kind, this", ""], [0, 1, 2, 1]),
+        "dev": made_up(["one two three five", "yeah", "said in the dev part"], [0, 1, 2]),
+        "test": made_up(["One, two, three: four.", "yeah", "one two three five"], [0, 1, 2]),
+    }
+    monkeypatch.setattr("headwater.data.experiments.load", lambda name, split: parts[split])
+    found = data.experiment("semaine")
+    assert found.train.texts == ["Yeah!", "of its own kind, this"]
+    assert found.validation.texts == ["yeah", "said in the dev part"]
+    assert found.test.texts == parts["test"].texts
+    assert any("1 rows of train and 1 of validation" in note for note in found.notes)
+
+
+def test_a_rebuilt_training_part_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_real_data()
+    found = data.experiment("t-sentiment")
+    assert len(found.train) == 45606
+    assert any("rebuilt" in note for note in found.notes)
+    assert not any("rebuilt" in note for note in data.experiment("t-hate").notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [("t-emotions", 1421), ("t-hate", 2970), ("t-sentiment", 12284), ("meld-s", 2610), ("semaine", 878)],
+)
+def test_the_published_test_parts_are_reported_whole(name: str, rows: int) -> None:
+    need_real_data()
+    found = data.experiment(name)
+    assert len(found.test) == rows
+    held = {words(t) for t in found.test.texts} | {words(t) for t in found.validation.texts}
+    assert not [t for t in found.train.texts if words(t) in held and len(words(t)) >= 4]
+    assert all(found.train.texts)
+
+
+def test_imdb_is_drawn_by_its_words_and_not_by_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    reviews = {
+        split: Table([f"{split} review number {i}" for i in range(400)], [i // 200 for i in range(400)], ("-", "+"), "")
+        for split in ("train", "test")
+    }
+    turned = {split: table.rows(range(399, -1, -1)) for split, table in reviews.items()}
+    monkeypatch.setattr("headwater.data.experiments.IMDB_REPORTED", 150)
+    found = []
+    for parts in (reviews, turned):
+        monkeypatch.setattr("headwater.data.experiments.load", lambda name, split, parts=parts: parts[split])
+        found.append(data.experiment("imdb"))
+    assert {len(e.test) for e in found} == {150}
+    assert set(found[0].test.texts) == set(found[1].test.texts)
+    assert set(found[0].validation.texts) == set(found[1].validation.texts)
+    assert 40 < sum(found[0].test.labels) < 110
+    assert 20 < len(found[0].validation) < 65
+
+
+def test_imdb_reports_on_ten_thousand_reviews() -> None:
+    need_real_data()
+    found = data.experiment("imdb")
+    assert len(found.test) == 10_000
+    assert abs(sum(found.test.labels) - 5000) < 200
+    assert len(found.train) + len(found.validation) < 25_000

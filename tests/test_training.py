@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from real_data import any_counts
 from transformers import BertConfig, BertModel
 
 from headwater import data
@@ -51,6 +52,7 @@ def sst2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
     for split in ("train", "dev"):
         rows = "".join(f"{text}\t{label}\n" for text, label in zip(texts, labels, strict=True))
         (tmp_path / "data" / "sst2" / f"{split}.tsv").write_text(f"sentence\tlabel\n{rows}", encoding="utf-8")
+    any_counts(monkeypatch)
     monkeypatch.setenv(data.DIRECTORY, str(tmp_path / "data"))
     return Table(texts, labels, ("negative", "positive"), "made up")
 

@@ -69,7 +69,7 @@ def load(
             **_dequantised(source),
             **options,
         )
-        tokenizer = _tokenizer(source, options)
+        tokenizer = _tokenizer(source, options, getattr(config, "embeddings_from", None))
     _refuse_random_weights(source.name, type(model).__name__, found)
     model.eval()
     return (model if device is None else model.to(device)), tokenizer
@@ -143,6 +143,9 @@ def _dequantised(source: _Source) -> dict[str, Any]:
 def _config(source: _Source, options: dict[str, Any]) -> Any:
     from transformers import AutoConfig
 
+    from .own import register
+
+    register()
     return AutoConfig.from_pretrained(source.name, **options)
 
 
@@ -177,10 +180,17 @@ def _dtype(dtype: str | torch.dtype) -> Any:
     return getattr(torch, dtype)
 
 
-def _tokenizer(source: _Source, options: dict[str, Any]) -> PreTrainedTokenizerBase | None:
-    """The checkpoint's tokenizer. Without files for one, transformers builds one that knows special tokens only."""
+def _tokenizer(source: _Source, options: dict[str, Any], embeddings_from: str | None) -> PreTrainedTokenizerBase | None:
+    """The checkpoint's tokenizer. Without files for one, transformers builds one that knows special tokens only.
+
+    A checkpoint that borrows its embeddings borrows their tokenizer too.
+    """
     from transformers import AutoTokenizer
 
+    from .pretrained import located
+
+    if embeddings_from is not None and not (source.local and _has_tokenizer_files(Path(source.name))):
+        source = _Source(located(embeddings_from), local=False)
     if source.local and not source.is_gguf and not _has_tokenizer_files(Path(source.name)):
         return None
     try:

