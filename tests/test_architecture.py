@@ -141,7 +141,9 @@ def test_importing_the_library_is_light():
     assert loaded_after("import headwater; headwater.__version__") == set()
 
 
-@pytest.mark.parametrize("words", [["--help"], ["explain", "--help"], ["bundled", "train", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["explain", "--help"], ["bias", "--help"], ["bundled", "train", "--help"], ["--version"]]
+)
 def test_asking_for_help_is_light(words):
     assert loaded_after(f"from headwater.cli import app\ntry: app({words!r})\nexcept SystemExit: pass") == set()
 

@@ -168,6 +168,9 @@ def test_sst2_tune_is_the_same_for_ever() -> None:
     need_real_data()
     train, tune, rest = (load("sst2", split) for split in ("train", "tune", "train-without-tune"))
     assert (len(train), len(tune), len(rest)) == (67349, 483, 62944)
+    sentences = load("sst2", "sentences")
+    assert len(sentences) == 5997
+    assert set(tune.texts) <= set(sentences.texts)
     assert len(set(tune.labels)) == 2
     assert digest(tune) == "6892cc16bc1e1c7a"
     assert not {words(text) for text in tune.texts} & {words(text) for text in rest.texts}

@@ -10,6 +10,8 @@ from .version import __version__
 if TYPE_CHECKING:
     from .api import explain as explain
     from .audits import audit as audit
+    from .bias.audit import audit_bias as audit_bias
+    from .bias.results import BiasAudit as BiasAudit
     from .comparison import Comparison as Comparison
     from .comparison import compare as compare
     from .explanation import Explanation as Explanation
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "explain": "api",
     "audit": "audits",
+    "audit_bias": "bias.audit",
+    "BiasAudit": "bias.results",
     "compare": "comparison",
     "evaluate": "measures.evaluation",
     "Evaluation": "measures.results",
@@ -36,6 +40,7 @@ _PUBLIC = {
 
 __all__ = [
     "Audit",
+    "BiasAudit",
     "Comparison",
     "Evaluation",
     "Explanation",
@@ -44,6 +49,7 @@ __all__ = [
     "Token",
     "__version__",
     "audit",
+    "audit_bias",
     "compare",
     "evaluate",
     "explain",

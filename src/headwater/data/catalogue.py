@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headwater.errors import DataError, UnknownName
 
-from .holding import hold_back
+from .holding import hold_back, whole_sentences
 from .tables import Hub, Table, read_folder
 
 DIRECTORY = "HEADWATER_DATA"
@@ -47,9 +47,10 @@ def load(name: str, split: str) -> Table:
     columns `text` and `label`, or `sst2/train.tsv` with a header line as GLUE hands it out. Without it the Hugging
     Face hub is asked. Columns, labels and the number of rows of each label are checked.
 
-    SST-2 has `train` and `dev` (GLUE's validation set), and two made from `train`: `tune`, about 500 whole sentences
-    held back for choices made later (such as the settings of an explanation method), and `train-without-tune`, which
-    the bundled model was trained on and which holds no phrase of three or more words from a `tune` sentence.
+    SST-2 has `train` and `dev` (GLUE's validation set), and three made from `train`: `sentences`, its about 6,000 whole
+    sentences without the phrases cut from them; `tune`, about 500 of those, held back for choices made later (such as
+    the settings of an explanation method); and `train-without-tune`, which the bundled model was trained on and which
+    holds no phrase of three or more words from a `tune` sentence.
     """
     dataset = named(name)
     if split in dataset.parts:
@@ -125,7 +126,11 @@ DATASETS: Mapping[str, Dataset] = {
         parts={"train": ((29780, 37569),), "dev": ((428, 444),)},
         hub=Hub("stanfordnlp/sst2", {"train": "train", "dev": "validation"}),
         terms="Stanford Sentiment Treebank (Socher et al. 2013) as in GLUE: research use is customary.",
-        derived={"tune": ("train", _tune), "train-without-tune": ("train", _without_tune)},
+        derived={
+            "sentences": ("train", whole_sentences),
+            "tune": ("train", _tune),
+            "train-without-tune": ("train", _without_tune),
+        },
     ),
     "imdb": Dataset(
         title="IMDB",

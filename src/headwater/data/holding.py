@@ -32,21 +32,24 @@ def hold_back(table: Table, share: float, salt: str) -> tuple[Table, Table]:
     No remaining row contains a held sentence, since a held sentence is no part of a longer row.
     """
     rows = [words(text) for text in table.texts]
-    held = [i for i in whole_sentences(table) if fraction(salt, rows[i]) < share]
+    held = [i for i in _whole(rows, table.texts) if fraction(salt, rows[i]) < share]
     phrases = {phrase for i in held for phrase in _phrases(rows[i])}
     return table.rows(held), table.rows([i for i, row in enumerate(rows) if row not in phrases])
 
 
-def whole_sentences(table: Table) -> list[int]:
-    """The rows of at least 8 words that are no part of a longer row, each of them once."""
-    rows = [words(text) for text in table.texts]
-    return _fullest(_sentences(rows), rows, table.texts)
+def whole_sentences(table: Table) -> Table:
+    """The rows that are sentences: at least 8 words, and no part of a longer row; each of them once."""
+    return table.rows(_whole([words(text) for text in table.texts], table.texts))
 
 
 def fraction(salt: str, row: Words) -> float:
     """A number in [0, 1) that depends on the salt and the words alone."""
     digest = hashlib.sha256(f"{salt}:{' '.join(row)}".encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def _whole(rows: Sequence[Words], texts: Sequence[str]) -> list[int]:
+    return _fullest(_sentences(rows), rows, texts)
 
 
 def _sentences(rows: Sequence[Words]) -> set[Words]:

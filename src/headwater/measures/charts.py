@@ -88,7 +88,7 @@ def line_chart(series: Sequence[Series], x_label: str, y_label: str, described: 
     frame = Frame((min(series[0].x), max(series[0].x)), (ticks[0], ticks[-1]))
     across = [v for v in nice(*frame.x) if frame.x[0] <= v <= frame.x[1]]
     body = [_line(one, number, frame) for number, one in enumerate(series)]
-    return _svg(frame, [*_axes(frame, across, ticks, x_label, y_label), *body], described)
+    return svg(frame, [*axes(frame, across, ticks, x_label, y_label), *body], described)
 
 
 def _line(series: Series, number: int, frame: Frame) -> str:
@@ -107,19 +107,19 @@ def scatter(series: Series, x_label: str, y_label: str, described: str, size: in
     horizontal, vertical = nice(*_ends([x for x, _ in finite])), nice(*_ends([y for _, y in finite]))
     frame = Frame((horizontal[0], horizontal[-1]), (vertical[0], vertical[-1]), size + LEFT - BOTTOM, size)
     low, high = max(frame.x[0], frame.y[0]), min(frame.x[1], frame.y[1])
-    parts = _axes(frame, horizontal, vertical, x_label, y_label)
+    parts = axes(frame, horizontal, vertical, x_label, y_label)
     if low < high:
         (a, b), (c, d) = frame.at(low, low), frame.at(high, high)
         parts.append(f'<line class="diagonal" x1="{a:.1f}" y1="{b:.1f}" x2="{c:.1f}" y2="{d:.1f}"/>')
     dots = "".join('<circle cx="{:.1f}" cy="{:.1f}" r="1.8"/>'.format(*frame.at(x, y)) for x, y in finite)
-    return _svg(frame, [*parts, f'<g class="dots">{dots}</g>'], described)
+    return svg(frame, [*parts, f'<g class="dots">{dots}</g>'], described)
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
     return (min(values), max(values)) if values else (0.0, 1.0)
 
 
-def _axes(frame: Frame, across: Sequence[float], up: Sequence[float], x_label: str, y_label: str) -> list[str]:
+def axes(frame: Frame, across: Sequence[float], up: Sequence[float], x_label: str, y_label: str) -> list[str]:
     """Fine lines, numbers and the names of both axes."""
     parts = []
     for value, text in zip(up, labels(up), strict=True):
@@ -139,7 +139,7 @@ def _axes(frame: Frame, across: Sequence[float], up: Sequence[float], x_label: s
     return parts
 
 
-def _svg(frame: Frame, parts: Sequence[str], described: str) -> str:
+def svg(frame: Frame, parts: Sequence[str], described: str) -> str:
     return (
         f'<svg class="chart" viewBox="0 0 {frame.width} {frame.height}" role="img" '
         f'xmlns="http://www.w3.org/2000/svg"><title>{escape(described)}</title>{"".join(parts)}</svg>'

@@ -19,14 +19,14 @@ class Rate(ProgressColumn):
 
 
 @contextmanager
-def bar(total: int, done: int, wanted: bool | None) -> Iterator[Callable[[float], None]]:
+def bar(total: int, done: int, wanted: bool | None, doing: str = "evaluating") -> Iterator[Callable[[float], None]]:
     """Hears how many samples more are done; parts of one count. Shown on a terminal, or wherever it is `wanted`."""
     console = Console(stderr=True)
     if not (console.is_terminal if wanted is None else wanted):
         yield lambda more: None
         return
     columns = (
-        TextColumn("evaluating"),
+        TextColumn(doing),
         BarColumn(),
         TextColumn("{task.completed:.0f} of {task.total:.0f} samples"),
         Rate(),

@@ -1,0 +1,1 @@
+"""Questions asked of many explanations: relevance by group of words, and whether the groups really differ."""

@@ -1,0 +1,54 @@
+"""A bias audit on disk: a page to read, the results as JSON, every mention as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import UsageError
+from ..measures.saving import plain
+from .page import page
+from .results import BiasAudit
+
+COLUMNS = ("part", "row", "group", "entry", "name", "relevance", "score", "prediction", "start", "end", "text")
+NAMES = {".html": "page.html", ".json": "audit.json", ".csv": "mentions.csv"}
+
+
+def save(audit: BiasAudit, path: str | Path) -> list[Path]:
+    """One file by its ending, or all of them into a directory; says what was written."""
+    path = checked_path(path)
+    files = {suffix: path / NAMES[suffix] for suffix in WRITERS} if not path.suffix else {path.suffix.lower(): path}
+    try:
+        next(iter(files.values())).parent.mkdir(parents=True, exist_ok=True)
+        for suffix, file in files.items():
+            file.write_text(WRITERS[suffix](audit), encoding="utf-8", newline="")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
+    return list(files.values())
+
+
+def checked_path(path: str | Path) -> Path:
+    """A path whose ending says what to write, refused before any work where it does not."""
+    if Path(path).suffix and Path(path).suffix.lower() not in WRITERS and not Path(path).is_dir():
+        raise UsageError(f"{path} ends in none of {', '.join(WRITERS)}; without an ending it is a directory for all.")
+    return Path(path)
+
+
+def as_json(audit: BiasAudit) -> str:
+    return json.dumps(plain(audit.to_dict()), indent=1, ensure_ascii=False) + "\n"
+
+
+def as_csv(audit: BiasAudit) -> str:
+    """Every mention, in the order of the data."""
+    written = io.StringIO()
+    table = csv.writer(written)
+    table.writerow(COLUMNS)
+    for m in audit.mentions:
+        table.writerow([getattr(m, name) for name in COLUMNS])
+    return written.getvalue()
+
+
+WRITERS: dict[str, Callable[[BiasAudit], str]] = {".html": page, ".json": as_json, ".csv": as_csv}

@@ -1,0 +1,102 @@
+"""A bias audit as tables of text: groups, differences, and the names that push most to each side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..measures.summary import p
+from ..viz.tables import Table
+from .effects import Effect
+from .results import BiasAudit, Comparison, Ranked, Stratum
+
+SHOWN = 8
+
+
+def headline(audit: BiasAudit) -> str:
+    found = sum(group.mentions for group in audit.groups)
+    return f"{audit.target} by {audit.method}: {found} mentions in {audit.texts} texts, {audit.provenance['model']}"
+
+
+def sides(target: str) -> tuple[str, str]:
+    """What a score rises and falls towards: the classes of a difference, else the score itself."""
+    first, _, second = target.partition(" - ")
+    return (f"towards {first}", f"towards {second}") if second else (f"for {target}", f"against {target}")
+
+
+def tables(audit: BiasAudit) -> list[Table]:
+    compared = [difference_table(audit)] if audit.comparisons else []
+    return [group_table(audit), *compared, *([swap_table(audit)] if audit.swaps else []), *name_tables(audit)]
+
+
+def group_table(audit: BiasAudit) -> Table:
+    rows = []
+    for stratum in (audit.whole, *audit.parts):
+        for g in stratum.groups:
+            where = g.name if stratum is audit.whole else f"{g.name}, {stratum.name}"
+            counts = (str(g.mentions), str(g.entries))
+            sizes = (f"{g.mean.value:+.3f}", f"{g.mean.low:+.3f} to {g.mean.high:+.3f}", f"{g.median:+.3f}")
+            rows.append((where, *counts, *sizes, f"{g.positive:.0%}", f"{g.score:+.2f}"))
+    columns = ("group", "mentions", "entries", "mean", "95 %", "median", "above 0", "score of its texts")
+    note = f"a word outside the groups has a mean |relevance| of {audit.typical:.2f}"
+    return Table("relevance by group", columns, rows, note, left=1)
+
+
+def difference_table(audit: BiasAudit) -> Table:
+    rows = []
+    for stratum in (audit.whole, *audit.parts):
+        for c in stratum.comparisons:
+            where = "" if stratum is audit.whole else f", {stratum.name}"
+            rows.append(row(f"{c.first} - {c.second}{where}", c.effect, chance(c, c.corrected)))
+            if stratum is audit.whole:
+                rows.append(row(f"{c.first} - {c.second}, adjusted", c.adjusted, chance(c, c.adjusted.p)))
+    columns = ("groups", "difference", "95 %", "d", "95 %", "p", "detectable")
+    note = (
+        "adjusted: with the rest of each text's score and the number of words accounted for; d: in standard "
+        "deviations; p: permutation test over entries; detectable: would be found four times in five"
+    )
+    return Table("difference of the groups", columns, rows, note, left=1)
+
+
+def swap_table(audit: BiasAudit) -> Table:
+    rows = [row(f"{s.first} - {s.second}", s.effect, p(s.effect.p)) for s in audit.swaps]
+    columns = ("groups", "difference", "95 %", "d", "95 %", "p", "detectable")
+    note = f"of the score, not of relevance: {audit.swaps[0].trials:,} texts asked"
+    return Table("the same texts with members of either group put in", columns, rows, note, left=1)
+
+
+def chance(comparison: Comparison, value: float) -> str:
+    """A p-value, where the groups are large enough for one to mean something."""
+    return p(value) if comparison.enough else "too few"
+
+
+def row(name: str, found: Effect, chance: str) -> tuple[str, ...]:
+    size, d = found.difference, found.d
+    return (
+        name,
+        f"{size.value:+.3f}",
+        f"{size.low:+.3f} to {size.high:+.3f}",
+        f"{d.value:+.2f}",
+        f"{d.low:+.2f} to {d.high:+.2f}",
+        chance,
+        f"{found.detectable:.2f}",
+    )
+
+
+def name_tables(audit: BiasAudit) -> list[Table]:
+    towards, away = sides(audit.target)
+    highest = [r for r in audit.names if r.mean > 0][:SHOWN]
+    lowest = [r for r in reversed(audit.names) if r.mean < 0][:SHOWN]
+    return [name_table(f"what pushes most {towards}", highest), name_table(f"what pushes most {away}", lowest)]
+
+
+def name_table(title: str, names: Sequence[Ranked]) -> Table:
+    rows = [(r.name, r.group, str(r.mentions), f"{r.mean:+.3f}") for r in names]
+    return Table(title, ("name", "group", "mentions", "mean"), rows, left=2)
+
+
+def verdicts(stratum: Stratum) -> list[str]:
+    return [f"{title(c)}: {c.verdict}" for c in stratum.comparisons]
+
+
+def title(comparison: Comparison) -> str:
+    return f"{comparison.first} and {comparison.second}"
