@@ -1,0 +1,327 @@
+"""The paper's experiments: trainings that stop and resume, models by name, tables beside the paper's numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from real_data import any_counts, need_real_data
+from transformers import BertConfig, BertModel
+
+from headwater import data
+from headwater.data import Table
+from headwater.errors import LoadError, UnknownName, UsageError
+from headwater.measures.protocol import ali2022
+from headwater.measures.results import LEDGER, Evaluation, Samples, summarised
+from headwater.measures.tasks import TASKS
+from headwater.models.accuracy import Accuracy
+from headwater.models.loading import load
+from headwater.models.student import SPECIAL, small_tokenizer
+from headwater.paper import checkpoints, published, tables, trials
+from headwater.paper.fitting import Descent, Recipe, Round, fit, judged, waited
+from headwater.paper.tokens import Tokenised, Tokens
+from headwater.paper.training import new_model, train
+from headwater.paper.trials import Size, Trial
+
+PRAISE, BLAME, OTHER = ["good", "warm", "fine"], ["bad", "cold", "dull"], ["film", "plot", "cast", "an", "the"]
+PIECES = [*SPECIAL, ".", *PRAISE, *BLAME, *OTHER]
+QUICK = Recipe(rounds=6, batch=8, rate=5e-3, dropout=0.0, patience=6, longest=16)
+
+
+def rows(count: int, seed: int) -> tuple[list[str], list[int]]:
+    random = np.random.default_rng(seed)
+    labels = random.integers(2, size=count).tolist()
+    texts = [
+        " ".join(random.permutation([random.choice(PRAISE if label else BLAME), *random.choice(OTHER, size=2)]))
+        + f" {i}"
+        for i, label in enumerate(labels)
+    ]
+    return texts, labels
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> str:
+    torch.manual_seed(0)
+    shape = {"hidden_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 8}
+    model = BertModel(BertConfig(vocab_size=len(PIECES), max_position_embeddings=32, **shape))
+    torch.nn.init.normal_(model.embeddings.word_embeddings.weight)
+    model.save_pretrained(tmp_path / "b")
+    small_tokenizer(PIECES, 32).save_pretrained(tmp_path / "b")
+    return str(tmp_path / "b")
+
+
+@pytest.fixture
+def semaine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A made-up dataset of two classes in the place of Semaine."""
+    folder = tmp_path / "data" / "silicone_sem"
+    folder.mkdir(parents=True)
+    for seed, (split, count) in enumerate((("train", 192), ("dev", 48), ("test", 40))):
+        lines = "".join(f"{text}\t{label}\n" for text, label in zip(*rows(count, seed), strict=True))
+        (folder / f"{split}.tsv").write_text(f"sentence\tlabel\n{lines}", encoding="utf-8")
+    any_counts(monkeypatch)
+    monkeypatch.setenv(data.DIRECTORY, str(tmp_path / "data"))
+    monkeypatch.setenv(checkpoints.DIRECTORY, str(tmp_path / "checkpoints"))
+
+
+def tokenised(bert: str) -> Tokenised:
+    from transformers import AutoTokenizer
+
+    return Tokenised.of(data.experiment("semaine"), AutoTokenizer.from_pretrained(bert), 16)
+
+
+def test_a_batch_holds_the_texts_and_nothing_else(bert: str, semaine: None) -> None:
+    from transformers import AutoTokenizer
+
+    table, tokenizer = data.experiment("semaine").test, AutoTokenizer.from_pretrained(bert)
+    tokens = Tokens.of(table, tokenizer, 6)
+    batch = tokens.batch([3, 0])
+    for row, i in enumerate((3, 0)):
+        ids = tokenizer(table.texts[i], truncation=True, max_length=6)["input_ids"]
+        assert batch.input_ids[row, : len(ids)].tolist() == ids
+        assert batch.attention_mask[row].sum() == len(ids) == 6
+        assert batch.labels[row] == table.labels[i]
+
+
+def test_a_round_shows_every_text_once_in_an_order_of_its_own(bert: str, semaine: None) -> None:
+    tokens = tokenised(bert).train
+    rounds = []
+    for number in (0, 0, 1):
+        seen = [
+            tuple(ids[mask.bool()].tolist())
+            for b in tokens.shuffled(16, 5, number)
+            for ids, mask in zip(b.input_ids, b.attention_mask, strict=True)
+        ]
+        rounds.append(seen)
+    every = sorted(tuple(tokens.ids[a:b].tolist()) for a, b in zip(tokens.starts, tokens.starts[1:], strict=False))
+    assert sorted(rounds[0]) == every
+    assert rounds[0] == rounds[1]
+    assert rounds[0] != rounds[2]
+
+
+@pytest.mark.parametrize("kind", ["small", "minilm"])
+def test_a_training_learns_and_writes_a_model_with_its_card(
+    kind: str, bert: str, semaine: None, tmp_path: Path
+) -> None:
+    recipe = QUICK
+    found = train("semaine", tmp_path / "out", kind=kind, embeddings=bert, recipe=recipe)
+    assert found.test.value > 0.9
+    record = json.loads((tmp_path / "out" / "training.json").read_text())
+    assert record["test"]["accuracy"] == found.test.value
+    model, tokenizer = load(tmp_path / "out")
+    assert judged(model, Tokens.of(data.experiment("semaine").test, tokenizer, 16))[0] == found.test
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"{found.test.value:.1%} of 40" in card
+    assert "not for commercial use" in card
+    assert not (tmp_path / "out" / "training-state.pt").exists()
+
+
+def test_the_test_part_is_not_looked_at_while_choosing(
+    bert: str, semaine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = tokenised(bert)
+    model = new_model("small", data.experiment("semaine"), bert, 0.0, {})[0]
+
+    class Shut:
+        def __getattr__(self, name: str) -> None:
+            raise AssertionError("the test part was looked at")
+
+    fit(model, replace(parts, test=Shut()), QUICK, 0, 1)
+
+
+def weights_after(bert: str, recipe: Recipe, state: Path | None = None) -> dict[str, torch.Tensor]:
+    """What a training ends with."""
+    torch.manual_seed(0)
+    model = new_model("small", data.experiment("semaine"), bert, recipe.dropout, {})[0]
+    fit(model, tokenised(bert), recipe, 0, 1, state)
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def test_a_training_that_was_cut_off_ends_as_if_it_had_not_been(
+    bert: str, semaine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = replace(QUICK, rounds=4, patience=4, dropout=0.2, word_dropout=0.2, average=10)
+    whole = weights_after(bert, recipe)
+    from headwater.paper import fitting
+
+    plain, made = fitting.one_round, []
+
+    def breaking(*given: object) -> Round:
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        made.append(given)
+        return plain(*given)
+
+    monkeypatch.setattr(fitting, "one_round", breaking)
+    with pytest.raises(KeyboardInterrupt):
+        weights_after(bert, recipe, tmp_path / "state.pt")
+    monkeypatch.setattr(fitting, "one_round", plain)
+    resumed = weights_after(bert, recipe, tmp_path / "state.pt")
+    assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
+
+
+def test_the_state_of_another_training_is_refused(bert: str, semaine: None, tmp_path: Path) -> None:
+    recipe = replace(QUICK, rounds=1)
+    weights_after(bert, recipe, tmp_path / "state.pt")
+    with pytest.raises(UsageError, match="another recipe or seed"):
+        weights_after(bert, replace(recipe, rate=1e-3), tmp_path / "state.pt")
+
+
+def test_training_ends_when_validation_has_not_improved() -> None:
+    done = [Round(0, loss, Accuracy(correct, 10)) for loss, correct in ((0.9, 5), (0.5, 7), (0.6, 7), (0.4, 6))]
+    assert [waited(done[:n]) for n in range(5)] == [0, 0, 0, 1, 2]
+
+
+def test_word_dropout_leaves_the_first_token_and_the_padding(bert: str, semaine: None) -> None:
+    model = new_model("small", data.experiment("semaine"), bert, 0.0, {})[0]
+    descent = Descent(model, replace(QUICK, word_dropout=0.5), 1, unknown=1)
+    ids, mask = torch.full((200, 9), 7), torch.ones(200, 9).long()
+    mask[:, 7:] = 0
+    gaps = descent.with_gaps(ids, mask) == 1
+    assert not gaps[:, 0].any()
+    assert not gaps[:, 7:].any()
+    assert 0.4 < gaps[:, 1:7].float().mean() < 0.6
+
+
+def test_the_average_of_the_weights_is_what_is_judged(bert: str, semaine: None) -> None:
+    model = new_model("small", data.experiment("semaine"), bert, 0.0, {})[0]
+    descent = Descent(model, replace(QUICK, average=4), 10, unknown=1)
+    seen = []
+    for batch in list(tokenised(bert).train.shuffled(16, 0, 0))[:3]:
+        descent(batch)
+        seen.append(model.classifier.weight.detach().clone())
+    with descent.averaged():
+        torch.testing.assert_close(model.classifier.weight, sum(seen) / 3)  # so far, the plain mean
+    assert torch.equal(model.classifier.weight, seen[-1])
+
+
+def test_a_model_that_was_not_trained_is_named(semaine: None) -> None:
+    with pytest.raises(LoadError, match="headwater paper train imdb --model minilm"):
+        checkpoints.find("minilm", "imdb")
+    with pytest.raises(UnknownName, match="small"):
+        train("semaine", Path("nowhere"), kind="smal")
+
+
+@pytest.mark.parametrize("name", published.TEXTS)
+def test_the_kept_checkpoints_are_what_their_cards_say(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
+    path = checkpoints.find("small", name)
+    assert (path / "model.safetensors").stat().st_size <= 4_000_000
+    record = json.loads((path / "training.json").read_text())
+    card = (path / "README.md").read_text()
+    assert f"test accuracy | {record['test']['accuracy']:.1%}" in card
+    assert data.named(name).terms in card
+    assert (record["ignore_mask"], record["unscaled"]) == (False, False)
+
+
+def test_a_kept_checkpoint_is_as_good_as_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_real_data()
+    monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
+    model, tokenizer = load(checkpoints.find("small", "semaine"))
+    found = judged(model, Tokens.of(data.experiment("semaine").test, tokenizer, 256))[0]
+    record = json.loads((checkpoints.find("small", "semaine") / "training.json").read_text())
+    assert abs(found.correct - record["test"]["correct"]) <= 2  # a graphics card rounds otherwise
+
+
+def made_evaluation(values: dict[str, tuple[float, float]], count: int = 50) -> Evaluation:
+    """An evaluation in which each method has about this AUAC and this AU-MSE."""
+    random = np.random.default_rng(0)
+    spread = random.normal(0, 0.01, size=(count, 1))
+    found = {
+        method: {
+            "activation": np.full((count, 11), auac) + spread,
+            "pruning": np.full((count, 11), aumse) + spread,
+            **{name: np.zeros(count) if name == "unaccounted" else random.normal(size=count) for name in LEDGER},
+        }
+        for method, (auac, aumse) in values.items()
+    }
+    common = {"row": np.arange(count), "label": np.zeros(count), "predicted": np.zeros(count), "items": np.ones(count)}
+    tasks = (TASKS["activation"], TASKS["pruning"])
+    return summarised(Samples(common, found), tasks, ali2022, {"seed": 0})
+
+
+@pytest.fixture
+def trial() -> Trial:
+    main = {
+        "gi": (0.7, 2.0),
+        "lrp(ln)": (0.84, 1.2),
+        "lrp(ah+ln)": (0.9, 1.5),
+        "lrp": (0.95, 1.4),
+        "lrp-gamma": (0.93, 1.1),
+    }
+    flow = made_evaluation({"a-flow": (0.99, 0.1), "lrp(ah+ln)": (0.9, 1.5)}, count=20)
+    return Trial("sst2", "small", made_evaluation(main), flow)
+
+
+def test_a_cell_holds_ours_and_the_papers(trial: Trial) -> None:
+    found = tables.cell(trial, "gi", "auac")
+    assert found is not None
+    assert found.ours.value == pytest.approx(0.7, abs=0.005)
+    assert found.paper == 0.847
+    assert tables.cell(trial, "lrp", "auac").paper is None
+    assert tables.cell(trial, "gae", "auac") is None
+
+
+def test_the_best_is_bold_and_a_part_does_not_compete(trial: Trial) -> None:
+    lines = {line.split("|")[1].strip(): line for line in tables.markdown([trial], "auac").splitlines()}
+    assert "**.95" in lines["`lrp`"]
+    assert sum("**" in line for line in lines.values()) == 1
+    assert "<sup>20</sup>" in lines["A-Flow"]
+    assert "(.711)" in lines["A-Flow"]
+    mse = {line.split("|")[1].strip(): line for line in tables.markdown([trial], "aumse").splitlines()}
+    assert "**1.1" in mse["`lrp-gamma`"]
+
+
+def test_claims_are_paired_and_say_when_the_paper_is_not_confirmed(trial: Trial) -> None:
+    auac, aumse = (tables.claims([trial], measure).splitlines()[-1].split("|") for measure in ("auac", "aumse"))
+    assert auac[2].strip() == "LRP(AH+LN)"
+    assert "**+0.0600" in auac[3]
+    assert aumse[2].strip() == "LRP(LN)"
+    assert "LRP(LN): **+0.300" in aumse[3]
+    assert aumse[4].strip() == "`lrp-gamma`"
+
+
+def test_the_csv_holds_every_cell(trial: Trial) -> None:
+    found = list(csv.DictReader(io.StringIO(tables.as_csv([trial]))))
+    assert len(found) == 2 * 6
+    flow = next(row for row in found if row["method"] == "a-flow" and row["measure"] == "aumse")
+    assert (flow["paper"], flow["samples"]) == ("2.52", "20")
+    assert float(flow["value"]) == pytest.approx(0.1, abs=0.01)
+
+
+def test_the_papers_tables_are_copied_right() -> None:
+    """The best of every column is in bold in the paper, and is its own method each time."""
+    for measure, best in (("auac", max), ("aumse", min)):
+        for dataset in published.COLUMNS:
+            column = {m: row[dataset] for m, row in published.TABLES[measure].items() if dataset in row}
+            assert best(column, key=column.get) == "lrp(ah+ln)"
+    assert set(published.TABLES["auac"]["a-flow"]) == {"sst2", "bace"}
+
+
+def test_a_flow_is_measured_on_short_texts_where_the_whole_would_take_days(bert: str) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    table = Table(["film " * n for n in range(1, 30)], [0] * 29, ("a", "b"), "made up")
+    part, limit = trials.flow_part(table, "imdb", Size(flow_rows=5, flow_tokens=10), tokenizer)
+    assert (len(part), limit) == (8, 5)
+    assert trials.flow_part(table, "sst2", Size(), tokenizer) == (table, None)
+
+
+def test_tables_run_from_a_checkpoint_to_markdown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A small version of `headwater paper tables --quick`, with the kept model and the real data."""
+    need_real_data()
+    monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
+    size = Size(rows=6, flow_rows=2, flow_tokens=12, flow_whole=())
+    chosen = ("random", "gi", "lrp(ah+ln)", "lrp", "lrp-gamma")
+    (found,) = trials.trials("small", ["semaine"], tmp_path, methods=chosen, size=size)
+    page = tables.page([found])
+    assert all(title in page for title in ("Random", "A-Flow", "LRP(AH+LN)", "`lrp-gamma`", "Who leads in AU-MSE"))
+    assert tables.largest_error(found.main) < 1e-4
+    (again,) = trials.trials("small", ["semaine"], tmp_path, methods=chosen, size=size)
+    assert tables.page([again]) == page
