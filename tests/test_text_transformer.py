@@ -171,3 +171,40 @@ def test_without_biases_and_tanh_the_papers_rules_add_up(bert: str) -> None:
     assert abs(whole.ledger.inputs - whole.score) > 1e-3  # the pooler's tanh
     (linear,) = hw.explain(model, {"input_ids": ids}, method="lrp(ah+ln+act)")
     assert linear.ledger.inputs == pytest.approx(linear.score, abs=1e-12)
+
+
+def test_an_audit_sees_its_normalisations(bert: str) -> None:
+    """They are written out by hand: eps stands beside the deviation, and almost nothing passes the gradient."""
+    model = made(bert)
+    inputs = {"input_ids": torch.tensor([[1, 5, 6, 8, 2]])}
+    for method, share in (("gi", 0.0), ("lrp(ah+ln)", 1.0)):
+        norms = hw.audit(model, inputs, method=method).norms
+        assert [norm.name for norm in norms] == [f"blocks.{i}.norm" for i in range(3)]
+        for norm in norms:
+            assert norm.measured == pytest.approx(norm.predicted, abs=1e-9)
+            assert norm.predicted == pytest.approx(share, abs=1e-9)
+            assert 0 <= norm.collapse < 1e-11
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("freedom", [0, 1])
+def test_a_hand_written_norm_is_known_by_what_it_does(inside: bool, freedom: int) -> None:
+    class Own(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            var = x.var(-1, keepdim=True, correction=freedom)
+            return (x - x.mean(-1, keepdim=True)) / ((var + 1e-3).sqrt() if inside else var.sqrt() + 1e-3)
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.nothing, self.head = Own(), torch.nn.Identity(), torch.nn.Linear(6, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.nothing(self.norm(x))).sum(1)
+
+    torch.manual_seed(0)
+    model, x = Model().double().eval(), torch.randn(1, 4, 6, dtype=torch.float64)
+    (norm,) = hw.audit(model, {"x": x}, inputs="x", method="gi", target=0).norms
+    assert norm.name == "norm"
+    assert norm.measured == pytest.approx(norm.predicted, rel=1e-6)
+    assert norm.predicted > 1e-5

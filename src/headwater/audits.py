@@ -291,17 +291,47 @@ def norm_of(call: Call, name: str, into: Tap, out: Tap) -> Norm:
 
 
 def note_hand_norm(scope: AuditScope, module: nn.Module, passage: Passage) -> None:
-    """A module that computes x / sqrt(eps + E[x^2]) times a vector by hand is a normalisation too."""
-    eps = next((v for n, v in vars(module).items() if "eps" in n and isinstance(v, float)), None)
-    if eps is None or isinstance(module, (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)):
+    """A module that normalises its rows by hand is a normalisation too."""
+    if isinstance(module, (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)) or any(True for _ in module.children()):
         return
-    if len(passage.into) != 1 or len(passage.out) != 1 or any(True for _ in module.children()):
+    if len(passage.into) != 1 or len(passage.out) != 1:
         return
     x, y = passage.into[0].value, passage.out[0].value
-    if x.shape != y.shape:
+    if x.shape != y.shape or x.dim() < 2 or not x.is_floating_point() or torch.equal(x, y):
         return
+    eps = next((v for n, v in vars(module).items() if "eps" in n and isinstance(v, float)), None)
+    collapse = None if eps is None else collapse_of_root_mean_square(x, y, eps)
+    collapse = collapse_of_deviation(x.double(), y.double()) if collapse is None else collapse
+    if collapse is not None:
+        scope.norms.append(Norm(passage.name, passage.into[0], passage.out[0], None, collapse, x.shape))
+
+
+def collapse_of_root_mean_square(x: Tensor, y: Tensor, eps: float) -> Tensor | None:
+    """eps / (eps + E[x^2]) of every row, if y is x / sqrt(eps + E[x^2]) times one vector."""
     size = x.square().mean(-1)
     vector = (y * (size + eps).sqrt().unsqueeze(-1)).double() / x.double()
     first = vector.reshape(-1, x.shape[-1])[:1]
-    if bool(torch.isclose(vector.reshape(-1, x.shape[-1]), first, rtol=1e-3, atol=1e-4).all()):
-        scope.norms.append(Norm(passage.name, passage.into[0], passage.out[0], None, eps / (eps + size), x.shape))
+    same = torch.isclose(vector.reshape(-1, x.shape[-1]), first, rtol=1e-3, atol=1e-4).all()
+    return eps / (eps + size) if bool(same) else None
+
+
+def collapse_of_deviation(x: Tensor, y: Tensor) -> Tensor | None:
+    """What the gradient lets pass in every row, if y is (x - mean) / root with a root that is the row's deviation.
+
+    eps is read off: it stands beside the deviation, root = std + eps, where eps / (std + eps) passes, or under the
+    root, where eps / (var + eps) does. Of these, with n and with n - 1, the one counts whose eps is most nearly equal
+    in all rows.
+    """
+    centred = x - x.mean(-1, keepdim=True)
+    power = centred.square().sum(-1)
+    factor = (y * centred).sum(-1) / power
+    if not bool((y - factor.unsqueeze(-1) * centred).norm() <= 1e-5 * y.norm()):
+        return None
+    found = []
+    for freedom in (0, 1):
+        var = power / (x.shape[-1] - freedom)
+        for size, root in ((var.sqrt(), 1 / factor), (var, 1 / factor.square())):
+            eps = root - size
+            if bool((eps.abs() <= 1e-2 * size).all()):
+                found.append((float(eps.std(correction=0) / eps.abs().mean().clamp_min(1e-300)), eps / root))
+    return min(found, key=lambda one: one[0])[1].clamp_min(0) if found else None
