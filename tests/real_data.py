@@ -9,10 +9,10 @@ import pytest
 from headwater.data import DIRECTORY
 
 
-def need_real_data() -> None:
+def need_real_data(what: str = "SST-2") -> None:
     if os.environ.get(DIRECTORY):
         return
-    reason = f"{DIRECTORY} is not set: no SST-2 to look at"
+    reason = f"{DIRECTORY} is not set: no {what} to look at"
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)

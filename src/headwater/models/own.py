@@ -10,9 +10,12 @@ def register() -> None:
     """Make our architectures loadable by their config; doing it again changes nothing."""
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
+    from .graphormer import GraphormerConfig, GraphormerForGraphClassification
     from .text_transformer import TextTransformerConfig, TextTransformerForSequenceClassification
 
-    AutoConfig.register(TextTransformerConfig.model_type, TextTransformerConfig, exist_ok=True)
-    AutoModelForSequenceClassification.register(
-        TextTransformerConfig, TextTransformerForSequenceClassification, exist_ok=True
-    )
+    for config, model in (
+        (TextTransformerConfig, TextTransformerForSequenceClassification),
+        (GraphormerConfig, GraphormerForGraphClassification),
+    ):
+        AutoConfig.register(config.model_type, config, exist_ok=True)
+        AutoModelForSequenceClassification.register(config, model, exist_ok=True)

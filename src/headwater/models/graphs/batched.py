@@ -1,0 +1,87 @@
+"""The same shortest paths for a whole batch at once, on any device: for training, and for thousands of subgraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from headwater.models.graphs.paths import UNKNOWN, UNREACHABLE
+
+
+def batched_distances(adjacency: Tensor) -> Tensor:
+    """[batch, nodes, nodes] of booleans → the number of edges between nodes, int16, -1 where there is no way.
+
+    A step along all edges at once is a product of matrices; whoever is met for the first time after n steps is at
+    distance n.
+    """
+    links = adjacency.to(torch.float16 if adjacency.is_cuda else torch.float32)
+    frontier = torch.eye(adjacency.shape[-1], device=adjacency.device, dtype=torch.bool).expand_as(adjacency)
+    distances = torch.where(frontier, 0, UNREACHABLE).to(torch.int16)
+    step = 0
+    while frontier.any():
+        step += 1
+        frontier = ((frontier.to(links.dtype) @ links) > 0) & (distances < 0)
+        distances.masked_fill_(frontier, step)
+    return distances
+
+
+def batched_paths(edge_types: Tensor, distances: Tensor, type_count: int, longest: int) -> Tensor:
+    """[batch, nodes, nodes, longest]: the type plus 1 of each edge on the way from i to j, 0 where there is none.
+
+    `edge_types` [batch, nodes, nodes] holds the type plus 1 for neighbours and 0 for all others.
+    """
+    if not distances.numel():
+        return edge_types.new_zeros(*edge_types.shape, longest)
+    neighbours, steps = _neighbour_lists(edge_types)
+    codes = torch.full(distances.shape, UNKNOWN, device=distances.device)
+    codes.diagonal(dim1=-2, dim2=-1).zero_()
+    for level in range(1, int(distances.max()) + 1):
+        before = _gathered(codes, neighbours)
+        valid = (_gathered(distances, neighbours) == level - 1) & (steps[:, None] > 0)
+        candidates = before * type_count + steps[:, None] - 1 if level <= longest else before
+        best = candidates.masked_fill(~valid, UNKNOWN).amin(-1)
+        codes = torch.where(distances == level, best, codes)
+    return _unpacked(codes, distances, type_count, longest)
+
+
+def _neighbour_lists(edge_types: Tensor) -> tuple[Tensor, Tensor]:
+    """[batch, nodes, most neighbours]: who they are, and the types plus 1 of the edges to them, 0 after the last."""
+    most = int((edge_types > 0).sum(-1).max())
+    found = (edge_types > 0).to(torch.int8).topk(max(1, most), -1).indices
+    return found, edge_types.gather(-1, found).long()
+
+
+def _gathered(pairs: Tensor, neighbours: Tensor) -> Tensor:
+    """[batch, i, j, m]: the entry for i and the m-th neighbour of j."""
+    batch, nodes, most = neighbours.shape
+    index = neighbours.reshape(batch, 1, nodes * most).expand(-1, nodes, -1)
+    return pairs.gather(-1, index).reshape(batch, nodes, nodes, most)
+
+
+def _unpacked(codes: Tensor, distances: Tensor, type_count: int, longest: int) -> Tensor:
+    length = distances.clamp(max=longest).long()
+    places = []
+    for place in range(longest):
+        below = (length - place - 1).clamp(min=0)
+        digit = codes // type_count**below % type_count + 1
+        places.append(torch.where(length > place, digit, 0).to(torch.int16))
+    return torch.stack(places, -1)
+
+
+def induced(batch: Mapping[str, Tensor], keep: Tensor, type_count: int = 0) -> dict[str, Tensor]:
+    """The batch of induced subgraphs: the nodes in `keep` [batch, nodes], with degrees and paths found anew.
+
+    Nodes stay at their places and the others become padding, so the result is that of collating the subgraphs.
+    `type_count` is the model's `config.edge_types`.
+    """
+    keep = keep.bool() & batch["attention_mask"].bool()
+    adjacency = (batch["distances"] == 1) & keep[:, :, None] & keep[:, None, :]
+    distances = batched_distances(adjacency)
+    new = {**batch, "attention_mask": keep, "degrees": adjacency.sum(-1), "distances": distances}
+    if "edge_paths" in batch:
+        old = batch["edge_paths"]
+        types = torch.where(adjacency, old[..., 0], 0)
+        new["edge_paths"] = batched_paths(types, distances, type_count, old.shape[-1]).to(old.dtype)
+    return new
