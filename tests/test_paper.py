@@ -325,3 +325,35 @@ def test_tables_run_from_a_checkpoint_to_markdown(monkeypatch: pytest.MonkeyPatc
     assert tables.largest_error(found.main) < 1e-4
     (again,) = trials.trials("small", ["semaine"], tmp_path, methods=chosen, size=size)
     assert tables.page([again]) == page
+
+
+def test_figures_are_drawn_from_what_the_tables_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    need_real_data()
+    from headwater.errors import DataError
+    from headwater.paper import figures
+
+    monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
+    with pytest.raises(DataError, match="headwater paper tables --model small --datasets semaine"):
+        list(figures.figures("small", tmp_path, tmp_path / "out", ["semaine"]))
+    for name, value in (("AUDITED", 2), ("SHOWN", 1), ("TIMINGS", 1)):
+        monkeypatch.setattr(figures, name, value)
+    size = Size(rows=4, flow_rows=2, flow_tokens=12, flow_whole=())
+    chosen = [m for m in figures.CURVES if m not in ("a-last", "lrp-gamma")]
+    list(trials.trials("small", ["semaine"], tmp_path, methods=chosen, flow=False, size=size))
+    made = list(figures.figures("small", tmp_path, tmp_path / "out", ["semaine"]))
+    assert {path.suffix for path in made} == {".svg", ".png", ".md", ".csv"}
+    stems = {path.stem for path in made}
+    assert stems == {
+        f"{name}-small"
+        for name in ("conservation", "conservation-attention", "curves", "collapse", "heatmaps", "runtime")
+    }
+    assert all(path.stat().st_size > 500 for path in made)
+
+
+def test_rows_of_a_flow_stand_beside_the_others_where_it_saw_every_text(trial: Trial) -> None:
+    from headwater.paper.figures import with_flow
+
+    assert list(with_flow({"SST-2": trial})["SST-2"].methods) == list(trial.main.methods)  # 20 texts of 50
+    whole = replace(trial, flow=made_evaluation({"a-flow": (0.5, 1.0), "lrp(ah+ln)": (0.9, 1.5)}))
+    assert "a-flow" in with_flow({"SST-2": whole, "IMDB": trial})["SST-2"].methods
+    assert list(with_flow({"SST-2": whole, "IMDB": trial})) == ["SST-2"]

@@ -100,3 +100,24 @@ def tables(
     (out / f"tables-{model}.csv").write_text(made.as_csv(found), encoding="utf-8")
     typer.echo(page)
     say(f"kept in {out}: tables-{model}.md, tables-{model}.csv, and the measurements")
+
+
+@app.command("figures")
+def figures(
+    model: Kind = "small",
+    results: Annotated[Path, typer.Option(help="What `headwater paper tables` wrote.")] = Path("paper"),
+    out: Annotated[Path, typer.Option(help="Directory for the pictures.")] = Path("paper/figures"),
+    datasets: Datasets = ALL,
+    seed: options.Seed = 0,
+) -> None:
+    """Draw the paper's figures from what `tables` measured, as SVG and PNG.
+
+    Conservation, activation and pruning curves of every dataset; the collapse at LayerNorm, sentence heatmaps and
+    runtimes of the first.
+    """
+    with waiting("drawing"):
+        from headwater.paper.figures import figures as draw
+
+        from .evaluate import separated
+    for path in draw(model, results, out, separated(datasets), seed):
+        typer.echo(str(path))

@@ -40,7 +40,7 @@ class Size:
 
 
 FULL = Size()
-QUICK = Size(rows=40, flow_rows=8, flow_tokens=24, flow_whole=(), max_length=64)
+QUICK = Size(rows=16, flow_rows=4, flow_tokens=20, flow_whole=(), max_length=48)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,134 @@
+"""The paper's figures from our measurements: conservation, the collapse at LayerNorm, curves, heatmaps, runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headwater.audits import audit
+from headwater.comparison import compare
+from headwater.data import DATASETS, Table, experiment
+from headwater.errors import DataError
+from headwater.measures.cost import Cost, measure
+from headwater.measures.results import Evaluation, Samples, summarised
+from headwater.measures.saving import load
+from headwater.models.bundled import load_classifier
+
+from . import drawing
+from .checkpoints import find
+from .trials import FLOW, Trial
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+KEPT = ("gi", "lrp(ah+ln)", "lrp")
+ATTENTION = ("gae", "rollout", FLOW)
+CURVES = ("random", "a-last", "rollout", "gae", "gi", "lrp(ah+ln)", "lrp", "lrp-gamma")
+ROWS = ("a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ah+ln)", "lrp")
+TIMED = ("random", "a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ah+ln)", "lrp", "lrp-gamma", "attnlrp")
+
+AUDITED, SHOWN, TIMINGS = 40, 4, 15
+WORDS = (7, 16)  # of a sentence that a heatmap shows
+
+
+def figures(kind: str, results: Path, out: Path, datasets: Sequence[str], seed: int = 0) -> Iterator[Path]:
+    """Draw everything that `results` (of `headwater paper tables`) has measurements for, as SVG and PNG.
+
+    The first dataset is the one whose sentences are shown, audited and timed; its model is loaded for that.
+    """
+    found = {name: measured(kind, name, results) for name in datasets}
+    first = datasets[0]
+    model, tokenizer = load_classifier(find(kind, first))
+    table = experiment(first).test
+    out.mkdir(parents=True, exist_ok=True)
+    for name, figure in drawn(found, model, tokenizer, table, seed):
+        yield from drawing.save(figure, out / f"{name}-{kind}")
+    costs = runtimes(model, tokenizer, table, seed)
+    yield from drawing.save(drawing.runtime(costs), out / f"runtime-{kind}")
+    timings = drawing.timings(costs)
+    for suffix, text in ((".md", drawing.markdown(timings)), (".csv", drawing.comma_separated(timings))):
+        path = out / f"runtime-{kind}{suffix}"
+        path.write_text(text, encoding="utf-8")
+        yield path
+
+
+def measured(kind: str, name: str, results: Path) -> Trial:
+    """What `headwater paper tables` left of a dataset."""
+    place = results / kind / name
+    if not (place / "evaluation.json").is_file():
+        raise DataError(
+            f"{place} holds no measurements. `headwater paper tables --model {kind} --datasets {name} --out {results}` "
+            "makes them."
+        )
+    return Trial(name, kind, load(place), load(place / FLOW) if (place / FLOW).is_dir() else None)
+
+
+def drawn(
+    found: Mapping[str, Trial], model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table, seed: int
+) -> Iterator[tuple[str, Figure]]:
+    """Names and figures, but for the runtimes."""
+    titled = {DATASETS[name].title: trial for name, trial in found.items()}
+    mains = {title: trial.main for title, trial in titled.items()}
+    attended = with_flow(titled)
+    yield "conservation", drawing.conservation(mains, measured_of(KEPT, mains))
+    yield "conservation-attention", drawing.conservation(attended, measured_of(ATTENTION, attended))
+    yield "curves", drawing.curves(mains, measured_of(CURVES, mains))
+    draw = np.random.default_rng(seed).permutation(len(table)).tolist()
+    yield "collapse", drawing.collapse(audits(model, tokenizer, table.rows(draw[:AUDITED])))
+    yield "heatmaps", drawing.heatmaps(heatmaps(model, tokenizer, table.rows(draw)), ROWS)
+
+
+def measured_of(wanted: Sequence[str], evaluations: Mapping[str, Evaluation]) -> list[str]:
+    """Those of the methods that were measured; all, for the error that names them, where none was."""
+    return [m for m in wanted if any(m in e.methods for e in evaluations.values())] or list(wanted)
+
+
+def with_flow(trials: Mapping[str, Trial]) -> dict[str, Evaluation]:
+    """Datasets of which A-Flow was measured on every text, with its row beside the others; else the others alone."""
+    whole = {title: joined(t.main, t.flow) for title, t in trials.items() if t.flow and len(t.flow) == len(t.main)}
+    return whole or {title: t.main for title, t in trials.items()}
+
+
+def joined(main: Evaluation, flow: Evaluation) -> Evaluation:
+    """Both evaluations of the same samples as one."""
+    values = {**main.samples.values, FLOW: flow.samples.values[FLOW]}
+    return summarised(Samples(main.samples.common, values), main.tasks, main.protocol, main.provenance)
+
+
+def audits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table) -> dict[str, list[Any]]:
+    """GI and the paper's method on the same sentences, in float64: rounding would hide what little passes."""
+    return {
+        method: [
+            audit(model, text, tokenizer=tokenizer, method=method, target=label, dtype="float64")
+            for text, label in zip(table.texts, table.labels, strict=True)
+        ]
+        for method in ("gi", "lrp(ah+ln)")
+    }
+
+
+def heatmaps(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table) -> dict[str, Any]:
+    """Sentences of a readable length that the model gets right, in the order of the table."""
+    found: dict[str, Any] = {}
+    for text, label in zip(table.texts, table.labels, strict=True):
+        if not WORDS[0] <= len(text.split()) <= WORDS[1]:
+            continue
+        made = compare(model, text, methods=ROWS, tokenizer=tokenizer, target=label)
+        if made.explanations[0].prediction == table.label_names[label]:
+            found[f"sentence {len(found) + 1}"] = made
+        if len(found) == SHOWN:
+            break
+    return found
+
+
+def runtimes(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table, seed: int) -> list[Cost]:
+    """Seconds for one sentence of middling length at a time, as the paper gives them."""
+    lengths = np.array([len(text.split()) for text in table.texts])
+    middle = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
+    inputs = dict(tokenizer(table.texts[middle], return_tensors="pt"))
+    found = measure(model, inputs, TIMED, TIMINGS, tokenizer=tokenizer, seed=seed)
+    return [replace(cost, error=None) for cost in found]
