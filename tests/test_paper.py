@@ -357,3 +357,34 @@ def test_rows_of_a_flow_stand_beside_the_others_where_it_saw_every_text(trial: T
     whole = replace(trial, flow=made_evaluation({"a-flow": (0.5, 1.0), "lrp(ah+ln)": (0.9, 1.5)}))
     assert "a-flow" in with_flow({"SST-2": whole, "IMDB": trial})["SST-2"].methods
     assert list(with_flow({"SST-2": whole, "IMDB": trial})) == ["SST-2"]
+
+
+def test_the_command_trains_and_says_how_well(bert: str, semaine: None, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from headwater.cli import app
+
+    asked = ["paper", "train", "semaine", "--embeddings", bert, "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, [*asked, "--json"])
+    assert done.exit_code == 0, done.output
+    record = json.loads(done.stdout)
+    assert record == json.loads((tmp_path / "out" / "training.json").read_text())
+    assert record["rounds"] > 1
+
+
+def test_the_command_prints_the_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    need_real_data()
+    from typer.testing import CliRunner
+
+    from headwater.cli import app
+
+    monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
+    asked = ["paper", "tables", "--datasets", "semaine", "--methods", "gi,lrp(ah+ln),lrp", "--rows", "4", "--no-flow"]
+    done = CliRunner().invoke(app, [*asked, "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "| GI |" in done.stdout
+    assert (tmp_path / "tables-small.md").read_text().strip() == done.stdout.strip()
+    assert len((tmp_path / "tables-small.csv").read_text().splitlines()) == 1 + 2 * 3
+    wrong = CliRunner().invoke(app, ["paper", "tables", "--datasets", "semaine,imbd", "--out", str(tmp_path)])
+    assert wrong.exit_code != 0
+    assert "imdb" in wrong.output

@@ -92,9 +92,11 @@ def tables(
     size = size if rows is None else dataclasses.replace(size, rows=rows)
     chosen = METHODS if methods is None else tuple(separated(methods))
     found: list[Trial] = []
-    for name in separated(datasets):
-        say(f"{name}: measuring")
-        found += trials(model, [name], out, methods=chosen, flow=flow, size=size, device=device, batch_size=batch_size)
+    for trial in trials(
+        model, separated(datasets), out, methods=chosen, flow=flow, size=size, device=device, batch_size=batch_size
+    ):
+        found.append(trial)
+        say(f"{trial.dataset}: measured, {len(trial.main):,} texts")
     page = made.page(found)
     (out / f"tables-{model}.md").write_text(page, encoding="utf-8")
     (out / f"tables-{model}.csv").write_text(made.as_csv(found), encoding="utf-8")

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.data import Table, experiment
+from headwater.data import Table, experiment, named
 from headwater.measures.evaluation import evaluate
 from headwater.measures.results import Evaluation
+from headwater.methods import resolve
 from headwater.models.bundled import load_classifier
 
 from .checkpoints import find
@@ -64,9 +65,15 @@ def trials(
     device: str | None = None,
     batch_size: int = 32,
 ) -> Iterator[Trial]:
-    """Measure one dataset after the other. What lies finished in `out` is not measured again."""
-    for name in datasets:
-        model, tokenizer = load_classifier(find(kind, name))
+    """Measure one dataset after the other. What lies finished in `out` is not measured again.
+
+    A dataset or method that does not exist and a model that was not trained are errors before any work.
+    """
+    places = {name: find(kind, name) for name in datasets if named(name)}
+    for method in methods:
+        resolve(method)
+    for name, path in places.items():
+        model, tokenizer = load_classifier(path)
         table = experiment(name).test
         protocol = "ali2022" if size.max_length is None else f"ali2022(max_length={size.max_length})"
         place = out / kind / name
