@@ -125,6 +125,27 @@ def test_imports_with_the_flow_are_allowed():
     assert violations("viz", "from .colour import shade\nfrom ..ledger import Ledger", "headwater.viz") == []
 
 
+def reached_into(source: str) -> list[str]:
+    """Private names of another module of headwater that `source` imports, or reads off it."""
+    tree = ast.parse(source)
+    ours = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and (n.level or "headwater" in (n.module or ""))]
+    names = [alias for node in ours for alias in node.names]
+    modules = {alias.asname or alias.name for alias in names}
+    read = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
+    taken = [n.attr for n in read if n.value.id in modules] + [alias.name for alias in names]
+    return [name for name in taken if name.startswith("_") and not name.startswith("__")]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_what_is_private_stays_in_its_module(path):
+    assert reached_into(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("code", ["from .html import _token", "from . import html\nhtml._token(1)"])
+def test_reaching_into_a_module_is_found(code):
+    assert reached_into(code) == ["_token"]
+
+
 def test_every_module_is_in_the_documented_table():
     documented = (PACKAGE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert {name for name in map(first_name, modules()) if f"`{name}" not in documented} == set()

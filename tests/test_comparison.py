@@ -18,7 +18,7 @@ import headwater as hw
 from headwater.cli import app
 from headwater.cli.compare import split
 from headwater.comparison import PAPER, Comparison
-from headwater.errors import UnknownName, UsageError
+from headwater.errors import TooLong, UnknownName, UsageError
 from headwater.explanation import Explanation, Provenance
 from headwater.ledger import Ledger
 from headwater.viz.comparison import page, plain, render
@@ -50,10 +50,10 @@ def example(**changes: object) -> Comparison:
     return Comparison(found, (("a-last", "the model has no attention"),))
 
 
-def on_screen(comparison: Comparison, width: int = 120, theme: str = "dark") -> str:
+def on_screen(comparison: Comparison, width: int = 120, theme: str = "dark", words: bool = False) -> str:
     screen = Console(width=width, force_terminal=True, color_system="truecolor")
     with screen.capture() as captured:
-        screen.print(render(comparison, theme=theme))
+        screen.print(render(comparison, words=words, theme=theme))
     return captured.get()
 
 
@@ -128,6 +128,37 @@ def test_what_only_reads_the_plain_pass_shares_one():
     assert calls.number == 4
 
 
+LONG = "the movie was not good , and the film is great . " * 40
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 16])
+def test_a_long_text_is_compared_in_windows_as_each_method_explains_it(batch_size):
+    """Also where windows take several batches, which must not read each other's plain pass."""
+    options = {"tokenizer": tokenizer(), "window": True, "stride": 10, "seed": 3, "batch_size": batch_size}
+    found = hw.compare(tiny("bert"), LONG, methods=METHODS, **options)
+    assert [e.method for e in found.explanations] == METHODS
+    for name in METHODS:
+        alone = hw.explain(tiny("bert"), LONG, method=name, **options)
+        assert len(found[name].relevance) == len(found[name].tokens) == len(alone.tokens) > 400
+        assert found[name].windows == alone.windows > 6
+        torch.testing.assert_close(found[name].relevance, alone.relevance, rtol=0, atol=0)
+        assert (found[name].score, found[name].target) == (alone.score, alone.target)
+        assert found[name].ledger == alone.ledger
+
+
+def test_windows_share_the_plain_pass_too():
+    model = tiny("bert")
+    windows = hw.explain(model, LONG, tokenizer=tokenizer(), window=True).windows
+    with Calls(model) as calls:
+        hw.compare(model, LONG, tokenizer=tokenizer(), methods=["a-last", "gae", "gi"], window=True, batch_size=1)
+    assert calls.number == 2 * windows  # one to find the class of the mean, one for the methods
+
+
+def test_a_long_text_without_windows_is_refused():
+    with pytest.raises(TooLong, match="window=True"):
+        hw.compare(tiny("bert"), LONG, tokenizer=tokenizer(), methods=["gi"])
+
+
 def test_one_comparison_leaves_nothing_to_the_next():
     first, second = (
         hw.compare(tiny("bert"), text, tokenizer=tokenizer(), methods=["gi", "a-last"])
@@ -147,6 +178,8 @@ def test_an_unknown_method_is_refused_before_any_work():
 def test_a_comparison_is_of_one_input_and_of_some_method():
     with pytest.raises(UsageError, match="one input, not of 2"):
         hw.compare(tiny("bert"), [SENTENCE, "dull"], tokenizer=tokenizer(), methods=["gi"])
+    with pytest.raises(UsageError, match="one input, not of 2"):
+        hw.compare(nn.Linear(4, 3).eval(), torch.randn(2, 4), methods=["gi"])
     with pytest.raises(UsageError, match="at least one method"):
         hw.compare(tiny("bert"), SENTENCE, tokenizer=tokenizer(), methods=[])
 
@@ -203,6 +236,22 @@ def test_every_row_has_full_colour_at_its_own_largest():
     lrp, gi = (line for line in on_screen(example()).splitlines() if "CLS" in line)
     assert re.search(rf"{red}mgood", lrp)
     assert re.search(rf"\x1b\[4;[\d;]*{blue}mgood", gi), "what takes away is also underlined"
+
+
+@pytest.mark.parametrize(("words", "unit", "other"), [(False, "token", "word"), (True, "word", "token")])
+def test_the_heads_say_whether_tokens_or_words_are_shown(words, unit, other):
+    offsets = ((0, 0), (0, 4), (5, 9), (9, 10), (0, 0))
+    found = example(
+        text="good films", offsets=offsets, word_ids=(None, 0, 1, 1, None), sequence_ids=(None, 0, 0, 0, None)
+    )
+    written, drawn = plain(found, words=words), without_codes(on_screen(found, words=words))
+    assert bool(re.search(r"^  films ", written, re.M)) == words
+    assert re.search(rf"^  {unit} +lrp +gi$", written, re.M)
+    assert re.search(rf"^ *method +{unit}s ", drawn, re.M)
+    said = Reader(page(found, words=words)).text
+    assert f"method{unit}ssum" in said
+    assert f"every {unit} with its numbers" in said
+    assert not any(re.search(rf"\b{other}s?\b", shown) for shown in (written, drawn))
 
 
 def test_dark_and_light_differ():
@@ -299,6 +348,14 @@ def test_the_command_in_a_pipe_is_plain_text():
     assert result.stderr == ""
 
 
+def test_the_command_takes_a_long_text_in_windows():
+    result = call("a gripping film . " * 200, "--methods", "gi,lrp", "--window", "--json")
+    assert result.exit_code == 0, result.output
+    for e in json.loads(result.stdout)["explanations"]:
+        assert e["windows"] > 1
+        assert len(e["relevance"]) == len(e["tokens"]) == 802
+
+
 def test_the_command_draws_on_a_terminal_unless_asked_not_to():
     terminal = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     assert "\x1b[" in call(SENTENCE, "--methods", "gi", env=terminal).stdout
@@ -319,6 +376,7 @@ def test_pages_and_pictures_are_written(tmp_path):
     html, svg = tmp_path / "page.html", tmp_path / "picture.svg"
     result = call(SENTENCE, "--methods", "gi,rollout", "--words", "--html", str(html), "--svg", str(svg))
     assert result.exit_code == 0, result.output
+    assert re.search(r"^  word +gi +rollout$", result.stdout, re.M)
     assert "rollout" in html.read_text(encoding="utf-8")
     assert svg.read_text(encoding="utf-8").startswith("<svg")
     assert str(html) in result.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from .methods import Method
 from .methods.propagation import Outcome, Run
 from .relevance import Attributed, attribute
 from .targets import Reader, Target
-from .texts import TextJob, explain_in_windows
+from .texts import Plan, Step, TextJob, in_windows
 from .version import __version__
 
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -105,31 +105,63 @@ class Request:
 
 def answer(ask: Request, prepare: Callable[[Run], Run] = lambda run: run) -> Any:
     """Explanations for a request; `prepare` may add to each run what watches it."""
-    chosen = methods.resolve(ask.method)
-    model = prepared(ask.model, ask.device, ask.dtype)
-    device, dtype = where_it_is(model)
+    method = methods.resolve(ask.method)
+    work = Work.of(ask)
+    return work.gather([work.explained(step, method, prepare) for step in work.plan.steps])
+
+
+@dataclass(frozen=True)
+class Work:
+    """A request made ready for any method: the model as it is to be computed, and what is to be run."""
+
+    ask: Request
+    model: nn.Module
+    plan: Plan
+    provenance: Provenance
+
+    @classmethod
+    def of(cls, ask: Request) -> Work:
+        model = prepared(ask.model, ask.device, ask.dtype)
+        device, dtype = where_it_is(model)
+        return cls(ask, model, planned(ask, model), describe(model, device, dtype, ask.seed))
+
+    def explained(
+        self, step: Step, method: Method, prepare: Callable[[Run], Run] = lambda run: run
+    ) -> list[Explanation]:
+        batch = step.batch.to(*where_it_is(self.model))
+        run = prepare(Run(self.model, batch, step.read, self.ask.seed, nothing_token(self.ask.tokenizer)))
+        outcome = method.run(run)
+        parts = attribute(run.batch, outcome)
+        lines = Totals.of(outcome)
+        return [explanation(i, run.batch, outcome, lines, part, self, method) for i, part in enumerate(parts)]
+
+    def gather(self, found: Sequence[list[Explanation]]) -> Any:
+        """One text gives one explanation, everything else a list."""
+        made = self.plan.gather(found)
+        return made[0] if is_text(self.ask.data) and not isinstance(self.ask.data, list) else made
+
+
+def planned(ask: Request, model: nn.Module) -> Plan:
+    """What a request asks to be run, batch by batch."""
     if ask.score is not None and (ask.target is not None or ask.output != "logit"):
         raise UsageError("score= says what is explained, so target= and output= have no place beside it.")
     reader = Reader(model, ask.tokenizer, ask.score if ask.score is not None else ask.target, ask.output)
-    place = in_copy(ask.model, model, ask.inputs)
-    provenance = describe(model, device, dtype, ask.seed)
-
-    def finish(batch: Batch, read: Reader = reader) -> list[Explanation]:
-        run = prepare(Run(model, batch.to(device, dtype), read, ask.seed, nothing_token(ask.tokenizer)))
-        outcome = chosen.run(run)
-        parts = attribute(run.batch, outcome)
-        lines = Totals.of(outcome)
-        return [explanation(i, run.batch, outcome, lines, part, ask, provenance) for i, part in enumerate(parts)]
-
     if is_text(ask.data):
-        job = TextJob(model, ask.tokenizer, ask.batch_size, ask.truncate, find_places(model, ask.at), finish)
+        job = TextJob(model, ask.tokenizer, ask.batch_size, ask.truncate, find_places(model, ask.at))
         texts = ask.data if isinstance(ask.data, list) else [ask.data]
-        found = [explain_in_windows(job, t, ask.stride, reader) for t in texts] if ask.window else job.run(texts)
-        return found if isinstance(ask.data, list) else found[0]
+        if ask.window:
+            return Plan.chained([in_windows(job, text, ask.stride, reader) for text in texts])
+        return job.plan(texts, reader)
+    return Plan([Step(bare(ask, model), reader)], lambda found: found[0])
+
+
+def bare(ask: Request, model: nn.Module) -> Batch:
+    """What a tokenizer returned, or the model's arguments, as one batch."""
+    place = in_copy(ask.model, model, ask.inputs)
     if isinstance(ask.data, Mapping) and "input_ids" in ask.data and place is None:
-        return finish(from_fields(dict(ask.data), ask.tokenizer, find_places(model, ask.at)))
+        return from_fields(dict(ask.data), ask.tokenizer, find_places(model, ask.at))
     usual = find_places(model, ask.at) if place is None and has_embeddings(model, ask.data) else None
-    return finish(from_tensors(model, ask.data, place, usual))
+    return from_tensors(model, ask.data, place, usual)
 
 
 def in_copy(model: nn.Module, copied: nn.Module, inputs: Any) -> Any:
@@ -182,7 +214,7 @@ class Totals:
 
 
 def explanation(
-    index: int, batch: Batch, outcome: Outcome, lines: Totals, part: Attributed, ask: Request, made: Provenance
+    index: int, batch: Batch, outcome: Outcome, lines: Totals, part: Attributed, work: Work, method: Method
 ) -> Explanation:
     item = batch.items[index]
     constants = {name: values[index] for name, values in lines.constants.items()}
@@ -192,7 +224,7 @@ def explanation(
         biases=Lines({name: values[index] for name, values in lines.biases.items()}),
         constants=Lines({**constants, **part.constants}),
         readout=float(outcome.readout[index]),
-        dtype=coarser(made.dtype, outcome.coarsest),
+        dtype=coarser(work.provenance.dtype, outcome.coarsest),
     )
     return Explanation(
         tokens=part.tokens,
@@ -200,12 +232,12 @@ def explanation(
         score=ledger.score,
         target=outcome.reading.targets[index],
         ledger=ledger,
-        method=methods.resolve(ask.method).name,
-        provenance=made,
+        method=method.name,
+        provenance=work.provenance,
         text=item.text,
         prediction=outcome.reading.predictions[index],
-        output=ask.output,
-        at=ask.at,
+        output=work.ask.output,
+        at=work.ask.at,
         special=item.special,
         offsets=item.offsets,
         word_ids=item.word_ids,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
-from .api import Request, answer
+from .api import Request, Work, is_text
 from .errors import HeadwaterError, UsageError
 from .explanation import Explanation
 from .methods import Method, resolve
-from .methods.propagation import Run
 from .methods.sharing import shared
+from .texts import Step
 
 PAPER = ("random", "a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)", "lrp", "lrp-gamma")
 
@@ -40,32 +40,46 @@ class Comparison:
 
 
 def compare(model: nn.Module, data: Any, *, methods: Sequence[str | Method] = PAPER, **options: Any) -> Comparison:
-    """One input, many methods. Takes the arguments of `explain` for one sample.
+    """One input, many methods. Takes the arguments of `explain` for one sample; a long text may go in windows.
 
     Methods that need the plain forward and backward pass (attention, GAE, Gradient x Input) share one. A method that
     does not apply to the model is named in `refused`; a name that does not exist is an error before any work.
     """
-    chosen = [resolve(name) for name in methods]
-    if not chosen:
+    entries = [Entry(resolve(name)) for name in methods]
+    if not entries:
         raise UsageError("compare needs at least one method.")
     if isinstance(data, list):
         raise UsageError(f"a comparison is of one input, not of {len(data)}.")
-    found: list[Explanation] = []
-    refused: list[tuple[str, str]] = []
-    with shared():
-        for method in chosen:
-            try:
-                e = answer(Request(model, data, method=method, **options), one_sample)
-            except HeadwaterError as error:
-                if isinstance(error, UsageError):
-                    raise
-                refused.append((method.name, str(error)))
-                continue
-            found.append(e[0] if isinstance(e, list) else e)
-    return Comparison(tuple(found), tuple(refused))
+    work = Work.of(Request(model, data, **options))
+    samples = sum(step.batch.samples for step in work.plan.steps)
+    if samples != 1 and not is_text(data):
+        raise UsageError(f"a comparison is of one input, not of {samples}.")
+    for step in work.plan.steps:  # a text has one, a long one in windows several; one plain pass is kept at a time
+        with shared():
+            for entry in entries:
+                entry.take(work, step)
+    made = [work.gather(entry.parts) for entry in entries if entry.refused is None]
+    return Comparison(
+        tuple(e[0] if isinstance(e, list) else e for e in made),
+        tuple((entry.method.name, entry.refused) for entry in entries if entry.refused is not None),
+    )
 
 
-def one_sample(run: Run) -> Run:
-    if run.batch.samples != 1:
-        raise UsageError(f"a comparison is of one input, not of {run.batch.samples}.")
-    return run
+@dataclass
+class Entry:
+    """What one method has said so far, batch by batch, or why it says nothing."""
+
+    method: Method
+    parts: list[list[Explanation]] = field(default_factory=list)
+    refused: str | None = None
+
+    def take(self, work: Work, step: Step) -> None:
+        """The next batch, unless the method was refused before."""
+        if self.refused is not None:
+            return
+        try:
+            self.parts.append(work.explained(step, self.method))
+        except UsageError:
+            raise
+        except HeadwaterError as error:
+            self.refused = str(error)

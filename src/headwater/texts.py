@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -17,16 +18,42 @@ from .ledger import Ledger, Lines
 from .targets import Reader, logits_of
 
 
+@dataclass(frozen=True)
+class Step:
+    """One batch to be run, and what reads its scores."""
+
+    batch: Batch
+    read: Reader
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run, whichever the method; `gather` takes each step's explanations and gives the answer's."""
+
+    steps: list[Step]
+    gather: Callable[[Sequence[list[Explanation]]], list[Explanation]]
+
+    @classmethod
+    def chained(cls, plans: Sequence[Plan]) -> Plan:
+        """One after another."""
+        ends = [sum(len(plan.steps) for plan in plans[: i + 1]) for i in range(len(plans))]
+
+        def gather(found: Sequence[list[Explanation]]) -> list[Explanation]:
+            parts = [plan.gather(found[end - len(plan.steps) : end]) for plan, end in zip(plans, ends, strict=True)]
+            return [e for part in parts for e in part]
+
+        return cls([step for plan in plans for step in plan.steps], gather)
+
+
 @dataclass
 class TextJob:
-    """Texts explained by one model in batches. `finish` turns a batch into explanations."""
+    """Texts to be explained with one model, in batches."""
 
     model: nn.Module
     tokenizer: Any
     batch_size: int
     truncate: bool
     places: list[nn.Module]
-    finish: Callable[..., list[Explanation]]
 
     def __post_init__(self) -> None:
         if self.tokenizer is None:
@@ -37,15 +64,19 @@ class TextJob:
         self.pad = padding_id(self.model, self.tokenizer)
         self.side = padding_side(self.model, self.tokenizer)
 
-    def run(self, texts: Sequence[Text]) -> list[Explanation]:
+    def plan(self, texts: Sequence[Text], reader: Reader) -> Plan:
         """One explanation a text, in their order; every text is checked before any work is done."""
-        return self.explained(encode(texts, self.tokenizer, self.limit, self.truncate))
+        return self.planned(encode(texts, self.tokenizer, self.limit, self.truncate), reader)
 
-    def explained(self, encoded: Sequence[Encoded], **options: Any) -> list[Explanation]:
-        results: dict[int, Explanation] = {}
-        for group, batch in self.batches(encoded):
-            results.update(zip(group, self.finish(batch, **options), strict=True))
-        return [results[i] for i in range(len(encoded))]
+    def planned(self, encoded: Sequence[Encoded], reader: Reader) -> Plan:
+        groups = self.batches(encoded)
+
+        def gather(found: Sequence[list[Explanation]]) -> list[Explanation]:
+            order = (i for group, _ in groups for i in group)
+            results = dict(zip(order, chain.from_iterable(found), strict=True))
+            return [results[i] for i in range(len(encoded))]
+
+        return Plan([Step(batch, reader) for _, batch in groups], gather)
 
     def batches(self, encoded: Sequence[Encoded]) -> list[tuple[list[int], Batch]]:
         """Without a padding token, or for a classifier whose config names none, each text goes alone."""
@@ -57,7 +88,7 @@ class TextJob:
         return [(group, to_batch([encoded[i] for i in group], self.pad, self.side, self.places)) for group in groups]
 
 
-def explain_in_windows(job: TextJob, text: Text, stride: int | None, reader: Reader) -> Explanation:
+def in_windows(job: TextJob, text: Text, stride: int | None, reader: Reader) -> Plan:
     """A text of any length. The score is the mean of the windows' scores for one class, so the ledger still adds up.
 
     Windows are as long as the model allows and overlap by `stride` tokens (default: a quarter). Unless a target is
@@ -65,13 +96,13 @@ def explain_in_windows(job: TextJob, text: Text, stride: int | None, reader: Rea
     """
     (whole,) = encode([text], job.tokenizer, None, False)
     if job.limit is None or whole.length <= job.limit:
-        return job.explained([whole])[0]
+        return job.planned([whole], reader)
     parts = windows(whole, job.limit, stride if stride is not None else job.limit // 4)
     encoded = [part for part, _ in parts]
     if reader.target is None:
         reader = replace(reader, target=class_of_mean(job, encoded))
-    found = job.explained(encoded, read=reader)
-    return joined(whole, found, [places for _, places in parts])
+    plan = job.planned(encoded, reader)
+    return Plan(plan.steps, lambda found: [joined(whole, plan.gather(found), [places for _, places in parts])])
 
 
 def windows(whole: Encoded, limit: int, stride: int) -> list[tuple[Encoded, list[int]]]:

@@ -35,7 +35,7 @@ def command(
     words: Annotated[bool, typer.Option("--words", help="Sum sub-words to words.")] = False,
     full: options.Full = False,
     truncate: options.Truncate = False,
-    window: Annotated[bool, typer.Option("--window", help="Explain a long text in overlapping windows.")] = False,
+    window: options.Window = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts computed at once.")] = 16,
     device: options.Device = None,
     dtype: options.Dtype = None,

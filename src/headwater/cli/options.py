@@ -24,6 +24,7 @@ Target = Annotated[
 Output = Annotated[str, typer.Option(help="What is explained: logit, probability or log-probability.")]
 At = Annotated[str, typer.Option(help="Where relevance is read: embeddings, or words (without positions and types).")]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut a text that is too long for the model.")]
+Window = Annotated[bool, typer.Option("--window", help="Explain a long text in overlapping windows.")]
 Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps. Default: cpu.")]
 Dtype = Annotated[str | None, typer.Option(help="Compute in float32 (default), float64, bfloat16 or float16.")]
 Seed = Annotated[int, typer.Option(help="Seed, for methods that draw random numbers.")]

@@ -48,17 +48,17 @@ def held(scope: Scope, call: Call, x: Tensor, zero: float, slope: float) -> Tens
             value = call.func(before.clone(), *rest, **kwargs)
             constant = ratio(before, value, zero, slope)
         result: Tensor = x.mul_(constant)
-        result = x.copy_(_Scaled.apply(result, [value], None))
+        result = x.copy_(Scaled.apply(result, [value], None))
     else:
         with torch.no_grad():
             value = call.func(x, *rest, **kwargs)
-        result = _Scaled.apply(x, [value], (zero, slope))
+        result = Scaled.apply(x, [value], (zero, slope))
     if zero != 0:
         scope.source(result, zero, f"{call.name}(0)")
     return result
 
 
-class _Scaled(torch.autograd.Function):
+class Scaled(torch.autograd.Function):
     """The value of f; on the way back its input times the ratio. With no `anchor` the ratio is already applied."""
 
     @staticmethod
@@ -126,7 +126,7 @@ def power(scope: Scope, call: Call) -> Any:
     else:
         with torch.no_grad():
             value = call.run()
-        result = _Scaled.apply(x, [value], (0.0, 0.0))
+        result = Scaled.apply(x, [value], (0.0, 0.0))
     mark(result, kind(x) if kind(x) >= Kind.WEIGHTS else Kind.ACTIVATED, root)
     return result
 

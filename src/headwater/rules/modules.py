@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .activation import _Scaled
+from .activation import Scaled
 from .lineage import Kind, mark
 from .scope import Scope, is_signal, value_of
 
@@ -100,7 +100,7 @@ def activation_held(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) 
         return None
     scope.applies("act")
     with torch._C.DisableTorchFunction():
-        result: Tensor = _Scaled.apply(x, [output.detach()], (zero, slope))
+        result: Tensor = Scaled.apply(x, [output.detach()], (zero, slope))
     mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED)
     if zero != 0:
         scope.source(result, zero, "activation(0)")

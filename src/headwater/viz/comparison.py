@@ -22,10 +22,10 @@ from headwater.explanation import Explanation
 
 from . import html
 from .colour import Shade, Theme, largest, shade
-from .plain import _text, aligned
-from .reading import Cell, cells, decimals, headline, signed, verdict
+from .plain import aligned
+from .reading import Cell, by_part, cells, decimals, given, headline, signed, verdict
 from .tables import Table, beside
-from .terminal import FEW, _by_part, _facts, style_of
+from .terminal import FEW, facts_line, style_of
 
 NARROW = 96
 SCALE = "each row has full colour at its own largest relevance"
@@ -44,10 +44,14 @@ class Compared(Protocol):
 
 @dataclass(frozen=True)
 class Line:
-    """A method's row as it is shown: the tokens in their order, `largest`, `sum` and `score` as numbers."""
+    """A method's row as it is shown: the tokens in their order, `largest`, `sum` and `score` as numbers.
+
+    `unit` says what a cell is, a token or a word.
+    """
 
     explanation: Explanation
     cells: tuple[Cell, ...]
+    unit: str
 
     @property
     def scale(self) -> float:
@@ -70,7 +74,12 @@ class Line:
 
 
 def lines(comparison: Compared, words: bool = False) -> list[Line]:
-    return [Line(e, tuple(cells(e, words))) for e in comparison.explanations]
+    return [Line(e, tuple(cells(e, words)), "word" if words else "token") for e in comparison.explanations]
+
+
+def plural(shown: Sequence[Line]) -> str:
+    """The head of the column that holds the coloured text."""
+    return f"{shown[0].unit if shown else 'token'}s"
 
 
 def facts(comparison: Compared) -> list[tuple[str, str]]:
@@ -83,7 +92,7 @@ def facts(comparison: Compared) -> list[tuple[str, str]]:
 
 def render(comparison: Compared, *, words: bool = False, theme: Theme = "dark") -> RenderableType:
     """A line of coloured tokens for every method, the size of its full colour, and whether its ledger closes."""
-    shown: list[RenderableType] = [_facts(facts(comparison)), Rows(tuple(lines(comparison, words)), theme)]
+    shown: list[RenderableType] = [facts_line(facts(comparison)), Rows(tuple(lines(comparison, words)), theme)]
     for name, reason in comparison.refused:
         shown.append(Text.assemble((name, "bold"), (" gave no explanation: ", "dim"), reason))
     return Group(*shown)
@@ -105,7 +114,7 @@ class Rows:
     def _grid(self) -> RenderableType:
         grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
         grid.add_column("method", no_wrap=True)
-        grid.add_column("tokens")
+        grid.add_column(plural(self.lines))
         for name in ("full colour", "sum", "score"):
             grid.add_column(name, justify="right", no_wrap=True)
         grid.add_column("ledger", no_wrap=True)
@@ -139,7 +148,7 @@ class Heat:
         return Measurement.get(console, options, Group(*self._texts(few=False)))
 
     def _texts(self, few: bool) -> Iterable[Text]:
-        for part, group in _by_part(self.line.cells):
+        for part, group in by_part(self.line.cells):
             if part:
                 yield Text(part, style="dim")
             text = Text()
@@ -171,7 +180,7 @@ class Key:
 def plain(comparison: Compared, *, words: bool = False) -> str:
     """A line for every token with what each method gives it, then a line for every method with its sums."""
     shown = lines(comparison, words)
-    first = [*_text(comparison.explanations[0])] if shown else []
+    first = given(comparison.explanations[0]) if shown else []
     said = [f"{name}: {value}" for name, value in [*first, *facts(comparison)]]
     tables = [*(relevance_table(group) for group in alike(shown)), *([sums_table(shown)] if shown else [])]
     for table in tables:
@@ -193,7 +202,7 @@ def relevance_table(group: Sequence[Line]) -> Table:
     """Tokens by methods. Every method has digits of its own, enough to read off its largest number."""
     columns = [[number for (number,) in beside([()] * len(line.cells), _column(line))] for line in group]
     rows = [(name, *numbers) for name, *numbers in zip(group[0].names, *columns, strict=True)]
-    return Table("relevance", ("token", *(line.explanation.method for line in group)), rows, left=1)
+    return Table("relevance", (group[0].unit, *(line.explanation.method for line in group)), rows, left=1)
 
 
 def _column(line: Line) -> list[tuple[float, ...]]:
@@ -211,28 +220,26 @@ def sums_table(shown: Sequence[Line]) -> Table:
 def page(comparison: Compared, *, words: bool = False, title: str = "Headwater") -> str:
     """The whole page: the table of heatmaps, every number in a table that folds away, and what gave none."""
     shown = lines(comparison, words)
-    before, end, after = html.page([], title=title).rpartition("</main>")
-    head, style_ends, opening = before.partition("</style>")
     parts = (_heading(comparison), _heatmaps(shown), *map(_numbers, alike(shown)), _refused(comparison))
-    made = "".join(html._provenance(line.explanation) for line in shown[:1])
+    made = "".join(html.made_with(line.explanation) for line in shown[:1])
     body = "\n".join(part for part in parts if part)
-    return f"{head}{STYLE}{style_ends}{opening}<article>\n{body}\n{made}</article>\n{end}{after}"
+    return html.document(f"<article>\n{body}\n{made}</article>", title=title, style=STYLE)
 
 
 def _heading(comparison: Compared) -> str:
-    said = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(comparison))
-    return f"<h2>What each method says</h2>\n<dl>{said}</dl>\n<p class='scale'>{SCALE}, said below it</p>"
+    said = html.facts_list(facts(comparison))
+    return f"<h2>What each method says</h2>\n{said}\n<p class='scale'>{SCALE}, said below it</p>"
 
 
 def _heatmaps(shown: Sequence[Line]) -> str:
-    names = {"method": "", "tokens": ' class="heat"', "sum": "", "score": "", "ledger": ""}
+    names = {"method": "", plural(shown): ' class="heat"', "sum": "", "score": "", "ledger": ""}
     heads = "".join(f'<th scope="col"{kind}>{name}</th>' for name, kind in names.items())
     return _scrolling("heatmaps", heads, map(_heat_row, shown)) if shown else ""
 
 
 def _heat_row(line: Line) -> str:
     size, total, score = (number.strip() for number in line.numbers)
-    ledger, text = line.explanation.ledger, html._running_text(line.cells).partition("\n")[0]  # its scale stands behind
+    ledger, text = line.explanation.ledger, html.running_text(line.cells)
     state = f'<td class="{"closed" if ledger.closed else "open"}" title="{escape(verdict(ledger))}">{line.state}</td>'
     return (
         f'<tr><th scope="row">{escape(line.explanation.method)}</th>'

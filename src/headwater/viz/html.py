@@ -21,25 +21,28 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 def page(explanations: Explanation | Sequence[Explanation], *, words: bool = False, title: str = "Headwater") -> str:
     """The whole page: for each explanation the coloured text, a table of its tokens, and the ledger line by line."""
     many = [explanations] if isinstance(explanations, Explanation) else list(explanations)
-    body = "\n".join(_article(explanation, words, number) for number, explanation in enumerate(many, 1))
+    return document("\n".join(_article(e, words, number) for number, e in enumerate(many, 1)), title=title)
+
+
+def document(body: str, *, title: str, style: str = "") -> str:
+    """A page around `body`, which is HTML: its head, the rules that forbid scripts, the key to the colours."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n"
         f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{_key()}\n{body}\n</main>\n</body>\n</html>\n"
     )
 
 
 def _article(explanation: Explanation, words: bool, number: int) -> str:
     shown = cells(explanation, words)
-    facts = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in _facts(explanation))
     return (
         f'<article aria-labelledby="e{number}">\n'
         f'<h2 id="e{number}">{escape(explanation.target)} <span class="n">{signed(explanation.score)}</span></h2>\n'
-        f"<dl>{facts}</dl>\n{_running_text(shown)}\n{_token_table(shown, words)}\n{_ledger(explanation.ledger)}\n"
-        f"{_provenance(explanation)}</article>"
+        f"{facts_list(_facts(explanation))}\n{running_text(shown)}\n{_scale(shown)}\n{_token_table(shown, words)}\n"
+        f"{_ledger(explanation.ledger)}\n{made_with(explanation)}</article>"
     )
 
 
@@ -49,19 +52,30 @@ def _facts(explanation: Explanation) -> list[tuple[str, str]]:
     return [("as", explanation.output), *facts, ("at", explanation.at)]
 
 
-def _running_text(shown: Sequence[Cell]) -> str:
-    scale = largest(cell.relevance for cell in shown)
-    places = decimals((cell.relevance for cell in shown), digits=3)
+def facts_list(facts: Iterable[tuple[str, str]]) -> str:
+    """Facts side by side."""
+    return f"<dl>{''.join(f'<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>' for k, v in facts)}</dl>"
+
+
+def running_text(shown: Sequence[Cell]) -> str:
+    """Every token on the ground of its relevance, full colour at the largest."""
+    scale, places = _size(shown)
     parts: list[str] = []
     for i, cell in enumerate(shown):
         if cell.part and (i == 0 or shown[i - 1].part != cell.part):
             parts.append(f'{"<br>" if i else ""}<b class="part">{escape(cell.part)}</b> ')
         parts.append((" " if cell.gap and i else "") + _token(cell, scale, places))
-    size = signed(scale, places).lstrip("+")
-    return (
-        f'<p class="text">{"".join(parts)}</p>\n'
-        f'<p class="scale">full colour: {size}; positive and negative on the same scale</p>'
-    )
+    return f'<p class="text">{"".join(parts)}</p>'
+
+
+def _size(shown: Sequence[Cell]) -> tuple[float, int]:
+    """The relevance of full colour, and the places that numbers beside it have."""
+    return largest(cell.relevance for cell in shown), decimals((cell.relevance for cell in shown), digits=3)
+
+
+def _scale(shown: Sequence[Cell]) -> str:
+    size = signed(*_size(shown)).lstrip("+")
+    return f'<p class="scale">full colour: {size}; positive and negative on the same scale</p>'
 
 
 def _token(cell: Cell, scale: float, places: int) -> str:
@@ -120,7 +134,8 @@ def _table(heads: tuple[str, str], rows: Iterable[tuple[str, float]], foot: tupl
     )
 
 
-def _provenance(explanation: Explanation) -> str:
+def made_with(explanation: Explanation) -> str:
+    """What made it: versions, model, device, precision."""
     made = explanation.provenance
     facts = {name: getattr(made, name) for name in made.__dataclass_fields__}
     said = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)

@@ -9,7 +9,7 @@ from headwater.flows import Audit
 from headwater.ledger import Ledger
 
 from .audits import tables
-from .reading import cells, decimals, headline, ledger_rows, signed, verdict, visible
+from .reading import cells, decimals, given, headline, ledger_rows, signed, verdict
 from .tables import Table, method_tables
 
 
@@ -18,7 +18,7 @@ def plain(explanation: Explanation, *, full: bool = False, words: bool = False) 
     shown = cells(explanation, words)
     places = decimals(cell.relevance for cell in shown)
     width = max((len(cell.text) for cell in shown), default=0)
-    lines = [f"{name}: {value}" for name, value in [*_text(explanation), *headline(explanation)]]
+    lines = [f"{name}: {value}" for name, value in [*given(explanation), *headline(explanation)]]
     part = ""
     for cell in shown:
         if cell.part != part:
@@ -26,12 +26,6 @@ def plain(explanation: Explanation, *, full: bool = False, words: bool = False) 
             lines.append(f"{part}:")
         lines.append(f"  {cell.text.ljust(width)}  {signed(cell.relevance, places)}")
     return "\n".join([*lines, "", *ledger_lines(explanation.ledger, full)])
-
-
-def _text(explanation: Explanation) -> list[tuple[str, str]]:
-    text = explanation.text
-    parts = () if text is None else (text,) if isinstance(text, str) else text
-    return [("text" if i == 0 else "pair", visible(part)) for i, part in enumerate(parts)]
 
 
 def ledger_lines(ledger: Ledger, full: bool = False) -> list[str]:
@@ -45,7 +39,7 @@ def ledger_lines(ledger: Ledger, full: bool = False) -> list[str]:
 def plain_audit(audit: Audit, *, full: bool = False) -> str:
     """The audit's tables, one after another."""
     explanation = audit.explanation
-    lines = [f"{name}: {value}" for name, value in [*_text(explanation), *headline(explanation)]]
+    lines = [f"{name}: {value}" for name, value in [*given(explanation), *headline(explanation)]]
     for table in tables(audit, full):
         lines += ["", f"{table.title}:", *(f"  {line}" for line in aligned(table) if table.rows)]
         if table.note:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from headwater.explanation import Explanation, Word
 from headwater.ledger import Ledger
@@ -157,6 +158,19 @@ def verdict(ledger: Ledger) -> str:
     """One line on whether the ledger closes."""
     state, times = "closed" if ledger.closed else "NOT closed", "times" if ledger.error >= 1 else "of"
     return f"{state}: unaccounted is {ledger.error:.2g} {times} all other lines together ({ledger.dtype})"
+
+
+def by_part(shown: Sequence[Cell]) -> Iterable[tuple[str, list[Cell]]]:
+    """Cells that belong to one text, with its name."""
+    for part, group in groupby(shown, key=lambda cell: cell.part):
+        yield part, list(group)
+
+
+def given(explanation: Explanation) -> list[tuple[str, str]]:
+    """The text that was explained, and the second of a pair."""
+    text = explanation.text
+    parts = () if text is None else (text,) if isinstance(text, str) else text
+    return [("text" if i == 0 else "pair", visible(part)) for i, part in enumerate(parts)]
 
 
 def headline(explanation: Explanation) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ from headwater.ledger import Ledger
 
 from .audits import tables
 from .colour import INK, Shade, Theme, largest, shade
-from .reading import Cell, cells, decimals, headline, ledger_rows, signed, verdict
+from .reading import Cell, by_part, cells, decimals, headline, ledger_rows, signed, verdict
 from .tables import Table, method_tables, within
 
 NUMBERED = 60
@@ -38,7 +38,7 @@ def render(
     shown = cells(explanation, words)
     scale = largest(cell.relevance for cell in shown)
     return Group(
-        _facts(headline(explanation)),
+        facts_line(headline(explanation)),
         Text(),
         Padding(Tokens(tuple(shown), scale, theme), (0, 0, 0, 2)),
         Padding(ledger_table(explanation.ledger, full), (0, 0, 0, 2)),
@@ -47,7 +47,7 @@ def render(
 
 def render_audit(audit: Audit, *, full: bool = False) -> RenderableType:
     """What was explained, and the audit's tables."""
-    grids: list[RenderableType] = [_facts(headline(audit.explanation))]
+    grids: list[RenderableType] = [facts_line(headline(audit.explanation))]
     for table in tables(audit, full):
         grids += [Text(), Padding(_titled(table), (0, 0, 0, 2))]
     return Group(*grids, Text(), Padding(ledger_table(audit.explanation.ledger), (0, 0, 0, 2)))
@@ -69,7 +69,7 @@ class Tokens:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         numbers, few = len(self.cells) <= NUMBERED, console.color_system in FEW
         places = decimals((cell.relevance for cell in self.cells), digits=3)
-        for part, group in _by_part(self.cells):
+        for part, group in by_part(self.cells):
             if part:
                 yield Text(part, style="dim")
             boxes = [self._box(cell, places, numbers, few) for cell in group]
@@ -140,7 +140,8 @@ def ledger_table(ledger: Ledger, full: bool = False) -> RenderableType:
     return Group(grid, Text(f" {verdict(ledger)}", style="" if ledger.closed else "bold"))
 
 
-def _facts(facts: Iterable[tuple[str, str]]) -> Text:
+def facts_line(facts: Iterable[tuple[str, str]]) -> Text:
+    """Facts side by side, their names dim."""
     line = Text()
     for name, value in facts:
         line.append(f"{name} ", style="dim").append(value, style="bold").append("   ")
@@ -159,17 +160,6 @@ def _titled(table: Table) -> RenderableType:
     note = "; ".join(filter(None, (f"names within {prefix}" if prefix else "", table.note)))
     below = [Text(f" {note}", style="dim")] if note else []
     return Group(Text(f" {table.title}", style="bold"), *([grid] if table.rows else []), *below)
-
-
-def _by_part(shown: Sequence[Cell]) -> Iterable[tuple[str, list[Cell]]]:
-    group: list[Cell] = []
-    for cell in shown:
-        if group and group[-1].part != cell.part:
-            yield group[-1].part, group
-            group = []
-        group.append(cell)
-    if group:
-        yield group[-1].part, group
 
 
 def _wrapped(boxes: Iterable[_Box], width: int) -> Iterable[list[_Box]]:
