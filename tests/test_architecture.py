@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
 
 # A module imports from its own stage or an earlier one.
 STAGES = (
-    {"errors", "version", "ledger", "explanation", "flows"},
+    {"errors", "version", "samples", "ledger", "explanation", "flows"},
     {"inputs", "targets"},
     {"rules", "kernels"},
     {"methods"},
@@ -29,7 +29,7 @@ STAGE = {name: number for number, names in enumerate(STAGES) for name in names}
 ONLY = {
     "viz": {"errors", "version", "ledger", "explanation", "flows", "viz"},
     "data": {"errors", "version", "data"},
-    "models": {"errors", "version", "data", "models"},
+    "models": {"errors", "version", "samples", "data", "models"},
 }
 
 # `Explanation.words()` looks its function up when it is called.

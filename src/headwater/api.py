@@ -14,6 +14,7 @@ from . import methods
 from .errors import HiddenOperation, InputError, TrainingMode, UnknownName, UsageError
 from .explanation import Explanation, Provenance
 from .inputs.batch import Batch
+from .inputs.own import in_batches, takes_own
 from .inputs.places import find_places
 from .inputs.tensors import from_tensors
 from .inputs.text import from_fields
@@ -50,7 +51,9 @@ def explain(
     """How much each input contributed to a score of the model's prediction.
 
     `data` is a text, a pair of texts (a tuple), a list of those, what a tokenizer returned, or bare tensors (the
-    model's arguments). One text gives one `Explanation`, everything else a list of them.
+    model's arguments). For a model that says how its inputs are made (`headwater.samples`), such as a Graphormer, it is
+    a sample of the model's own kind, such as a graph, or a list of those. One text or sample gives one `Explanation`,
+    everything else a list of them.
 
     `target`: None for the predicted class (the predicted next token of a language model), a class by index or name,
     "a - b", `Token`, `Span`. `score=` takes any function of the model's output that gives one number a sample.
@@ -136,9 +139,10 @@ class Work:
         return [explanation(i, run.batch, outcome, lines, part, self, method) for i, part in enumerate(parts)]
 
     def gather(self, found: Sequence[list[Explanation]]) -> Any:
-        """One text gives one explanation, everything else a list."""
-        made = self.plan.gather(found)
-        return made[0] if is_text(self.ask.data) and not isinstance(self.ask.data, list) else made
+        """One text, or one sample of the model's own kind, gives one explanation, everything else a list."""
+        made, data = self.plan.gather(found), self.ask.data
+        single = is_text(data) or (self.ask.inputs is None and takes_own(self.model, data))
+        return made[0] if single and not isinstance(data, list) else made
 
 
 def planned(ask: Request, model: nn.Module) -> Plan:
@@ -146,6 +150,10 @@ def planned(ask: Request, model: nn.Module) -> Plan:
     if ask.score is not None and (ask.target is not None or ask.output != "logit"):
         raise UsageError("score= says what is explained, so target= and output= have no place beside it.")
     reader = Reader(model, ask.tokenizer, ask.score if ask.score is not None else ask.target, ask.output)
+    if ask.inputs is None and takes_own(model, ask.data):
+        samples = ask.data if isinstance(ask.data, list) else [ask.data]
+        batches = in_batches(model, samples, ask.batch_size, find_places(model, ask.at))
+        return Plan([Step(batch, reader) for batch in batches], lambda found: [e for part in found for e in part])
     if is_text(ask.data):
         job = TextJob(model, ask.tokenizer, ask.batch_size, ask.truncate, find_places(model, ask.at))
         texts = ask.data if isinstance(ask.data, list) else [ask.data]
@@ -243,6 +251,7 @@ def explanation(
         word_ids=item.word_ids,
         sequence_ids=item.sequence_ids,
         segments=part.segments,
+        edges=part.links,
         rules_met=tuple(sorted(outcome.met.items())),
     )
 

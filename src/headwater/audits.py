@@ -57,7 +57,7 @@ def report(scope: AuditScope, explanation: Explanation, method: Method) -> Audit
 
 
 def watched(run: Run, found: list[AuditScope]) -> Run:
-    """The same run with everything noted."""
+    """The same run with everything noted. A head's break is stated for items, so links between them are left out."""
     if run.batch.samples != 1:
         raise UsageError(f"an audit is of one input, not of {run.batch.samples}.")
 
@@ -70,7 +70,7 @@ def watched(run: Run, found: list[AuditScope]) -> Run:
         assert isinstance(scope, AuditScope)
         scope.finish()
 
-    return replace(run, scope=AuditScope, watch=watch, inspect=inspect)
+    return replace(run, scope=AuditScope, watch=watch, inspect=inspect, links=False)
 
 
 @dataclass

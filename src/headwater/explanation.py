@@ -38,8 +38,9 @@ class Word:
 class Explanation:
     """How much each input contributed to one score of one prediction. `relevance` has the unit of `score`.
 
-    For text, `relevance` has one number a token. For a bare tensor it has the shape of the tensor.
-    `relevance.sum()` is `ledger.inputs`.
+    For text, `relevance` has one number a token; for a graph, one a node. For a bare tensor it has the shape of the
+    tensor. `relevance.sum()` is `ledger.inputs`. `edges` are a graph's, each as two nodes and a relevance, where the
+    method reaches them; together they are a line of the ledger.
     """
 
     tokens: tuple[str, ...]
@@ -60,6 +61,7 @@ class Explanation:
     segments: tuple[str, ...] = ()
     rules_met: tuple[tuple[str, int], ...] = ()
     windows: int = 1
+    edges: tuple[tuple[int, int, float], ...] | None = None
 
     def words(self) -> list[Word]:
         """Sub-words summed to words by the tokenizer's offsets. A special token is a word of its own."""
@@ -84,5 +86,6 @@ class Explanation:
             "ledger": self.ledger.to_dict(),
             "rules_met": dict(self.rules_met),
             "windows": self.windows,
+            **({} if self.edges is None else {"edges": [list(edge) for edge in self.edges]}),
             "provenance": {k: getattr(self.provenance, k) for k in self.provenance.__dataclass_fields__},
         }

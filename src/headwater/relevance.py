@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from .errors import ModelError
 from .inputs.batch import Batch, Item
 from .inputs.places import Captured
 from .methods.propagation import Outcome
+from .samples import Link
 
 
 @dataclass(frozen=True)
@@ -22,16 +23,36 @@ class Attributed:
     tokens: tuple[str, ...]
     segments: tuple[str, ...] = ()
     constants: dict[str, float] = field(default_factory=dict)
+    links: tuple[Link, ...] | None = None
 
 
 def attribute(batch: Batch, outcome: Outcome) -> list[Attributed]:
-    """Each sample's own relevance, padding left out."""
+    """Each sample's own relevance, padding left out, and that of links between its items where a method gives it."""
+    found = of_items(batch, outcome)
+    if batch.beside is None or not outcome.beside or outcome.positions is not None:
+        return found
+    return [with_links(part, batch, outcome, i) for i, part in enumerate(found)]
+
+
+def with_links(part: Attributed, batch: Batch, outcome: Outcome, i: int) -> Attributed:
+    """Together they are a line of the ledger."""
+    assert batch.beside is not None
+    links = tuple(
+        link
+        for one, gradient in outcome.beside
+        for link in batch.beside.relevance(i, one.leaf[i].detach().cpu(), gradient[i].cpu())
+    )
+    total = sum(amount for _, _, amount in links)
+    return replace(part, links=links, constants={**part.constants, batch.beside.name: total})
+
+
+def of_items(batch: Batch, outcome: Outcome) -> list[Attributed]:
     if outcome.positions is not None:
         return [_of_positions(row, batch.items[i]) for i, row in enumerate(outcome.positions)]
     if batch.tensor is not None:
         return [Attributed(r.cpu(), ()) for r in outcome.relevance[0]]
     rows = [positions(batch, c, r) for c, r in zip(outcome.captured, outcome.relevance, strict=True)]
-    if batch.ids is None:
+    if batch.ids is None and batch.real is None:
         return [_calls([rows[k][0][i] for k in range(len(rows))]) for i in range(batch.samples)]
     rows = with_prefix(batch, rows)
     if not any(how in OWN for _, how in rows):
@@ -103,8 +124,10 @@ def matching(batch: Batch, ids: Tensor | None, shape: Any) -> str:
 
 
 def real_of(batch: Batch) -> Tensor:
+    if batch.real is not None:
+        return batch.real
     assert batch.ids is not None
-    return batch.real if batch.real is not None else torch.ones_like(batch.ids, dtype=torch.bool)
+    return torch.ones_like(batch.ids, dtype=torch.bool)
 
 
 def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]]) -> Attributed:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.errors import ModelError
+from headwater.errors import ModelError, UsageError
 
 from . import options
 from .models import chosen_model
+from .molecules import bace, check_takes_graphs, coloured, molecule
 from .screen import save, say, show, theme, waiting
 
 if TYPE_CHECKING:
@@ -20,8 +22,9 @@ WIDTH = 110  # of the image, in characters: a short sentence beside its numbers 
 
 
 def command(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to explain.")],
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text to explain.")] = None,
     pair: Annotated[str | None, typer.Option(help="The second text of a pair.", metavar="TEXT")] = None,
+    smiles: options.Smiles = None,
     model: options.Model = None,
     task: options.Task = None,
     methods: Annotated[
@@ -44,14 +47,18 @@ def command(
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Show what several methods say of the same prediction: one row of coloured tokens for each."""
-    loaded, tokenizer = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    data = given(text, pair) if smiles is None else molecule(smiles, text, pair)
+    named = model if smiles is None else model or bace()
+    loaded, tokenizer = chosen_model(named, task, device, dtype, allow_pickle, trust_remote_code)
+    if smiles is not None:
+        check_takes_graphs(loaded)
     settings: dict[str, Any] = {} if methods is None else {"methods": split(methods)}
     with waiting("comparing"):
         import headwater
 
         found = headwater.compare(
             loaded,
-            text if pair is None else (text, pair),
+            data,
             tokenizer=tokenizer,
             target=target,
             output=output,
@@ -62,6 +69,8 @@ def command(
             seed=seed,
             **settings,
         )
+    if smiles is not None:
+        found = replace(found, explanations=tuple(replace(e, text=smiles) for e in found.explanations))
     for name, reason in found.refused:
         say(f"{name} gave no explanation: {reason}")
     if not found.explanations:
@@ -72,7 +81,13 @@ def command(
 
         save(html, page(found, words=words))
     if svg is not None:
-        save(svg, drawn(found, words))
+        save(svg, drawn(found, words) if smiles is None else coloured(found.explanations, smiles))
+
+
+def given(text: str | None, pair: str | None) -> str | tuple[str, str]:
+    if text is None:
+        raise UsageError("nothing to explain. Give a TEXT, or a molecule with --smiles.")
+    return text if pair is None else (text, pair)
 
 
 def split(methods: str) -> list[str]:

@@ -1,10 +1,11 @@
-"""`headwater explain`: how much each token contributed, and the ledger."""
+"""`headwater explain`: how much each token, or each atom of a molecule, contributed, and the ledger."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from headwater.errors import EmptyInput, HeadwaterError, UsageError
 
 from . import options
 from .models import chosen_model
+from .molecules import bace, check_takes_graphs, coloured, molecule
 from .screen import save, say, show, theme, waiting
 
 if TYPE_CHECKING:
@@ -22,9 +24,17 @@ Text = str | tuple[str, str]
 
 
 def command(
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT", help="The text, or several; - reads one a line.")],
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="The text, or several; - reads one a line.")
+    ] = None,
     pair: Annotated[
         list[str] | None, typer.Option(help="The second text of a pair; once for every TEXT.", metavar="TEXT")
+    ] = None,
+    smiles: Annotated[
+        str | None,
+        typer.Option(
+            help="A molecule, in place of a text. Without --model, the model trained on BACE.", metavar="SMILES"
+        ),
     ] = None,
     model: options.Model = None,
     task: options.Task = None,
@@ -47,9 +57,12 @@ def command(
     allow_pickle: options.AllowPickle = False,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
-    """Say how much each token contributed to a prediction, with a ledger that adds up to the score."""
-    given = pairs(list(lines(texts)), pair)
-    loaded, tokenizer = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    """Say how much each token or atom contributed to a prediction, with a ledger that adds up to the score."""
+    given: list[Any] = pairs(list(lines(texts)), pair) if smiles is None else [molecule(smiles, texts, pair)]
+    named = model if smiles is None else model or bace()
+    loaded, tokenizer = chosen_model(named, task, device, dtype, allow_pickle, trust_remote_code)
+    if smiles is not None:
+        check_takes_graphs(loaded)
     settings: dict[str, Any] = {
         "tokenizer": tokenizer,
         "method": method,
@@ -63,7 +76,8 @@ def command(
         "seed": seed,
     }
     kept: list[Explanation] = []
-    for explanation in explained(loaded, given, settings):
+    for made in explained(loaded, given, settings):
+        explanation = made if smiles is None else replace(made, text=smiles)
         if kept and not as_json:
             typer.echo()
         put(explanation, as_json, plain, full, words)
@@ -73,11 +87,13 @@ def command(
 
         save(html, page(kept, words=words))
     if svg is not None:
-        save(svg, drawn(kept, full, words))
+        save(svg, drawn(kept, full, words) if smiles is None else coloured(kept, smiles))
 
 
-def lines(texts: Sequence[str]) -> Iterator[str]:
+def lines(texts: Sequence[str] | None) -> Iterator[str]:
     """The texts as given, or those on standard input, one a line; blank lines are left out."""
+    if not texts:
+        raise UsageError("nothing to explain. Give a TEXT, or a molecule with --smiles.")
     if list(texts) != ["-"]:
         yield from texts
         return

@@ -13,6 +13,10 @@ Model = Annotated[
         "--model", "-m", help="A directory, a .gguf file or a hub name. Default: the bundled sentiment model."
     ),
 ]
+Smiles = Annotated[
+    str | None,
+    typer.Option(help="A molecule, in place of a text. Without --model, the model trained on BACE.", metavar="SMILES"),
+]
 Task = Annotated[
     str | None,
     typer.Option(help="Load the model for this task, e.g. text-classification. Default: what it was saved for."),
@@ -38,4 +42,7 @@ TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model. Read it first.")
 ]
 Html = Annotated[Path | None, typer.Option(help="Also write one self-contained HTML page here.")]
-Svg = Annotated[Path | None, typer.Option(help="Also write what a terminal would show here, as an image.")]
+Svg = Annotated[
+    Path | None,
+    typer.Option(help="Also write what a terminal would show here, as an image; of a molecule, its coloured atoms."),
+]

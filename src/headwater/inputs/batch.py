@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from ..samples import Beside
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Batch:
 
     `ids` are the token ids [samples, positions] that tell which lookup is the text; `real` marks positions that are
     not padding. `place` is the module whose output is explained, `tensor` the argument if it is one of those.
+    Of samples of a model's own kind, `before`, `pooled` and `beside` are what `headwater.samples.Prepared` says, and
+    `alone` gives one of them as a batch of its own, where padding has been done in ways that are not known here.
     """
 
     samples: int
@@ -38,6 +42,16 @@ class Batch:
     real: Tensor | None = None
     places: list[nn.Module] = field(default_factory=list)
     tensor: Tensor | None = None
+    before: tuple[str, ...] = ()
+    pooled: bool = False
+    beside: Beside | None = None
+    alone: Callable[[int], Batch] | None = None
+
+    @property
+    def length(self) -> int | None:
+        """Positions inside the model, where known."""
+        known = self.ids if self.ids is not None else self.real
+        return None if known is None else known.shape[1] + len(self.before)
 
     def to(self, device: torch.device, dtype: torch.dtype | None) -> Batch:
         """On the model's device; floating inputs in the model's dtype."""
@@ -47,7 +61,9 @@ class Batch:
                 return value
             return value.detach().to(device, dtype if value.is_floating_point() else None)
 
-        moved = Batch(self.samples, self.items, places=self.places)
+        moved = replace(self, args=(), kwargs={}, ids=None, real=None, tensor=None)
+        if (alone := self.alone) is not None:
+            moved.alone = lambda i: alone(i).to(device, dtype)
         moved.args = mapped(self.args, move)
         moved.kwargs = mapped(self.kwargs, move)
         moved.ids = move(self.ids)

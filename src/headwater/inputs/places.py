@@ -86,11 +86,17 @@ class Captured:
 
     leaf: Tensor
     ids: Tensor | None
+    beside: bool = False  # it enters beside the items, see `headwater.samples.Beside`
 
 
 @contextmanager
-def captured(places: list[nn.Module], noise: Callable[[Tensor], Tensor] | None = None) -> Iterator[list[Captured]]:
-    """Outputs of `places` become the inputs to be explained. Acts on this thread only, and leaves no hook behind."""
+def captured(
+    places: list[nn.Module], noise: Callable[[Tensor], Tensor] | None = None, beside: nn.Module | None = None
+) -> Iterator[list[Captured]]:
+    """Outputs of `places` become the inputs to be explained. Acts on this thread only, and leaves no hook behind.
+
+    The output of `beside`, if it is called, becomes one too, and is marked.
+    """
     found: list[Captured] = []
     thread = get_ident()
 
@@ -102,12 +108,14 @@ def captured(places: list[nn.Module], noise: Callable[[Tensor], Tensor] | None =
         if tensor.requires_grad and not tensor.is_leaf and tensor.grad_fn is not None and depends_on_input(tensor):
             return None
         leaf = tensor.detach().clone()
-        leaf = (leaf if noise is None else leaf + noise(leaf)).requires_grad_(True)
-        found.append(Captured(leaf, first_ids(args, kwargs)))
+        is_item = module is not beside
+        leaf = (leaf + noise(leaf) if noise is not None and is_item else leaf).requires_grad_(True)
+        found.append(Captured(leaf, first_ids(args, kwargs), beside=not is_item))
         started = start(leaf)
         return started if isinstance(output, Tensor) else type(output)(started if o is tensor else o for o in output)
 
-    hooks = [place.register_forward_hook(begin, with_kwargs=True) for place in places]
+    every = [*places, *([] if beside is None else [beside])]
+    hooks = [place.register_forward_hook(begin, with_kwargs=True) for place in every]
     try:
         yield found
     finally:

@@ -1,4 +1,4 @@
-"""`evaluate`: how faithful methods are to a model, on labelled texts, by a named protocol."""
+"""`evaluate`: how faithful methods are to a model, on labelled texts or graphs, by a named protocol."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ..targets import class_names
 from . import protocol as protocols
 from . import tasks as perturbations
 from .cost import Cost, measure
+from .graphs import GraphSource, read_graphs, takes_graphs, with_reading
 from .labelled import Labelled, read
 from .perturbation import Pool, Source, Subjects
 from .progress import bar
@@ -67,6 +68,10 @@ def evaluate(
     columns by name (a dict, pandas, datasets). Labels are class indices or names. A row that cannot be used is named
     before any work is done. `limit` draws that many rows with the seed.
 
+    For a Graphormer `data` holds graphs where others hold texts: a list of (graph, label), of graphs that know their
+    label, or a table whose `text_column` has SMILES strings. What taking a node out means stands in the protocol's
+    name: `ali2022(removal=induced)`, or `ali2022(removal=masked)`.
+
     `protocol` says how it is measured, `measures` what: "activation" and "pruning" (the paper's), "insertion",
     "deletion", "comprehensiveness", "sufficiency", "randomisation", all those as "all"; "infidelity" and "sensitivity"
     through captum. Conservation is always measured, and with `runtime` the cost against a forward pass.
@@ -83,8 +88,13 @@ def evaluate(
         raise UsageError(f"chunk_size must be at least 1, not {chunk_size}.")
     rule = protocols.resolve(protocol)
     ready = prepared(model, device, dtype)
-    table = labelled(ready, tokenizer, data, text_column, label_column, rule).drawn(limit, seed)
-    source = TokenSource(ready, tokenizer, table.texts, rule, batch_size)
+    if takes_graphs(ready):
+        rule = with_reading(rule)
+        table = read_graphs(ready, data, text_column, label_column, rule.target == "true").drawn(limit, seed)
+        source: TokenSource | GraphSource = GraphSource(ready, table.texts, rule, batch_size)
+    else:
+        table = labelled(ready, tokenizer, data, text_column, label_column, rule).drawn(limit, seed)
+        source = TokenSource(ready, tokenizer, table.texts, rule, batch_size)
     asked = {"measures": [t.name for t in tasks] + list(single_names) + [RANDOMISATION] * scramble, "seed": seed}
     about = provenance(model, ready, table, names, source, batch_size, seed)
     place = workplace(out, about, rule, {**asked, "chunk": chunk_size}, resume)
@@ -144,7 +154,7 @@ def provenance(
     ready: nn.Module,
     table: Labelled,
     names: Sequence[str],
-    source: TokenSource,
+    source: TokenSource | GraphSource,
     batch_size: int,
     seed: int,
 ) -> dict[str, Any]:
@@ -175,16 +185,17 @@ def workplace(
     """The directory, once it is sure that what lies there belongs to the same evaluation."""
     if out is None:
         return None
-    same = {name: about[name] for name in ("model_sha256", "data_sha256", "methods", "replacement", "dtype")}
+    told = ("model_sha256", "data_sha256", "methods", "replacement", "dtype")
+    same = {name: about[name] for name in told if name in about}
     version = about["versions"]["headwater"]
     return Workplace(out, {**same, "protocol": rule.to_dict(), **asked, "headwater": version}, resume)
 
 
-def measured_runtimes(source: TokenSource, names: Sequence[str], seed: int) -> dict[str, Cost]:
-    """Each method's cost on a batch of the first texts, as a ratio to the forward pass."""
-    count = min(TIMED, source.batch_size, len(source)) if source.pad is not None else 1
+def measured_runtimes(source: TokenSource | GraphSource, names: Sequence[str], seed: int) -> dict[str, Cost]:
+    """Each method's cost on a batch of the first samples, as a ratio to the forward pass."""
+    count = min(TIMED, source.batch_size, len(source)) if source.mixes else 1
     inputs = source.part(range(count)).fields(range(count))
-    found = measure(source.model, inputs, names, ROUNDS, tokenizer=source.tokenizer, seed=seed)
+    found = measure(source.model, inputs, names, ROUNDS, seed=seed, **source.options)
     return {cost.name: cost for cost in found if cost.name in names}
 
 

@@ -22,9 +22,9 @@ Columns = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Labelled:
-    """Texts with the index of their class, None where labels are not needed; `rows` are their places in the source."""
+    """Texts or graphs with the index of their class, None where labels are not needed; `rows`: places in the source."""
 
-    texts: list[str]
+    texts: list[Any]
     labels: list[int] | None
     rows: list[int]
     source: str
@@ -34,11 +34,12 @@ class Labelled:
 
     @property
     def sha256(self) -> str:
-        """Of texts and labels in their order."""
+        """Of texts (or what graphs hold) and labels in their order."""
         digest = hashlib.sha256()
         for i, text in enumerate(self.texts):
             label = None if self.labels is None else self.labels[i]
-            digest.update(json.dumps([text, label], ensure_ascii=False).encode())
+            said = text if isinstance(text, str) else text.sha256
+            digest.update(json.dumps([said, label], ensure_ascii=False).encode())
         return digest.hexdigest()
 
     def drawn(self, limit: int | None, seed: int) -> Labelled:

@@ -28,6 +28,7 @@ CHOICES = {
     "target": ("true", "predicted"),
     "error": ("sum", "mean"),
 }
+REMOVALS = ("induced", "masked")
 REPLACEMENTS = ("unk", "mask", "pad")
 
 
@@ -41,6 +42,8 @@ class Protocol:
     `target`: the class whose logit is explained and whose probability the activation curve follows.
     `error`: whether the pruning error is the sum or the mean over the logits.
     `max_length`: texts are cut at this many tokens, or where the model ends if that is earlier.
+    `removal`: for graphs, what a graph is without a node: "induced" (degrees and paths found anew) or "masked" (the
+    node's embedding is zero). None for texts.
     """
 
     name: str
@@ -52,11 +55,14 @@ class Protocol:
     target: str = "true"
     error: str = "sum"
     max_length: int | None = 256
+    removal: str | None = None
 
     def __post_init__(self) -> None:
         for field, known in CHOICES.items():
             if getattr(self, field) not in known:
                 raise UnknownName(f"choice of {field}", getattr(self, field), known)
+        if self.removal is not None and self.removal not in REMOVALS:
+            raise UnknownName("choice of removal", self.removal, REMOVALS)
         if not is_id(self.replacement) and self.replacement not in REPLACEMENTS:
             raise UnknownName("replacement", self.replacement, (*REPLACEMENTS, "a token id"))
         if self.max_length is not None and (not is_id(self.max_length) or self.max_length < 1):
@@ -77,8 +83,10 @@ class Protocol:
         return dataclasses.replace(changed, name=f"{base.name}({said})" if said else base.name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types, ready for JSON. Fractions are written exactly, as "1/10"."""
+        """Plain types, ready for JSON. Fractions are written exactly, as "1/10"; removal where it is said."""
         found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        if self.removal is None:
+            del found["removal"]
         return {**found, "fractions": [str(f) for f in self.fractions], "bins": [str(b) for b in self.bins]}
 
     @classmethod

@@ -20,6 +20,8 @@ from ..api import prepared
 from ..errors import UnknownName
 from ..viz.reading import layer_of
 from .curves import Estimate, bounds, resampled
+from .graphs import GraphSource, Nodes
+from .perturbation import Subjects
 from .protocol import ali2022
 from .tasks import Counts, Floats
 from .tokens import Tokens, TokenSource
@@ -69,7 +71,9 @@ def randomisation(
     return stages
 
 
-def randomised(source: TokenSource, targets: Counts, methods: Sequence[str], seed: int) -> Mapping[str, Estimate]:
+def randomised(
+    source: TokenSource | GraphSource, targets: Counts, methods: Sequence[str], seed: int
+) -> Mapping[str, Estimate]:
     """The last stage for several methods, on a few samples drawn with the seed."""
     count = min(SAMPLES, len(source))
     chosen = sorted(np.random.default_rng(seed).permutation(len(source))[:count].tolist())
@@ -106,11 +110,12 @@ def scramble(model: nn.Module, names: Sequence[str], seed: int) -> None:
             old.copy_((old.double().mean() + spread * noise.to(old.device)).to(old.dtype))
 
 
-def with_model(part: Tokens, model: nn.Module) -> Tokens:
-    """The same texts, for another model."""
-    source = copy.copy(part.source)
-    source.model = model
-    return Tokens(source, part.numbers, part.encoded)
+def with_model(part: Tokens | Nodes, model: nn.Module) -> Subjects:
+    """The same samples, for another model."""
+    other: Any = copy.copy(part)
+    other.source = copy.copy(part.source)
+    other.source.model = model
+    return other  # type: ignore[no-any-return]
 
 
 def predicted(part: Tokens) -> Counts:
@@ -120,7 +125,7 @@ def predicted(part: Tokens) -> Counts:
     return np.asarray(np.stack(logits).argmax(1), dtype=np.intp)
 
 
-def relevances(part: Tokens, method: str, targets: Counts, seed: int) -> list[Floats]:
+def relevances(part: Subjects, method: str, targets: Counts, seed: int) -> list[Floats]:
     found: dict[int, Floats] = {}
     for label in sorted(set(targets.tolist())):
         group = np.flatnonzero(targets == label).tolist()

@@ -64,7 +64,10 @@ class TokenSource:
             raise InputError("texts need a tokenizer: evaluate(model, data, tokenizer=tokenizer).")
         if batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, not {batch_size}.")
+        if protocol.removal is not None:
+            raise UsageError(f"removal={protocol.removal} is about the nodes of a graph; tokens are replaced.")
         self.model, self.tokenizer, self.texts = model, tokenizer, texts
+        self.options = {"tokenizer": tokenizer}
         self.batch_size, self.keeps_special = batch_size, protocol.special_tokens == "kept"
         self.replacement = find_replacement(model, tokenizer, protocol.replacement)
         limits = [n for n in (length_limit(model, tokenizer), protocol.max_length) if n is not None]
@@ -77,6 +80,11 @@ class TokenSource:
 
     def part(self, samples: Sequence[int]) -> Tokens:
         return Tokens(self, samples, encode([self.texts[i] for i in samples], self.tokenizer, self.limit, True))
+
+    @property
+    def mixes(self) -> bool:
+        """Whether texts of different length can share a batch: without a padding token they cannot."""
+        return self.pad is not None
 
     def describe(self) -> dict[str, Any]:
         return {"items": "tokens", "replacement": vars(self.replacement), "tokens_at_most": self.limit}
@@ -102,8 +110,7 @@ class Tokens:
 
     @property
     def mixes(self) -> bool:
-        """Without a padding token nothing can be padded."""
-        return self.source.pad is not None
+        return self.source.mixes
 
     def items(self, sample: int) -> Counts:
         return self._ranked[sample]
@@ -172,34 +179,36 @@ def rest_of(encoded: Encoded) -> bytes:
     return b"".join(np.array(v, dtype=np.int64).tobytes() for n, v in encoded.fields.items() if n != "input_ids")
 
 
-def check_relevance(explanation: Explanation, tokens: int, number: int) -> None:
+def check_relevance(explanation: Explanation, items: int, number: int, item: str = "token") -> None:
     relevance = explanation.relevance
-    if relevance.dim() != 1 or len(relevance) != tokens:
+    if relevance.dim() != 1 or len(relevance) != items:
         raise ModelError(
-            f"{explanation.method!r} gave relevance of shape {tuple(relevance.shape)} for the {tokens} tokens of "
-            f"sample {number}; a ranking needs one number a token."
+            f"{explanation.method!r} gave relevance of shape {tuple(relevance.shape)} for the {items} {item}s of "
+            f"sample {number}; a ranking needs one number a {item}."
         )
     if not bool(relevance.isfinite().all()):
         raise NotFinite(f"{explanation.method!r} gave relevance that is not finite for sample {number}.")
 
 
-def classify(model: nn.Module, arguments: dict[str, Tensor]) -> Floats:
-    """The class logits [samples, classes], in double precision."""
+REPLACED = "replaced tokens"
+HINT = " If it reads its answer at a special token (</s>), keep those: protocol='ali2022(special_tokens=kept)'."
+
+
+def classify(model: nn.Module, arguments: dict[str, Tensor], changed: str = REPLACED) -> Floats:
+    """The class logits [samples, classes], in double precision; `changed` says what was done to the inputs."""
     try:
         with torch.inference_mode():
             logits = logits_of(model(**{**without_cache(model), **arguments}))
     except HeadwaterError:
         raise
     except (ValueError, IndexError, RuntimeError) as error:
-        raise ModelError(
-            f"the model failed on an input with replaced tokens: {error}. If it reads its answer at a special token "
-            "(</s>), keep those: protocol='ali2022(special_tokens=kept)'."
-        ) from error
+        hint = HINT if changed == REPLACED else ""
+        raise ModelError(f"the model failed on an input with {changed}: {error}.{hint}") from error
     if logits.dim() != 2 or logits.shape[1] < 2:
         raise TargetError(
             f"the model's answer has shape {tuple(logits.shape)}; needed is a classifier of at least 2 classes."
         )
     found: Floats = logits.double().cpu().numpy()
     if not np.isfinite(found).all():
-        raise NotFinite("the model's logits are not finite for an input with replaced tokens.")
+        raise NotFinite(f"the model's logits are not finite for an input with {changed}.")
     return found

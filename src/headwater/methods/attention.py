@@ -21,19 +21,35 @@ from .sharing import plain_pass
 Maps = list[Tensor]  # a matrix a layer, [queries, keys], of one sample's real positions
 
 
-def on_maps(name: str, summary: str, *, gradient: bool = False) -> Callable[[Callable[[Maps], Tensor]], Method]:
-    """Register a function of one sample's maps, first layer first, that gives one number a position."""
+OnMaps = Callable[[Maps], Tensor]
 
-    def decorate(function: Callable[[Maps], Tensor]) -> Method:
+
+def on_maps(
+    name: str, summary: str, *, gradient: bool = False, pooled: OnMaps | None = None
+) -> Callable[[OnMaps], Method]:
+    """Register a function of one sample's maps, first layer first, that gives one number a position.
+
+    `pooled` takes its place in models that are known to read their answer off the mean of all positions.
+    """
+
+    def decorate(function: OnMaps) -> Method:
         def run(job: Run) -> Outcome:
             outcome, maps = read(job, name, gradient)
-            rows = [function([layer[i] for layer in maps]) for i in range(job.batch.samples)]
-            outcome.positions = rows
-            return outcome
+            chosen = pooled if pooled is not None and job.batch.pooled else function
+            rows = [chosen([layer[i] for layer in maps]) for i in range(job.batch.samples)]
+            return aligned(job, outcome, rows)
 
         return register(Method(name, summary, run, group="attention"))
 
     return decorate
+
+
+def aligned(job: Run, outcome: Outcome, rows: list[Tensor]) -> Outcome:
+    """Positions that the model put before the items are lines of the ledger."""
+    before = job.batch.before
+    outcome.constants = {**outcome.constants, **{n: [float(r[k]) for r in rows] for k, n in enumerate(before)}}
+    outcome.positions = [row[len(before) :] for row in rows]
+    return outcome
 
 
 def read(job: Run, name: str, gradient: bool) -> tuple[Outcome, list[list[Tensor]]]:
@@ -71,8 +87,9 @@ def real_positions(job: Run, maps: Sequence[Tensor]) -> Tensor:
     """[samples, positions]: which are no padding."""
     real = job.batch.real
     length = maps[0].shape[-1]
-    if real is not None and real.shape[1] == length:
-        return real.cpu()
+    before = len(job.batch.before)
+    if real is not None and real.shape[1] + before == length:
+        return torch.nn.functional.pad(real, (before, 0), value=True).cpu()
     return torch.ones(job.batch.samples, length, dtype=torch.bool)
 
 
@@ -136,22 +153,37 @@ def flow_matrix(layers: Maps) -> Tensor:
     return found.float()
 
 
+def gae_of_all(maps: Maps) -> Tensor:
+    """The mean over rows, each without its own entry."""
+    return accumulated(maps).fill_diagonal_(0).mean(0)
+
+
 @on_maps(
     "gae",
     "generic attention explainability (Chefer et al. 2021): R + relu(A * dA) R",
     gradient=True,
+    pooled=gae_of_all,
 )
 def gae(maps: Maps) -> Tensor:
-    total = torch.eye(len(maps[0]))
-    for layer in maps:
-        total = total + layer @ total
     row = read_row(maps)
-    relevance = total[row].clone()
+    relevance = accumulated(maps)[row].clone()
     relevance[row] = 0
     return relevance
 
 
-@on_maps("gae-rollout", "the paper's SST-2 code for GAE: rollout of relu(A * dA), summed over queries", gradient=True)
+def accumulated(maps: Maps) -> Tensor:
+    total = torch.eye(len(maps[0]))
+    for layer in maps:
+        total = total + layer @ total
+    return total
+
+
+@on_maps(
+    "gae-rollout",
+    "the paper's SST-2 code for GAE: rollout of relu(A * dA), summed over queries",
+    gradient=True,
+    pooled=lambda maps: rolled(maps).sum(0),
+)
 def gae_rollout(maps: Maps) -> Tensor:
     total = rolled(maps)
     total[0, 0] = 0

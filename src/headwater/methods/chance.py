@@ -41,6 +41,8 @@ def generator_of(batch: Batch, index: int, seed: int, number: int = 0) -> torch.
 
 def content(batch: Batch, index: int) -> bytes:
     """A sample as bytes, whatever batch it is in: its tokens, else its tensors."""
+    if batch.alone is not None and batch.samples > 1:
+        return content(batch.alone(index), 0)
     if batch.ids is not None and batch.real is not None:
         return repr(batch.ids[index][batch.real[index]].tolist()).encode()
     tensors = [t for t in leaves((batch.args, batch.kwargs)) if isinstance(t, torch.Tensor) and t.dim() > 0]

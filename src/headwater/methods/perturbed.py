@@ -106,6 +106,9 @@ def nothing(run: Run, inputs: Captured, token: int | None) -> Tensor:
 def single(run: Run) -> Iterator[Run]:
     """One run a sample, without padding."""
     batch = run.batch
+    if batch.alone is not None:
+        yield from (replace(run, batch=batch.alone(i)) for i in range(batch.samples))
+        return
     for i in range(batch.samples):
         keep = None if batch.real is None else batch.real[i]
 

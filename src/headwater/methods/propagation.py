@@ -40,6 +40,7 @@ class Run:
     seed: int = 0
     nothing: int | None = None  # the token that stands for "nothing there"
     noise: Callable[[Tensor], Tensor] | None = None  # added to the explained input
+    links: bool = True  # whether what enters beside the items is asked for, too
     scope: type[Scope] = Scope
     watch: Callable[[Scope], AbstractContextManager[Any]] = lambda scope: nullcontext()
     inspect: Callable[[Scope], None] | None = None  # called after the backward pass, the graph still there
@@ -59,12 +60,13 @@ class Outcome:
     positions: list[Tensor] | None = None  # one number a real position, from methods that give no more than that
     coarsest: torch.dtype | None = None  # the least precise type that the model cast to inside
     constants: dict[str, list[float]] = field(default_factory=dict)  # lines of the ledger that are no model's sources
+    beside: list[tuple[Captured, Tensor]] = field(default_factory=list)  # what entered beside the items, its gradient
 
 
 def propagate(run: Run, demand: Demand) -> Outcome:
     """Relevance = input times gradient of the score, the gradient bent by the rules."""
     model, batch = run.model, run.batch
-    books = Books(batch.samples, None if batch.ids is None else batch.ids.shape[1])
+    books = Books(batch.samples, batch.length)
     scope = run.scope(
         demand.rules,
         books,
@@ -72,27 +74,30 @@ def propagate(run: Run, demand: Demand) -> Outcome:
         {id(m): n for n, m in model.named_modules()},
     )
     with torch.inference_mode(False), torch.enable_grad():
-        out, inputs = forward(run, scope)
+        out, inputs = forward(run, scope, beside=run.links and demand.backward and "ah" not in demand.rules.names)
         read = read_score(run, out)
         check_visible(read.ends, demand, scope)
         check_met(scope, demand)
         if demand.backward:
-            relevance = backward(read, inputs, books, keep=run.inspect is not None)
+            gradients = backward(read, inputs, books, keep=run.inspect is not None)
         else:
-            relevance = [torch.zeros_like(one.leaf) for one in inputs]
+            gradients = [torch.zeros_like(one.leaf) for one in inputs]
         if run.inspect is not None:
             run.inspect(scope)
         linear = read.linear_part()
     scope.release()
     score = read.reading.score.detach().double()
-    outcome = Outcome(read.reading, score, score - linear, inputs, relevance, books, scope.met)
+    items = [(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if not one.beside]
+    relevance = [one.leaf.detach() * gradient for one, gradient in items]
+    outcome = Outcome(read.reading, score, score - linear, [one for one, _ in items], relevance, books, scope.met)
+    outcome.beside = [(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if one.beside]
     outcome.coarsest = scope.coarsest
     check_finite(model, outcome)
     return outcome
 
 
-def forward(run: Run, scope: Scope) -> tuple[Any, list[Captured]]:
-    """The model's own forward pass with the rules on, its inputs made into leaves."""
+def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Captured]]:
+    """The model's own forward pass with the rules on, its inputs made into leaves; what enters beside them if asked."""
     batch = run.batch
     args, kwargs = batch.args, batch.kwargs
     given: list[Captured] = []
@@ -103,8 +108,9 @@ def forward(run: Run, scope: Scope) -> tuple[Any, list[Captured]]:
         begun = start(leaf)
         args, kwargs = mapped((args, kwargs), lambda t: begun if t is batch.tensor else t)
     kwargs = {**without_cache(run.model), **decoder_start(run), **kwargs}
+    other = batch.beside.module if batch.beside is not None and beside else None
     with (
-        captured(batch.places, run.noise) if batch.places else nullcontext(given) as inputs,
+        captured(batch.places, run.noise, other) if batch.places else nullcontext(given) as inputs,
         modules_seen(run.model, scope),
         run.watch(scope),
         scope,
@@ -209,21 +215,18 @@ def map_output(out: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def backward(read: Read, inputs: list[Captured], books: Books, keep: bool) -> list[Tensor]:
-    """One backward pass; further ones where a source's samples could not be told from shapes (see Books)."""
+    """The gradient at each input. One backward pass; further ones where shapes do not tell a source's samples."""
     leaves = [one.leaf for one in inputs]
     probes = books.probes
     found = gradients_at(leaves, read, None, keep or probes > 0)
-    if all(g is None for g in found):
+    if all(g is None for g, one in zip(found, inputs, strict=True) if not one.beside):
         raise NoSignal("the score does not depend on the input that is to be explained.")
     for probe in range(probes):
         books.probe = probe
         seeds = torch.tensor(books.seeds(probe), dtype=torch.float64, device=leaves[0].device)
         gradients_at(leaves, read, seeds, keep or probe + 1 < probes)
     books.settle()
-    relevance = [
-        leaf.detach() * g if g is not None else torch.zeros_like(leaf) for leaf, g in zip(leaves, found, strict=True)
-    ]
-    return [one.detach() for one in relevance]
+    return [torch.zeros_like(leaf) if g is None else g.detach() for leaf, g in zip(leaves, found, strict=True)]
 
 
 def gradients_at(leaves: list[Tensor], read: Read, seeds: Tensor | None, keep: bool) -> tuple[Tensor | None, ...]:

@@ -28,6 +28,10 @@ def smoothed(inner: Method) -> Method:
         outcome = inner.run(job)
         noisy = [inner.run(replace(job, noise=partial(noise, job.batch, job.seed, k))) for k in range(COPIES)]
         outcome.relevance = [mean(parts) for parts in zip(*(one.relevance for one in noisy), strict=True)]
+        outcome.beside = [
+            (one, mean([gradient for _, gradient in copies]))
+            for (one, _), *copies in zip(outcome.beside, *(run.beside for run in noisy), strict=True)
+        ]
         for index in outcome.books.amounts:
             outcome.books.amounts[index] = mean([one.books.amounts[index] for one in noisy])
         return outcome

@@ -18,6 +18,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from headwater.errors import InputError, UsageError
+from headwater.samples import Prepared
 
 CODE_BITS = 62  # the edges of a path are packed into one int64
 MOST_TYPES = 2**15 - 2  # of edges; a type is kept as an int16
@@ -29,6 +30,7 @@ class GraphormerConfig(PretrainedConfig):  # type: ignore[misc]
     `node_ranges` and `edge_ranges` give the number of values of each categorical column of nodes and edges;
     `number_features` is how many continuous numbers a node has. Degrees above `max_degree` and distances above
     `max_distance` share a bucket; of a path the first `max_path` edges are looked at.
+    `node_columns`, `number_columns` and `edge_columns` name the features, for graphs whose attributes have names.
     """
 
     model_type = "headwater-graphormer"
@@ -52,6 +54,9 @@ class GraphormerConfig(PretrainedConfig):  # type: ignore[misc]
         attention_probs_dropout_prob: float = 0.1,
         layer_norm_eps: float = 1e-5,
         initializer_range: float = 0.1,
+        node_columns: Sequence[str] = (),
+        number_columns: Sequence[str] = (),
+        edge_columns: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
         self.node_ranges, self.edge_ranges = list(node_ranges), list(edge_ranges)
@@ -64,6 +69,8 @@ class GraphormerConfig(PretrainedConfig):  # type: ignore[misc]
         self.hidden_dropout_prob = hidden_dropout_prob
         self.attention_probs_dropout_prob = attention_probs_dropout_prob
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
+        self.node_columns, self.number_columns = list(node_columns), list(number_columns)
+        self.edge_columns = list(edge_columns)
         super().__init__(**kwargs)
 
     @property
@@ -177,6 +184,13 @@ class EdgeEncoding(nn.Module):
         )
         length = (edge_paths > 0).sum(-1, keepdim=True).clamp(min=1)
         return total / length
+
+    def parts(self, edge_paths: Tensor, gradient: Tensor) -> Tensor:
+        """[…, places]: what each edge on a way contributes to output times gradient, [nodes, nodes, heads] of one."""
+        table = self.table().to(gradient)
+        places = range(edge_paths.shape[-1])
+        found = [(F.embedding(edge_paths[..., p].long(), table[p]) * gradient).sum(-1) for p in places]
+        return torch.stack(found, -1) / (edge_paths > 0).sum(-1, keepdim=True).clamp(min=1)
 
     def table(self) -> Tensor:
         """[places, 1 + types, heads]; the first row, for no edge, is 0."""
@@ -330,6 +344,12 @@ class GraphormerForGraphClassification(PreTrainedModel):  # type: ignore[misc]
         if return_dict is False:
             return (logits,) if loss is None else (loss, logits)
         return SequenceClassifierOutput(loss=loss, logits=logits)
+
+    def headwater_inputs(self, samples: Sequence[Any]) -> Prepared:
+        """Graphs, RDKit molecules, PyG data or NetworkX graphs as a batch to be explained; see `headwater.samples`."""
+        from headwater.models.graphs.explained import prepared
+
+        return prepared(self, samples)
 
     def encode(self, nodes: Tensor, bias: Tensor) -> Tensor:
         """[batch, positions, width]; with a virtual node, it stands at position 0."""

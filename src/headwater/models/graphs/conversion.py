@@ -23,14 +23,22 @@ def as_graph(thing: Any, **options: Any) -> Graph:
         return thing
     if isinstance(thing, str):
         return from_smiles(thing, **options)
-    origins = {base.__module__.partition(".")[0] for base in type(thing).__mro__}
     for library, convert in (("rdkit", from_molecule), ("torch_geometric", from_pyg), ("networkx", from_networkx)):
-        if library in origins:
+        if library in origins(thing):
             return convert(thing, **options)
     raise InputError(
         f"a {type(thing).__module__}.{type(thing).__qualname__} is no graph. Give a headwater Graph, a SMILES string, "
         "an RDKit molecule, a PyG Data or a NetworkX graph."
     )
+
+
+def origins(thing: Any) -> set[str]:
+    """The packages that its class and the classes above it come from."""
+    return {base.__module__.partition(".")[0] for base in type(thing).__mro__}
+
+
+def is_networkx(thing: Any) -> bool:
+    return "networkx" in origins(thing)
 
 
 def from_pyg(data: Any, numbers: Sequence[str] | None = None) -> Graph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -52,6 +53,15 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self.features)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of all that a model sees: features and edges, in their order."""
+        digest = hashlib.sha256()
+        for array in (self.features, self.numbers, self.edges, self.edge_features):
+            told = None if array is None else (array.shape, str(array.dtype))
+            digest.update(repr(told).encode() + (b"" if array is None else array.tobytes()))
+        return digest.hexdigest()
 
     @cached_property
     def degrees(self) -> Integers:

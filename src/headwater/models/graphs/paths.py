@@ -43,8 +43,8 @@ def edges_on_paths(
     """[nodes, nodes, longest]: the type plus 1 of each edge on the way from i to j, 0 where there is none."""
     codes = np.full(distances.shape, UNKNOWN)
     np.fill_diagonal(codes, 0)
-    neighbours = _Neighbours(edges, types, len(distances))
-    for level, (sources, ends) in _by_distance(distances):
+    neighbours = Neighbours(edges, types, len(distances))
+    for level, (sources, ends) in by_distance(distances):
         sources, beyond, via, step = neighbours.beyond(sources, ends)
         new = distances[sources, beyond] == level + 1
         code = codes[sources, via]
@@ -64,7 +64,7 @@ def unpacked(codes: Integers, distances: NDArray[np.int16], type_count: int, lon
     return np.stack(places, -1)
 
 
-def _by_distance(distances: NDArray[np.int16]) -> Iterator[tuple[int, tuple[Integers, Integers]]]:
+def by_distance(distances: NDArray[np.int16]) -> Iterator[tuple[int, tuple[Integers, Integers]]]:
     """All pairs of nodes at distance 0, then at distance 1, and so on; the farthest have nothing beyond them."""
     flat = distances.ravel()
     order = np.argsort(flat, kind="stable")
@@ -74,7 +74,7 @@ def _by_distance(distances: NDArray[np.int16]) -> Iterator[tuple[int, tuple[Inte
         yield level, (sources, ends)
 
 
-class _Neighbours:
+class Neighbours:
     """The neighbours of every node, one node after the other, and the types of the edges to them."""
 
     def __init__(self, edges: Integers, types: Integers, nodes: int) -> None:

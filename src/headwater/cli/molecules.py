@@ -1,0 +1,50 @@
+"""Molecules on the command line: what `--smiles` means for every command that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import LoadError, ModelError, UsageError
+
+if TYPE_CHECKING:
+    from headwater.explanation import Explanation
+    from headwater.models.graphs import Graph
+
+
+def molecule(smiles: str, *texts: object) -> Graph:
+    """The graph of a molecule, before any model is loaded."""
+    if any(texts):
+        raise UsageError("--smiles is in place of a text: give one or the other.")
+    from headwater.models.molecules import from_smiles
+
+    return from_smiles(smiles)
+
+
+def bace() -> str:
+    """Where the model that was trained on BACE lies."""
+    from headwater.paper.checkpoints import DIRECTORY, place
+
+    found = place("graph", "bace")
+    if not (found / "config.json").is_file():
+        raise LoadError(
+            f"there is no model trained on BACE in {found}. Train it (docs/graphs.md says how), name the directory "
+            f"above it in {DIRECTORY}, or name another Graphormer with --model."
+        )
+    return str(found)
+
+
+def check_takes_graphs(model: Any) -> None:
+    from headwater.samples import Prepares
+
+    if not isinstance(model, Prepares):
+        raise ModelError(
+            f"the model is a {type(model).__name__}, which takes no graphs. Name a Graphormer with --model."
+        )
+
+
+def coloured(explanations: Sequence[Explanation], smiles: str) -> str:
+    """The molecule with its atoms coloured, once for each explanation; one alone is drawn larger."""
+    from headwater.viz.molecules import SIZE, picture
+
+    return picture(explanations, smiles, size=(520, 400) if len(explanations) == 1 else SIZE)

@@ -1,0 +1,84 @@
+"""Graphs as samples to be explained: what `explain` needs to know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from headwater.errors import EmptyInput, InputError
+from headwater.models.graphs.collating import check_fits, collate
+from headwater.models.graphs.conversion import as_graph, is_networkx
+from headwater.models.graphs.graph import Graph
+from headwater.models.graphs.shares import on_edges
+from headwater.samples import Beside, Link, Prepared
+
+if TYPE_CHECKING:
+    from headwater.models.graphormer import GraphormerForGraphClassification
+
+VIRTUAL_NODE, EDGES = "virtual_node.weight", "structure.edges"
+
+
+def prepared(model: GraphormerForGraphClassification, samples: Sequence[Any]) -> Prepared:
+    """Nodes are the items. The virtual node comes before them; without it the answer is read off all of them."""
+    graphs = [checked(model, sample, which(i, len(samples))) for i, sample in enumerate(samples)]
+    arguments = collate(graphs, model.config, dtype=model.dtype)
+    arguments.pop("labels", None)
+    return Prepared(
+        arguments,
+        names=tuple(graph.names for graph in graphs),
+        real=arguments["attention_mask"],
+        before=() if model.virtual_node is None else (VIRTUAL_NODE,),
+        pooled=model.virtual_node is None,
+        beside=None if model.structure.edges is None else beside(model, graphs),
+    )
+
+
+def which(index: int, count: int) -> str:
+    return "the graph" if count == 1 else f"graph {index}"
+
+
+def checked(model: GraphormerForGraphClassification, sample: Any, name: str) -> Graph:
+    """The graph that a sample is, or why it cannot be explained."""
+    graph = given(model, sample, name)
+    if not len(graph):
+        raise EmptyInput(f"{name} has no nodes: there is nothing to explain.")
+    try:
+        check_fits(graph, model.config)
+    except InputError as error:
+        raise type(error)(f"{name} does not fit: {error}") from error
+    return graph
+
+
+def given(model: GraphormerForGraphClassification, sample: Any, name: str) -> Graph:
+    if isinstance(sample, (str, tuple)):
+        raise InputError(
+            f"{name} is a {type(sample).__name__}, and the model takes graphs. If it is a SMILES string: "
+            "headwater.models.molecules.from_smiles(string)."
+        )
+    config = model.config
+    if is_networkx(sample):
+        return as_graph(
+            sample,
+            node_features=config.node_columns,
+            node_numbers=config.number_columns,
+            edge_features=config.edge_columns,
+        )
+    return as_graph(sample)
+
+
+def beside(model: GraphormerForGraphClassification, graphs: Sequence[Graph]) -> Beside:
+    """The edges' features, which attention is told of and nothing else."""
+    encoding, config = model.structure.edges, model.config
+    assert encoding is not None
+
+    def relevance(sample: int, value: Tensor, gradient: Tensor) -> list[Link]:
+        graph, nodes = graphs[sample], len(graphs[sample])
+        paths = graph.edge_paths(config.edge_ranges, config.max_path)
+        amounts = encoding.parts(torch.from_numpy(paths), gradient[:nodes, :nodes].double()).detach().numpy()
+        found = on_edges(graph, paths, graph.edge_types(config.edge_ranges), amounts)
+        return [(int(u), int(v), float(amount)) for (u, v), amount in zip(graph.edges.T, found, strict=True)]
+
+    return Beside(EDGES, encoding, relevance)

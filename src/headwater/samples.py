@@ -1,0 +1,56 @@
+"""What a model makes of samples of its own kind: graphs, or whatever it can read, explained by the same `explain`.
+
+A model with a method `headwater_inputs(samples)` that gives a `Prepared` is handed its samples as they are. Nothing
+else of Headwater has to know what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Link = tuple[int, int, float]  # two items of a sample, and the relevance of what joins them
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What enters a model beside its items, through the scores of its attention alone: the edges of a graph.
+
+    Where attention is held constant (AH-rule) it has no relevance. Else `relevance(sample, value, gradient)` gives it
+    to links between items; value and gradient are one sample's row of `module`'s output. `name` is its ledger line.
+    """
+
+    name: str
+    module: nn.Module
+    relevance: Callable[[int, Tensor, Tensor], Sequence[Link]]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Samples as arguments of a model.
+
+    `arguments` are the model's own, by name. `names` are what a reader knows each sample's items by; `real`
+    [samples, places] is true for items and false for padding. `before` names the positions that the model puts before
+    the items, such as a class token or a virtual node, by the parameter they come from: each has a line of that name in
+    the ledger. The answer is read off the first position, or, if `pooled`, off the mean of all.
+    """
+
+    arguments: dict[str, Tensor]
+    names: tuple[tuple[str, ...], ...]
+    real: Tensor
+    before: tuple[str, ...] = ()
+    pooled: bool = False
+    beside: Beside | None = None
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A model that says how its inputs are made."""
+
+    def headwater_inputs(self, samples: Sequence[Any]) -> Prepared:
+        """These samples as one batch; a sample that cannot be used is an `InputError` that says which and why."""
+        ...

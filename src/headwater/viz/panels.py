@@ -1,0 +1,84 @@
+"""Pictures side by side on one SVG sheet, each under the name of its method, with one legend of the signs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from headwater.errors import UsageError
+from headwater.explanation import Explanation
+
+from .colour import NEGATIVE, POSITIVE, Rgb
+
+FONT = "font-family='system-ui, sans-serif'"
+MARGIN, HEAD, LEGEND, CAPTION = 16, 30, 34, 44
+WIDE = 560  # the least width that heading and legend need
+INK, SOFT = "#111", "#595959"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture: SVG of the given size, a name above it and what its full colour means."""
+
+    name: str
+    note: str
+    body: str
+
+
+def picture_of(explanation: Explanation, scale: float, body: str) -> Panel:
+    return Panel(explanation.method, f"full colour ±{scale:.3g}, sum {explanation.ledger.inputs:+.3g}", body)
+
+
+def sheet(
+    panels: Sequence[Panel], size: tuple[int, int], columns: int, explanation: Explanation, negative: str, cue: str
+) -> str:
+    """All panels in rows of `columns`. `negative` is a swatch of what takes away, `cue` says how else it is seen."""
+    if columns < 1:
+        raise UsageError(f"columns must be at least 1, not {columns}.")
+    columns = min(columns, len(panels))
+    width, height = size
+    rows = -(-len(panels) // columns)
+    full = max(WIDE, columns * (width + MARGIN) + MARGIN)
+    tall = MARGIN + HEAD + rows * (height + CAPTION + MARGIN) + LEGEND
+    parts = [f"<rect width='{full}' height='{tall}' fill='#fff'/>", heading(explanation)]
+    for number, panel in enumerate(panels):
+        x = MARGIN + number % columns * (width + MARGIN)
+        y = MARGIN + HEAD + number // columns * (height + CAPTION + MARGIN)
+        parts.append(
+            f"<g transform='translate({x},{y})'>{text(0, 14, panel.name, 15)}{text(0, 32, panel.note, 12, SOFT)}"
+            f"<g transform='translate(0,{CAPTION})'>{panel.body}</g></g>"
+        )
+    parts.append(legend(tall - LEGEND, negative, cue))
+    title = f"<title>{escape(said(explanation))}</title>"
+    view = f"viewBox='0 0 {full} {tall}' width='{full}' height='{tall}'"
+    return f"<svg xmlns='http://www.w3.org/2000/svg' {view} role='img' {FONT}>{title}{''.join(parts)}</svg>\n"
+
+
+def said(explanation: Explanation) -> str:
+    facts = f"{explanation.target}: {explanation.score:+.4f} ({explanation.output})"
+    predicted = explanation.prediction
+    return facts if predicted in (None, explanation.target) else f"{facts}, predicted: {predicted}"
+
+
+def heading(explanation: Explanation) -> str:
+    return text(MARGIN, MARGIN + 12, said(explanation), 15)
+
+
+def legend(y: int, negative: str, cue: str) -> str:
+    adds = f"<rect x='{MARGIN}' y='{y + 2}' width='18' height='18' fill='{css(POSITIVE['light'])}'/>"
+    takes = f"<g transform='translate({MARGIN + 86},{y + 2})'>{negative}</g>"
+    names = text(MARGIN + 26, y + 16, "adds", 13) + text(MARGIN + 112, y + 16, f"takes away ({cue})", 13)
+    return adds + takes + names
+
+
+def swatch() -> str:
+    return f"<rect width='18' height='18' fill='{css(NEGATIVE['light'])}'/>"
+
+
+def text(x: float, y: float, content: str, size: int, colour: str = INK) -> str:
+    return f"<text x='{x}' y='{y}' font-size='{size}' fill='{colour}'>{escape(content)}</text>"
+
+
+def css(colour: Rgb) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*colour)
