@@ -9,6 +9,7 @@ import math
 import re
 import subprocess
 import sys
+import tracemalloc
 import weakref
 from types import SimpleNamespace
 
@@ -445,6 +446,56 @@ def test_memory_does_not_grow_with_the_samples(monkeypatch):
     assert len(most) > 10
     assert max(count for count, _ in most) <= 2
     assert max(size for _, size in most) <= 3
+
+
+@pytest.mark.parametrize(
+    ("threads", "asked", "tokens"), [(1, None, 2048), (2, None, 4096), (64, None, 4096), (64, 7, 7)]
+)
+def test_batches_grow_with_the_threads_up_to_a_bound(threads, asked, tokens, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert evaluations.budget(Bag(), asked) == tokens
+
+
+def live_bytes() -> tuple[int, int]:
+    """In tensors that anything still holds, and in what Python and numpy have allocated."""
+    gc.collect()
+    tensors = [t for t in gc.get_objects() if issubclass(type(t), torch.Tensor)]
+    return sum(t.numel() * t.element_size() for t in tensors), tracemalloc.get_traced_memory()[0]
+
+
+def kept_per_chunk(monkeypatch) -> tuple[int, float]:
+    """By how many bytes tensors and Python's objects grow from one chunk of the same six texts to the next."""
+    chunk, after, model = evaluations.Job.chunk, [], tiny.tiny("bert")
+
+    def watched(self, numbers, tick):
+        found = chunk(self, numbers, tick)
+        after.append(live_bytes())
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluations.Job, "chunk", watched)
+        tracemalloc.start()
+        try:
+            judged(model, ROWS * 5, methods=["gi", "lrp"], chunk_size=len(ROWS))
+        finally:
+            tracemalloc.stop()
+    tensors, traced = zip(*after[2:], strict=True)  # the first chunks fill caches
+    return tensors[-1] - tensors[0], (traced[-1] - traced[0]) / (len(traced) - 1)
+
+
+def test_from_chunk_to_chunk_only_numbers_are_kept(monkeypatch):
+    """Six samples, two methods, 28 numbers each are 2.7 kB, and as much again for their arrays."""
+    tensors, traced = kept_per_chunk(monkeypatch)
+    assert tensors == 0
+    assert 2000 < traced < 12000
+
+
+def test_keeping_explanations_would_be_seen(monkeypatch):
+    ledger_columns, kept = evaluations.ledger_columns, []
+    monkeypatch.setattr(evaluations, "ledger_columns", lambda made: kept.append(made) or ledger_columns(made))
+    tensors, traced = kept_per_chunk(monkeypatch)
+    assert tensors > 0
+    assert traced > 30000
 
 
 def test_runtime_is_measured_against_the_forward_pass():

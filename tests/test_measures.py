@@ -204,6 +204,18 @@ def test_each_input_is_run_once():
     assert sum(subjects.batches) == 5
 
 
+def test_the_largest_batch_runs_first_and_answers_stay_in_their_places():
+    subjects = Sums([2.0 ** np.arange(5), 2.0 ** np.arange(4)], {})
+    subjects.mixes = False
+    pool = Pool(subjects, budget=100)
+    long = pool.add(0, np.eye(5, dtype=bool)[:2])
+    short = pool.add(1, ~np.eye(4, dtype=bool))
+    pool.run()
+    assert subjects.batches == [4, 2]  # 4 inputs of 4 items, 2 of 5
+    assert pool.logits[long][:, 1].tolist() == [1, 2]
+    assert pool.logits[short][:, 1].tolist() == [14, 13, 11, 7]
+
+
 def test_batches_hold_like_costs_within_the_budget():
     costs = [5, 9, 2, 9, 5, 5, 30]
     found = list(batches(costs, budget=18))

@@ -15,7 +15,7 @@ from .tasks import Floats
 
 RESAMPLES = 2000
 LEVEL = 0.95
-BLOCK = 2**22  # numbers drawn at once
+BLOCK = 2**18  # numbers drawn at once: some megabytes, however many samples there are
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from .tasks import TASKS, Answer, Counts, Floats, Task
 from .tokens import TokenSource
 
 CHUNK = 128
-TOKENS_ON_CPU, TOKENS_ELSEWHERE = 4096, 2**17
+TOKENS_A_THREAD, TOKENS_ON_CPU, TOKENS_ELSEWHERE = 2048, 4096, 2**17
 ROUNDS, TIMED = 3, 8
 
 Tick = Callable[[float], None]
@@ -77,8 +77,8 @@ def evaluate(
     through captum. Conservation is always measured, and with `runtime` the cost against a forward pass.
 
     `batch_size` texts are explained at once; perturbed inputs run in batches of `batch_tokens` tokens. Samples are
-    worked off in chunks, so memory does not grow with their number. With `out`, results are kept in that directory and
-    an interrupted run takes up where it stopped.
+    worked off in chunks, and only their numbers are kept, some hundred bytes a sample and method. With `out`, results
+    are kept in that directory and an interrupted run takes up where it stopped.
     """
     tasks, single_names, scramble = chosen_measures(measures)
     names = tuple(dict.fromkeys(registry.resolve(name).name for name in listed(methods)))
@@ -142,8 +142,11 @@ def labelled(
 
 
 def budget(model: nn.Module, tokens: int | None) -> int:
+    """Tokens in a batch: enough to keep all threads, or the device, busy; beyond that only memory grows."""
+    if tokens is None and where_it_is(model)[0].type == "cpu":
+        return min(TOKENS_ON_CPU, TOKENS_A_THREAD * torch.get_num_threads())
     if tokens is None:
-        return TOKENS_ON_CPU if where_it_is(model)[0].type == "cpu" else TOKENS_ELSEWHERE
+        return TOKENS_ELSEWHERE
     if tokens < 1:
         raise UsageError(f"batch_tokens must be at least 1, not {tokens}.")
     return tokens

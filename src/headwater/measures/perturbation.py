@@ -77,8 +77,8 @@ class Pool:
         self.subjects, self.budget = subjects, budget
         self.asked = 0
         self._places: dict[Hashable, int] = {}
-        self._waiting: list[tuple[int, Perturbed]] = []
-        self._answers: list[Floats] = []
+        self._waiting: list[Perturbed] = []
+        self._answers: list[Floats] = []  # [some inputs, classes] each, in the order of their places
 
     def __len__(self) -> int:
         return len(self._places)
@@ -89,26 +89,33 @@ class Pool:
         return np.array([self._place(p) for p in self.subjects.perturbed(sample, kept)], dtype=np.intp)
 
     def _place(self, perturbed: Perturbed) -> int:
-        place = self._places.setdefault(perturbed.key, len(self._places))
-        if place == len(self._answers) + len(self._waiting):
-            self._waiting.append((place, perturbed))
+        place = self._places.get(perturbed.key)
+        if place is None:
+            place = self._places[perturbed.key] = len(self._places)
+            self._waiting.append(perturbed)
         return place
 
     def run(self, tick: Callable[[float], None] = lambda share: None) -> None:
-        """Runs what waits, in batches of like cost; `tick` hears the share of the work that each batch was."""
+        """Runs what waits, in batches of like cost; `tick` hears the share of the work that each batch was.
+
+        The largest batch goes first, and answers are copied into one array: so each batch finds the memory free that
+        the one before it used. In another order, or with small arrays left between, the C library's heap goes on
+        growing with every new shape.
+        """
         waiting, self._waiting = self._waiting, []
-        found: list[Floats | None] = [None] * len(waiting)
-        costs = [perturbed.cost for _, perturbed in waiting]
-        for group in batches(costs, self.budget, self.subjects.mixes):
-            rows = self.subjects.logits([waiting[i][1] for i in group])
-            for i, row in zip(group, rows, strict=True):
-                found[i] = row
+        costs = [perturbed.cost for perturbed in waiting]
+        groups = sorted(batches(costs, self.budget, self.subjects.mixes), key=lambda g: -len(g) * costs[g[0]])
+        found: Floats | None = None
+        for group in groups:
+            rows = self.subjects.logits([waiting[i] for i in group])
+            found = np.empty((len(waiting), rows.shape[1])) if found is None else found
+            found[group] = rows
             tick(len(group) / len(waiting))
-        self._answers.extend(row for row in found if row is not None)
+        self._answers += [] if found is None else [found]
 
     @property
     def logits(self) -> Floats:
-        return np.stack(self._answers)
+        return np.concatenate(self._answers)
 
 
 def batches(costs: Sequence[int], budget: float, mixes: bool = True, most: float = float("inf")) -> Iterator[list[int]]:
