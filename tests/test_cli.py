@@ -219,6 +219,47 @@ def test_the_bundled_model_is_measured(monkeypatch):
     assert json.loads(answer("bundled", "evaluate", "--json"))["accuracy"] == 0.75
 
 
+@pytest.fixture
+def labelled(tmp_path) -> str:
+    rows = ["text,label", "a gripping film,1", "a bad film,0", '"a beautifully acted, gripping film",positive']
+    (tmp_path / "rows.csv").write_text("\n".join(rows), encoding="utf-8")
+    return str(tmp_path / "rows.csv")
+
+
+def test_the_evaluation_is_timed_against_a_loop_in_one_run(labelled):
+    words = ["bench", "--evaluation", "--data", labelled, "--limit", "2", "--methods", "gi,lrp(ah+ln)", "--rounds", "2"]
+    title, _, head, rule, row = answer(*words).splitlines()
+    assert title.startswith("2 texts, 2 methods (gi, lrp(ah+ln)), 2 rounds; ")
+    assert "| times faster |" in head
+    assert set(rule) == {"|", "-"}
+    assert re.fullmatch(r"\| activation, pruning \|( \d+\.\d+ \|){3} \d+\.\d to \d+\.\d \| \de-\d\d \|", row)
+    shown = answer(*words, "--plain")
+    assert "|" not in shown
+    assert re.search(r"^activation, pruning +\d", shown, re.M)
+    record = json.loads(answer(*words, "--measures", "deletion", "--threads", "1", "--json"))
+    assert (record["samples"], record["measures"], record["threads"]) == (2, ["deletion"], 1)
+    assert 0 < record["low"] <= record["ratio"] <= record["high"]
+    assert record["apart"] < 1e-5
+
+
+def test_explanations_are_timed_as_ratios_to_the_forward_pass():
+    words = ["bench", "--layers", "1", "--batch", "1", "--tokens", "8", "--rounds", "1", "--methods", "lrp"]
+    assert re.search(r"^\| lrp \| \d", answer(*words), re.M)
+    assert [cost["name"] for cost in json.loads(answer(*words, "--json"))] == ["forward", "lrp"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--limit", "3"], "--limit has a meaning only with --evaluation"),
+        (["--evaluation", "--layers", "3"], "--layers has a meaning only without --evaluation"),
+        (["--evaluation", "--data", "nowhere.csv"], "no file nowhere.csv"),
+    ],
+)
+def test_what_the_benchmark_would_not_heed_is_refused(words, message):
+    assert message in refusal("bench", *words)
+
+
 def test_refusals_inside_a_group_of_commands_are_answered_too(monkeypatch):
     from headwater.models import accuracy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ..api import explain
+from ..viz.tables import Table
 
 METHODS = ("gi", "lrp(ah+ln)", "lrp")
 
@@ -106,13 +107,26 @@ def cost(name: str, mine: list[float], forward: list[float], error: float | None
     return Cost(name, statistics.median(mine), statistics.median(ratios), min(ratios), max(ratios), error)
 
 
-def table(costs: Sequence[Cost], title: str) -> Iterator[str]:
-    """Markdown, with the machine in it."""
-    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    yield f"{title}; {machine}, Python {platform.python_version()}"
-    yield ""
-    yield "| method | seconds | x forward | lowest to highest | ledger error |"
-    yield "|---|---|---|---|---|"
-    for c in costs:
-        error = "" if c.error is None else f"{c.error:.1e}"
-        yield f"| {c.name} | {c.seconds:.3f} | {c.ratio:.2f} | {c.low:.2f} to {c.high:.2f} | {error} |"
+def table(costs: Sequence[Cost], title: str) -> Table:
+    """A row for the forward pass and for every method; the title names the machine."""
+    rows = [
+        (
+            c.name,
+            f"{c.seconds:.3f}",
+            f"{c.ratio:.2f}",
+            f"{c.low:.2f} to {c.high:.2f}",
+            "" if c.error is None else f"{c.error:.1e}",
+        )
+        for c in costs
+    ]
+    columns = ("method", "seconds", "x forward", "lowest to highest", "ledger error")
+    return Table(f"{title}; {machine()}", columns, rows, left=1)
+
+
+def machine() -> str:
+    """Where it was measured, in words."""
+    threads = torch.get_num_threads()
+    return (
+        f"{platform.machine()}, {threads} thread{'s' if threads > 1 else ''}, torch {torch.__version__}, "
+        f"Python {platform.python_version()}"
+    )

@@ -10,11 +10,9 @@ run once. With more cores, or a graphics card, batches gain what single sentence
 from __future__ import annotations
 
 import math
-import platform
 import statistics
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +20,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..api import explain
-from ..errors import DataError
+from ..api import explain, where_it_is
+from ..errors import DataError, UsageError
+from ..inputs.text import length_limit
+from ..methods import resolve
 from ..targets import logits_of
-from .evaluation import evaluate
-from .tasks import DEFAULT, TASKS, Floats
+from ..viz.tables import Table
+from . import tasks
+from .cost import machine
+from .evaluation import evaluate, labelled
+from .protocol import ali2022
+from .tasks import DEFAULT, Floats
 
 METHODS = ("gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)", "lrp")
 PERCENT = {"comprehensiveness": (1, 5, 10, 20, 50), "sufficiency": (1, 5, 10, 20, 50)}
@@ -39,18 +43,30 @@ Curves = dict[str, dict[str, Floats]]
 class Speed:
     """Median seconds of both, and the median over rounds of their ratio.
 
-    `apart` is the largest difference between the curves, relative to the largest value of each.
+    `apart` is the largest difference between the curves, relative to the largest value of each. It is rounding, except
+    where that swaps two tokens of almost equal relevance: in double precision it is near 1e-16.
     """
 
     samples: int
     methods: tuple[str, ...]
     measures: tuple[str, ...]
+    rounds: int
+    threads: int
     loop: float
     evaluation: float
     ratio: float
     low: float
     high: float
     apart: float
+
+
+def rows_of(
+    model: nn.Module, tokenizer: Any, data: Any, limit: int | None = None, seed: int = 0
+) -> list[tuple[str, int]]:
+    """Labelled texts in any form that `evaluate` takes, checked and drawn as it does."""
+    table = labelled(model, tokenizer, data, "text", "label", ali2022).drawn(limit, seed)
+    assert table.labels is not None  # the protocol explains the true class: a row without a label was refused
+    return list(zip(table.texts, table.labels, strict=True))
 
 
 def loop(
@@ -62,15 +78,17 @@ def loop(
 ) -> Curves:
     """Curves [samples, steps] by method and measure, by protocol `ali2022`, one input at a time."""
     found: dict[str, dict[str, list[list[float]]]] = {method: {name: [] for name in measures} for method in methods}
+    limit = min(n for n in (length_limit(model, tokenizer), ali2022.max_length) if n is not None)
+    device = where_it_is(model)[0]
     for text, label in rows:
-        fields = dict(tokenizer(text, return_tensors="pt"))
+        fields = dict(tokenizer(text, return_tensors="pt", truncation=True, max_length=limit).to(device))
         whole = predict(model, fields)
         for method in methods:
             relevances: dict[int, list[float]] = {}
             for name in measures:
                 target = label if name in DEFAULT else int(whole.argmax())
                 if target not in relevances:
-                    made = explain(model, text, tokenizer=tokenizer, method=method, target=target)
+                    (made,) = explain(model, fields, tokenizer=tokenizer, method=method, target=target)
                     relevances[target] = made.relevance.tolist()
                 found[method][name].append([])
                 for percent in PERCENT.get(name, TENTHS):
@@ -92,7 +110,7 @@ def replaced_at(name: str, relevance: list[float], percent: int) -> set[int]:
 
 def without(fields: dict[str, Any], missing: set[int], by: int) -> dict[str, Any]:
     ids = [by if i in missing else token for i, token in enumerate(fields["input_ids"][0].tolist())]
-    return {**fields, "input_ids": torch.tensor([ids])}
+    return {**fields, "input_ids": torch.tensor([ids], device=fields["input_ids"].device)}
 
 
 def predict(model: nn.Module, fields: dict[str, Any]) -> Tensor:
@@ -118,54 +136,44 @@ def measure(
     """Each round times the loop and the evaluation once, on the same rows; a short round before warms both up."""
     if not rows:
         raise DataError("there are no rows to measure on.")
+    if rounds < 1:
+        raise UsageError(f"rounds must be at least 1, not {rounds}.")
+    methods = list(dict.fromkeys(resolve(name).name for name in methods))
+    measures = [task.name for task in tasks.resolve(measures)]
+    options: Any = {"methods": methods, "measures": measures, "tokenizer": tokenizer}
+    options |= {"runtime": False, "progress": False}
     loop(model, tokenizer, rows[:2], methods, measures)
+    evaluate(model, list(rows[:2]), **options)
     times: list[tuple[float, float]] = []
     apart = 0.0
     for _ in range(rounds):
         start = time.perf_counter()
         slow = loop(model, tokenizer, rows, methods, measures)
         between = time.perf_counter()
-        fast = evaluate(
-            model, list(rows), methods=methods, measures=measures, tokenizer=tokenizer, runtime=False, progress=False
-        )
+        fast = evaluate(model, list(rows), **options)
         times.append((between - start, time.perf_counter() - between))
         apart = max(apart, *(furthest(slow[m], fast.samples.values[m]) for m in fast.methods))
     ratios = [a / b for a, b in times]
     slower, faster = (statistics.median(column) for column in zip(*times, strict=True))
     spread = (statistics.median(ratios), min(ratios), max(ratios))
-    return Speed(len(rows), tuple(methods), tuple(measures), slower, faster, *spread, apart)
+    about = (len(rows), tuple(methods), tuple(measures), rounds, torch.get_num_threads())
+    return Speed(*about, slower, faster, *spread, apart)
 
 
 def furthest(slow: dict[str, Floats], fast: Any) -> float:
     return max(float(np.abs(curve - fast[name]).max() / np.abs(curve).max()) for name, curve in slow.items())
 
 
-def table(found: Sequence[Speed]) -> Iterator[str]:
-    """Markdown, with the machine in it."""
-    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
-    first = found[0]
-    yield f"{first.samples} sentences, {len(first.methods)} methods ({', '.join(first.methods)}); {machine}"
-    yield ""
-    yield "| measures | one at a time, s | `evaluate`, s | times faster | lowest to highest | largest difference |"
-    yield "|---|---|---|---|---|---|"
-    for s in found:
-        yield (
-            f"| {', '.join(s.measures)} | {s.loop:.1f} | {s.evaluation:.1f} | {s.ratio:.1f} | "
-            f"{s.low:.1f} to {s.high:.1f} | {s.apart:.0e} |"
-        )
-
-
-def main(samples: int = 48, rounds: int = 3) -> None:
-    """`python -m headwater.measures.speed`: the bundled model on the first sentences of SST-2 dev."""
-    from ..data import load
-    from ..models.bundled import load_bundled
-
-    model, tokenizer = load_bundled()
-    data = load("sst2", "dev")
-    rows = list(zip(data.texts, data.labels, strict=True))[:samples]
-    found = [measure(model, tokenizer, rows, measures=names, rounds=rounds) for names in (DEFAULT, tuple(TASKS))]
-    sys.stdout.write("\n".join(table(found)) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def table(found: Speed) -> Table:
+    """One row; the title says what was measured, and where."""
+    methods = f"{len(found.methods)} method{'s' if len(found.methods) > 1 else ''} ({', '.join(found.methods)})"
+    row = (
+        ", ".join(found.measures),
+        f"{found.loop:.2f}",
+        f"{found.evaluation:.2f}",
+        f"{found.ratio:.1f}",
+        f"{found.low:.1f} to {found.high:.1f}",
+        f"{found.apart:.0e}",
+    )
+    columns = ("measures", "one at a time, s", "evaluate, s", "times faster", "lowest to highest", "largest difference")
+    return Table(f"{found.samples} texts, {methods}, {found.rounds} rounds; {machine()}", columns, [row], left=1)

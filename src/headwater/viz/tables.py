@@ -38,6 +38,12 @@ def beside(words: Sequence[tuple[str, ...]], amounts: Sequence[tuple[float, ...]
     return [(*w, *(signed(a, places) for a in row)) for w, row in zip(words, amounts, strict=True)]
 
 
+def markdown(table: Table) -> list[str]:
+    """A table as Markdown has it, without its title."""
+    head, *rows = ("| " + " | ".join(row) + " |" for row in (table.columns, *table.rows))
+    return [head, "|" + "---|" * len(table.columns), *rows]
+
+
 def method_tables(methods: Iterable[tuple[str, str]], rules: Iterable[tuple[str, str]]) -> tuple[Table, Table]:
     """Names and summaries, without heads."""
     return Table("methods", ("", ""), [*methods]), Table("rules, to be combined as in lrp(ah+ln)", ("", ""), [*rules])
