@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.cli import app
-from headwater.cli.compare import split
+from headwater.cli.names import separated
 from headwater.comparison import PAPER, Comparison
 from headwater.errors import TooLong, UnknownName, UsageError
 from headwater.explanation import Explanation, Provenance
@@ -336,8 +336,8 @@ def call(*words: str, **options):
 
 
 def test_names_are_split_at_commas_outside_brackets():
-    assert split("gi,lrp(ah+ln), lrp(ah+gate=half),") == ["gi", "lrp(ah+ln)", "lrp(ah+gate=half)"]
-    assert split("f(a,g(b,c)),gi") == ["f(a,g(b,c))", "gi"]
+    assert separated("gi,lrp(ah+ln), lrp(ah+gate=half),") == ["gi", "lrp(ah+ln)", "lrp(ah+gate=half)"]
+    assert separated("f(a,g(b,c)),gi") == ["f(a,g(b,c))", "gi"]
 
 
 def test_the_command_in_a_pipe_is_plain_text():

@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 from headwater.cli import evaluate as evaluate_command
 from headwater.cli import report as report_command
+from headwater.cli.names import separated
 from headwater.cli.refusals import Commands
 from headwater.data import Table
 from headwater.errors import DataError, InputError, MissingExtra, ModelError, TargetError, TrainingMode, UsageError
@@ -701,7 +702,7 @@ def test_a_report_of_nothing_is_refused(tmp_path):
 
 
 def test_commas_inside_brackets_do_not_separate():
-    assert evaluate_command.separated("gi, lrp(ah+ln),x(a=1,b=2)") == ["gi", "lrp(ah+ln)", "x(a=1,b=2)"]
+    assert separated("gi, lrp(ah+ln),x(a=1,b=2)") == ["gi", "lrp(ah+ln)", "x(a=1,b=2)"]
 
 
 def test_the_commands_load_nothing_heavy_before_they_run():

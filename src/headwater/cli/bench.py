@@ -12,8 +12,8 @@ import typer
 from headwater.errors import UsageError
 
 from . import options
-from .compare import split
 from .models import chosen_model
+from .names import separated
 from .screen import say, waiting
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def command(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    names = None if methods is None else split(methods)
+    names = None if methods is None else separated(methods)
     if evaluation:
-        found, table = gain(data, limit, names, split(measures), rounds or 3, device)
+        found, table = gain(data, limit, names, separated(measures), rounds or 3, device)
     else:
         found, table = costs((batch, tokens), layers, names, rounds or 7, device)
     typer.echo(json.dumps(found) if as_json else written(table, plain))

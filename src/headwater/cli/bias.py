@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,12 +9,12 @@ import typer
 
 from . import options
 from .models import chosen_model
-from .screen import say, show, waiting
+from .screen import say, waiting
+from .tables import put
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from headwater.bias.results import BiasAudit
+    from headwater.viz.tables import Table
 
 
 def command(
@@ -86,52 +85,15 @@ def command(
         dtype=dtype,
         truncate=truncate,
     )
-    put(found, as_json, plain)
+    for warning in found.warnings:
+        say(f"warning: {warning}")
+    put(found, lambda: summary(found), as_json, plain)
     if out is not None:
         for file in found.save(out):
             say(f"wrote {file}")
 
 
-def put(found: BiasAudit, as_json: bool, plain: bool) -> None:
-    for warning in found.warnings:
-        say(f"warning: {warning}")
-    if as_json:
-        from headwater.measures.saving import plain as plain_types
-
-        typer.echo(json.dumps(plain_types(found.to_dict()), ensure_ascii=False))
-        return
-    show(lambda _: drawn(found), lambda: written(found), plain)
-
-
-def written(found: BiasAudit) -> str:
-    from headwater.bias.summary import headline, tables, verdicts
-    from headwater.viz.plain import aligned
-
-    lines = [headline(found), *verdicts(found.whole)]
-    for table in tables(found):
-        lines += ["", f"{table.title}:", *(f"  {line}" for line in aligned(table))]
-        lines += [f"  ({table.note})"] if table.note else []
-    return "\n".join(lines)
-
-
-def drawn(found: BiasAudit) -> RenderableType:
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table as Grid
-    from rich.text import Text
-
+def summary(found: BiasAudit) -> tuple[list[str], list[Table]]:
     from headwater.bias.summary import headline, tables, verdicts
 
-    parts: list[RenderableType] = [Text(f" {headline(found)}", style="dim")]
-    parts += [Text(f" {line}", style="bold") for line in verdicts(found.whole)]
-    for table in tables(found):
-        grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
-        for i, column in enumerate(table.columns):
-            grid.add_column(
-                column, justify="left" if i < table.left else "right", style="dim" if "95" in column else ""
-            )
-        for row in table.rows:
-            grid.add_row(*map(Text, row))
-        parts += [Text(f"\n {table.title}", style="bold"), grid]
-        parts += [Text(f" {table.note}", style="dim")] if table.note else []
-    return Group(*parts)
+    return [headline(found), *verdicts(found.whole)], tables(found)

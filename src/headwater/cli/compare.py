@@ -13,6 +13,7 @@ from headwater.errors import ModelError, UsageError
 from . import options
 from .models import chosen_model
 from .molecules import bace, check_takes_graphs, coloured, molecule
+from .names import separated
 from .screen import save, say, show, theme, waiting
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def command(
     loaded, tokenizer = chosen_model(named, task, device, dtype, allow_pickle, trust_remote_code)
     if smiles is not None:
         check_takes_graphs(loaded)
-    settings: dict[str, Any] = {} if methods is None else {"methods": split(methods)}
+    settings: dict[str, Any] = {} if methods is None else {"methods": separated(methods)}
     with waiting("comparing"):
         import headwater
 
@@ -88,18 +89,6 @@ def given(text: str | None, pair: str | None) -> str | tuple[str, str]:
     if text is None:
         raise UsageError("nothing to explain. Give a TEXT, or a molecule with --smiles.")
     return text if pair is None else (text, pair)
-
-
-def split(methods: str) -> list[str]:
-    """Names between commas; a comma inside brackets belongs to its name."""
-    names, depth = [""], 0
-    for character in methods:
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            names.append("")
-        else:
-            names[-1] += character
-    return [name.strip() for name in names if name.strip()]
 
 
 def put(comparison: Comparison, as_json: bool, plain: bool, words: bool) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,12 +9,13 @@ import typer
 
 from . import options
 from .models import chosen_model
-from .screen import say, show, waiting
+from .names import separated
+from .screen import say, waiting
+from .tables import put
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from headwater.measures.results import Evaluation
+    from headwater.viz.tables import Table
 
 
 def command(
@@ -76,51 +75,12 @@ def command(
         resume=resume,
         runtime=runtime,
     )
-    put(found, as_json, plain)
+    put(found, lambda: summary(found), as_json, plain)
     if out is not None:
         say(f"kept in {out}; `headwater report {out} --out page.html` makes a page of it")
 
 
-def separated(names: str) -> list[str]:
-    """Names between commas, except for commas inside brackets."""
-    return [name.strip() for name in re.split(r",(?![^(]*\))", names) if name.strip()]
-
-
-def put(found: Evaluation, as_json: bool, plain: bool) -> None:
-    if as_json:
-        from headwater.measures.saving import plain as plain_types
-
-        typer.echo(json.dumps(plain_types(found.to_dict()), ensure_ascii=False))
-        return
-    show(lambda _: drawn(found), lambda: written(found), plain)
-
-
-def written(found: Evaluation) -> str:
-    from headwater.measures.summary import headline, tables
-    from headwater.viz.plain import aligned
-
-    lines = [headline(found)]
-    for table in tables(found):
-        lines += ["", f"{table.title}:", *(f"  {line}" for line in aligned(table))]
-        lines += [f"  ({table.note})"] if table.note else []
-    return "\n".join(lines)
-
-
-def drawn(found: Evaluation) -> RenderableType:
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table as Grid
-    from rich.text import Text
-
+def summary(found: Evaluation) -> tuple[list[str], list[Table]]:
     from headwater.measures.summary import headline, tables
 
-    parts: list[RenderableType] = [Text(f" {headline(found)}", style="dim")]
-    for table in tables(found):
-        grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
-        for i, column in enumerate(table.columns):
-            grid.add_column(column, justify="right" if i else "left", style="dim" if column == "95 %" else "")
-        for row in table.rows:
-            grid.add_row(*map(Text, row), style="bold" if "best" in row else "")
-        parts += [Text(f"\n {table.title}", style="bold"), grid]
-        parts += [Text(f" {table.note}", style="dim")] if table.note else []
-    return Group(*parts)
+    return [headline(found)], tables(found)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from . import options
+from .names import separated
 from .screen import say, waiting
 
 app = typer.Typer(help="The paper's experiments: train its models, make its tables and figures.", no_args_is_help=True)
@@ -87,7 +88,6 @@ def tables(
         from headwater.paper import tables as made
         from headwater.paper.trials import FULL, METHODS, QUICK, Trial, trials
 
-        from .evaluate import separated
     size = dataclasses.replace(QUICK if quick else FULL, seed=seed)
     size = size if rows is None else dataclasses.replace(size, rows=rows)
     chosen = METHODS if methods is None else tuple(separated(methods))
@@ -120,6 +120,5 @@ def figures(
     with waiting("drawing"):
         from headwater.paper.figures import figures as draw
 
-        from .evaluate import separated
     for path in draw(model, results, out, separated(datasets), seed):
         typer.echo(str(path))

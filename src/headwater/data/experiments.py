@@ -1,4 +1,4 @@
-"""What is trained on, what choices are made on, and what is reported: three parts that share no text."""
+"""What is trained on, what is chosen on, what is reported: parts that share no text of four words or more."""
 
 from __future__ import annotations
 

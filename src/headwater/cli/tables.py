@@ -1,0 +1,62 @@
+"""Results that are a few lines and some tables: JSON, a drawing on a terminal, plain text in a pipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import typer
+
+from .screen import show
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from headwater.viz.tables import Table
+
+
+class Result(Protocol):
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+def put(
+    found: Result, summary: Callable[[], tuple[Sequence[str], Sequence[Table]]], as_json: bool, plain: bool
+) -> None:
+    """`summary` gives the lines before the tables, and the tables."""
+    if as_json:
+        from headwater.measures.saving import plain as plain_types
+
+        typer.echo(json.dumps(plain_types(found.to_dict()), ensure_ascii=False))
+        return
+    show(lambda _: drawn(*summary()), lambda: written(*summary()), plain)
+
+
+def written(lines: Sequence[str], tables: Sequence[Table]) -> str:
+    from headwater.viz.plain import aligned
+
+    said = list(lines)
+    for table in tables:
+        said += ["", f"{table.title}:", *(f"  {line}" for line in aligned(table))]
+        said += [f"  ({table.note})"] if table.note else []
+    return "\n".join(said)
+
+
+def drawn(lines: Sequence[str], tables: Sequence[Table]) -> RenderableType:
+    """The first line is a heading, the others are what it found; the best row of a table is bold."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(f" {line}", style="bold" if i else "dim") for i, line in enumerate(lines)]
+    for table in tables:
+        grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
+        for i, column in enumerate(table.columns):
+            side = "left" if i < table.left else "right"
+            grid.add_column(column, justify=side, style="dim" if column == "95 %" else "")  # type: ignore[arg-type]
+        for row in table.rows:
+            grid.add_row(*map(Text, row), style="bold" if "best" in row else "")
+        parts += [Text(f"\n {table.title}", style="bold"), grid]
+        parts += [Text(f" {table.note}", style="dim")] if table.note else []
+    return Group(*parts)
