@@ -6,13 +6,17 @@ import dataclasses
 import gc
 import json
 import math
+import multiprocessing
+import os
 import re
 import statistics
 import subprocess
 import sys
+import time
 import tracemalloc
 import weakref
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -378,6 +382,78 @@ def test_an_interruption_in_the_middle_of_writing_leaves_no_half_chunk(counted, 
     monkeypatch.setattr(saving.os, "replace", replace)
     assert same(judged(chunk_size=2, out=tmp_path), judged())
     assert counted.chunks[:4] == [[0, 1], [2, 3], [2, 3], [4, 5]]
+
+
+def test_workers_give_the_same_numbers_and_are_gone_afterwards(tmp_path):
+    pytest.importorskip("pyarrow")
+    bert = tiny.tiny("bert")
+    options = {"methods": ["gi", "lrp", "random"], "chunk_size": 2}
+    alone = judged(bert, **options)
+    shared = judged(bert, **options, workers=2, out=tmp_path)
+    assert same(shared, alone)
+    assert same(load(tmp_path), alone)
+    assert multiprocessing.active_children() == []
+    with pytest.raises(UsageError, match="workers must be at least 1"):
+        judged(bert, workers=0)
+
+
+def test_an_error_in_a_worker_is_the_error_of_the_call_and_what_was_done_is_kept(tmp_path):
+    pytest.importorskip("pyarrow")
+    longer = [*ROWS[:4], ("good " * 70, 1)]
+    broken = Brittle()
+    with pytest.raises(ModelError, match="too long for me"):
+        judged(broken, data=longer, chunk_size=2, workers=2, out=tmp_path)
+    assert multiprocessing.active_children() == []
+    broken.limit = 1000
+    assert same(judged(broken, data=longer, chunk_size=2, workers=2, out=tmp_path), judged(broken, data=longer))
+
+
+class Brittle(Bag):
+    """Fails on texts that are too long for it."""
+
+    limit = 50
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        if input_ids.shape[1] > self.limit:
+            raise ValueError("too long for me")
+        return super().forward(input_ids, attention_mask, token_type_ids)
+
+
+def test_workers_end_with_their_parent(tmp_path):
+    """A killed parent cannot say goodbye."""
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import os, signal, sys, time\n"
+        "from test_evaluation import ROWS, judged, tiny\n"
+        "from headwater.measures import workers\n"
+        "if __name__ == '__main__':\n"
+        "    given = workers.computed\n"
+        "    def killed(pool, chunks):\n"
+        "        next(given(pool, chunks))\n"
+        "        print(*pool._processes, flush=True)\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    from headwater.measures import evaluation\n"
+        "    evaluation.computed = killed\n"
+        "    judged(tiny.tiny('bert'), chunk_size=2, workers=2)\n"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    done = subprocess.run(
+        [sys.executable, str(script)], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+    children = [int(pid) for pid in done.stdout.split()]
+    assert done.returncode < 0, done.stderr
+    assert len(children) == 2
+    until = time.monotonic() + 20
+    while any(alive(pid) for pid in children) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(alive(pid) for pid in children)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize(

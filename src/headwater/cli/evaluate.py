@@ -45,6 +45,7 @@ def command(
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, help="Tokens of perturbed inputs run at once. Default: by device.")
     ] = None,
+    workers: options.Workers = 1,
     device: options.Device = None,
     dtype: options.Dtype = None,
     seed: options.Seed = 0,
@@ -74,6 +75,7 @@ def command(
         out=out,
         resume=resume,
         runtime=runtime,
+        workers=workers,
     )
     put(found, lambda: summary(found), as_json, plain)
     if out is not None:

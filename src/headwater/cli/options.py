@@ -32,6 +32,7 @@ Window = Annotated[bool, typer.Option("--window", help="Explain a long text in o
 Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps. Default: cpu.")]
 Dtype = Annotated[str | None, typer.Option(help="Compute in float32 (default), float64, bfloat16 or float16.")]
 Seed = Annotated[int, typer.Option(help="Seed, for methods that draw random numbers.")]
+Workers = Annotated[int, typer.Option(min=1, help="Processes that share the work, each with a copy of the model.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output: one object a line, one line a text.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Plain text, as in a pipe: no colour, one fact a line.")]
 Full = Annotated[bool, typer.Option("--full", help="Every line, not summed by layer and not only the largest.")]

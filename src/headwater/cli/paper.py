@@ -73,9 +73,12 @@ def tables(
     out: Annotated[Path, typer.Option(help="Directory for measurements and tables.")] = Path("paper"),
     quick: Annotated[bool, typer.Option("--quick", help="A seeded part of every dataset: minutes on a CPU.")] = False,
     flow: Annotated[bool, typer.Option("--flow/--no-flow", help="Also measure A-Flow, which is slow.")] = True,
+    flow_rows: Annotated[int | None, typer.Option(min=1, help="How many texts A-Flow is measured on.")] = None,
+    flow_tokens: Annotated[int | None, typer.Option(min=1, help="How long these may be.")] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Draw this many samples of every dataset.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts explained at once.")] = 32,
     device: Where = None,
+    workers: options.Workers = 1,
     seed: options.Seed = 0,
 ) -> None:
     """Tables 1 and 2 with ours beside the paper's: Markdown on standard output, and files in --out.
@@ -88,12 +91,26 @@ def tables(
         from headwater.paper import tables as made
         from headwater.paper.trials import FULL, METHODS, QUICK, Trial, trials
 
-    size = dataclasses.replace(QUICK if quick else FULL, seed=seed)
-    size = size if rows is None else dataclasses.replace(size, rows=rows)
+    size = QUICK if quick else FULL
+    size = dataclasses.replace(
+        size,
+        rows=rows or size.rows,
+        flow_rows=flow_rows or size.flow_rows,
+        flow_tokens=flow_tokens or size.flow_tokens,
+        seed=seed,
+    )
     chosen = METHODS if methods is None else tuple(separated(methods))
     found: list[Trial] = []
     for trial in trials(
-        model, separated(datasets), out, methods=chosen, flow=flow, size=size, device=device, batch_size=batch_size
+        model,
+        separated(datasets),
+        out,
+        methods=chosen,
+        flow=flow,
+        size=size,
+        device=device,
+        batch_size=batch_size,
+        workers=workers,
     ):
         found.append(trial)
         say(f"{trial.dataset}: measured, {len(trial.main):,} texts")

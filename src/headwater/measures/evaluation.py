@@ -32,6 +32,7 @@ from .saving import Workplace, load
 from .stability import single
 from .tasks import TASKS, Answer, Counts, Floats, Task
 from .tokens import TokenSource
+from .workers import computed, working
 
 CHUNK = 128
 TOKENS_A_THREAD, TOKENS_ON_CPU, TOKENS_ELSEWHERE = 2048, 4096, 2**17
@@ -61,6 +62,7 @@ def evaluate(
     runtime: bool = True,
     progress: bool | None = None,
     chunk_size: int = CHUNK,
+    workers: int = 1,
 ) -> Evaluation:
     """How faithful each method's explanations are: `r["lrp"].auac`, `.aumse`, `.interval()`, `r.compare("lrp", "gi")`.
 
@@ -78,7 +80,8 @@ def evaluate(
 
     `batch_size` texts are explained at once; perturbed inputs run in batches of `batch_tokens` tokens. Samples are
     worked off in chunks, and only their numbers are kept, some hundred bytes a sample and method. With `out`, results
-    are kept in that directory and an interrupted run takes up where it stopped.
+    are kept in that directory and an interrupted run takes up where it stopped. With `workers` so many processes share
+    the chunks, each with a copy of the model: worth it on a GPU, which one process keeps waiting.
     """
     tasks, single_names, scramble = chosen_measures(measures)
     names = tuple(dict.fromkeys(registry.resolve(name).name for name in listed(methods)))
@@ -86,6 +89,8 @@ def evaluate(
         raise UsageError("no methods to evaluate; pass methods=['gi', 'lrp'].")
     if chunk_size < 1:
         raise UsageError(f"chunk_size must be at least 1, not {chunk_size}.")
+    if workers < 1:
+        raise UsageError(f"workers must be at least 1, not {workers}.")
     rule = protocols.resolve(protocol)
     ready = prepared(model, device, dtype)
     if takes_graphs(ready):
@@ -102,7 +107,7 @@ def evaluate(
         return load(out)
     began = time.perf_counter()
     job = Job(source, table.rows, table.labels, names, tasks, single_names, rule, budget(ready, batch_tokens), seed)
-    samples = job.run(chunk_size, place, progress)
+    samples = job.run(chunk_size, place, progress, workers)
     runtimes = measured_runtimes(source, names, seed) if runtime else {}
     random = randomised(source, samples.common["predicted"], names, seed) if scramble else {}
     about["seconds"] = round(time.perf_counter() - began, 3)
@@ -216,19 +221,32 @@ class Job:
     budget: int
     seed: int
 
-    def run(self, chunk: int, place: Workplace | None = None, progress: bool | None = None) -> Samples:
+    def run(
+        self, chunk: int, place: Workplace | None = None, progress: bool | None = None, workers: int = 1
+    ) -> Samples:
         """All samples, a chunk at a time; chunks that lie in `place` are not computed again."""
-        keep_freed_memory()
-        numbers = range(0, len(self.source), chunk)
-        found = {n: part for n in range(len(numbers)) if place and (part := place.part(n)) is not None}
+        starts = range(0, len(self.source), chunk)
+        chunks = {n: range(start, min(start + chunk, len(self.source))) for n, start in enumerate(starts)}
+        found = {n: part for n in chunks if place and (part := place.part(n)) is not None}
         done = sum(len(part) for part in found.values())
+        left = {n: numbers for n, numbers in chunks.items() if n not in found}
         with bar(len(self.source), done, progress) as tick:
-            for n, start in enumerate(numbers):
-                if n not in found:
-                    found[n] = self.chunk(range(start, min(start + chunk, len(self.source))), tick)
-                    if place is not None:
-                        place.keep(n, found[n])
+            for n, part in self.chunks(left, min(workers, len(left)), tick):
+                found[n] = part
+                if place is not None:
+                    place.keep(n, part)
         return Samples.joined([found[n] for n in sorted(found)])
+
+    def chunks(self, left: Mapping[int, Sequence[int]], workers: int, tick: Tick) -> Iterator[tuple[int, Samples]]:
+        """The chunks by number, as they are done: here, or by worker processes."""
+        if workers <= 1:
+            keep_freed_memory()
+            yield from ((n, self.chunk(numbers, tick)) for n, numbers in left.items())
+            return
+        with working(self, workers) as pool:
+            for n, part in computed(pool, left):
+                tick(len(part))
+                yield n, part
 
     def chunk(self, numbers: Sequence[int], tick: Tick) -> Samples:
         """Some samples: explanations first, then all their perturbed inputs together."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from torch import nn
 
 from ..explanation import Explanation
 from .tasks import Counts, Flags, Floats
@@ -58,6 +59,9 @@ class Subjects(Protocol):
 
 class Source(Protocol):
     """All samples of an evaluation, loaded in parts so that memory does not grow with their number."""
+
+    @property
+    def model(self) -> nn.Module: ...
 
     def __len__(self) -> int: ...
 

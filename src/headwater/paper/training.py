@@ -32,7 +32,8 @@ RECORD = "training.json"
 # Chosen on the validation parts: the paper's (2e-5, no dropout of words, no average) leaves this model short of it.
 SMALL = Recipe(rounds=20, batch=64, rate=2e-4, dropout=0.2, decay=0.05, word_dropout=0.1, average=500, patience=5)
 LONG_TEXTS = replace(SMALL, rate=3e-4, dropout=0.1, word_dropout=0.5, average=1000)
-WHOLE = Recipe(rounds=4, batch=64, rate=5e-5, average=300, patience=3)
+# Of three recipes the best in mean validation accuracy over the seven datasets.
+WHOLE = Recipe(rounds=4, batch=64, rate=1e-4, smoothing=0.1, average=300, patience=3)
 
 
 def recipe_for(kind: str, dataset: str) -> Recipe:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 FLOW = "a-flow"
 FLOW_ROWS = (FLOW, "lrp(ah+ln)")  # the second for comparison on the same texts
+CHUNK, FLOW_CHUNK = 32, 8  # samples; small, so that workers end together
 METHODS = tuple(name for name in (*ROWS, *OURS) if name != FLOW)
 
 
@@ -64,6 +65,7 @@ def trials(
     size: Size = FULL,
     device: str | None = None,
     batch_size: int = 32,
+    workers: int = 1,
 ) -> Iterator[Trial]:
     """Measure one dataset after the other. What lies finished in `out` is not measured again.
 
@@ -78,11 +80,13 @@ def trials(
         protocol = "ali2022" if size.max_length is None else f"ali2022(max_length={size.max_length})"
         place = out / kind / name
         options = {"tokenizer": tokenizer, "protocol": protocol, "device": device, "runtime": False, "seed": size.seed}
-        main = evaluate(model, table, methods=methods, limit=size.rows, batch_size=batch_size, out=place, **options)
+        options |= {"workers": workers, "limit": size.rows, "batch_size": batch_size, "chunk_size": CHUNK}
+        main = evaluate(model, table, methods=methods, out=place, **options)
         found = None
         if flow:
             part, limit = flow_part(table, name, size, tokenizer)
-            found = evaluate(model, part, methods=FLOW_ROWS, limit=limit, batch_size=1, out=place / FLOW, **options)
+            options |= {"limit": limit, "batch_size": 1, "chunk_size": FLOW_CHUNK}
+            found = evaluate(model, part, methods=FLOW_ROWS, out=place / FLOW, **options)
         yield Trial(name, kind, main, found)
 
 
