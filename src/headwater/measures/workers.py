@@ -62,7 +62,8 @@ def computed(pool: ProcessPoolExecutor, chunks: Mapping[int, Sequence[int]]) -> 
                 yield waiting.pop(future), future.result()
     except BrokenProcessPool as error:
         raise ModelError(
-            "a worker process ended in mid-work: out of memory, or killed. Try fewer workers; with out= what is done "
+            "a worker process ended in mid-work: it was killed, perhaps for want of memory (try fewer workers), or it "
+            "could not start (a script that uses workers needs `if __name__ == '__main__':`). With out= what is done "
             "is kept, and the same call goes on from there."
         ) from error
 
