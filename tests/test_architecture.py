@@ -14,20 +14,20 @@ PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
 
 # A module imports from its own stage or an earlier one.
 STAGES = (
-    {"errors", "version", "samples", "ledger", "explanation", "flows"},
+    {"errors", "version", "samples", "ledger", "picture", "explanation", "flows"},
     {"inputs", "targets"},
     {"rules", "kernels"},
     {"methods"},
     {"relevance", "texts", "api", "comparison", "taps", "heads", "audits", "testing"},
     {"measures", "viz", "store", "data", "models", "bias"},
-    {"jobs", "paper"},
+    {"jobs", "paper", "digits"},
     {"cli", "web", "__main__"},
 )
 STAGE = {name: number for number, names in enumerate(STAGES) for name in names}
 
 # Narrower than their stage: pictures know only results, models and data know nothing of explanations.
 ONLY = {
-    "viz": {"errors", "version", "ledger", "explanation", "flows", "viz"},
+    "viz": {"errors", "version", "ledger", "picture", "explanation", "flows", "viz"},
     "data": {"errors", "version", "data"},
     "models": {"errors", "version", "samples", "data", "models"},
 }
@@ -47,6 +47,7 @@ HEAVY = (
     "datasets",
     "pandas",
     "pyarrow",
+    "PIL",
 )
 
 

@@ -14,6 +14,7 @@ from . import methods
 from .errors import HiddenOperation, InputError, TrainingMode, UnknownName, UsageError
 from .explanation import Explanation, Provenance
 from .inputs.batch import Batch
+from .inputs.images import channels_of, from_seen, in_groups, is_image, listed, made_ready
 from .inputs.own import in_batches, takes_own
 from .inputs.places import find_places
 from .inputs.tensors import from_tensors
@@ -21,6 +22,7 @@ from .inputs.text import from_fields
 from .ledger import Ledger, Lines
 from .methods import Method
 from .methods.propagation import Outcome, Run
+from .picture import Picture
 from .relevance import Attributed, attribute
 from .targets import Reader, Target
 from .texts import Plan, Step, TextJob, in_windows
@@ -34,6 +36,7 @@ def explain(
     data: Any,
     *,
     tokenizer: Any = None,
+    processor: Any = None,
     method: str | Method = "lrp",
     target: Target = None,
     output: str = "logit",
@@ -47,13 +50,15 @@ def explain(
     truncate: bool = False,
     window: bool = False,
     stride: int | None = None,
+    patch: int | None = None,
 ) -> Any:
     """How much each input contributed to a score of the model's prediction.
 
     `data` is a text, a pair of texts (a tuple), a list of those, what a tokenizer returned, or bare tensors (the
     model's arguments). For a model that says how its inputs are made (`headwater.samples`), such as a Graphormer, it is
-    a sample of the model's own kind, such as a graph, or a list of those. One text or sample gives one `Explanation`,
-    everything else a list of them.
+    a sample of the model's own kind, such as a graph, or a list of those. With a `processor` (transformers' image
+    processor) it is an image: a Pillow image, a path, an array, or a list of those. One text, image or sample gives one
+    `Explanation`, everything else a list of them.
 
     `target`: None for the predicted class (the predicted next token of a language model), a class by index or name,
     "a - b", `Token`, `Span`. `score=` takes any function of the model's output that gives one number a sample.
@@ -62,11 +67,14 @@ def explain(
     what is explained: one of the tensors, a module, or a module's dotted name.
     `dtype`: computed in the model's own, except that half precision is computed in float32 unless asked for here.
     `truncate` cuts a text that is too long for the model; `window` explains it in overlapping windows.
+    An image is explained at its pixels; `patch` is the side, in pixels of the model's input, of the squares that they
+    are summed over, by default the model's own patches.
     """
     request = Request(
         model=model,
         data=data,
         tokenizer=tokenizer,
+        processor=processor,
         method=method,
         target=target,
         output=output,
@@ -80,6 +88,7 @@ def explain(
         truncate=truncate,
         window=window,
         stride=stride,
+        patch=patch,
     )
     return answer(request)
 
@@ -91,6 +100,7 @@ class Request:
     model: nn.Module
     data: Any
     tokenizer: Any = None
+    processor: Any = None
     method: str | Method = "lrp"
     target: Target = None
     output: str = "logit"
@@ -104,6 +114,12 @@ class Request:
     truncate: bool = False
     window: bool = False
     stride: int | None = None
+    patch: int | None = None
+
+    @property
+    def of_images(self) -> bool:
+        """Whether the data are images. Tensors by name are the model's arguments, whatever else is given."""
+        return not isinstance(self.data, Mapping) and (self.processor is not None or is_image(self.data))
 
 
 def answer(ask: Request, prepare: Callable[[Run], Run] = lambda run: run) -> Any:
@@ -139,8 +155,10 @@ class Work:
         return [explanation(i, run.batch, outcome, lines, part, self, method) for i, part in enumerate(parts)]
 
     def gather(self, found: Sequence[list[Explanation]]) -> Any:
-        """One text, or one sample of the model's own kind, gives one explanation, everything else a list."""
+        """One text, image, or sample of the model's own kind, gives one explanation, everything else a list."""
         made, data = self.plan.gather(found), self.ask.data
+        if self.ask.of_images:
+            return made[0] if listed(data)[1] else made
         single = is_text(data) or (self.ask.inputs is None and takes_own(self.model, data))
         return made[0] if single and not isinstance(data, list) else made
 
@@ -150,6 +168,10 @@ def planned(ask: Request, model: nn.Module) -> Plan:
     if ask.score is not None and (ask.target is not None or ask.output != "logit"):
         raise UsageError("score= says what is explained, so target= and output= have no place beside it.")
     reader = Reader(model, ask.tokenizer, ask.score if ask.score is not None else ask.target, ask.output)
+    if ask.of_images:
+        return images_planned(ask, model, reader)
+    if ask.patch is not None:
+        raise UsageError("patch= is about images: pass one, with processor=.")
     if ask.inputs is None and takes_own(model, ask.data):
         samples = ask.data if isinstance(ask.data, list) else [ask.data]
         batches = in_batches(model, samples, ask.batch_size, find_places(model, ask.at))
@@ -161,6 +183,20 @@ def planned(ask: Request, model: nn.Module) -> Plan:
             return Plan.chained([in_windows(job, text, ask.stride, reader) for text in texts])
         return job.plan(texts, reader)
     return Plan([Step(bare(ask, model), reader)], lambda found: found[0])
+
+
+def images_planned(ask: Request, model: nn.Module, reader: Reader) -> Plan:
+    """Images of one shape go together; each is explained at its pixels."""
+    if ask.inputs is not None or ask.at == "words":
+        raise UsageError("an image is explained at its pixels, so inputs= and at= have no place beside it.")
+    seen = made_ready(listed(ask.data)[0], ask.processor, channels_of(model))
+    groups = in_groups(seen, ask.batch_size)
+
+    def gather(found: Sequence[list[Explanation]]) -> list[Explanation]:
+        made = dict(zip((i for group in groups for i in group), (e for part in found for e in part), strict=True))
+        return [made[i] for i in range(len(seen))]
+
+    return Plan([Step(from_seen(model, [seen[i] for i in g], ask.patch), reader) for g in groups], gather)
 
 
 def bare(ask: Request, model: nn.Module) -> Batch:
@@ -245,15 +281,24 @@ def explanation(
         text=item.text,
         prediction=outcome.reading.predictions[index],
         output=work.ask.output,
-        at=work.ask.at,
+        at=work.ask.at if batch.patches is None else "pixels",
         special=item.special,
         offsets=item.offsets,
         word_ids=item.word_ids,
         sequence_ids=item.sequence_ids,
         segments=part.segments,
         edges=part.links,
+        image=None if batch.patches is None else picture(batch, index, part),
         rules_met=tuple(sorted(outcome.met.items())),
     )
+
+
+def picture(batch: Batch, index: int, part: Attributed) -> Picture:
+    """Where the relevance of one image lies."""
+    frame = batch.items[index].frame
+    assert batch.patches is not None
+    assert frame is not None
+    return Picture(batch.patches.cells, frame, part.pixels)
 
 
 def coarser(dtype: str, inside: torch.dtype | None) -> str:

@@ -52,7 +52,7 @@ def compare(model: nn.Module, data: Any, *, methods: Sequence[str | Method] = PA
         raise UsageError(f"a comparison is of one input, not of {len(data)}.")
     work = Work.of(Request(model, data, **options))
     samples = sum(step.batch.samples for step in work.plan.steps)
-    if samples != 1 and not is_text(data):
+    if samples != 1 and not (is_text(data) and not work.ask.of_images):
         raise UsageError(f"a comparison is of one input, not of {samples}.")
     for step in work.plan.steps:  # a text has one, a long one in windows several; one plain pass is kept at a time
         with shared():

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .errors import InputError
 from .ledger import Ledger
+from .picture import Picture
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,9 +40,10 @@ class Word:
 class Explanation:
     """How much each input contributed to one score of one prediction. `relevance` has the unit of `score`.
 
-    For text, `relevance` has one number a token; for a graph, one a node. For a bare tensor it has the shape of the
-    tensor. `relevance.sum()` is `ledger.inputs`. `edges` are a graph's, each as two nodes and a relevance, where the
-    method reaches them; together they are a line of the ledger.
+    For text, `relevance` has one number a token; for a graph, one a node; for an image, one a patch, line by line. For
+    a bare tensor it has the shape of the tensor. `relevance.sum()` is `ledger.inputs`. `edges` are a graph's, each as
+    two nodes and a relevance, where the method reaches them; together they are a line of the ledger. Of an image,
+    `patches` and `pixels` are the relevance as it lies in the picture, and `image` says where in the original that is.
     """
 
     tokens: tuple[str, ...]
@@ -62,6 +65,26 @@ class Explanation:
     rules_met: tuple[tuple[str, int], ...] = ()
     windows: int = 1
     edges: tuple[tuple[int, int, float], ...] | None = None
+    image: Picture | None = None
+
+    @property
+    def patches(self) -> Tensor:
+        """[rows, columns]: the relevance of an image's patches."""
+        grid = self._image().grid
+        return self.relevance.reshape(grid.rows, grid.columns)
+
+    @property
+    def pixels(self) -> Tensor:
+        """[height, width]: the relevance of an image's pixels, summed over its channels."""
+        found = self._image().pixels
+        if found is None:
+            raise InputError(f"{self.method!r} tells the patches of an image apart, not its pixels. Read `patches`.")
+        return found.sum(0)
+
+    def _image(self) -> Picture:
+        if self.image is None:
+            raise InputError("this is no explanation of an image, so it has no patches and no pixels.")
+        return self.image
 
     def words(self) -> list[Word]:
         """Sub-words summed to words by the tokenizer's offsets. A special token is a word of its own."""
@@ -87,5 +110,18 @@ class Explanation:
             "rules_met": dict(self.rules_met),
             "windows": self.windows,
             **({} if self.edges is None else {"edges": [list(edge) for edge in self.edges]}),
+            **({} if self.image is None else {"image": self._image_dict(self.image)}),
             "provenance": {k: getattr(self.provenance, k) for k in self.provenance.__dataclass_fields__},
+        }
+
+    def _image_dict(self, image: Picture) -> dict[str, object]:
+        grid, frame = image.grid, image.frame
+        return {
+            "source": frame.source,
+            "size": list(frame.size),
+            "seen": None if frame.box is None else list(frame.box),
+            "taken_as": [grid.width, grid.height],
+            "patch": [grid.cell[1], grid.cell[0]],
+            "patches": self.patches.tolist(),
+            "pixels": None if image.pixels is None else self.pixels.tolist(),
         }

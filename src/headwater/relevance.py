@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .errors import ModelError
 from .inputs.batch import Batch, Item
+from .inputs.patches import Patches
 from .inputs.places import Captured
 from .methods.propagation import Outcome
 from .samples import Link
@@ -24,6 +25,7 @@ class Attributed:
     segments: tuple[str, ...] = ()
     constants: dict[str, float] = field(default_factory=dict)
     links: tuple[Link, ...] | None = None
+    pixels: Tensor | None = None
 
 
 def attribute(batch: Batch, outcome: Outcome) -> list[Attributed]:
@@ -47,6 +49,9 @@ def with_links(part: Attributed, batch: Batch, outcome: Outcome, i: int) -> Attr
 
 
 def of_items(batch: Batch, outcome: Outcome) -> list[Attributed]:
+    if batch.patches is not None:
+        found = outcome.relevance[0] if outcome.positions is None else outcome.positions
+        return [_of_image(batch.patches, one.cpu()) for one in found]
     if outcome.positions is not None:
         return [_of_positions(row, batch.items[i]) for i, row in enumerate(outcome.positions)]
     if batch.tensor is not None:
@@ -83,6 +88,14 @@ def with_prefix(batch: Batch, rows: list[tuple[Tensor, str]]) -> list[tuple[Tens
 def _of_positions(row: Tensor, item: Item) -> Attributed:
     tokens = item.tokens or tuple(str(i) for i in range(len(row)))
     return Attributed(row, tokens)
+
+
+def _of_image(patches: Patches, row: Tensor) -> Attributed:
+    """Pixels are summed over the patches; from some methods patches are all there is."""
+    if row.dim() == 1:
+        return Attributed(row, patches.cells.names)
+    row = row.float() if row.dtype in (torch.float16, torch.bfloat16) else row
+    return Attributed(patches.sums(row).to(row.dtype), patches.cells.names, pixels=row)
 
 
 def positions(batch: Batch, captured: Captured, relevance: Tensor) -> tuple[Tensor, str]:

@@ -23,23 +23,29 @@ class NotConforming(AssertionError):
 
 
 def check_method(
-    method: str | Method, model: nn.Module, data: Any, *, tokenizer: Any = None, tolerance: float = 1e-5
+    method: str | Method,
+    model: nn.Module,
+    data: Any,
+    *,
+    tokenizer: Any = None,
+    processor: Any = None,
+    tolerance: float = 1e-5,
 ) -> list[Explanation] | None:
     """Finite relevance for every token, the same alone, in a batch and padded, and the model left as it was.
 
-    `data`: texts (a list, of different lengths), or tensors for `explain`. None where the method says that it does not
-    apply to the model, which is a good answer; whatever else it raises is not.
+    `data`: texts (a list, of different lengths), images with their processor, or tensors for `explain`. None where the
+    method says that it does not apply to the model, which is a good answer; whatever else it raises is not.
     """
     chosen = resolve(method)
     before = fingerprint(model)
     try:
-        together = explain(model, data, tokenizer=tokenizer, method=chosen)
+        together = explain(model, data, tokenizer=tokenizer, processor=processor, method=chosen)
     except NotApplicable:
         return None
     except MissingExtra:
         raise
     demand(fingerprint(model) == before, chosen, "changed the model")
-    for e, alone in zip(together, one_by_one(model, data, tokenizer, chosen), strict=True):
+    for e, alone in zip(together, one_by_one(model, data, tokenizer, processor, chosen), strict=True):
         check_explanation(chosen, e)
         demand(e.relevance.shape == alone.relevance.shape, chosen, "has another shape in a batch")
         mine, other = e.relevance.double(), alone.relevance.double()
@@ -49,9 +55,10 @@ def check_method(
     return list(together)
 
 
-def one_by_one(model: nn.Module, data: Any, tokenizer: Any, method: Method) -> Sequence[Explanation]:
+def one_by_one(model: nn.Module, data: Any, tokenizer: Any, processor: Any, method: Method) -> Sequence[Explanation]:
     if isinstance(data, list):
-        return [explain(model, text, tokenizer=tokenizer, method=method) for text in data]
+        options = {"tokenizer": tokenizer, "processor": processor, "method": method}
+        return [explain(model, one, **options) for one in data]
     count = len(next(iter(data.values())))
     parts = [{k: v[i : i + 1] for k, v in data.items()} for i in range(count)]
     return [explain(model, part, tokenizer=tokenizer, method=method)[0] for part in parts]

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..picture import Frame
 from ..samples import Beside
+from .patches import Patches
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Item:
     offsets: tuple[tuple[int, int], ...] | None = None
     word_ids: tuple[int | None, ...] | None = None
     sequence_ids: tuple[int | None, ...] | None = None
+    frame: Frame | None = None  # of an image
 
 
 @dataclass
@@ -32,6 +35,7 @@ class Batch:
     not padding. `place` is the module whose output is explained, `tensor` the argument if it is one of those.
     Of samples of a model's own kind, `before`, `pooled` and `beside` are what `headwater.samples.Prepared` says, and
     `alone` gives one of them as a batch of its own, where padding has been done in ways that are not known here.
+    Of images, `patches` says which pixels go together.
     """
 
     samples: int
@@ -46,6 +50,7 @@ class Batch:
     pooled: bool = False
     beside: Beside | None = None
     alone: Callable[[int], Batch] | None = None
+    patches: Patches | None = None
 
     @property
     def length(self) -> int | None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import MissingExtra, NotApplicable
+from ..inputs.patches import Patches
 from ..rules import Books
 from ..rules.maps import AttentionMap
 from .propagation import Outcome, Run
@@ -35,7 +36,7 @@ def on_maps(
     def decorate(function: OnMaps) -> Method:
         def run(job: Run) -> Outcome:
             outcome, maps = read(job, name, gradient)
-            chosen = pooled if pooled is not None and job.batch.pooled else function
+            chosen = pooled if pooled is not None and reads_all(job, maps, gradient) else function
             rows = [chosen([layer[i] for layer in maps]) for i in range(job.batch.samples)]
             return aligned(job, outcome, rows)
 
@@ -44,12 +45,39 @@ def on_maps(
     return decorate
 
 
+def reads_all(job: Run, maps: list[list[Tensor]], gradient: bool) -> bool:
+    """Whether the answer is read off the mean of all positions.
+
+    Of an image model nobody says it, but the gradient does: in the last layer it reaches the queries that are read.
+    """
+    if job.batch.patches is None or not gradient:
+        return job.batch.pooled
+    return all(int((matrix.sum(-1) > 0).sum()) > len(matrix) // 2 for matrix in maps[-1])
+
+
 def aligned(job: Run, outcome: Outcome, rows: list[Tensor]) -> Outcome:
     """Positions that the model put before the items are lines of the ledger."""
-    before = job.batch.before
+    before, patches = job.batch.before, job.batch.patches
+    if patches is not None:
+        before = tuple(f"position {k}, no patch" for k in range(leading(patches, len(rows[0]))))
     outcome.constants = {**outcome.constants, **{n: [float(r[k]) for r in rows] for k, n in enumerate(before)}}
     outcome.positions = [row[len(before) :] for row in rows]
+    if patches is not None:
+        outcome.positions = [patches.of_positions(row) for row in outcome.positions]
     return outcome
+
+
+def leading(patches: Patches, positions: int) -> int:
+    """How many positions stand before those of an image's patches; a map of other positions cannot be drawn."""
+    if patches.own is None or patches.before is None or patches.before + len(patches.own) != positions:
+        raise NotApplicable(
+            f"the model's attention has {positions} positions, and it cannot be told which patch of the image each is: "
+            "it attends within windows, or does not cut its input into patches."
+        )
+    if not patches.nested:
+        own = patches.own.cell
+        raise NotApplicable(f"attention is between patches of {own[0]} by {own[1]} pixels; ask for a multiple of it.")
+    return patches.before
 
 
 def read(job: Run, name: str, gradient: bool) -> tuple[Outcome, list[list[Tensor]]]:

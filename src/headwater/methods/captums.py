@@ -107,14 +107,20 @@ def shaped(relevance: Tensor, job: Run) -> Tensor:
     return relevance.cpu() if job.batch.tensor is not None else relevance.sum(-1).cpu()
 
 
-def positions_mask(x: Tensor) -> Tensor:
-    """Features are positions: all the numbers of one position go together."""
+def positions_mask(f: Function, x: Tensor) -> Tensor:
+    """Features are positions, or patches of an image: all the numbers of one go together."""
+    patches = f.run.batch.patches
+    if patches is not None:
+        return patches.index.to(x.device).expand_as(x[:1]).contiguous()
     count = x.shape[1]
     return torch.arange(count, device=x.device).reshape(1, count, *[1] * (x.dim() - 2)).expand_as(x[:1]).contiguous()
 
 
-def per_feature(attribution: Tensor) -> Tensor:
+def per_feature(f: Function, attribution: Tensor) -> Tensor:
     """A position's value stands at each of its numbers: spread evenly, so that the sum over them is the value."""
+    patches = f.run.batch.patches
+    if patches is not None:
+        return patches.spread(attribution, positions_mask(f, attribution))
     return attribution / attribution[0, 0].numel()
 
 
@@ -164,9 +170,9 @@ def gradient_shap(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Ten
 @of_captum("occlusion", "each token replaced by [UNK] alone (Zeiler & Fergus 2014)")
 def occlusion(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
     found: Tensor = package.FeatureAblation(f).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(x), perturbations_per_eval=32
+        x, baselines=baseline, feature_mask=positions_mask(f, x), perturbations_per_eval=32
     )
-    return per_feature(found)
+    return per_feature(f, found)
 
 
 @of_captum(
@@ -176,9 +182,9 @@ def occlusion(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
 )
 def shapley_sampling(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
     found: Tensor = package.ShapleyValueSampling(f).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(x), n_samples=PERMUTATIONS, perturbations_per_eval=32
+        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=PERMUTATIONS, perturbations_per_eval=32
     )
-    return per_feature(found)
+    return per_feature(f, found)
 
 
 @of_captum(
@@ -188,9 +194,9 @@ def shapley_sampling(package: Any, f: Function, x: Tensor, baseline: Tensor) -> 
 )
 def kernel_shap(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
     found: Tensor = package.KernelShap(f).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(x), n_samples=PERTURBATIONS, perturbations_per_eval=32
+        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=PERTURBATIONS, perturbations_per_eval=32
     )
-    return per_feature(found)
+    return per_feature(f, found)
 
 
 @of_captum("lime", f"a sparse linear model around the input, {PERTURBATIONS} samples (Ribeiro et al. 2016)")
@@ -198,6 +204,6 @@ def lime(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
     from captum._utils.models.linear_model import SkLearnRidge
 
     found: Tensor = package.Lime(f, interpretable_model=SkLearnRidge(alpha=0.01)).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(x), n_samples=PERTURBATIONS, perturbations_per_eval=32
+        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=PERTURBATIONS, perturbations_per_eval=32
     )
-    return per_feature(found)
+    return per_feature(f, found)

@@ -21,6 +21,8 @@ def run(job: Run) -> Outcome:
 
 def lengths(job: Run, outcome: Outcome) -> list[int]:
     real = job.batch.real
+    if job.batch.patches is not None:
+        return [len(job.batch.patches.cells)] * job.batch.samples
     if real is not None:
         return [int(n) for n in real.sum(1)]
     return [outcome.captured[0].leaf.reshape(job.batch.samples, -1, outcome.captured[0].leaf.shape[-1]).shape[1]] * (

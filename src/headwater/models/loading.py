@@ -31,6 +31,7 @@ TASKS = {
     "feature-extraction": "AutoModel",
 }
 DTYPES = ("float32", "float64", "bfloat16", "float16", "auto")
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "spiece*", "sentencepiece*", "*.model", "*.tiktoken", "*.spm")
 
 
@@ -49,7 +50,7 @@ def load(
     saved from; `task` asks for another (`"text-classification"`, `"text-generation"`, …). A checkpoint in half
     precision is computed in `dtype` all the same; `"auto"` keeps the checkpoint's own.
     `allow_pickle` permits a `pytorch_model.bin`, read with `weights_only=True`; `trust_remote_code` permits Python
-    code from the checkpoint, which runs with your rights.
+    code from the checkpoint, which runs with your rights. `load_image_model` loads a model with its image processor.
     """
     if task is not None and task not in TASKS:
         raise UnknownName("task", task, TASKS)
@@ -73,6 +74,47 @@ def load(
     _refuse_random_weights(source.name, type(model).__name__, found)
     model.eval()
     return (model if device is None else model.to(device)), tokenizer
+
+
+def load_image_model(
+    name_or_dir: str | os.PathLike[str],
+    *,
+    task: str | None = "image-classification",
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype = "float32",
+    allow_pickle: bool = False,
+    trust_remote_code: bool = False,
+) -> tuple[PreTrainedModel, Any]:
+    """An image model, ready to be explained, and the processor that makes images its input.
+
+    The arguments are those of `load`. The processor is the one that needs Pillow alone, so that an image becomes the
+    same pixels wherever it is explained; with a processor that only torchvision has, that.
+    """
+    try:
+        __import__("PIL")
+    except ImportError as error:
+        raise MissingExtra("an image model", "images") from error
+    model, _ = load(
+        name_or_dir,
+        task=task,
+        device=device,
+        dtype=dtype,
+        allow_pickle=allow_pickle,
+        trust_remote_code=trust_remote_code,
+    )
+    return model, _processor(_find(name_or_dir, allow_pickle), trust_remote_code)
+
+
+def _processor(source: _Source, trust_remote_code: bool) -> Any:
+    from transformers import AutoImageProcessor
+
+    if source.local and not any((Path(source.name) / name).is_file() for name in PROCESSOR_FILES):
+        raise LoadError(
+            f"{source.name} has no {PROCESSOR_FILES[0]}, so it is not known how an image becomes its input. Save the "
+            "processor beside the model: processor.save_pretrained(directory)."
+        )
+    with _plain_errors(source.name), _quietly(source.local):
+        return AutoImageProcessor.from_pretrained(source.name, backend="pil", trust_remote_code=trust_remote_code)
 
 
 @dataclass(frozen=True)
