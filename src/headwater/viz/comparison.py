@@ -25,9 +25,10 @@ from .colour import Shade, Theme, largest, shade
 from .plain import aligned
 from .reading import Cell, by_part, cells, decimals, given, headline, signed, verdict
 from .tables import Table, beside
-from .terminal import FEW, facts_line, style_of
+from .terminal import FEW, facts_line, patch_rows, style_of
 
 NARROW = 96
+PATCHES = 42  # characters that a row of patches may take
 SCALE = "each row has full colour at its own largest relevance"
 SUMS = ("largest", "sum", "score")
 
@@ -74,12 +75,17 @@ class Line:
 
 
 def lines(comparison: Compared, words: bool = False) -> list[Line]:
-    return [Line(e, tuple(cells(e, words)), "word" if words else "token") for e in comparison.explanations]
+    return [Line(e, tuple(cells(e, words)), _unit(e, words)) for e in comparison.explanations]
+
+
+def _unit(explanation: Explanation, words: bool) -> str:
+    return "patch" if explanation.image is not None else "word" if words else "token"
 
 
 def plural(shown: Sequence[Line]) -> str:
     """The head of the column that holds the coloured text."""
-    return f"{shown[0].unit if shown else 'token'}s"
+    unit = shown[0].unit if shown else "token"
+    return "patches" if unit == "patch" else f"{unit}s"
 
 
 def facts(comparison: Compared) -> list[tuple[str, str]]:
@@ -148,6 +154,9 @@ class Heat:
         return Measurement.get(console, options, Group(*self._texts(few=False)))
 
     def _texts(self, few: bool) -> Iterable[Text]:
+        if self.line.explanation.image is not None:
+            yield from patch_rows(self.line.explanation, self.line.scale, self.theme, few, PATCHES)
+            return
         for part, group in by_part(self.line.cells):
             if part:
                 yield Text(part, style="dim")
@@ -217,13 +226,18 @@ def sums_table(shown: Sequence[Line]) -> Table:
 # HTML
 
 
-def page(comparison: Compared, *, words: bool = False, title: str = "Headwater") -> str:
-    """The whole page: the table of heatmaps, every number in a table that folds away, and what gave none."""
+def page(comparison: Compared, *, words: bool = False, title: str = "Headwater", picture: str | None = None) -> str:
+    """The whole page: the table of heatmaps, every number in a table that folds away, and what gave none.
+
+    Of an image, `picture` is the sheet that `viz.images` draws, in place of heatmaps.
+    """
     shown = lines(comparison, words)
-    parts = (_heading(comparison), _heatmaps(shown), *map(_numbers, alike(shown)), _refused(comparison))
+    maps = _heatmaps(shown) if picture is None else f"{html.sheet(picture)}\n{_sums(shown)}"
+    parts = (_heading(comparison), maps, *map(_numbers, alike(shown)), _refused(comparison))
     made = "".join(html.made_with(line.explanation) for line in shown[:1])
     body = "\n".join(part for part in parts if part)
-    return html.document(f"<article>\n{body}\n{made}</article>", title=title, style=STYLE)
+    drawn = picture is not None
+    return html.document(f"<article>\n{body}\n{made}</article>", title=title, style=STYLE, images=drawn)
 
 
 def _heading(comparison: Compared) -> str:
@@ -246,6 +260,16 @@ def _heat_row(line: Line) -> str:
         f'<td class="heat">{text}<p class="scale">full colour: ±{size}</p></td>'
         f"<td>{total}</td><td>{score}</td>{state}</tr>"
     )
+
+
+def _sums(shown: Sequence[Line]) -> str:
+    names = ("method", "full colour", "sum", "score", "ledger")
+    rows = []
+    for line in shown:
+        size, total, score = (number.strip() for number in line.numbers)
+        cells = "".join(f"<td>{text}</td>" for text in (f"±{size}", total, score, line.state))
+        rows.append(f'<tr><th scope="row">{escape(line.explanation.method)}</th>{cells}</tr>')
+    return _scrolling("sums", "".join(f'<th scope="col">{name}</th>' for name in names), rows)
 
 
 def _numbers(group: Sequence[Line]) -> str:

@@ -16,19 +16,31 @@ from .colour import NEGATIVE, POSITIVE, Rgb, largest, shade
 from .reading import Cell, cells, decimals, headline, signed, verdict
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+IMAGES = f"{POLICY}; img-src data:"  # pictures that stand in the page itself
 
 
-def page(explanations: Explanation | Sequence[Explanation], *, words: bool = False, title: str = "Headwater") -> str:
-    """The whole page: for each explanation the coloured text, a table of its tokens, and the ledger line by line."""
+def page(
+    explanations: Explanation | Sequence[Explanation],
+    *,
+    words: bool = False,
+    title: str = "Headwater",
+    pictures: Sequence[str] | None = None,
+) -> str:
+    """The whole page: for each explanation the coloured text, a table of its tokens, and the ledger line by line.
+
+    Of images, `pictures` has for each the sheet that `viz.images` draws, which stands in place of the text.
+    """
     many = [explanations] if isinstance(explanations, Explanation) else list(explanations)
-    return document("\n".join(_article(e, words, number) for number, e in enumerate(many, 1)), title=title)
+    drawn = [None] * len(many) if pictures is None else list(pictures)
+    articles = [_article(e, words, i, svg) for i, (e, svg) in enumerate(zip(many, drawn, strict=True), 1)]
+    return document("\n".join(articles), title=title, images=pictures is not None)
 
 
-def document(body: str, *, title: str, style: str = "") -> str:
+def document(body: str, *, title: str, style: str = "", images: bool = False) -> str:
     """A page around `body`, which is HTML: its head, the rules that forbid scripts, the key to the colours."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{IMAGES if images else POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escape(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n"
@@ -36,12 +48,19 @@ def document(body: str, *, title: str, style: str = "") -> str:
     )
 
 
-def _article(explanation: Explanation, words: bool, number: int) -> str:
+def sheet(svg: str) -> str:
+    """A picture that the page holds, wide ones scrolling in their own frame. Its ground is white in any theme."""
+    return f'<div class="sheet" role="region" aria-label="picture" tabindex="0">{svg}</div>'
+
+
+def _article(explanation: Explanation, words: bool, number: int, svg: str | None = None) -> str:
     shown = cells(explanation, words)
+    body = f"{running_text(shown)}\n{_scale(shown)}" if svg is None else sheet(svg)
+    unit = "patch" if explanation.image is not None else "word" if words else "token"
     return (
         f'<article aria-labelledby="e{number}">\n'
         f'<h2 id="e{number}">{escape(explanation.target)} <span class="n">{signed(explanation.score)}</span></h2>\n'
-        f"{facts_list(_facts(explanation))}\n{running_text(shown)}\n{_scale(shown)}\n{_token_table(shown, words)}\n"
+        f"{facts_list(_facts(explanation))}\n{body}\n{_token_table(shown, unit)}\n"
         f"{_ledger(explanation.ledger)}\n{made_with(explanation)}</article>"
     )
 
@@ -87,11 +106,10 @@ def _token(cell: Cell, scale: float, places: int) -> str:
     )
 
 
-def _token_table(shown: Sequence[Cell], words: bool) -> str:
+def _token_table(shown: Sequence[Cell], name: str) -> str:
     places = decimals(cell.relevance for cell in shown)
     rows = [(cell.text, cell.relevance) for cell in shown]
     total = sum(cell.relevance for cell in shown)
-    name = "word" if words else "token"
     table = _table((name, "relevance"), rows, ("sum", total), places)
     return f"<details><summary>every {name} with its number</summary>{table}</details>"
 
@@ -181,5 +199,6 @@ th {{ text-align: left; font-weight: normal; padding: .1rem 2rem .1rem 0; overfl
 td, th[scope=col]:last-child {{ text-align: right; padding-right: 0; }}
 thead th {{ color: var(--soft); font-size: .85rem; }}
 td {{ white-space: nowrap; }} tfoot th, tfoot td {{ border-top: 1px solid var(--line); font-weight: 600; }}
+.sheet {{ overflow-x: auto; margin: 1rem 0; }} .sheet svg {{ display: block; background: #fff; }}
 summary {{ cursor: pointer; color: var(--soft); padding: .25rem 0; }} .open {{ font-weight: 600; }}
 """

@@ -9,8 +9,10 @@ from headwater.flows import Audit
 from headwater.ledger import Ledger
 
 from .audits import tables
-from .reading import cells, decimals, given, headline, ledger_rows, signed, verdict
+from .reading import SHOWN_ENTRIES, cells, decimals, given, headline, ledger_rows, signed, verdict
 from .tables import Table, method_tables
+
+WIDEST = 16  # columns of numbers that a line can hold
 
 
 def plain(explanation: Explanation, *, full: bool = False, words: bool = False) -> str:
@@ -19,6 +21,8 @@ def plain(explanation: Explanation, *, full: bool = False, words: bool = False) 
     places = decimals(cell.relevance for cell in shown)
     width = max((len(cell.text) for cell in shown), default=0)
     lines = [f"{name}: {value}" for name, value in [*given(explanation), *headline(explanation)]]
+    if explanation.image is not None:
+        return "\n".join([*lines, *patch_lines(explanation), "", *ledger_lines(explanation.ledger, full)])
     part = ""
     for cell in shown:
         if cell.part != part:
@@ -26,6 +30,22 @@ def plain(explanation: Explanation, *, full: bool = False, words: bool = False) 
             lines.append(f"{part}:")
         lines.append(f"  {cell.text.ljust(width)}  {signed(cell.relevance, places)}")
     return "\n".join([*lines, "", *ledger_lines(explanation.ledger, full)])
+
+
+def patch_lines(explanation: Explanation) -> list[str]:
+    """An image's patches as they lie in it; the largest of very many, each by its row and column."""
+    rows = explanation.patches.tolist()
+    places = decimals((value for row in rows for value in row), digits=3)
+    if len(rows[0]) <= WIDEST:
+        return [f"patches, {len(rows)} rows of {len(rows[0])}:", *(_numbers(row, places) for row in rows)]
+    shown = sorted(cells(explanation), key=lambda cell: -abs(cell.relevance))[:SHOWN_ENTRIES]
+    head = f"patches, {len(rows)} rows of {len(rows[0])}, the largest {len(shown)} by row and column:"
+    return [head, *(f"  {cell.text}  {signed(cell.relevance, places)}" for cell in shown)]
+
+
+def _numbers(row: Sequence[float], places: int) -> str:
+    shown = [signed(value, places) for value in row]
+    return "  " + "  ".join(number.rjust(places + 4) for number in shown)
 
 
 def ledger_lines(ledger: Ledger, full: bool = False) -> list[str]:

@@ -167,8 +167,11 @@ def by_part(shown: Sequence[Cell]) -> Iterable[tuple[str, list[Cell]]]:
 
 
 def given(explanation: Explanation) -> list[tuple[str, str]]:
-    """The text that was explained, and the second of a pair."""
+    """The text that was explained, and the second of a pair; of an image, its file."""
     text = explanation.text
+    if explanation.image is not None:
+        source = explanation.image.frame.source
+        return [] if source is None else [("image", visible(source))]
     parts = () if text is None else (text,) if isinstance(text, str) else text
     return [("text" if i == 0 else "pair", visible(part)) for i, part in enumerate(parts)]
 

@@ -28,6 +28,7 @@ from .tables import Table, method_tables, within
 
 NUMBERED = 60
 LEAST_VISIBLE = 0.02
+LEAST_SIGNED = 0.05  # of full colour: a patch that is fainter has no sign in it
 FEW = ("standard", "windows")
 
 
@@ -37,10 +38,11 @@ def render(
     """The text with every token coloured by its relevance, the scale, and the ledger."""
     shown = cells(explanation, words)
     scale = largest(cell.relevance for cell in shown)
+    body = Tokens(tuple(shown), scale, theme) if explanation.image is None else Patches(explanation, scale, theme)
     return Group(
         facts_line(headline(explanation)),
         Text(),
-        Padding(Tokens(tuple(shown), scale, theme), (0, 0, 0, 2)),
+        Padding(body, (0, 0, 0, 2)),
         Padding(ledger_table(explanation.ledger, full), (0, 0, 0, 2)),
     )
 
@@ -86,6 +88,35 @@ class Tokens:
 
 
 @dataclass(frozen=True)
+class Patches:
+    """The patches of an image as they lie in it, and the scale."""
+
+    explanation: Explanation
+    scale: float
+    theme: Theme
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        few = console.color_system in FEW
+        yield from patch_rows(self.explanation, self.scale, self.theme, few, options.max_width)
+        yield Text()
+        yield legend(self.scale, self.theme, few, "patch")
+
+
+def patch_rows(explanation: Explanation, scale: float, theme: Theme, few: bool, width: int) -> Iterable[Text]:
+    """A line for every row of patches: each on the ground of its relevance, with its sign where it can be seen."""
+    rows = explanation.patches.tolist()
+    wide = max(1, min(3, width // len(rows[0])))
+    for row in rows:
+        text = Text(no_wrap=True, overflow="crop")
+        for value in row:
+            colour = shade(value, scale)
+            style = style_of(colour, theme, few) + Style(underline=False)
+            sign = {1: "+", 0: " ", -1: "-"}[colour.sign if colour.opacity >= LEAST_SIGNED else 0]
+            text.append(sign.center(wide), style)
+        yield text
+
+
+@dataclass(frozen=True)
 class _Box:
     text: str
     number: str
@@ -113,10 +144,10 @@ def style_of(colour: Shade, theme: Theme, few: bool = False) -> Style:
     return Style(color=Color.from_rgb(*INK[theme]), bgcolor=ground, underline=takes)
 
 
-def legend(scale: float, theme: Theme, few: bool = False) -> Text:
+def legend(scale: float, theme: Theme, few: bool = False, unit: str = "token") -> Text:
     """The scale in words and in colour."""
     if scale == 0:
-        return Text("no token has any relevance", style="dim")
+        return Text(f"no {unit} has any relevance", style="dim")
     full = signed(scale, decimals([scale], digits=3))
     text = Text().append("scale  ", style="dim")
     for sign, meaning in ((-1, "takes away"), (1, "adds")):
