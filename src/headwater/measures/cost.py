@@ -66,15 +66,18 @@ def measure(
     methods: Sequence[str] = METHODS,
     rounds: int = 7,
     tick: Callable[[], None] = lambda: None,
+    given: Any = None,
     **options: Any,
 ) -> list[Cost]:
     """Each round times the forward pass and then every method once; a round before the first warms up.
 
-    `options` go to `explain`, for methods that need a tokenizer or a seed.
+    `given` is what `explain` gets, where that is not the model's arguments. `options` go to `explain`, for methods that
+    need a tokenizer or a seed.
     """
+    asked = inputs if given is None else given
     jobs: dict[str, Callable[[], Any]] = {"forward": lambda: predict(model, inputs)}
     for name in methods:
-        jobs[name] = lambda name=name: explain(model, inputs, method=name, **options)  # type: ignore[misc]
+        jobs[name] = lambda name=name: explain(model, asked, method=name, **options)  # type: ignore[misc]
     times: dict[str, list[float]] = {name: [] for name in jobs}
     errors: dict[str, float] = {}
     for number in range(rounds + 1):

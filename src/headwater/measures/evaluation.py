@@ -1,4 +1,4 @@
-"""`evaluate`: how faithful methods are to a model, on labelled texts or graphs, by a named protocol."""
+"""`evaluate`: how faithful methods are to a model, on labelled texts, graphs or images, by a named protocol."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from . import protocol as protocols
 from . import tasks as perturbations
 from .cost import Cost, measure
 from .graphs import GraphSource, read_graphs, takes_graphs, with_reading
+from .images import ImageSource, read_images, takes_images, with_replacement
 from .labelled import Labelled, read
 from .perturbation import Pool, Source, Subjects
 from .progress import bar
@@ -47,6 +48,7 @@ def evaluate(
     *,
     methods: str | Iterable[str],
     tokenizer: Any = None,
+    processor: Any = None,
     protocol: str | Protocol = "ali2022",
     measures: str | Iterable[str] = perturbations.DEFAULT,
     text_column: str = "text",
@@ -63,6 +65,7 @@ def evaluate(
     progress: bool | None = None,
     chunk_size: int = CHUNK,
     workers: int = 1,
+    patch: int | None = None,
 ) -> Evaluation:
     """How faithful each method's explanations are: `r["lrp"].auac`, `.aumse`, `.interval()`, `r.compare("lrp", "gi")`.
 
@@ -73,6 +76,10 @@ def evaluate(
     For a Graphormer `data` holds graphs where others hold texts: a list of (graph, label), of graphs that know their
     label, or a table whose `text_column` has SMILES strings. What taking a node out means stands in the protocol's
     name: `ali2022(removal=induced)`, or `ali2022(removal=masked)`.
+
+    With a `processor` the data hold images: a list of (image, label), or a table whose `text_column` has paths. Patches
+    are added to an empty image or taken out, the model's own or squares of `patch` pixels; a missing one has the
+    processor's mean colour: `ali2022(replacement=mean)`.
 
     `protocol` says how it is measured, `measures` what: "activation" and "pruning" (the paper's), "insertion",
     "deletion", "comprehensiveness", "sufficiency", "randomisation", all those as "all"; "infidelity" and "sensitivity"
@@ -93,10 +100,16 @@ def evaluate(
         raise UsageError(f"workers must be at least 1, not {workers}.")
     rule = protocols.resolve(protocol)
     ready = prepared(model, device, dtype)
-    if takes_graphs(ready):
+    source: TokenSource | GraphSource | ImageSource
+    if takes_images(processor, data):
+        rule = with_replacement(rule)
+        needs_label = rule.target == "true"
+        table = read_images(ready, processor, data, text_column, label_column, needs_label).drawn(limit, seed)
+        source = ImageSource(ready, table.texts, rule, batch_size, patch)
+    elif takes_graphs(ready):
         rule = with_reading(rule)
         table = read_graphs(ready, data, text_column, label_column, rule.target == "true").drawn(limit, seed)
-        source: TokenSource | GraphSource = GraphSource(ready, table.texts, rule, batch_size)
+        source = GraphSource(ready, table.texts, rule, batch_size)
     else:
         table = labelled(ready, tokenizer, data, text_column, label_column, rule).drawn(limit, seed)
         source = TokenSource(ready, tokenizer, table.texts, rule, batch_size)
@@ -162,7 +175,7 @@ def provenance(
     ready: nn.Module,
     table: Labelled,
     names: Sequence[str],
-    source: TokenSource | GraphSource,
+    source: TokenSource | GraphSource | ImageSource,
     batch_size: int,
     seed: int,
 ) -> dict[str, Any]:
@@ -199,11 +212,16 @@ def workplace(
     return Workplace(out, {**same, "protocol": rule.to_dict(), **asked, "headwater": version}, resume)
 
 
-def measured_runtimes(source: TokenSource | GraphSource, names: Sequence[str], seed: int) -> dict[str, Cost]:
+def measured_runtimes(
+    source: TokenSource | GraphSource | ImageSource, names: Sequence[str], seed: int
+) -> dict[str, Cost]:
     """Each method's cost on a batch of the first samples, as a ratio to the forward pass."""
     count = min(TIMED, source.batch_size, len(source)) if source.mixes else 1
     inputs = source.part(range(count)).fields(range(count))
-    found = measure(source.model, inputs, names, ROUNDS, seed=seed, **source.options)
+    options: dict[str, Any] = dict(source.options)
+    if isinstance(source, ImageSource):
+        options["given"] = source.images[:count]
+    found = measure(source.model, inputs, names, ROUNDS, seed=seed, **options)
     return {cost.name: cost for cost in found if cost.name in names}
 
 

@@ -29,7 +29,7 @@ CHOICES = {
     "error": ("sum", "mean"),
 }
 REMOVALS = ("induced", "masked")
-REPLACEMENTS = ("unk", "mask", "pad")
+REPLACEMENTS = ("unk", "mask", "pad", "mean")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Protocol:
 
     `fractions`: the steps of a curve. `bins`: the shares that comprehensiveness and sufficiency are averaged over.
     `special_tokens`: "ranked" and replaced like any other token, so that N counts them, or "kept" in every input.
-    `replacement`: "unk" (where a tokenizer has none: its mask, then its padding token), "mask", "pad", or a token id.
+    `replacement`: "unk" (where a tokenizer has none: its mask, then its padding token), "mask", "pad", or a token id;
+    for images "mean", the colour that a processor makes zero.
     `target`: the class whose logit is explained and whose probability the activation curve follows.
     `error`: whether the pruning error is the sum or the mean over the logits.
     `max_length`: texts are cut at this many tokens, or where the model ends if that is earlier.

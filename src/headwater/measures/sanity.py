@@ -21,6 +21,7 @@ from ..errors import UnknownName
 from ..viz.reading import layer_of
 from .curves import Estimate, bounds, resampled
 from .graphs import GraphSource, Nodes
+from .images import ImagePart, ImageSource
 from .perturbation import Subjects
 from .protocol import ali2022
 from .tasks import Counts, Floats
@@ -72,7 +73,7 @@ def randomisation(
 
 
 def randomised(
-    source: TokenSource | GraphSource, targets: Counts, methods: Sequence[str], seed: int
+    source: TokenSource | GraphSource | ImageSource, targets: Counts, methods: Sequence[str], seed: int
 ) -> Mapping[str, Estimate]:
     """The last stage for several methods, on a few samples drawn with the seed."""
     count = min(SAMPLES, len(source))
@@ -110,7 +111,7 @@ def scramble(model: nn.Module, names: Sequence[str], seed: int) -> None:
             old.copy_((old.double().mean() + spread * noise.to(old.device)).to(old.dtype))
 
 
-def with_model(part: Tokens | Nodes, model: nn.Module) -> Subjects:
+def with_model(part: Tokens | Nodes | ImagePart, model: nn.Module) -> Subjects:
     """The same samples, for another model."""
     other: Any = copy.copy(part)
     other.source = copy.copy(part.source)

@@ -64,6 +64,8 @@ class TokenSource:
             raise InputError("texts need a tokenizer: evaluate(model, data, tokenizer=tokenizer).")
         if batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, not {batch_size}.")
+        if protocol.replacement == "mean":
+            raise UsageError("replacement=mean is a colour, for the patches of images; tokens are replaced by a token.")
         if protocol.removal is not None:
             raise UsageError(f"removal={protocol.removal} is about the nodes of a graph; tokens are replaced.")
         self.model, self.tokenizer, self.texts = model, tokenizer, texts
