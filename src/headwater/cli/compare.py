@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from headwater.errors import ModelError, UsageError
 
 from . import options
+from .images import check_alone, check_readable, chosen_image_model, draw_comparison
 from .models import chosen_model
 from .molecules import bace, check_takes_graphs, coloured, molecule
 from .names import separated
@@ -26,6 +28,11 @@ def command(
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text to explain.")] = None,
     pair: Annotated[str | None, typer.Option(help="The second text of a pair.", metavar="TEXT")] = None,
     smiles: options.Smiles = None,
+    image: Annotated[
+        Path | None, typer.Option(help="An image file, in place of a text. Without --model, a small one for digits.")
+    ] = None,
+    patch: options.Patch = None,
+    pixels: Annotated[bool, typer.Option("--pixels", help="Draw an image's pixels, not its patches.")] = False,
     model: options.Model = None,
     task: options.Task = None,
     methods: Annotated[
@@ -44,16 +51,31 @@ def command(
     plain: options.Plain = False,
     html: options.Html = None,
     svg: options.Svg = None,
+    png: options.Png = None,
     allow_pickle: options.AllowPickle = False,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Show what several methods say of the same prediction: one row of coloured tokens for each."""
+    settings: dict[str, Any] = {} if methods is None else {"methods": separated(methods)}
+    if image is not None:
+        check_alone(text, pair, smiles, words, window, truncate, at != "embeddings")
+        check_readable([image])
+        loaded, processor = chosen_image_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+        settings |= {"processor": processor, "patch": patch, "target": target, "output": output}
+        with waiting("comparing"):
+            import headwater
+
+            found = headwater.compare(loaded, image, dtype=dtype, seed=seed, **settings)
+        answered(found, as_json, plain, words)
+        draw_comparison(found, image, pixels, png, svg, html)
+        return
+    if png is not None or patch is not None or pixels:
+        raise UsageError("--png, --patch and --pixels are for an --image.")
     data = given(text, pair) if smiles is None else molecule(smiles, text, pair)
     named = model if smiles is None else model or bace()
     loaded, tokenizer = chosen_model(named, task, device, dtype, allow_pickle, trust_remote_code)
     if smiles is not None:
         check_takes_graphs(loaded)
-    settings: dict[str, Any] = {} if methods is None else {"methods": separated(methods)}
     with waiting("comparing"):
         import headwater
 
@@ -72,11 +94,7 @@ def command(
         )
     if smiles is not None:
         found = replace(found, explanations=tuple(replace(e, text=smiles) for e in found.explanations))
-    for name, reason in found.refused:
-        say(f"{name} gave no explanation: {reason}")
-    if not found.explanations:
-        raise ModelError("no method gave an explanation.")
-    put(found, as_json, plain, words)
+    answered(found, as_json, plain, words)
     if html is not None:
         from headwater.viz.comparison import page
 
@@ -85,9 +103,18 @@ def command(
         save(svg, drawn(found, words) if smiles is None else coloured(found.explanations, smiles))
 
 
+def answered(found: Comparison, as_json: bool, plain: bool, words: bool) -> None:
+    """The comparison on standard output, and what gave none on standard error."""
+    for name, reason in found.refused:
+        say(f"{name} gave no explanation: {reason}")
+    if not found.explanations:
+        raise ModelError("no method gave an explanation.")
+    put(found, as_json, plain, words)
+
+
 def given(text: str | None, pair: str | None) -> str | tuple[str, str]:
     if text is None:
-        raise UsageError("nothing to explain. Give a TEXT, or a molecule with --smiles.")
+        raise UsageError("nothing to explain. Give a TEXT, a molecule with --smiles, or an image with --image.")
     return text if pair is None else (text, pair)
 
 

@@ -1,11 +1,12 @@
-"""`headwater explain`: how much each token, or each atom of a molecule, contributed, and the ledger."""
+"""`headwater explain`: how much each token, atom of a molecule or patch of an image contributed, and the ledger."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ import typer
 from headwater.errors import EmptyInput, HeadwaterError, UsageError
 
 from . import options
+from .images import check_alone, check_readable, chosen_image_model, draw
 from .models import chosen_model
 from .molecules import bace, check_takes_graphs, coloured, molecule
 from .screen import save, say, show, theme, waiting
@@ -36,6 +38,11 @@ def command(
             help="A molecule, in place of a text. Without --model, the model trained on BACE.", metavar="SMILES"
         ),
     ] = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option(help="An image file, or several, in place of a text. Without --model, a small one for digits."),
+    ] = None,
+    patch: options.Patch = None,
     model: options.Model = None,
     task: options.Task = None,
     method: Annotated[str, typer.Option("--method", help="See `headwater methods`.")] = "lrp",
@@ -54,16 +61,35 @@ def command(
     plain: options.Plain = False,
     html: options.Html = None,
     svg: options.Svg = None,
+    png: options.Png = None,
     allow_pickle: options.AllowPickle = False,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
-    """Say how much each token or atom contributed to a prediction, with a ledger that adds up to the score."""
+    """Say how much each token, atom or patch contributed to a prediction, with a ledger that adds up to the score."""
+    if image:
+        check_alone(texts, pair, smiles, words, window, truncate, at != "embeddings")
+        check_readable(image)
+        loaded, processor = chosen_image_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+        settings = {
+            "processor": processor,
+            "patch": patch,
+            "method": method,
+            "target": target,
+            "output": output,
+            "batch_size": batch_size,
+            "dtype": dtype,
+            "seed": seed,
+        }
+        draw(shown(explained(loaded, image, settings), as_json, plain, full, False), image, png, svg, html)
+        return
+    if png is not None or patch is not None:
+        raise UsageError("--png and --patch are for an --image.")
     given: list[Any] = pairs(list(lines(texts)), pair) if smiles is None else [molecule(smiles, texts, pair)]
     named = model if smiles is None else model or bace()
     loaded, tokenizer = chosen_model(named, task, device, dtype, allow_pickle, trust_remote_code)
     if smiles is not None:
         check_takes_graphs(loaded)
-    settings: dict[str, Any] = {
+    settings = {
         "tokenizer": tokenizer,
         "method": method,
         "target": target,
@@ -75,13 +101,9 @@ def command(
         "dtype": dtype,
         "seed": seed,
     }
-    kept: list[Explanation] = []
-    for made in explained(loaded, given, settings):
-        explanation = made if smiles is None else replace(made, text=smiles)
-        if kept and not as_json:
-            typer.echo()
-        put(explanation, as_json, plain, full, words)
-        kept.append(explanation)
+    found = explained(loaded, given, settings)
+    named_so = found if smiles is None else (replace(made, text=smiles) for made in found)
+    kept = shown(named_so, as_json, plain, full, words)
     if html is not None:
         from headwater.viz.html import page
 
@@ -90,10 +112,21 @@ def command(
         save(svg, drawn(kept, full, words) if smiles is None else coloured(kept, smiles))
 
 
+def shown(made: Iterable[Explanation], as_json: bool, plain: bool, full: bool, words: bool) -> list[Explanation]:
+    """All of them, each put on standard output as it comes."""
+    kept: list[Explanation] = []
+    for explanation in made:
+        if kept and not as_json:
+            typer.echo()
+        put(explanation, as_json, plain, full, words)
+        kept.append(explanation)
+    return kept
+
+
 def lines(texts: Sequence[str] | None) -> Iterator[str]:
     """The texts as given, or those on standard input, one a line; blank lines are left out."""
     if not texts:
-        raise UsageError("nothing to explain. Give a TEXT, or a molecule with --smiles.")
+        raise UsageError("nothing to explain. Give a TEXT, a molecule with --smiles, or an image with --image.")
     if list(texts) != ["-"]:
         yield from texts
         return
@@ -114,7 +147,7 @@ def pairs(texts: list[str], seconds: Sequence[str] | None) -> list[Text]:
     return list(zip(texts, seconds, strict=True))
 
 
-def explained(model: Any, texts: Sequence[Text], settings: dict[str, Any]) -> Iterator[Explanation]:
+def explained(model: Any, texts: Sequence[Any], settings: dict[str, Any]) -> Iterator[Explanation]:
     """Explanations as they are made, a batch at a time, so that a long list shows that it moves."""
     import headwater
 

@@ -17,6 +17,11 @@ Smiles = Annotated[
     str | None,
     typer.Option(help="A molecule, in place of a text. Without --model, the model trained on BACE.", metavar="SMILES"),
 ]
+Patch = Annotated[
+    int | None,
+    typer.Option(min=1, help="Side of an image's patches in pixels of the model's input. Default: the model's own."),
+]
+Png = Annotated[Path | None, typer.Option(help="Also write the image with its relevance drawn over it here.")]
 Task = Annotated[
     str | None,
     typer.Option(help="Load the model for this task, e.g. text-classification. Default: what it was saved for."),
@@ -45,5 +50,7 @@ TrustRemoteCode = Annotated[
 Html = Annotated[Path | None, typer.Option(help="Also write one self-contained HTML page here.")]
 Svg = Annotated[
     Path | None,
-    typer.Option(help="Also write what a terminal would show here, as an image; of a molecule, its coloured atoms."),
+    typer.Option(
+        help="Also write what a terminal would show here; of a molecule its coloured atoms, of an image what --png has."
+    ),
 ]

@@ -53,10 +53,10 @@ def waiting(message: str) -> Iterator[None]:
         yield
 
 
-def save(file: Path, content: str) -> None:
+def save(file: Path, content: str | bytes) -> None:
     """Write a file that the person asked for, and say so."""
     try:
-        file.write_text(content, encoding="utf-8")
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}.") from error
     say(f"wrote {file}")

@@ -1,0 +1,96 @@
+"""Images on the command line: what `--image` means for every command that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import UsageError
+
+from .screen import save, waiting
+
+if TYPE_CHECKING:
+    from headwater.comparison import Comparison
+    from headwater.explanation import Explanation
+
+MNIST = "headwater/mnist"
+
+
+def check_alone(*others: object) -> None:
+    if any(others):
+        raise UsageError("--image is in place of a text or a molecule: give one of them.")
+
+
+def check_readable(images: Sequence[Path]) -> None:
+    """What cannot be opened is said before any model is loaded."""
+    from headwater.inputs.images import opened
+
+    for image in images:
+        opened(image)
+
+
+def chosen_image_model(
+    model: str | None,
+    task: str | None,
+    device: str | None,
+    dtype: str | None,
+    allow_pickle: bool,
+    trust_remote_code: bool,
+) -> tuple[Any, Any]:
+    """The model that was named, else the one trained on MNIST, with its image processor."""
+    with waiting(f"loading {model or 'the model trained on MNIST'}"):
+        from headwater.digits.model import trained
+        from headwater.models.loading import load_image_model
+
+        loaded, processor = load_image_model(
+            trained() if model is None else model,
+            task=task or "image-classification",
+            device=device,
+            dtype=dtype or "float32",
+            allow_pickle=allow_pickle,
+            trust_remote_code=trust_remote_code,
+        )
+    if model is None:
+        loaded.config._name_or_path = MNIST  # where this copy of it lies says nothing
+    return loaded, processor
+
+
+def draw(
+    made: Sequence[Explanation], images: Sequence[Path], png: Path | None, svg: Path | None, html: Path | None
+) -> None:
+    """The files that were asked for: each image with its explanation drawn over it."""
+    if png is None and svg is None and html is None:
+        return
+    from headwater.inputs.images import opened
+    from headwater.viz import images as viz
+    from headwater.viz.html import page
+
+    pairs = [([e], opened(image)) for e, image in zip(made, images, strict=True)]
+    if png is not None:
+        save(png, viz.stacked([viz.png(e, image) for e, image in pairs]))
+    sheets = [viz.picture(e, image) for e, image in pairs] if svg is not None or html is not None else []
+    if svg is not None:
+        save(svg, viz.stacked_svg(sheets))
+    if html is not None:
+        save(html, page(made, pictures=sheets))
+
+
+def draw_comparison(
+    found: Comparison, image: Path, pixels: bool, png: Path | None, svg: Path | None, html: Path | None
+) -> None:
+    """The same for several methods side by side: by patch, or by pixel where a method has them."""
+    if png is None and svg is None and html is None:
+        return
+    from headwater.inputs.images import opened
+    from headwater.viz import images as viz
+    from headwater.viz.comparison import page
+
+    ground, levels = opened(image), ["pixels" if pixels else "patches"]
+    if png is not None:
+        save(png, viz.png(found.explanations, ground, levels=levels))
+    sheet = viz.picture(found.explanations, ground, levels=levels) if svg is not None or html is not None else ""
+    if svg is not None:
+        save(svg, sheet)
+    if html is not None:
+        save(html, page(found, picture=sheet))
