@@ -585,3 +585,180 @@ def test_this_file_lies_beside_the_checkpoint_it_speaks_of():
     assert found["test"]["accuracy"] > 0.98
     assert (place / "model.safetensors").stat().st_size < 1.5e6
     assert f"{found['test']['accuracy']:.2%}" in (place / "README.md").read_text(encoding="utf-8")
+
+
+# the command line
+
+
+def call(*words: object) -> Any:
+    from typer.testing import CliRunner
+
+    from headwater.cli import app
+
+    return CliRunner().invoke(app, list(map(str, words)))
+
+
+@pytest.fixture
+def digit(tmp_path: Path) -> Path:
+    """A bar that looks like a one."""
+    image = np.zeros((28, 28), np.uint8)
+    image[4:24, 13:16] = 255
+    Image.fromarray(image).save(tmp_path / "digit.png")
+    return tmp_path / "digit.png"
+
+
+def width_of(file: Path) -> int:
+    with Image.open(file) as image:
+        assert image.format == "PNG"
+        return image.width
+
+
+def test_explain_draws_an_image(digit, tmp_path):
+    files = [word for kind in ("png", "svg", "html") for word in (f"--{kind}", tmp_path / f"out.{kind}")]
+    done = call("explain", "--image", digit, *files)
+    assert done.exit_code == 0, done.output
+    assert "patches, 7 rows of 7:" in done.stdout
+    assert "target: 1" in done.stdout
+    assert width_of(tmp_path / "out.png") > 1000
+    ElementTree.parse(tmp_path / "out.svg")
+    assert "img-src data:" in (tmp_path / "out.html").read_text(encoding="utf-8")
+
+
+def test_several_images_give_several_explanations(digit, tmp_path):
+    import json
+
+    done = call(
+        "explain", "--image", digit, "--image", digit, "--json", "--target", "1 - 7", "--png", tmp_path / "o.png"
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(lines) == 2
+    assert lines[0]["target"] == "1 - 7"
+    assert lines[0]["image"]["source"] == str(digit)
+    assert lines[0]["provenance"]["model"] == "headwater/mnist"
+
+
+def test_compare_draws_methods_side_by_side(digit, tmp_path):
+    out = tmp_path / "out.png"
+    words = ("compare", "--image", digit, "--methods", "gi,lrp,rollout")
+    patches = call(*words, "--png", out, "--html", tmp_path / "out.html")
+    assert patches.exit_code == 0, patches.output
+    wide = width_of(out)
+    call("compare", "--image", digit, "--methods", "lrp", "--pixels", "--png", out, "--svg", tmp_path / "out.svg")
+    assert width_of(out) < wide
+    assert "rollout" in (tmp_path / "out.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("explain", "--image", "nowhere.png"), "there is no file nowhere.png"),
+        (("explain", "a text", "--image", "{digit}"), "in place of a text"),
+        (("explain", "a text", "--png", "out.png"), "are for an --image"),
+        (("compare", "a text", "--pixels"), "are for an --image"),
+        (("explain", "--image", "{digit}", "--target", "ten"), "no class called 'ten'"),
+        (("evaluate", "--data", "a.csv", "--patch", "4"), "is for --images"),
+    ],
+)
+def test_refusals_are_one_line(words, said, digit):
+    done = call(*(word.format(digit=digit) for word in words))
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_missing_checkpoint_says_how_it_is_made(digit, tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADWATER_CHECKPOINTS", str(tmp_path))
+    done = call("explain", "--image", digit)
+    assert done.exit_code == 2
+    assert "headwater image train" in done.stderr
+
+
+def test_evaluate_reads_a_table_of_paths(digit):
+    import json
+
+    table = digit.parent / "table.csv"
+    table.write_text(f"text,label\n{digit.name},1\n")
+    done = call("evaluate", "--data", table, "--images", "--methods", "gi", "--no-runtime", "--patch", "7", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["provenance"]["items"] == "patches of 7 by 7 pixels"
+
+
+# the small ViT for digits
+
+
+def made_up_digits(place: Path) -> None:
+    """A file like MNIST's, of bars that lie and bars that stand."""
+    (place / "mnist").mkdir()
+    images = np.zeros((950, 28, 28), np.uint8)
+    images[::2, 4:24, 13:16] = 255
+    images[1::2, 13:16, 4:24] = 255
+    labels = (np.arange(950) % 2).astype(np.uint8)
+    arrays = {"x_train": images, "y_train": labels, "x_test": images[:20], "y_test": labels[:20]}
+    np.savez(place / "mnist" / "mnist.npz", **arrays)
+
+
+def test_training_learns_and_says_what_it_did(tmp_path, monkeypatch):
+    import json
+
+    monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
+    monkeypatch.setattr("headwater.digits.model.HELD_BACK", 50)
+    made_up_digits(tmp_path)
+    done = call("image", "train", "--out", tmp_path / "out", "--rounds", "4", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["rows"] == 900
+    assert found["validation"]["accuracy"] > 0.9  # of bars that lie and bars that stand
+    assert found["validation"]["total"] == 50
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"README.md", "config.json", "model.safetensors", "preprocessor_config.json", "training.json"}
+    done = call("image", "table", "--model", tmp_path / "out", "--methods", "gi,lrp", "--rows", "4")
+    assert done.exit_code == 0, done.output
+    assert [line.split("|")[1].strip() for line in done.stdout.splitlines()[2:]] == ["`gi`", "`lrp`"]
+
+
+def test_trainings_with_one_seed_are_one(tmp_path, monkeypatch):
+    from headwater.digits.model import parts, untrained
+    from headwater.digits.training import Recipe, fit
+
+    monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
+    monkeypatch.setattr("headwater.digits.model.HELD_BACK", 50)
+    made_up_digits(tmp_path)
+    states = []
+    for seed in (0, 0, 1):
+        data, valid = parts(seed)
+        model = untrained(seed, 16, 1, 2, 16)
+        fit(model, data[:64], valid[:10], Recipe(rounds=1, batch=32), seed, lambda done: None)
+        states.append(model.classifier.weight.detach())
+    assert torch.equal(states[0], states[1])
+    assert not torch.equal(states[0], states[2])
+
+
+def test_shifted_images_are_the_same_images_elsewhere():
+    from headwater.digits.training import shifted
+
+    image = torch.zeros(50, 1, 28, 28)
+    image[:, :, 10:14, 10:14] = 1
+    moved = shifted(image, 2, torch.Generator().manual_seed(0))
+    assert torch.equal(moved.sum((1, 2, 3)), torch.full((50,), 16.0))
+    tops = moved[:, 0].amax(2).argmax(1)
+    assert set(tops.tolist()) == {8, 9, 10, 11, 12}
+
+
+def test_the_checkpoint_reads_real_digits():
+    from real_data import need_real_data
+
+    from headwater.digits.model import digits
+    from headwater.digits.model import processor as made
+    from headwater.digits.training import accuracy
+    from headwater.models.loading import load_image_model
+
+    need_real_data("MNIST")
+    model, found = load_image_model(Path(__file__).parents[1] / "checkpoints" / "image" / "mnist")
+    part = digits("test")[slice(0, 500)]
+    assert accuracy(model, part).value > 0.96
+    image = Image.fromarray(np.full((28, 28), 90, np.uint8))
+    assert torch.equal(
+        found(image, return_tensors="pt")["pixel_values"], made()(image, return_tensors="pt")["pixel_values"]
+    )
+    normal = (90 / 255 - 0.1307) / 0.3081
+    assert float(found(image, return_tensors="pt")["pixel_values"].mean()) == pytest.approx(normal, abs=1e-5)

@@ -1,4 +1,4 @@
-"""`headwater evaluate`: how faithful methods are to a model, measured on labelled texts."""
+"""`headwater evaluate`: how faithful methods are to a model, measured on labelled texts or images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.errors import UsageError
+
 from . import options
+from .images import chosen_image_model
 from .models import chosen_model
 from .names import separated
 from .screen import say, waiting
@@ -33,6 +36,10 @@ def command(
             "randomisation, or all; infidelity, sensitivity."
         ),
     ] = "activation,pruning",
+    images: Annotated[
+        bool, typer.Option("--images", help="The texts are paths of images, counted from the file's directory.")
+    ] = False,
+    patch: options.Patch = None,
     text_column: Annotated[str, typer.Option(help="The column of the texts.")] = "text",
     label_column: Annotated[str, typer.Option(help="The column of the labels: class indices or names.")] = "label",
     limit: Annotated[int | None, typer.Option(min=1, help="Draw this many rows with the seed. Default: all.")] = None,
@@ -55,14 +62,19 @@ def command(
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Measure how faithful methods are: activation and pruning curves, with intervals and paired differences."""
-    loaded, tokenizer = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    if patch is not None and not images:
+        raise UsageError("--patch is for --images.")
+    choose = chosen_image_model if images else chosen_model
+    loaded, reader = choose(model, task, device, dtype, allow_pickle, trust_remote_code)
     with waiting("reading the data"):
         from headwater.measures.evaluation import evaluate
     found = evaluate(
         loaded,
         data,
         methods=separated(methods),
-        tokenizer=tokenizer,
+        tokenizer=None if images else reader,
+        processor=reader if images else None,
+        patch=patch,
         protocol=protocol,
         measures=separated(measures),
         text_column=text_column,
