@@ -147,6 +147,23 @@ def test_every_method_conforms_on_images(name):
     assert all(e.patches.shape == (2, 2) for e in made)
 
 
+def test_images_of_several_shapes_are_explained_each_in_its_own():
+    def kept(images, return_tensors):
+        return {"pixel_values": torch.as_tensor(np.array(images)).permute(2, 0, 1)[None] / 255 - 0.5}
+
+    pictures = [photo(32, 32), photo(64, 32, seed=1), photo(32, 32, seed=2)]
+    together = hw.explain(tiny("convnext"), pictures, processor=kept)
+    assert [tuple(e.patches.shape) for e in together] == [(8, 8), (8, 16), (8, 8)]
+    for e, picture in zip(together, pictures, strict=True):
+        alone = hw.explain(tiny("convnext"), picture, processor=kept)
+        assert torch.allclose(e.relevance, alone.relevance, atol=1e-12)
+
+
+def test_an_audit_takes_an_image():
+    audit = hw.audit(tiny("vit"), photo(), processor=processor(), method="lrp")
+    assert audit.explanation.ledger.closed
+
+
 def test_targets_are_those_of_a_text():
     ask = {"processor": processor()}
     one, two = (hw.explain(tiny("vit"), photo(), target=t, **ask) for t in ("LABEL_0", 1))
@@ -185,6 +202,20 @@ def test_attention_has_patches_and_no_pixels():
 @pytest.mark.parametrize(("name", "before"), [("vit", 1), ("deit", 2), ("beit", 1), ("registers", 5), ("swin", 0)])
 def test_positions_that_no_pixel_reaches_are_no_patches(name, before):
     assert patches_of(tiny(name), 3, 16, 16, None).before == before
+
+
+@pytest.mark.parametrize(("name", "pooled"), [("vit", False), ("deit", False), ("beit", True), ("dinov2", True)])
+def test_the_gradient_tells_whether_the_answer_is_read_off_all_positions(name, pooled):
+    from headwater.inputs.images import from_seen
+    from headwater.methods.attention import read, reads_all
+    from headwater.methods.propagation import Run
+    from headwater.targets import Reader
+
+    model = tiny(name)
+    batch = from_seen(model, made_ready([photo()], processor(), 3)).to(torch.device("cpu"), torch.float64)
+    run = Run(model, batch, Reader(model, None, None))
+    _, maps = read(run, "gae", gradient=True)
+    assert reads_all(run, maps, gradient=True) is pooled
 
 
 class Reversed(nn.Module):
@@ -762,3 +793,18 @@ def test_the_checkpoint_reads_real_digits():
     )
     normal = (90 / 255 - 0.1307) / 0.3081
     assert float(found(image, return_tensors="pt")["pixel_values"].mean()) == pytest.approx(normal, abs=1e-5)
+
+
+def test_the_page_says_what_comes_out():
+    """The picture in docs/images.md: class and score as they are printed there, to what another processor may round."""
+    from headwater.models.loading import load_image_model
+
+    root = Path(__file__).parents[1]
+    model, found = load_image_model(root / "checkpoints" / "image" / "mnist")
+    e = hw.explain(model, root / "docs" / "images" / "digit.png", processor=found)
+    page = (root / "docs" / "images.md").read_text(encoding="utf-8")
+    assert f"target: {e.target}" in page
+    said = [line for line in page.splitlines() if line.startswith("score: ")]
+    assert float(said[0].split()[1]) == pytest.approx(e.score, abs=1e-3)
+    rows = [[float(n) for n in line.split()] for line in page.splitlines() if line.count("+0.") + line.count("-0.") > 2]
+    assert np.asarray(rows) == pytest.approx(e.patches.numpy(), abs=0.006)

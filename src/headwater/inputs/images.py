@@ -72,7 +72,7 @@ def opened(image: Any, name: str = "the image") -> Image:
     if isinstance(image, (str, Path)):
         try:
             with module.open(image) as file:
-                image = file.copy() if file.getexif() == {} else operations.exif_transpose(file)
+                image = operations.exif_transpose(file)
         except FileNotFoundError as error:
             raise InputError(f"there is no file {image}.") from error
         except (unidentified, OSError, module.DecompressionBombError) as error:
@@ -145,7 +145,7 @@ def processed(processor: Any, picture: Image, channels: int) -> Tensor:
         found = processor(images=picture, return_tensors="pt")["pixel_values"]
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"the processor cannot take this image: {error}") from error
-    pixels = torch.as_tensor(np.asarray(found))
+    pixels = (found if isinstance(found, Tensor) else torch.as_tensor(np.asarray(found))).detach().cpu()
     if pixels.dim() != 4 or len(pixels) != 1 or pixels.shape[1] != channels:
         raise InputError(
             f"the processor gives pixel_values of shape {tuple(pixels.shape)}; the model takes one image of {channels} "

@@ -206,7 +206,7 @@ def workplace(
     """The directory, once it is sure that what lies there belongs to the same evaluation."""
     if out is None:
         return None
-    told = ("model_sha256", "data_sha256", "methods", "replacement", "dtype")
+    told = ("model_sha256", "data_sha256", "methods", "replacement", "patch", "dtype")
     same = {name: about[name] for name in told if name in about}
     version = about["versions"]["headwater"]
     return Workplace(out, {**same, "protocol": rule.to_dict(), **asked, "headwater": version}, resume)

@@ -135,7 +135,8 @@ class ImageSource:
         return ImagePart(self, samples)
 
     def describe(self) -> dict[str, Any]:
-        return {"items": f"patches of {self.cell[0]} by {self.cell[1]} pixels", "replacement": MEAN}
+        high, wide = self.cell
+        return {"items": f"patches of {high} by {wide} pixels", "patch": [high, wide], "replacement": MEAN}
 
 
 class ImagePart:

@@ -233,16 +233,17 @@ def page(comparison: Compared, *, words: bool = False, title: str = "Headwater",
     """
     shown = lines(comparison, words)
     maps = _heatmaps(shown) if picture is None else f"{html.sheet(picture)}\n{_sums(shown)}"
-    parts = (_heading(comparison), maps, *map(_numbers, alike(shown)), _refused(comparison))
+    parts = (_heading(comparison, picture is not None), maps, *map(_numbers, alike(shown)), _refused(comparison))
     made = "".join(html.made_with(line.explanation) for line in shown[:1])
     body = "\n".join(part for part in parts if part)
     drawn = picture is not None
     return html.document(f"<article>\n{body}\n{made}</article>", title=title, style=STYLE, images=drawn)
 
 
-def _heading(comparison: Compared) -> str:
+def _heading(comparison: Compared, drawn: bool = False) -> str:
     said = html.facts_list(facts(comparison))
-    return f"<h2>What each method says</h2>\n{said}\n<p class='scale'>{SCALE}, said below it</p>"
+    scale = f"{SCALE.replace('row', 'picture')}, said above it" if drawn else f"{SCALE}, said below it"
+    return f"<h2>What each method says</h2>\n{said}\n<p class='scale'>{scale}</p>"
 
 
 def _heatmaps(shown: Sequence[Line]) -> str:

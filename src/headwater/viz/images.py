@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SIDE = 224  # of a picture's longer side, in units of the sheet
 FINE = 2  # pixels of a PNG for each unit
-DARKEST = 180  # the grey that black is drawn in, under the tint
+DARKEST = 210  # the grey that black is drawn in, under the tint
 STRONGEST = 0.85  # opacity of full colour, under which the image is still seen
 VISIBLE = 0.05  # of full colour: what is fainter is not hatched
 HATCH, PERIOD = (11, 42, 107), 6  # colour of the lines, and how far they are apart
