@@ -188,8 +188,8 @@ def test_compare_smiles(saved, tmp_path):
         (["explain", "--smiles", "C1CC"], "'C1CC' is no valid SMILES string"),
         (["explain", "--smiles", "CCO"], "no model trained on BACE in"),
         (["explain", "a text", "--smiles", "CCO"], "--smiles is in place of a text"),
-        (["explain"], "Give a TEXT, or a molecule with --smiles"),
-        (["compare"], "Give a TEXT, or a molecule with --smiles"),
+        (["explain"], "Give a TEXT, a molecule with --smiles, or an image with --image"),
+        (["compare"], "Give a TEXT, a molecule with --smiles, or an image with --image"),
         (["compare", "--smiles", "CCO"], "no model trained on BACE in"),
     ],
 )

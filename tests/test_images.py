@@ -453,6 +453,8 @@ def test_a_comparison_has_a_panel_a_method():
     sheet = viz.picture(found.explanations, photo(), levels=["patches"])
     page = compared.page(found, picture=sheet)
     assert all(f">{name}</text>" in page for name in ("gi", "lrp", "rollout"))
+    both = viz.picture(found.explanations, photo())
+    assert all(f">{name}</text>" in both for name in ("gi, patches", "gi, pixels", "rollout, patches"))
     assert "patch  " in compared.plain(found)
     from rich.console import Console
 
@@ -685,6 +687,7 @@ def test_compare_draws_methods_side_by_side(digit, tmp_path):
         (("explain", "--image", "nowhere.png"), "there is no file nowhere.png"),
         (("explain", "a text", "--image", "{digit}"), "in place of a text"),
         (("explain", "a text", "--png", "out.png"), "are for an --image"),
+        (("explain", "--image", "{digit}", "--words"), "are about texts"),
         (("compare", "a text", "--pixels"), "are for an --image"),
         (("explain", "--image", "{digit}", "--target", "ten"), "no class called 'ten'"),
         (("evaluate", "--data", "a.csv", "--patch", "4"), "is for --images"),

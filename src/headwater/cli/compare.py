@@ -58,7 +58,7 @@ def command(
     """Show what several methods say of the same prediction: one row of coloured tokens for each."""
     settings: dict[str, Any] = {} if methods is None else {"methods": separated(methods)}
     if image is not None:
-        check_alone(text, pair, smiles, words, window, truncate, at != "embeddings")
+        check_alone((text, pair, smiles), (words, window, truncate, at != "embeddings"))
         check_readable([image])
         loaded, processor = chosen_image_model(model, task, device, dtype, allow_pickle, trust_remote_code)
         settings |= {"processor": processor, "patch": patch, "target": target, "output": output}

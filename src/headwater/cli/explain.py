@@ -67,7 +67,7 @@ def command(
 ) -> None:
     """Say how much each token, atom or patch contributed to a prediction, with a ledger that adds up to the score."""
     if image:
-        check_alone(texts, pair, smiles, words, window, truncate, at != "embeddings")
+        check_alone((texts, pair, smiles), (words, window, truncate, at != "embeddings"))
         check_readable(image)
         loaded, processor = chosen_image_model(model, task, device, dtype, allow_pickle, trust_remote_code)
         settings = {

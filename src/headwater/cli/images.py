@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 MNIST = "headwater/mnist"
 
 
-def check_alone(*others: object) -> None:
+def check_alone(others: Sequence[object], of_texts: Sequence[bool]) -> None:
+    """Nothing else is to be explained, and nothing was asked for that only a text has."""
     if any(others):
         raise UsageError("--image is in place of a text or a molecule: give one of them.")
+    if any(of_texts):
+        raise UsageError("--words, --window, --truncate and --at are about texts, and have no place beside --image.")
 
 
 def check_readable(images: Sequence[Path]) -> None:

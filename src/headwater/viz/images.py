@@ -112,7 +112,7 @@ def views(explanations: Sequence[Explanation], image: Any, levels: Sequence[str]
         if level not in LEVELS:
             raise UsageError(f"an image is drawn by {' or '.join(LEVELS)}, not by {level!r}.")
     ground = as_image(image)
-    many = len({e.method for e in explanations}) > 1
+    many = len(explanations) > 1 and len(levels) == 1  # of which the method is all there is to say
     found = [original(box_of(explanations[0], ground), ground)]
     for e in explanations:
         box, shape = box_of(e, ground), shape_of(e)
