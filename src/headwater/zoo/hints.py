@@ -1,0 +1,99 @@
+"""What cannot be read off a configuration's names: a few fields for a few kinds of configuration.
+
+Most say what a configuration leaves open that its model needs (None by default, filled in by every checkpoint), or two
+numbers that must agree in a way of their own. A key is the name of a configuration, or a label of the zoo. This table
+belongs to the harness, which has to build models that nobody trained. The rules know none of these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Hint:
+    """`fields` of the small configuration (parts by dotted names), and those that the default one needs to exist.
+
+    `arguments` gives what the model must be told beside the usual arguments, None for one that it must not get.
+    """
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    default: dict[str, Any] = field(default_factory=dict)
+    arguments: Callable[[nn.Module], dict[str, Any]] = lambda model: {}
+
+
+def needs(**fields: Any) -> Hint:
+    return Hint({name.replace("__", "."): value for name, value in fields.items()})
+
+
+def patches(model: nn.Module) -> dict[str, Any]:
+    """An image that comes as a row of its patches, with their number along each side."""
+    vision: Any = model.config.vision_config
+    side, size = 2, vision.num_channels * vision.patch_size**2
+    generator = torch.Generator().manual_seed(7)
+    return {
+        "pixel_values": torch.randn(1, side * side, size, generator=generator, dtype=torch.float64),
+        "pixel_attention_mask": torch.ones(1, side * side, dtype=torch.long),
+        "spatial_shapes": torch.tensor([[side, side]]),
+    }
+
+
+ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+SPARSE = needs(n_routed_experts=4, n_shared_experts=1, num_experts_per_tok=2, first_k_dense_replace=1)
+
+HINTS: dict[str, Hint] = {
+    "bit": needs(num_groups=4),
+    "canine": needs(max_position_embeddings=64, num_hash_buckets=32),
+    "codegen": needs(rotary_dim=4),
+    "cohere_compass_text": needs(rope_parameters={"full_attention": ROPE, "sliding_attention": ROPE}),
+    "cvt": needs(depth=(1, 2, 3)),
+    "deepseek_v2": needs(num_experts_per_tok=2, n_routed_experts=4),
+    "dots1": SPARSE,
+    "efficientnet": needs(width_coefficient=0.25, depth_coefficient=0.5, hidden_dim=320, image_size=64),
+    "esm": needs(vocab_size=64, position_embedding_type="rotary", pad_token_id=1, mask_token_id=3),
+    "gemma3n_text": needs(layer_types=["sliding_attention", "full_attention"] * 2, num_hidden_layers=4,
+                          num_kv_shared_layers=2, activation_sparsity_pattern=[0.95, 0.0, 0.0, 0.0],
+                          intermediate_size=[48] * 4),
+    "gpt_neo": needs(attention_types=[[["global", "local"], 1]], num_layers=2),
+    "gptj": needs(rotary_dim=4),
+    "hgnet_v2": needs(stem_channels=(3, 8, 12), stage_in_channels=(12, 16, 24, 32), stage_mid_channels=(8, 8, 8, 8),
+                      stage_out_channels=(16, 24, 32, 40), hidden_sizes=(16, 24, 32, 40), stage_numb_of_layers=(2, 2, 2, 2),
+                      depths=(3, 4, 6, 3), embedding_size=16),
+    "hunyuan_v1_dense": needs(head_dim=8),
+    "hunyuan_v1_moe": needs(head_dim=8),
+    "jamba": needs(attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1,
+                   num_hidden_layers=2),
+    "layoutlmv3": needs(coordinate_size=6, shape_size=4),
+    "levit": needs(image_size=64, patch_size=16, hidden_sizes=(16, 32, 48), num_attention_heads=(2, 4, 6), key_dim=(8, 8, 8)),
+    "lfm2_moe": needs(layer_types=["conv", "full_attention"], num_dense_layers=1),
+    "lilt": needs(hidden_size=48),
+    "longcat_flash": needs(head_dim=4),
+    "mamba2": needs(head_dim=16, n_groups=2),
+    "ministral": needs(head_dim=8),
+    "mobilevit": needs(hidden_sizes=(16, 24, 32), neck_hidden_sizes=(8, 8, 16, 16, 24, 24, 64), image_size=64),
+    "mobilevitv2": needs(width_multiplier=0.25, image_size=64),
+    "nemotron": needs(num_key_value_heads=2),
+    "pp_lcnet": needs(class_expand=64, scale=0.25),
+    "qwen4_exp_text": needs(indexer_n_heads=4, indexer_kv_heads=2, indexer_head_dim=8, indexer_budget=8,
+                            indexer_compress_ratio=2, ngram_vocab_size_base=64, split_ngram_parts=4),
+    "reformer": needs(axial_pos_shape=(4, 4), axial_pos_embds_dim=(16, 16), attn_layers=["local", "lsh"], num_buckets=4,
+                      local_attn_chunk_length=4, lsh_attn_chunk_length=4, max_position_embeddings=16),
+    "causal-lm/reformer": needs(is_decoder=True),
+    "siglip2": Hint(arguments=patches),
+    "textnet": needs(hidden_sizes=(8, 8, 16, 16, 24), stem_out_channels=8, image_size=64),
+    "xlstm": needs(chunk_size=8),
+    "xmod": needs(default_language="en_XX"),
+    "zamba": needs(attn_layer_period=2, attn_layer_offset=1, num_hidden_layers=4),
+}  # fmt: skip
+
+
+def hint_for(label: str, name: str) -> Hint:
+    """What is known of an entry: by its configuration, and by its label."""
+    general, own = HINTS.get(name, Hint()), HINTS.get(label, Hint())
+    more = own.arguments if label in HINTS else general.arguments
+    return Hint({**general.fields, **own.fields}, {**general.default, **own.default}, more)
