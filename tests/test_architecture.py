@@ -20,7 +20,7 @@ STAGES = (
     {"methods"},
     {"relevance", "texts", "api", "comparison", "taps", "heads", "audits", "testing"},
     {"measures", "viz", "store", "data", "models", "bias"},
-    {"jobs", "paper"},
+    {"jobs", "paper", "zoo"},
     {"cli", "web", "__main__"},
 )
 STAGE = {name: number for number, names in enumerate(STAGES) for name in names}

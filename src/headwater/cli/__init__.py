@@ -8,7 +8,7 @@ import typer
 
 from headwater.version import __version__
 
-from . import audit, bench, bias, bundled, compare, evaluate, explain, methods, paper, report
+from . import audit, bench, bias, bundled, compare, evaluate, explain, methods, paper, report, zoo
 from .refusals import Commands
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
 app.command("bias")(bias.command)
 app.command("bench")(bench.command)
+app.command("zoo")(zoo.command)
 app.add_typer(bundled.app, name="bundled")
 app.add_typer(paper.app, name="paper")
 

@@ -15,7 +15,10 @@ from .hints import Hint, hint_for
 from .shrinking import FIRST_FREE, shrunk
 
 LENGTH, DECODER_LENGTH = 16, 5
-SIGNALS = ("pixel_values", "input_features", "input_values")  # what is explained where there are no tokens
+SIGNALS = ("pixel_values", "input_features", "input_values", "inputs_embeds")  # what is explained where there are no tokens
+
+
+NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
 
 
 class NotBuilt(Exception):
@@ -24,7 +27,7 @@ class NotBuilt(Exception):
 
 @dataclass
 class Specimen:
-    """A model, its arguments, and which of them is explained (None: what its embeddings give)."""
+    """A model, its arguments, and which of them, or which module, is explained (None: what its embeddings give)."""
 
     model: nn.Module
     arguments: dict[str, Any]
@@ -39,24 +42,25 @@ def build(entry: Entry, dtype: torch.dtype = torch.float64) -> Specimen:
     if cls is None:
         raise NotBuilt(f"transformers has no class {entry.model}")
     hint = hint_for(entry.label, entry.name)
-    config = part_for(cls, small_config(entry.name, hint))
+    config = part_for(cls, small_config(entry, hint))
     torch.manual_seed(0)
     model = randomised(cls(config).to(dtype), seed=zlib.crc32(entry.label.encode())).eval()
     visible_attention(model)
     arguments = {k: v for k, v in {**arguments_of(entry, model), **hint.arguments(model)}.items() if v is not None}
     arguments = {k: v.to(dtype) if is_float(v) else v for k, v in arguments.items()}
-    return Specimen(model, arguments, next((name for name in SIGNALS if name in arguments), None))
+    return Specimen(model, arguments, hint.explained or next((name for name in SIGNALS if name in arguments), None))
 
 
 def is_float(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
 
 
-def small_config(name: str, hint: Hint) -> Any:
+def small_config(entry: Entry, hint: Hint) -> Any:
     """Shrunk, and with what every checkpoint's configuration has: eager experts, a token for a decoder to begin with."""
     from transformers import CONFIG_MAPPING
 
-    config = shrunk(CONFIG_MAPPING[name](**hint.default), hint.fields)
+    labels = 2 if entry.map == "question-answering" else 3  # where an answer starts and where it ends
+    config = shrunk(CONFIG_MAPPING[entry.name](**hint.default), hint.fields, labels)
     config._experts_implementation = "eager"  # the grouped products know no float64
     if getattr(config, "is_encoder_decoder", False) and getattr(config, "decoder_start_token_id", None) is None:
         config.decoder_start_token_id = 0
@@ -81,7 +85,8 @@ def visible_attention(model: nn.Module) -> None:
 def randomised(model: nn.Module, seed: int) -> nn.Module:
     """Random weights and biases: a zero bias would hide a missing line, a weight of one a missing factor.
 
-    Matrices keep the size of what they multiply. Vectors move by a tenth around what the model begins with.
+    Matrices keep the size of what they multiply; filters raise it a little, for activations follow that lower it.
+    Vectors move by a tenth around what the model begins with.
     """
     generator = torch.Generator().manual_seed(seed)
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
@@ -90,21 +95,24 @@ def randomised(model: nn.Module, seed: int) -> nn.Module:
             if p.is_floating_point():
                 p.copy_(drawn(p, generator, table=id(p) in tables))
         for module in model.modules():
-            randomise_statistics(module, generator)
+            randomise_norm(module, generator)
     return model
 
 
 def drawn(p: Tensor, generator: torch.Generator, table: bool) -> Tensor:
     noise = torch.randn(p.shape, generator=generator, dtype=torch.float64)
     if p.dim() > 1:
-        fan = p[0].numel() if p.dim() != 3 else p.shape[-1]
-        return (0.5 * noise if table else noise / max(fan, 1) ** 0.5).to(p.dtype)
+        fan = p[0].numel() if p.dim() > 3 else p.shape[-1]
+        return noise.to(p.dtype) * (0.5 if table else ((3 if p.dim() > 3 else 1) / max(fan, 1)) ** 0.5)
     base = torch.where(p.isfinite() & (p.abs() < 100), p, torch.zeros_like(p))
     return base + (0.1 * noise).to(p.dtype)
 
 
-def randomise_statistics(module: nn.Module, generator: torch.Generator) -> None:
-    """Running means and variances as training would leave them: neither 0 nor 1."""
+def randomise_norm(module: nn.Module, generator: torch.Generator) -> None:
+    """Scales of normalisations, running means and variances as training would leave them: neither 0 nor 1."""
+    weight = getattr(module, "weight", None)
+    if isinstance(module, NORMS) and isinstance(weight, Tensor):  # some models begin with 0 here, and pass nothing on
+        weight.copy_(1 + (0.2 * torch.randn(weight.shape, generator=generator, dtype=torch.float64)).to(weight.dtype))
     for name, buffer in module.named_buffers(recurse=False):
         if not buffer.is_floating_point() or buffer.dim() != 1:
             continue
@@ -138,11 +146,14 @@ def sound(model: nn.Module, generator: torch.Generator) -> dict[str, Any]:
     """A wave, or the features that are made of one: what the model's first argument is called tells."""
     first = next(iter(inspect.signature(model.forward).parameters))
     config: Any = model.config
-    if first == "input_features":
-        return {first: torch.randn(1, config.num_mel_bins, 2 * config.max_source_positions, generator=generator, dtype=torch.float64)}
-    if hasattr(config, "max_length") and hasattr(config, "num_mel_bins"):
-        return {first: torch.randn(1, config.max_length, config.num_mel_bins, generator=generator, dtype=torch.float64)}
-    return {first: torch.randn(1, 4000, generator=generator, dtype=torch.float64)}
+    bins = getattr(config, "num_mel_bins", None)
+    if bins is not None and hasattr(config, "max_source_positions"):
+        shape = (1, bins, 2 * config.max_source_positions)
+    elif bins is not None and hasattr(config, "max_length"):
+        shape = (1, config.max_length, bins)
+    else:
+        shape = (1, 4000)
+    return {first: torch.randn(*shape, generator=generator, dtype=torch.float64)}
 
 
 def tokens(entry: Entry, model: nn.Module, generator: torch.Generator) -> dict[str, Any]:

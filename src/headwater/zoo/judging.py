@@ -20,7 +20,7 @@ from .entries import Entry
 from .results import Finding, unfinished, versions
 
 EXACT, CAST = 1e-9, 1e-5  # of the sum of the absolute lines: in float64, and where less is forced inside
-SILENT = 1e-12  # less relevance of the inputs than this is none
+SILENT = 1e-9  # less relevance of the inputs than this is none
 SHOWN = 3  # leaking operations that are named
 METHOD = "lrp"
 
@@ -46,7 +46,7 @@ class Best:
 
 
 def logits_name(out: Any) -> str:
-    for name in ("logits", "last_hidden_state", "prediction_logits"):
+    for name in ("logits", "last_hidden_state", "prediction_logits", "question_answering_score"):
         if isinstance(getattr(out, name, None), Tensor):
             return name
     raise NotBuilt(f"the model gives {type(out).__name__}, without logits to explain")
@@ -94,7 +94,7 @@ def built(entry: Entry) -> tuple[Specimen, Best, float]:
             if value == 0:
                 raise NotBuilt("its plain prediction is zero")
             return specimen, score, value
-        except (RuntimeError, NotImplementedError) as error:
+        except (RuntimeError, NotImplementedError, NotBuilt) as error:
             refused = refused or error
             if not about_dtype(error):
                 break
@@ -103,7 +103,8 @@ def built(entry: Entry) -> tuple[Specimen, Best, float]:
 
 
 def about_dtype(error: BaseException) -> bool:
-    return any(word in str(error) for word in ("dtype", "Double", "double", "scalar type", "Float64"))
+    """Whether another precision may help: code that mixes them, or a mask that only holds in float32."""
+    return any(word in str(error) for word in ("dtype", "Double", "double", "scalar type", "Float64", "not finite", "overflow"))
 
 
 def plain_run(specimen: Specimen) -> Any:

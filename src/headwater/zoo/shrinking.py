@@ -83,46 +83,58 @@ RULES: tuple[tuple[str, Shrink], ...] = (
 )  # fmt: skip
 PATTERNS = tuple((re.compile(pattern), shrink) for pattern, shrink in RULES)
 _TOKEN = re.compile(r"\w*token_(id|index)|\w*(pad|bos|eos|cls|sep|mask|unk|tag_pad|subs_pad)_(id|index)")
-_NOT_COUNTS = ("chunk_size_feed_forward", "rope_parameters", "id2label", "label2id", "eos_token_id_list")
+_NOT_COUNTS = ("chunk_size_feed_forward", "rope_parameters", "id2label", "label2id")
 
 
 def shrunk(config: Any, hints: Mapping[str, Any], labels: int = 3) -> Any:
     """The same kind of configuration, small. `hints` are fields with their values, of parts by dotted names."""
     values = {**small_fields(config, hints), **direct(hints)}
-    if "id2label" in fields_of(config) and labels and "num_labels" not in values:
+    if "id2label" in field_names(config) and labels and "num_labels" not in values:
         values["id2label"] = {i: f"LABEL_{i}" for i in range(labels)}
     return type(config)(**values)
 
 
 def small_fields(config: Any, hints: Mapping[str, Any]) -> dict[str, Any]:
+    """What the small configuration is told: what shrinks, and what a configuration around this one chose for it."""
     values: dict[str, Any] = {}
-    defaults = fields_of(config)
-    for name in defaults:
+    open_by_default, usual = fields_left_open(config), usual_values(config)
+    for name in field_names(config):
         value = vars(config).get(name)
         if is_config(value):
             values[name] = shrunk(value, below(hints, name), labels=0)
-        elif name in _NOT_COUNTS or value is None or isinstance(value, (bool, str)):
             continue
-        elif defaults[name] is not None:
-            small = agreeing(config, name, value, small_value(name, value))
-            if small != value:
-                values[name] = small
-    values.update(kept_layers(config, values, hints))
+        chosen = value != usual.get(name)
+        if chosen:
+            values[name] = value
+        if name in _NOT_COUNTS or value is None or (name in open_by_default and not chosen):
+            continue
+        small = agreeing(config, name, value, small_value(name, value))
+        if small != value:
+            values[name] = small
+    values.update(kept_layers(config, hints))
     values.update(tokens_inside(config, {**values, **direct(hints)}))
     return values
 
 
+def usual_values(config: Any) -> dict[str, Any]:
+    """What the class gives by itself; the configuration's own values where it gives none."""
+    try:
+        return vars(type(config)())
+    except Exception:  # a class that cannot do without arguments says so in its own way
+        return vars(config)
+
+
+def field_names(config: Any) -> list[str]:
+    return [one.name for one in dataclasses.fields(config) if one.init]
+
+
+def fields_left_open(config: Any) -> set[str]:
+    """Fields that are None by default: the class works them out from the others."""
+    return {one.name for one in dataclasses.fields(config) if one.init and one.default is None}
+
+
 def is_config(value: Any) -> bool:
     return hasattr(value, "to_dict") and hasattr(value, "model_type")
-
-
-def fields_of(config: Any) -> dict[str, Any]:
-    """The fields that its class takes, with their defaults; None stands for what the class works out by itself."""
-    return {
-        f.name: None if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING else f
-        for f in dataclasses.fields(config)
-        if f.init
-    } | {f.name: None for f in dataclasses.fields(config) if f.init and f.default is None}
 
 
 def direct(hints: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,15 +181,15 @@ def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def kept_layers(config: Any, values: dict[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
+def kept_layers(config: Any, hints: Mapping[str, Any]) -> dict[str, Any]:
     """Lists with one value a layer keep the first layer of every kind, and two layers at least."""
     count = getattr(config, "num_hidden_layers", None)
-    name = next((n for n in ("num_hidden_layers", "n_layer", "n_layers", "num_layers") if n in fields_of(config)), None)
+    name = next((n for n in ("num_hidden_layers", "n_layer", "n_layers", "num_layers") if n in field_names(config)), None)
     if name is None or not isinstance(count, int) or name in hints:
         return {}
     rows = {
         field: vars(config)[field]
-        for field in fields_of(config)
+        for field in field_names(config)
         if isinstance(vars(config).get(field), (list, tuple)) and len(vars(config)[field]) == count
     }
     if not rows or count < 2:
@@ -191,7 +203,7 @@ def kept_layers(config: Any, values: dict[str, Any], hints: Mapping[str, Any]) -
 def tokens_inside(config: Any, values: dict[str, Any]) -> dict[str, Any]:
     """Special tokens outside the vocabulary get numbers of their own below `FIRST_FREE`."""
     size = values.get("vocab_size", getattr(config, "vocab_size", None)) or VOCABULARY
-    names = [n for n in fields_of(config) if _TOKEN.fullmatch(n) and isinstance(getattr(config, n, None), int)]
+    names = [n for n in field_names(config) if _TOKEN.fullmatch(n) and isinstance(getattr(config, n, None), int)]
     taken = {getattr(config, n) for n in names}
     free = iter(i for i in range(3, size) if i not in taken)
     moved: dict[str, Any] = {n: next(free) for n in names if not -1 <= getattr(config, n) < min(size, FIRST_FREE)}
