@@ -280,6 +280,16 @@ def softmax_by_hand(x: Tensor) -> Tensor:
     return (weights / weights.sum(-1, keepdim=True)) @ x
 
 
+def delta_rule(x: Tensor) -> Tensor:
+    """Values corrected by what the keys before them already say: a triangular system made of the signal."""
+    keys = (x @ x.transpose(1, 2)).tril(-1)
+    return torch.linalg.solve_triangular(keys, x, upper=False, unitriangular=True)
+
+
+def solved(x: Tensor) -> Tensor:
+    return torch.linalg.solve(A=torch.eye(4, dtype=x.dtype) + 0.1 * x @ x.transpose(1, 2), B=x)
+
+
 class Experts(nn.Module):
     """A router's softmax, its best entries, and experts that see some of the tokens: no shape tells samples here."""
 
@@ -303,6 +313,9 @@ OTHERS: dict[str, Callable[[], Callable[[Tensor], Tensor] | nn.Module]] = {
     "linear attention": lambda: linear_attention,
     "pooled by attention": lambda: pooled_by_attention,
     "softmax by hand": lambda: softmax_by_hand,
+    "delta rule": lambda: delta_rule,
+    "linear system": lambda: solved,
+    "inverse of a matrix": lambda: lambda x: (torch.eye(4) + 0.1 * x @ x.transpose(1, 2)).inverse() @ x,
     "experts": Experts,
     "einsum attention": lambda: (
         lambda x: torch.einsum("bij,bjd->bid", torch.einsum("bid,bjd->bij", x, x).softmax(-1), x)
@@ -344,6 +357,11 @@ def einsum_attention(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_operations_close(name: str) -> None:
     assert closes(Wrapped(OTHERS[name]()), data()) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["delta rule", "linear system", "inverse of a matrix"])
+def test_linear_system_is_open_without_its_rule(name: str) -> None:
+    assert closes(Wrapped(OTHERS[name]()), data(), "gi") > 1e-3
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -132,6 +132,20 @@ def replaced(call: Call, new: dict[Place, Tensor]) -> Any:
     return call.func(*args, **call.kwargs)
 
 
+@on("linalg_solve_triangular", "linalg_solve", "linalg_inv", "inverse", "linalg_pinv", "pinverse")
+def solved(scope: Scope, call: Call) -> Any:
+    """A X = B, as in a delta rule: linear in B with A held constant, as the weights of an attention are.
+
+    Left to its gradient, A takes away what B was given: X = A^-1 B falls as A grows, so the two together pass nothing.
+    """
+    matrix = call.get(0, "A")
+    if not is_signal(matrix) or not scope.applies("gate"):
+        return call.run()
+    if call.args:
+        return replaced(call, {(0, -1): matrix.detach()})
+    return call.func(**{**call.kwargs, "A": matrix.detach()})
+
+
 @on("glu")
 def gated_linear_unit(scope: Scope, call: Call) -> Any:
     """glu(x) = a * sigmoid(b)."""
