@@ -161,6 +161,18 @@ def paper_norm(x: Tensor) -> Tensor:
     return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-12)
 
 
+def response_norm(x: Tensor) -> Tensor:
+    """Global response normalisation: each channel times its share of all channels' sizes."""
+    size = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    return x * (size / (size.mean(-1, keepdim=True) + 1e-6)) + x
+
+
+def as_large_as_before(x: Tensor) -> Tensor:
+    """Another vector, brought to the size that this one has."""
+    other, size = x.flip(-1), x.square().mean(-1, keepdim=True) ** 0.5
+    return other * size / (other.square().mean(-1, keepdim=True) ** 0.5)
+
+
 NORMS: dict[str, Callable[[], Callable[[Tensor], Tensor] | nn.Module]] = {
     "LayerNorm": lambda: nn.LayerNorm(8),
     "LayerNorm, plain": lambda: nn.LayerNorm(8, elementwise_affine=False),
@@ -176,6 +188,8 @@ NORMS: dict[str, Callable[[], Callable[[Tensor], Tensor] | nn.Module]] = {
     "rms norm in place": lambda: lambda x: x.div_(x.square().mean(-1, keepdim=True).sqrt() + 1e-6),
     "unit length": lambda: lambda x: F.normalize(x, dim=-1),
     "over its norm": lambda: lambda x: x / x.norm(dim=-1, keepdim=True),
+    "global response norm": lambda: response_norm,
+    "size of another": lambda: as_large_as_before,
     "GroupNorm": lambda: nn.Sequential(Turned(), nn.GroupNorm(2, 8), Turned()),
     "InstanceNorm": lambda: nn.Sequential(Turned(), nn.InstanceNorm1d(8, affine=True), Turned()),
 }
@@ -191,9 +205,15 @@ def test_norm_closes(name: str) -> None:
     assert closes(Wrapped(NORMS[name]()), data()) < 1e-12
 
 
-@pytest.mark.parametrize("name", sorted(set(NORMS) - {"rms norm in place", "InstanceNorm"}))
+NOTHING_LOST = {"rms norm in place", "InstanceNorm", "global response norm", "size of another"}
+
+
+@pytest.mark.parametrize("name", sorted(set(NORMS) - NOTHING_LOST))
 def test_norm_is_open_without_its_rule(name: str) -> None:
-    """The mean over positions of InstanceNorm's result is its bias, whatever the input: nothing can be lost there."""
+    """The mean over positions of InstanceNorm's result is its bias, whatever the input: nothing can be lost there.
+
+    What is twice as large for a vector twice as large is in order by its gradient; one size alone held would break it.
+    """
     assert closes(Wrapped(NORMS[name]()), data(), "gi") > 1e-3
 
 

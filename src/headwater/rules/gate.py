@@ -34,8 +34,8 @@ def split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> str:
     """Which factor is constant: "a", "b", "half" or "none" (left to its gradient)."""
     gate = a if kind(a) > kind(b) else b
     which = "a" if gate is a else "b"
-    if kind(gate) is Kind.NORM:
-        return "none"
+    if kind(gate) is Kind.NORM:  # a size that multiplies is held as one that divides is
+        return which if scope.applies("ln") else "none"
     if rule == "ah":
         scope.applies("ah")
         return which if scope.rules.attention == "constant" else "half"
