@@ -15,7 +15,12 @@ from .hints import Hint, hint_for
 from .shrinking import FIRST_FREE, shrunk
 
 LENGTH, DECODER_LENGTH = 16, 5
-SIGNALS = ("pixel_values", "input_features", "input_values", "inputs_embeds")  # what is explained where there are no tokens
+SIGNALS = (
+    "pixel_values",
+    "input_features",
+    "input_values",
+    "inputs_embeds",
+)  # what is explained where there are no tokens
 
 
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
@@ -42,11 +47,15 @@ def build(entry: Entry, dtype: torch.dtype = torch.float64) -> Specimen:
     if cls is None:
         raise NotBuilt(f"transformers has no class {entry.model}")
     hint = hint_for(entry.label, entry.name)
+    if hint.cannot:
+        raise NotBuilt(hint.cannot)
     config = part_for(cls, small_config(entry, hint))
     torch.manual_seed(0)
     model = randomised(cls(config).to(dtype), seed=zlib.crc32(entry.label.encode())).eval()
     visible_attention(model)
-    arguments = {k: v for k, v in {**arguments_of(entry, model), **hint.arguments(model)}.items() if v is not None}
+    arguments = {
+        k: v for k, v in {**arguments_of(entry, model), **hint.arguments(model.config)}.items() if v is not None
+    }
     arguments = {k: v.to(dtype) if is_float(v) else v for k, v in arguments.items()}
     return Specimen(model, arguments, hint.explained or next((name for name in SIGNALS if name in arguments), None))
 
@@ -56,7 +65,7 @@ def is_float(value: Any) -> bool:
 
 
 def small_config(entry: Entry, hint: Hint) -> Any:
-    """Shrunk, and with what every checkpoint's configuration has: eager experts, a token for a decoder to begin with."""
+    """Shrunk; its experts are run one by one, and a decoder has a token to begin with, as in every checkpoint."""
     from transformers import CONFIG_MAPPING
 
     labels = 2 if entry.map == "question-answering" else 3  # where an answer starts and where it ends
@@ -75,7 +84,7 @@ def part_for(cls: Any, config: Any) -> Any:
     return next((part for part in vars(config).values() if isinstance(part, wanted)), config)
 
 
-def visible_attention(model: nn.Module) -> None:
+def visible_attention(model: Any) -> None:
     """Attention as anybody would load it for an explanation: not fused into something that no rule sees into."""
     chosen = getattr(getattr(model, "config", None), "_attn_implementation", None)
     if isinstance(chosen, str) and chosen not in ("eager", "sdpa"):
@@ -147,6 +156,7 @@ def sound(model: nn.Module, generator: torch.Generator) -> dict[str, Any]:
     first = next(iter(inspect.signature(model.forward).parameters))
     config: Any = model.config
     bins = getattr(config, "num_mel_bins", None)
+    shape: tuple[int, ...]
     if bins is not None and hasattr(config, "max_source_positions"):
         shape = (1, bins, 2 * config.max_source_positions)
     elif bins is not None and hasattr(config, "max_length"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..errors import HeadwaterError
 from ..explanation import Explanation
 from .building import NotBuilt, Specimen, build
 from .entries import Entry
+from .exact import Exact
 from .results import Finding, unfinished, versions
 
 EXACT, CAST = 1e-9, 1e-5  # of the sum of the absolute lines: in float64, and where less is forced inside
@@ -62,18 +64,27 @@ def best_place(values: Tensor) -> tuple[int, ...]:
 
 def judge(entry: Entry, progress: Progress = lambda stage: None) -> Finding:
     """Everything that can go wrong ends in a verdict; only what stops the process is left to the caller."""
-    began = time.monotonic()
+    before = torch.get_default_dtype()
+    try:
+        return judged(entry, progress, time.monotonic())
+    finally:
+        torch.set_default_dtype(before)
+
+
+def judged(entry: Entry, progress: Progress, began: float) -> Finding:
     try:
         specimen, score, plain = built(entry)
-    except (KeyboardInterrupt, SystemExit):
+    except MemoryError:
         raise
-    except BaseException as error:
+    except Exception as error:
         return unfinished(entry, "not built", reason(error), time.monotonic() - began)
     progress("explaining")
     try:
         found = explained(specimen, score)
     except HeadwaterError as refusal:
-        return unfinished(entry, "refused", f"{type(refusal).__name__}: {first_line(refusal)}", time.monotonic() - began)
+        return unfinished(
+            entry, "refused", f"{type(refusal).__name__}: {first_line(refusal)}", time.monotonic() - began
+        )
     except Exception as error:
         return unfinished(entry, "open", f"crashed: {reason(error)}", time.monotonic() - began)
     return verdict(entry, specimen, score, plain, found, began)
@@ -104,7 +115,9 @@ def built(entry: Entry) -> tuple[Specimen, Best, float]:
 
 def about_dtype(error: BaseException) -> bool:
     """Whether another precision may help: code that mixes them, or a mask that only holds in float32."""
-    return any(word in str(error) for word in ("dtype", "Double", "double", "scalar type", "Float64", "not finite", "overflow"))
+    return any(
+        word in str(error) for word in ("dtype", "Double", "double", "scalar type", "Float64", "not finite", "overflow")
+    )
 
 
 def plain_run(specimen: Specimen) -> Any:
@@ -126,16 +139,15 @@ def explained(specimen: Specimen, score: Best) -> Explanation:
     return found[0]
 
 
-def verdict(
-    entry: Entry, specimen: Specimen, score: Best, plain: float, found: Explanation, began: float
-) -> Finding:
+def verdict(entry: Entry, specimen: Specimen, score: Best, plain: float, found: Explanation, began: float) -> Finding:
+    """Closed is what closes as the model computes, and again with its casts lifted, where a leak has no rounding to
+    hide in."""
     ledger = found.ledger
-    error = abs(plain - (ledger.score - ledger.unaccounted)) / ledger.size
-    tolerance = EXACT if ledger.dtype == "float64" else CAST
+    error, tolerance = missing(plain, found), EXACT if ledger.dtype == "float64" else CAST
     reached = float(found.relevance.double().abs().sum()) / ledger.size
     why = silence(plain, found, reached, tolerance)
-    closed = not why and error <= tolerance
-    leaks = () if closed else leaking(specimen, score)
+    exact = None if ledger.dtype == "float64" else error_without_casts(specimen, score)
+    closed = not why and error <= tolerance and (exact is None or exact <= EXACT)
     return Finding(
         entry.map,
         entry.name,
@@ -143,13 +155,31 @@ def verdict(
         why,
         error,
         tolerance,
-        leaks,
+        exact,
+        () if closed else leaking(specimen, score, lift=exact is not None),
         plain,
         reached,
         ledger.dtype,
         round(time.monotonic() - began, 2),
         versions(),
     )
+
+
+def missing(plain: float, found: Explanation) -> float:
+    """What the lines lack of the plain model's score, relative to the sum of their absolute amounts."""
+    return abs(plain - (found.ledger.score - found.ledger.unaccounted)) / found.ledger.size
+
+
+def error_without_casts(specimen: Specimen, score: Best) -> float | None:
+    """The same ledger with every cast to float32 or less lifted; None where the model does not run so."""
+    if next(specimen.model.parameters()).dtype is not torch.float64:
+        return None
+    try:
+        with Exact():
+            plain, found = float(score(plain_run(specimen))), explained(specimen, score)
+    except Exception:
+        return None
+    return missing(plain, found) if found.ledger.dtype == "float64" else None
 
 
 def silence(plain: float, found: Explanation, reached: float, tolerance: float) -> str:
@@ -163,13 +193,13 @@ def silence(plain: float, found: Explanation, reached: float, tolerance: float) 
     return ""
 
 
-def leaking(specimen: Specimen, score: Best) -> tuple[str, ...]:
+def leaking(specimen: Specimen, score: Best, lift: bool) -> tuple[str, ...]:
     """Operations that did not pass on what they received, each with the class of the module that it stands in."""
     torch.manual_seed(0)
+    options: dict[str, Any] = {"method": METHOD, "score": score, "inputs": specimen.explained}
     try:
-        report = audit(
-            specimen.model, specimen.arguments, method=METHOD, score=score, inputs=specimen.explained
-        )
+        with Exact() if lift else nullcontext():
+            report = audit(specimen.model, specimen.arguments, **options)
     except Exception as error:
         return (f"unknown, for the audit failed ({reason(error)})",)
     amounts: dict[str, float] = {}

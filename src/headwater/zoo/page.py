@@ -38,9 +38,9 @@ Every entry of eight of transformers' maps is built from a shrunken configuratio
 wide) with random weights, biases, norms and running statistics, in float64 where its code allows it, and is explained
 by `lrp`. Nothing is trained, so the numbers say nothing of what models know: they say whether relevance is lost inside.
 
-- **closed**: inputs + biases + constants equal the score that the plain model gives without Headwater, to {EXACT:g} of the
-  sum of the absolute lines, or to {CAST:g} where the model's own code casts to float32 or less; and the inputs have
-  relevance.
+- **closed**: inputs + biases + constants equal the score that the plain model gives without Headwater, to {EXACT:g} of
+  the sum of the absolute lines, or to {CAST:g} where the model's own code casts to float32 or less. Such a model must
+  close to {EXACT:g} once more with its casts lifted, so that no leak hides in rounding. And the inputs have relevance.
 - **open**: they do not, or the rules broke down. The last column names the operations that leaked, the largest first,
   each with the class of module that it stands in.
 - **refused**: Headwater said that it cannot explain the model; the last column has what it said.

@@ -6,9 +6,11 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from .entries import Entry
@@ -37,8 +39,6 @@ class Worker:
             if isinstance(said, Finding):
                 return said
             self.stage = said
-            if said == "explaining":
-                continue
         return None
 
     def code(self) -> int | None:
@@ -60,7 +60,12 @@ class Worker:
         self.pipe.close()
 
 
-def findings(entries: Sequence[Entry], jobs: int, timeout: float, memory: float) -> Iterator[Finding]:
+Target = Callable[[Entry, Connection, float], None]
+
+
+def findings(
+    entries: Sequence[Entry], jobs: int, timeout: float, memory: float, target: Target | None = None
+) -> Iterator[Finding]:
     """The finding of every entry, as it comes. `timeout` in seconds, `memory` in GiB, both for one entry."""
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context: Any = multiprocessing.get_context(method)
@@ -70,7 +75,7 @@ def findings(entries: Sequence[Entry], jobs: int, timeout: float, memory: float)
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                running.append(started(context, waiting.pop(), memory))
+                running.append(started(context, target or work, waiting.pop(), memory))
             wait([worker.pipe for worker in running], timeout=0.2)
             for worker in list(running):
                 found = worker.heard()
@@ -85,9 +90,9 @@ def findings(entries: Sequence[Entry], jobs: int, timeout: float, memory: float)
             worker.stop()
 
 
-def started(context: Any, entry: Entry, memory: float) -> Worker:
+def started(context: Any, target: Target, entry: Entry, memory: float) -> Worker:
     mine, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=work, args=(entry, theirs, memory), daemon=True)
+    process = context.Process(target=target, args=(entry, theirs, memory), daemon=True)
     process.start()
     theirs.close()
     return Worker(entry, process, mine, time.monotonic())
@@ -102,11 +107,17 @@ def work(entry: Entry, pipe: Connection, memory: float) -> None:
     torch.set_num_threads(1)
     from .judging import judge
 
-    try:
+    with memory_noted(entry, pipe, memory):
         pipe.send(judge(entry, pipe.send))
+    pipe.close()
+
+
+@contextmanager
+def memory_noted(entry: Entry, pipe: Connection, memory: float) -> Iterator[None]:
+    try:
+        yield
     except MemoryError:
         pipe.send(unfinished(entry, "not built", f"needs more than {memory:g} GiB of memory"))
-    pipe.close()
 
 
 def silenced() -> None:
@@ -126,7 +137,7 @@ def limit_memory(gibibytes: float) -> None:
     import resource
 
     try:
-        held = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        held = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         held = 8 << 30
     bound = held + int(gibibytes * (1 << 30))

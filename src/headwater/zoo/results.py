@@ -29,6 +29,7 @@ class Finding:
     why: str = ""
     error: float | None = None
     tolerance: float | None = None
+    exact: float | None = None  # the error with the model's casts to float32 and less lifted, where it has any
     leaks: tuple[str, ...] = ()
     score: float | None = None
     inputs: float | None = None  # sum of the absolute relevance of the inputs, relative to that of all lines
