@@ -15,14 +15,8 @@ from .hints import Hint, hint_for
 from .shrinking import FIRST_FREE, shrunk
 
 LENGTH, DECODER_LENGTH = 16, 5
-SIGNALS = (
-    "pixel_values",
-    "input_features",
-    "input_values",
-    "inputs_embeds",
-)  # what is explained where there are no tokens
-
-
+# what is explained where there are no tokens
+SIGNALS = ("pixel_values", "input_features", "input_values", "inputs_embeds")
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
 
 
@@ -53,10 +47,8 @@ def build(entry: Entry, dtype: torch.dtype = torch.float64) -> Specimen:
     torch.manual_seed(0)
     model = randomised(cls(config).to(dtype), seed=zlib.crc32(entry.label.encode())).eval()
     visible_attention(model)
-    arguments = {
-        k: v for k, v in {**arguments_of(entry, model), **hint.arguments(model.config)}.items() if v is not None
-    }
-    arguments = {k: v.to(dtype) if is_float(v) else v for k, v in arguments.items()}
+    told = {**arguments_of(entry, model), **hint.arguments(model.config)}
+    arguments = {k: v.to(dtype) if is_float(v) else v for k, v in told.items() if v is not None}
     return Specimen(model, arguments, hint.explained or next((name for name in SIGNALS if name in arguments), None))
 
 

@@ -105,6 +105,7 @@ HINTS: dict[str, Hint] = {
     "canine": Hint({"max_position_embeddings": 64, "num_hash_buckets": 32}, explained="canine.char_embeddings"),
     "codegen": needs(rotary_dim=4),
     "cohere_compass_text": needs(rope_parameters={"full_attention": ROPE, "sliding_attention": ROPE}),
+    "cpmant": Hint(explained="cpmant.input_embedding"),
     "cvt": needs(depth=(1, 2, 3)),
     "dbrx": needs(attn_config__rope_theta=10000.0, attn_config__clip_qkv=8.0),
     "deepseek_v2": needs(num_experts_per_tok=2, n_routed_experts=4),

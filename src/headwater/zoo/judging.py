@@ -72,21 +72,22 @@ def judge(entry: Entry, progress: Progress = lambda stage: None) -> Finding:
 
 
 def judged(entry: Entry, progress: Progress, began: float) -> Finding:
+    def ended(verdict: str, why: str) -> Finding:
+        return unfinished(entry, verdict, why, time.monotonic() - began)
+
     try:
         specimen, score, plain = built(entry)
     except MemoryError:
         raise
     except Exception as error:
-        return unfinished(entry, "not built", reason(error), time.monotonic() - began)
+        return ended("not built", reason(error))
     progress("explaining")
     try:
         found = explained(specimen, score)
     except HeadwaterError as refusal:
-        return unfinished(
-            entry, "refused", f"{type(refusal).__name__}: {first_line(refusal)}", time.monotonic() - began
-        )
+        return ended("refused", reason(refusal))
     except Exception as error:
-        return unfinished(entry, "open", f"crashed: {reason(error)}", time.monotonic() - began)
+        return ended("open", f"crashed: {reason(error)}")
     return verdict(entry, specimen, score, plain, found, began)
 
 
@@ -140,8 +141,7 @@ def explained(specimen: Specimen, score: Best) -> Explanation:
 
 
 def verdict(entry: Entry, specimen: Specimen, score: Best, plain: float, found: Explanation, began: float) -> Finding:
-    """Closed is what closes as the model computes, and again with its casts lifted, where a leak has no rounding to
-    hide in."""
+    """Closed is what closes as the model computes, and again with its casts lifted: no leak hides in rounding then."""
     ledger = found.ledger
     error, tolerance = missing(plain, found), EXACT if ledger.dtype == "float64" else CAST
     reached = float(found.relevance.double().abs().sum()) / ledger.size
