@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -271,6 +272,30 @@ def test_constant_gate_gives_the_gate_nothing() -> None:
     assert e.ledger.biases["operation.left.bias"] == 0
     assert half.ledger.biases["operation.left.bias"] != 0
     assert half.ledger.biases["operation.right.bias"] == pytest.approx(e.ledger.biases["operation.right.bias"] / 2)
+
+
+class RootOfGate(torch.autograd.Function):
+    """A square root with a gradient of its own, as some write it where the root's is too steep."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return torch.sqrt(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] / torch.sqrt(ctx.saved_tensors[0].clamp_min(1e-6) * 4)
+
+
+def test_a_gate_may_go_through_a_function_that_hides_it() -> None:
+    assert closes(Wrapped(Gated(lambda x: RootOfGate.apply(1 - torch.exp(-F.softplus(x))))), data()) < 1e-12
+
+
+def test_a_signal_may_not() -> None:
+    with pytest.raises(hw.errors.HiddenOperation, match="RootOfGate"):
+        explained(randomised(Wrapped(lambda x: RootOfGate.apply(x * x)).double()))
+    with pytest.raises(hw.errors.HiddenOperation, match="RootOfGate"):
+        explained(randomised(Wrapped(Gated(lambda x: RootOfGate.apply(x - x.detach() + 2))).double()))
 
 
 def test_glu() -> None:
