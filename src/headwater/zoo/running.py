@@ -39,7 +39,7 @@ def run(
     known = {} if out is None else {one.label: one for one in load(out) if one.versions == versions()}
     missing = [entry for entry in entries if entry.label not in known]
     found = dict(known)
-    with bar(len(entries), len(entries) - len(missing), progress, doing="judging") as advance:
+    with bar(len(entries), len(entries) - len(missing), progress, "judging", "architectures") as advance:
         for one in findings(missing, jobs, timeout, memory):
             found[one.label] = one
             if out is not None:
