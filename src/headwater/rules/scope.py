@@ -235,7 +235,7 @@ class Scope(TorchFunctionMode):
 
 
 def kept_kind(result: Any, name: str, args: Any) -> Any:
-    """What a tensor has been through goes along inside somebody's own autograd function, too, where no gradient is made.
+    """What a tensor has been through goes along where no gradient is made: inside somebody's own autograd function.
 
     Its result then shows whether it is a gate. One that is stays out of the way of relevance, hidden or not.
     """

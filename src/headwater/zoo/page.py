@@ -59,7 +59,7 @@ def totals(findings: Sequence[Finding]) -> Table:
     first = [one for one in findings if one.map in FIRST]
     if len({one.map for one in first}) > 1:
         each.append(count("the first three", first))
-    if len(each) > 1:
+    if len(first) < len(findings) and len({one.map for one in findings}) > 1:
         each.append(count("all", findings))
     columns = ("map", "entries", "built", *VERDICTS[:3], "closed of built")
     return Table("how many", columns, [total_row(one) for one in each], left=1)
@@ -91,7 +91,7 @@ def cause(one: Finding) -> str:
 
 
 def listed(findings: Sequence[Finding]) -> Table:
-    return Table("every entry", COLUMNS, [row(one) for one in findings])
+    return Table("every entry", COLUMNS, [row(one) for one in findings], left=len(COLUMNS))
 
 
 def row(one: Finding) -> tuple[str, ...]:
@@ -113,5 +113,5 @@ def summary(findings: Sequence[Finding]) -> tuple[list[str], list[Table]]:
     lines = [", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS)]
     tables = [totals(found)]
     if rest:
-        tables.append(Table("what did not close", COLUMNS, [row(one) for one in rest]))
+        tables.append(Table("what did not close", COLUMNS, [row(one) for one in rest], left=len(COLUMNS)))
     return lines, tables
