@@ -36,7 +36,9 @@ Written by `headwater zoo --page docs/architectures.md`: change the command, not
 
 Every entry of eight of transformers' maps is built from a shrunken configuration (two layers or one of every kind, 32
 wide) with random weights, biases, norms and running statistics, in float64 where its code allows it, and is explained
-by `lrp`. Nothing is trained, so the numbers say nothing of what models know: they say whether relevance is lost inside.
+by `lrp`: one sample, 16 tokens, a small image or a short sound. Models for several kinds of input get a text, unless
+the map asks for another; experts are run one by one, since the grouped products know no float64. Nothing is trained, so
+the numbers say nothing of what models know: they say whether relevance is lost inside.
 
 - **closed**: inputs + biases + constants equal the score that the plain model gives without Headwater, to {EXACT:g} of
   the sum of the absolute lines, or to {CAST:g} where the model's own code casts to float32 or less. Such a model must
