@@ -302,7 +302,7 @@ def measured(place, tmp_path_factory):
 
 
 def run(out: Path) -> list[Trial]:
-    size = Size(rows=6, flow_rows=2, flow_whole=())
+    size = Size(rows=6, digits=6, flow_rows=2, flow_whole=())
     return list(trials.trials("small", ["bace", "mnist"], out, methods=CHOSEN, size=size))
 
 
@@ -354,9 +354,9 @@ def test_all_molecules_and_a_part_of_the_digits_unless_asked():
     from headwater.paper.graph_trials import flow_limit, rows_of
 
     assert [rows_of(name, trials.FULL) for name in ("bace", "mnist")] == [None, 1000]
-    assert [rows_of(name, Size(rows=7)) for name in ("bace", "mnist")] == [7, 7]
+    assert [rows_of(name, Size(rows=7, digits=3)) for name in ("bace", "mnist")] == [7, 3]
     assert [flow_limit(name, trials.FULL) for name in ("bace", "mnist")] == [None, 50]
-    assert [flow_limit(name, trials.QUICK) for name in ("bace", "mnist")] == [4, 4]
+    assert [flow_limit(name, trials.QUICK) for name in ("bace", "mnist")] == [4, 1]
 
 
 def test_graphs_stand_beside_the_small_models_where_they_are(home, monkeypatch, tmp_path):

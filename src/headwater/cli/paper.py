@@ -228,6 +228,7 @@ def tables(
     size = dataclasses.replace(
         size,
         rows=rows or size.rows,
+        digits=rows or size.digits,
         flow_rows=flow_rows or size.flow_rows,
         flow_tokens=flow_tokens or size.flow_tokens,
         seed=seed,

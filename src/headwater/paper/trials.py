@@ -29,11 +29,11 @@ METHODS = tuple(name for name in (*ROWS, *OURS) if name != FLOW)
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured. `rows` draws that many samples of every dataset with the seed; None takes all.
+    """How much is measured: `rows` samples of a dataset, `digits` of MNIST, drawn with the seed; None takes all.
 
     Maximum flow takes seconds for a sentence and half an hour for a review, so `flow_rows` texts of at most
-    `flow_tokens` tokens stand for the dataset, except where a dataset is named in `flow_whole`. Of MNIST `digits` are
-    drawn where `rows` says nothing, and `flow_digits` of them for maximum flow, which takes 8 seconds a digit.
+    `flow_tokens` tokens stand for the dataset, except where a dataset is named in `flow_whole`. A
+    digit takes it 8 seconds, so `flow_digits` of them are enough.
     """
 
     rows: int | None = None
@@ -42,12 +42,12 @@ class Size:
     flow_whole: tuple[str, ...] = ("sst2", "bace")
     max_length: int | None = None
     seed: int = 0
-    digits: int = 1000
+    digits: int | None = 1000
     flow_digits: int = 50
 
 
 FULL = Size()
-QUICK = Size(rows=16, flow_rows=4, flow_tokens=20, flow_whole=(), max_length=48)
+QUICK = Size(rows=16, flow_rows=4, flow_tokens=20, flow_whole=(), max_length=48, digits=4, flow_digits=1)
 
 
 @dataclass(frozen=True)
