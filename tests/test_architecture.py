@@ -19,7 +19,7 @@ STAGES = (
     {"rules", "kernels"},
     {"methods"},
     {"relevance", "texts", "api", "comparison", "taps", "heads", "audits", "testing"},
-    {"measures", "viz", "store", "data", "models", "bias"},
+    {"measures", "viz", "store", "data", "prompts", "models", "bias"},
     {"jobs", "paper", "zoo"},
     {"cli", "web", "__main__"},
 )
@@ -29,6 +29,7 @@ STAGE = {name: number for number, names in enumerate(STAGES) for name in names}
 ONLY = {
     "viz": {"errors", "version", "ledger", "explanation", "flows", "viz"},
     "data": {"errors", "version", "data"},
+    "prompts": {"errors", "prompts"},
     "models": {"errors", "version", "samples", "data", "models"},
 }
 
