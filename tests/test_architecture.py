@@ -14,11 +14,11 @@ PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
 
 # A module imports from its own stage or an earlier one.
 STAGES = (
-    {"errors", "version", "samples", "ledger", "explanation", "flows"},
+    {"errors", "version", "samples", "ledger", "explanation", "generation", "flows"},
     {"inputs", "targets"},
     {"rules", "kernels"},
     {"methods"},
-    {"relevance", "texts", "api", "comparison", "taps", "heads", "audits", "testing"},
+    {"relevance", "texts", "api", "comparison", "conversation", "generating", "taps", "heads", "audits", "testing"},
     {"measures", "viz", "store", "data", "prompts", "models", "bias"},
     {"jobs", "paper", "zoo"},
     {"cli", "web", "__main__"},
@@ -27,7 +27,7 @@ STAGE = {name: number for number, names in enumerate(STAGES) for name in names}
 
 # Narrower than their stage: pictures know only results, models and data know nothing of explanations.
 ONLY = {
-    "viz": {"errors", "version", "ledger", "explanation", "flows", "viz"},
+    "viz": {"errors", "version", "ledger", "explanation", "generation", "flows", "viz"},
     "data": {"errors", "version", "data"},
     "prompts": {"errors", "prompts"},
     "models": {"errors", "version", "samples", "data", "models"},
