@@ -246,6 +246,7 @@ def explanation(
         constants=Lines({**constants, **part.constants}),
         readout=float(outcome.readout[index]),
         dtype=coarser(work.provenance.dtype, outcome.coarsest),
+        magnitude=0.0 if outcome.reading.magnitudes is None else outcome.reading.magnitudes[index],
     )
     return Explanation(
         tokens=part.tokens,
