@@ -164,7 +164,15 @@ def test_importing_the_library_is_light():
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["explain", "--help"], ["bias", "--help"], ["bundled", "train", "--help"], ["--version"]]
+    "words",
+    [
+        ["--help"],
+        ["explain", "--help"],
+        ["bias", "--help"],
+        ["generate", "--help"],
+        ["bundled", "train", "--help"],
+        ["--version"],
+    ],
 )
 def test_asking_for_help_is_light(words):
     assert loaded_after(f"from headwater.cli import app\ntry: app({words!r})\nexcept SystemExit: pass") == set()

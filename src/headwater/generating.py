@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,7 +149,7 @@ class At:
     token: int
     other: int | None
     score: str
-    name: Any
+    name: Callable[[int], str]
 
     def __call__(self, out: Any, batch: Batch) -> Reading:
         row = logits_of(out)[0, -self.behind]
@@ -161,7 +161,8 @@ class At:
             return Reading(row[self.token].reshape(1), [named], [self.name(best)])
         other = runner_up(row.detach(), self.token) if self.other is None else self.other
         score = (row[self.token] - row[other]).reshape(1)
-        return Reading(score, [f"{named} - {self.name(other)}"], [self.name(best)])
+        size = float(row.detach()[[self.token, other]].abs().sum())
+        return Reading(score, [f"{named} - {self.name(other)}"], [self.name(best)], [size])
 
 
 def runner_up(row: Tensor, token: int) -> int:
@@ -340,8 +341,14 @@ def decoded(tokenizer: Any, ids: list[int]) -> str:
     return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
 
-def namer(tokenizer: Any) -> Any:
-    return lambda token: str(tokenizer.decode([token]))
+def namer(tokenizer: Any) -> Callable[[int], str]:
+    """A token by its text, without the space before it."""
+
+    def name(token: int) -> str:
+        text = decoded(tokenizer, [token])
+        return text.strip(" ") or text
+
+    return name
 
 
 def takes(model: nn.Module, name: str) -> bool:

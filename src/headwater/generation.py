@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 SINK, SPECIAL = "attention sink", "special tokens"
 ENDS = (".", "!", "?", "…", "。", "！", "？")
+JOINING = "'’-_"
 CLOSING = "\"'”’)]»"
 
 
@@ -139,7 +140,7 @@ class Generation:
 
     def words(self) -> Generation:
         """Tokens summed to words, those of the output too: a word's score is the sum of its tokens' scores."""
-        return self.grouped(self._groups(lambda piece, before: piece[:1].isspace()), "word")
+        return self.grouped(self._groups(begins_word), "word")
 
     def sentences(self) -> Generation:
         """Tokens summed to sentences, those of the output too."""
@@ -178,13 +179,16 @@ class Generation:
             prompt=len(groups) - len(rows),
             relevance=relevance,
             ledgers=tuple(summed([self.ledgers[i] for i in row]) for row in rows),
-            targets=tuple("".join(self.targets[i] for i in row) for row in rows),
+            targets=tuple(self.targets[row[0]] if len(row) == 1 else self._said(row) for row in rows),
             probabilities=tuple(product(self.probabilities[i] for i in row) for row in rows),
             roles=tuple(self.roles[i] for i in first),
             special=tuple(self.special[i] for i in first),
             aside=tuple(self.aside[i] for i in first),
             unit=unit,
         )
+
+    def _said(self, row: Sequence[int]) -> str:
+        return "".join(self.output[i] for i in row).strip()
 
     def set_aside(self, *, sinks: bool = False, special: bool = False) -> Generation:
         """The same, with the relevance of some tokens moved from them to lines of the ledger, which still adds up.
@@ -267,6 +271,15 @@ class Generation:
         return cls.from_dict(found if isinstance(found, dict) else {})
 
 
+def begins_word(piece: str, before: str) -> bool:
+    """Whether a word begins with this token: after a space, and where letters and other signs meet."""
+    return piece[:1].isspace() or before[-1:].isspace() or in_word(piece[:1]) != in_word(before[-1:])
+
+
+def in_word(letter: str) -> bool:
+    return letter.isalnum() or letter in JOINING
+
+
 def ends_sentence(piece: str) -> bool:
     """Whether a sentence ends with this token. An abbreviation's full stop counts: only a grammar would know."""
     return "\n" in piece or piece.strip().rstrip(CLOSING).endswith(ENDS)
@@ -281,6 +294,7 @@ def summed(ledgers: Sequence[Ledger]) -> Ledger:
         constants=_sum_lines(one.constants for one in ledgers),
         readout=sum(one.readout for one in ledgers),
         dtype=ledgers[0].dtype,
+        magnitude=sum(one.magnitude for one in ledgers),
     )
 
 
@@ -300,6 +314,7 @@ def _moved(ledger: Ledger, row: Tensor, places: dict[str, list[int]]) -> Ledger:
 
 def ledger_of(found: dict[str, Any]) -> Ledger:
     plain = {name: found[name] for name in ("score", "inputs", "readout", "dtype")}
+    plain["magnitude"] = found.get("magnitude", 0.0)
     return Ledger(**plain, biases=Lines(found["biases"]), constants=Lines(found["constants"]))
 
 

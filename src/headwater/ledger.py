@@ -53,7 +53,7 @@ class Ledger:
 
     `unaccounted` alone is a remainder: what the gradient lost or invented on its way. `closed` says whether it is
     zero to the precision of `dtype`, measured against the sum of the absolute lines (the score itself may be near 0).
-    A score that is a difference is known no better than what it is the difference of: `magnitude` is their absolute sum.
+    A difference is known no better than what it is the difference of: `magnitude` is the absolute sum of that.
     """
 
     score: float

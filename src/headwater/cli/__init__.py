@@ -8,7 +8,7 @@ import typer
 
 from headwater.version import __version__
 
-from . import audit, bench, bias, bundled, compare, evaluate, explain, methods, paper, report, zoo
+from . import audit, bench, bias, bundled, compare, evaluate, explain, generate, methods, paper, report, zoo
 from .refusals import Commands
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command("explain")(explain.command)
 app.command("compare")(compare.command)
+app.command("generate")(generate.command)
 app.command("audit")(audit.command)
 app.command("methods")(methods.command)
 app.command("evaluate")(evaluate.command)
