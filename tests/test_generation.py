@@ -11,6 +11,7 @@ from tiny import CASTS
 
 import headwater as hw
 from headwater.errors import DataError, EmptyInput, InputError, ModelError, TargetError, UnknownName, UsageError
+from headwater.methods import keeping
 
 PROMPT = "the capital of France is"
 approx = pytest.approx
@@ -99,6 +100,25 @@ def test_pieces_say_what_the_whole_says(name, size):
     whole, pieces = made(name), made(name, tokens_at_once=size)
     assert torch.allclose(pieces.relevance, whole.relevance, rtol=0, atol=10 * tolerance(name))
     assert pieces.probabilities == approx(whole.probabilities, abs=tolerance(name))
+
+
+@pytest.mark.parametrize("method", ["lrp", "lrp-gamma"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "t5-lm"])
+def test_what_waits_on_disk_comes_back_as_it_went(name, method, monkeypatch, tmp_path):
+    monkeypatch.setattr(keeping, "SMALL", 0)
+    monkeypatch.setattr(keeping.tempfile, "tempdir", str(tmp_path))
+    written = []
+    monkeypatch.setattr(keeping.OnDisk, "read", lambda self, read=keeping.OnDisk.read: written.append(1) or read(self))
+    assert torch.equal(made(name, method=method, keep="disk").relevance, made(name, method=method).relevance)
+    assert len(written) > 40
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_graph_no_longer_needs_leaves_the_disk(tmp_path):
+    kept = keeping.OnDisk(torch.arange(3.0), tmp_path / "1.pt")
+    assert kept.read().tolist() == [0, 1, 2]
+    del kept
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_given_answer_is_explained_as_if_the_model_had_said_it():
@@ -290,6 +310,7 @@ def test_what_contributed_most_comes_first():
         (UsageError, {"score": "logit", "contrast": "London"}),
         (UsageError, {"max_new_tokens": 0}),
         (UsageError, {"tokens_at_once": 0}),
+        (UnknownName, {"keep": "cloud"}),
         (InputError, {"answer": ""}),
         (InputError, {"answer": " a" * 80}),
     ],

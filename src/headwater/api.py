@@ -138,10 +138,16 @@ class Work:
         lines = Totals.of(outcome)
         return [explanation(i, run.batch, outcome, lines, part, self, method) for i, part in enumerate(parts)]
 
-    def each(self, batch: Batch, readers: Sequence[Any], method: Method) -> Iterator[Explanation]:
+    def each(
+        self,
+        batch: Batch,
+        readers: Sequence[Any],
+        method: Method,
+        prepare: Callable[[Run], Run] = lambda run: run,
+    ) -> Iterator[Explanation]:
         """Several scores of one sample's prediction, in one forward pass where the method can."""
         batch = batch.to(*where_it_is(self.model))
-        run = Run(self.model, batch, readers[0], self.ask.seed, nothing_token(self.ask.tokenizer))
+        run = prepare(Run(self.model, batch, readers[0], self.ask.seed, nothing_token(self.ask.tokenizer)))
         outcomes = (
             method.each(run, readers)
             if method.each is not None

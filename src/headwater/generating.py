@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,8 @@ from .inputs.batch import Batch, Item
 from .inputs.places import find_places
 from .inputs.text import length_limit
 from .methods import Method, resolve
+from .methods.keeping import Keeping
+from .methods.propagation import Run
 from .targets import Reading, logits_of
 from .texts import Plan
 
@@ -42,6 +44,7 @@ def explain_generation(
     special: str = "show",
     at: str = "embeddings",
     tokens_at_once: int | None = None,
+    keep: str = "device",
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     seed: int = 0,
@@ -59,8 +62,9 @@ def explain_generation(
     named it is the runner-up, the likeliest other token.
     `sinks` and `special`: "show", or "aside" to move the relevance of the attention sink (the first token) and of
     special tokens to lines of their own in each ledger.
-    `tokens_at_once`: one forward pass serves at most so many output tokens, and no longer a text than these need is in
-    memory; by default one serves all. Methods that read no gradient take one pass a token.
+    `tokens_at_once`: one forward pass serves at most so many output tokens, and reads no further than these need; by
+    default one serves all. Methods that read no gradient take one pass a token. `keep`: where what the backward passes
+    need waits for them, which grows with the text: on the "device", on the "host" (main memory) or on "disk".
     """
     scoring = Scoring.of(score, contrast)
     check_handling(sinks=sinks, special=special)
@@ -79,8 +83,9 @@ def explain_generation(
     text = Text.of(ready, tokenizer, said, ids)
     text.check_length(length_limit(ready, tokenizer))
     work = Work(asked, ready, Plan([], lambda found: []), describe(ready, *where_it_is(ready), seed))
-    found = explained(work, chosen, text, scoring, tokens_at_once or len(ids))
-    made = joined(found, text, scoring, chosen, work)
+    with Keeping(keep, ready) as keeping:
+        found = explained(work, chosen, text, scoring, tokens_at_once or len(ids), keeping)
+        made = joined(found, text, scoring, chosen, work)
     return made.set_aside(sinks=sinks == "aside", special=special == "aside")
 
 
@@ -220,11 +225,15 @@ class Text:
 
 
 def explained(
-    work: Work, method: Method, text: Text, scoring: Scoring, size: int
+    work: Work, method: Method, text: Text, scoring: Scoring, size: int, keeping: Keeping
 ) -> Iterator[tuple[Explanation, float]]:
     """An explanation of every output token, and the model's probability of it; `size` tokens a forward pass."""
     others, places = scoring.others(text), find_places(work.model, work.ask.at)
     size = size if method.each is not None else 1
+
+    def watched(run: Run) -> Run:
+        return replace(run, watch=keeping.watch)
+
     for first in range(0, len(text.output), size):
         numbers = range(first, min(first + size, len(text.output)))
         batch = text.batch(numbers[-1] + 1, len(numbers), places)
@@ -232,7 +241,7 @@ def explained(
             Noted(At(numbers[-1] + 1 - n, text.output[n], others.get(n), scoring.score, namer(text.tokenizer)))
             for n in numbers
         ]
-        for made, reader in zip(work.each(batch, readers, method), readers, strict=True):
+        for made, reader in zip(work.each(batch, readers, method, watched), readers, strict=True):
             yield made, reader.probability
 
 
@@ -346,7 +355,7 @@ def namer(tokenizer: Any) -> Callable[[int], str]:
 
     def name(token: int) -> str:
         text = decoded(tokenizer, [token])
-        return text.strip(" ") or text
+        return text.strip(" ") or "␣" * len(text)
 
     return name
 

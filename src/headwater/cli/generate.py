@@ -45,8 +45,11 @@ def command(
     words: Annotated[bool, typer.Option("--words", help="Sum tokens to words.")] = False,
     sentences: Annotated[bool, typer.Option("--sentences", help="Sum tokens to sentences.")] = False,
     tokens_at_once: Annotated[
-        int | None, typer.Option(min=1, help="Output tokens that one forward pass serves. Less takes less memory.")
+        int | None, typer.Option(min=1, help="Output tokens that one forward pass serves. Default: all.")
     ] = None,
+    keep: Annotated[
+        str, typer.Option(help="Where what the backward passes need waits: device, host or disk.")
+    ] = "device",
     at: options.At = "embeddings",
     task: options.Task = None,
     device: options.Device = None,
@@ -82,6 +85,7 @@ def command(
             special=special,
             at=at,
             tokens_at_once=tokens_at_once,
+            keep=keep,
             dtype=dtype,
             seed=seed,
         )

@@ -151,7 +151,7 @@ STYLE = """
 .said .text { margin: 0; white-space: pre-wrap; } .said .part { display: block; }
 .template .text { font-size: 1rem; color: var(--soft); }
 .o { border-bottom: 2px solid var(--soft); cursor: pointer; }
-.o:hover, .o:focus-visible { outline: 2px solid var(--ink); outline-offset: 1px; }
+.o.now, .o:hover, .o:focus-visible { outline: 2px solid var(--ink); outline-offset: 1px; }
 .o[aria-pressed=true] { outline: 3px solid var(--ink); outline-offset: 1px; }
 .aside { outline: 1px dashed var(--soft); color: var(--soft); }
 .hint { color: var(--soft); font-size: .9rem; margin: .5rem 0; }
@@ -177,6 +177,7 @@ SCRIPT = """
       token.style.setProperty('--o', (Math.abs(value) / scale).toFixed(3));
       if (!token.classList.contains('aside')) token.title = value ? value.toPrecision(3) : '';
     });
+    outputs.forEach((output, i) => output.classList.toggle('now', i === n));
     panels.forEach((panel, i) => panel.classList.toggle('on', i === n));
   };
   const keep = (n) => {
@@ -277,4 +278,5 @@ def closing(generation: Generation) -> list[str]:
     sums = {n: [ledger.constants.get(n, 0.0) for ledger in generation.ledgers] for n in aside}
     worst = max(generation.ledgers, key=lambda ledger: ledger.error)
     notes = [f"{name}: {', '.join(signed(v).strip() for v in values)}" for name, values in sums.items()]
-    return [*notes, f"{len(generation)} ledgers, the worst {verdict(worst)}"]
+    counted = "the ledger is" if len(generation) == 1 else f"{len(generation)} ledgers, the worst"
+    return [*notes, f"{counted} {verdict(worst)}"]
