@@ -14,21 +14,22 @@ PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
 
 # A module imports from its own stage or an earlier one.
 STAGES = (
-    {"errors", "version", "samples", "ledger", "picture", "explanation", "flows"},
+    {"errors", "version", "samples", "ledger", "picture", "explanation", "generation", "flows"},
     {"inputs", "targets"},
     {"rules", "kernels"},
     {"methods"},
-    {"relevance", "texts", "api", "comparison", "taps", "heads", "audits", "testing"},
-    {"measures", "viz", "store", "data", "models", "bias"},
-    {"jobs", "paper", "digits"},
+    {"relevance", "texts", "api", "comparison", "conversation", "generating", "taps", "heads", "audits", "testing"},
+    {"measures", "viz", "store", "data", "prompts", "models", "bias"},
+    {"jobs", "paper", "digits", "zoo"},
     {"cli", "web", "__main__"},
 )
 STAGE = {name: number for number, names in enumerate(STAGES) for name in names}
 
 # Narrower than their stage: pictures know only results, models and data know nothing of explanations.
 ONLY = {
-    "viz": {"errors", "version", "ledger", "picture", "explanation", "flows", "viz"},
+    "viz": {"errors", "version", "ledger", "picture", "explanation", "generation", "flows", "viz"},
     "data": {"errors", "version", "data"},
+    "prompts": {"errors", "prompts"},
     "models": {"errors", "version", "samples", "data", "models"},
 }
 
@@ -169,6 +170,7 @@ def test_importing_the_library_is_light():
         ["--help"],
         ["explain", "--help"],
         ["bias", "--help"],
+        ["generate", "--help"],
         ["bundled", "train", "--help"],
         ["image", "train", "--help"],
         ["--version"],

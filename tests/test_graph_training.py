@@ -165,6 +165,18 @@ def test_bace_is_prepared_and_trained(tmp_path, monkeypatch):
     assert report.mean == pytest.approx(np.mean([run.test for run in report.runs]))
 
 
+def test_the_numbers_of_patches_are_reported(tmp_path):
+    """Two digits of 3 and 5 patches, one of 4."""
+    cut = {"train": [3, 5], "test": [4]}
+    arrays = {}
+    for part, counts in cut.items():
+        arrays[f"segments_{part}"] = np.stack([np.arange(16, dtype=np.uint8).reshape(4, 4) % n for n in counts])
+    np.savez(tmp_path / "mnist.npz", **arrays)
+    found = graph_arrays.patches(tmp_path / "mnist.npz")
+    assert [found["train"][name] for name in ("mean", "spread", "0 %", "50 %", "100 %")] == [4, 1, 3, 4, 5]
+    assert (found["test"]["mean"], found["test"]["spread"]) == (4, 0)
+
+
 def test_training_needs_none_of_the_libraries_that_prepare():
     """Array files are trained on where these are not installed."""
     blocked = ("rdkit", "skimage", "torch_geometric", "pyarrow")

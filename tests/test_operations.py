@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -161,6 +162,18 @@ def paper_norm(x: Tensor) -> Tensor:
     return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-12)
 
 
+def response_norm(x: Tensor) -> Tensor:
+    """Global response normalisation: each channel times its share of all channels' sizes."""
+    size = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    return x * (size / (size.mean(-1, keepdim=True) + 1e-6)) + x
+
+
+def as_large_as_before(x: Tensor) -> Tensor:
+    """Another vector, brought to the size that this one has."""
+    other, size = x.flip(-1), x.square().mean(-1, keepdim=True) ** 0.5
+    return other * size / (other.square().mean(-1, keepdim=True) ** 0.5)
+
+
 NORMS: dict[str, Callable[[], Callable[[Tensor], Tensor] | nn.Module]] = {
     "LayerNorm": lambda: nn.LayerNorm(8),
     "LayerNorm, plain": lambda: nn.LayerNorm(8, elementwise_affine=False),
@@ -176,6 +189,8 @@ NORMS: dict[str, Callable[[], Callable[[Tensor], Tensor] | nn.Module]] = {
     "rms norm in place": lambda: lambda x: x.div_(x.square().mean(-1, keepdim=True).sqrt() + 1e-6),
     "unit length": lambda: lambda x: F.normalize(x, dim=-1),
     "over its norm": lambda: lambda x: x / x.norm(dim=-1, keepdim=True),
+    "global response norm": lambda: response_norm,
+    "size of another": lambda: as_large_as_before,
     "GroupNorm": lambda: nn.Sequential(Turned(), nn.GroupNorm(2, 8), Turned()),
     "InstanceNorm": lambda: nn.Sequential(Turned(), nn.InstanceNorm1d(8, affine=True), Turned()),
 }
@@ -191,9 +206,15 @@ def test_norm_closes(name: str) -> None:
     assert closes(Wrapped(NORMS[name]()), data()) < 1e-12
 
 
-@pytest.mark.parametrize("name", sorted(set(NORMS) - {"rms norm in place", "InstanceNorm"}))
+NOTHING_LOST = {"rms norm in place", "InstanceNorm", "global response norm", "size of another"}
+
+
+@pytest.mark.parametrize("name", sorted(set(NORMS) - NOTHING_LOST))
 def test_norm_is_open_without_its_rule(name: str) -> None:
-    """The mean over positions of InstanceNorm's result is its bias, whatever the input: nothing can be lost there."""
+    """The mean over positions of InstanceNorm's result is its bias, whatever the input: nothing can be lost there.
+
+    What is twice as large for a vector twice as large is in order by its gradient; one size alone held would break it.
+    """
     assert closes(Wrapped(NORMS[name]()), data(), "gi") > 1e-3
 
 
@@ -253,6 +274,30 @@ def test_constant_gate_gives_the_gate_nothing() -> None:
     assert half.ledger.biases["operation.right.bias"] == pytest.approx(e.ledger.biases["operation.right.bias"] / 2)
 
 
+class RootOfGate(torch.autograd.Function):
+    """A square root with a gradient of its own, as some write it where the root's is too steep."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return torch.sqrt(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] / torch.sqrt(ctx.saved_tensors[0].clamp_min(1e-6) * 4)
+
+
+def test_a_gate_may_go_through_a_function_that_hides_it() -> None:
+    assert closes(Wrapped(Gated(lambda x: RootOfGate.apply(1 - torch.exp(-F.softplus(x))))), data()) < 1e-12
+
+
+def test_a_signal_may_not() -> None:
+    with pytest.raises(hw.errors.HiddenOperation, match="RootOfGate"):
+        explained(randomised(Wrapped(lambda x: RootOfGate.apply(x * x)).double()))
+    with pytest.raises(hw.errors.HiddenOperation, match="RootOfGate"):
+        explained(randomised(Wrapped(Gated(lambda x: RootOfGate.apply(x - x.detach() + 2))).double()))
+
+
 def test_glu() -> None:
     assert closes(Wrapped(nn.GLU(), out=4), data()) < 1e-12
     assert closes(Wrapped(nn.GLU(), out=4), data(), "lrp(act+gate=half)") < 1e-12
@@ -280,6 +325,16 @@ def softmax_by_hand(x: Tensor) -> Tensor:
     return (weights / weights.sum(-1, keepdim=True)) @ x
 
 
+def delta_rule(x: Tensor) -> Tensor:
+    """Values corrected by what the keys before them already say: a triangular system made of the signal."""
+    keys = (x @ x.transpose(1, 2)).tril(-1)
+    return torch.linalg.solve_triangular(keys, x, upper=False, unitriangular=True)
+
+
+def solved(x: Tensor) -> Tensor:
+    return torch.linalg.solve(A=torch.eye(4, dtype=x.dtype) + 0.1 * x @ x.transpose(1, 2), B=x)
+
+
 class Experts(nn.Module):
     """A router's softmax, its best entries, and experts that see some of the tokens: no shape tells samples here."""
 
@@ -303,6 +358,9 @@ OTHERS: dict[str, Callable[[], Callable[[Tensor], Tensor] | nn.Module]] = {
     "linear attention": lambda: linear_attention,
     "pooled by attention": lambda: pooled_by_attention,
     "softmax by hand": lambda: softmax_by_hand,
+    "delta rule": lambda: delta_rule,
+    "linear system": lambda: solved,
+    "inverse of a matrix": lambda: lambda x: (torch.eye(4) + 0.1 * x @ x.transpose(1, 2)).inverse() @ x,
     "experts": Experts,
     "einsum attention": lambda: (
         lambda x: torch.einsum("bij,bjd->bid", torch.einsum("bid,bjd->bij", x, x).softmax(-1), x)
@@ -344,6 +402,11 @@ def einsum_attention(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_operations_close(name: str) -> None:
     assert closes(Wrapped(OTHERS[name]()), data()) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["delta rule", "linear system", "inverse of a matrix"])
+def test_linear_system_is_open_without_its_rule(name: str) -> None:
+    assert closes(Wrapped(OTHERS[name]()), data(), "gi") > 1e-3
 
 
 @pytest.mark.parametrize("seed", range(12))

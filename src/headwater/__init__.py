@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .comparison import compare as compare
     from .explanation import Explanation as Explanation
     from .flows import Audit as Audit
+    from .generating import explain_generation as explain_generation
+    from .generation import Generation as Generation
     from .ledger import Ledger as Ledger
     from .measures.evaluation import evaluate as evaluate
     from .measures.results import Evaluation as Evaluation
@@ -34,6 +36,8 @@ _PUBLIC = {
     "Explanation": "explanation",
     "Ledger": "ledger",
     "Audit": "flows",
+    "explain_generation": "generating",
+    "Generation": "generation",
     "Token": "targets",
     "Span": "targets",
 }
@@ -44,6 +48,7 @@ __all__ = [
     "Comparison",
     "Evaluation",
     "Explanation",
+    "Generation",
     "Ledger",
     "Span",
     "Token",
@@ -53,6 +58,7 @@ __all__ = [
     "compare",
     "evaluate",
     "explain",
+    "explain_generation",
 ]
 
 

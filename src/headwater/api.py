@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -154,6 +154,25 @@ class Work:
         lines = Totals.of(outcome)
         return [explanation(i, run.batch, outcome, lines, part, self, method) for i, part in enumerate(parts)]
 
+    def each(
+        self,
+        batch: Batch,
+        readers: Sequence[Any],
+        method: Method,
+        prepare: Callable[[Run], Run] = lambda run: run,
+    ) -> Iterator[Explanation]:
+        """Several scores of one sample's prediction, in one forward pass where the method can."""
+        batch = batch.to(*where_it_is(self.model))
+        run = prepare(Run(self.model, batch, readers[0], self.ask.seed, nothing_token(self.ask.tokenizer)))
+        outcomes = (
+            method.each(run, readers)
+            if method.each is not None
+            else (method.run(replace(run, read=reader)) for reader in readers)
+        )
+        for outcome in outcomes:
+            (part,) = attribute(batch, outcome)
+            yield explanation(0, batch, outcome, Totals.of(outcome), part, self, method)
+
     def gather(self, found: Sequence[list[Explanation]]) -> Any:
         """One text, image, or sample of the model's own kind, gives one explanation, everything else a list."""
         made, data = self.plan.gather(found), self.ask.data
@@ -269,6 +288,7 @@ def explanation(
         constants=Lines({**constants, **part.constants}),
         readout=float(outcome.readout[index]),
         dtype=coarser(work.provenance.dtype, outcome.coarsest),
+        magnitude=0.0 if outcome.reading.magnitudes is None else outcome.reading.magnitudes[index],
     )
     return Explanation(
         tokens=part.tokens,

@@ -53,6 +53,7 @@ class Ledger:
 
     `unaccounted` alone is a remainder: what the gradient lost or invented on its way. `closed` says whether it is
     zero to the precision of `dtype`, measured against the sum of the absolute lines (the score itself may be near 0).
+    A difference is known no better than what it is the difference of: `magnitude` is the absolute sum of that.
     """
 
     score: float
@@ -61,6 +62,7 @@ class Ledger:
     constants: Lines = field(default_factory=Lines)
     readout: float = 0.0
     dtype: str = "float32"
+    magnitude: float = 0.0
 
     @property
     def unaccounted(self) -> float:
@@ -68,9 +70,9 @@ class Ledger:
 
     @property
     def size(self) -> float:
-        """Sum of the absolute lines: the scale on which an error is judged."""
-        lines = [self.score, self.inputs, self.readout, *self.biases.values(), *self.constants.values()]
-        return float(sum(abs(line) for line in lines[1:])) or abs(self.score) or 1.0
+        """Sum of the absolute lines, or the magnitude if that is more: the scale on which an error is judged."""
+        lines = [self.inputs, self.readout, *self.biases.values(), *self.constants.values()]
+        return max(float(sum(abs(line) for line in lines)), self.magnitude) or abs(self.score) or 1.0
 
     @property
     def error(self) -> float:
@@ -92,4 +94,5 @@ class Ledger:
             "error": self.error,
             "closed": self.closed,
             "dtype": self.dtype,
+            **({"magnitude": self.magnitude} if self.magnitude else {}),
         }

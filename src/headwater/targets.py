@@ -46,11 +46,15 @@ Target = int | str | Token | Span | Callable[[Any], Tensor] | None
 
 @dataclass
 class Reading:
-    """One score a sample, with what it is called and what the model predicted."""
+    """One score a sample, with what it is called and what the model predicted.
+
+    `magnitudes`: of scores that are differences, the absolute sum of what they are the differences of.
+    """
 
     score: Tensor
     targets: list[str]
     predictions: list[str | None]
+    magnitudes: list[float] | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import typer
 
 from headwater.version import __version__
 
-from . import audit, bench, bias, bundled, compare, evaluate, explain, image, methods, paper, report
+from . import audit, bench, bias, bundled, compare, evaluate, explain, generate, image, methods, paper, report, zoo
 from .refusals import Commands
 
 app = typer.Typer(
@@ -21,12 +21,14 @@ app = typer.Typer(
 )
 app.command("explain")(explain.command)
 app.command("compare")(compare.command)
+app.command("generate")(generate.command)
 app.command("audit")(audit.command)
 app.command("methods")(methods.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
 app.command("bias")(bias.command)
 app.command("bench")(bench.command)
+app.command("zoo")(zoo.command)
 app.add_typer(bundled.app, name="bundled")
 app.add_typer(image.app, name="image")
 app.add_typer(paper.app, name="paper")

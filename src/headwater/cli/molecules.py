@@ -28,8 +28,8 @@ def bace() -> str:
     found = place("graph", "bace")
     if not (found / "config.json").is_file():
         raise LoadError(
-            f"there is no model trained on BACE in {found}. Train it (docs/graphs.md says how), name the directory "
-            f"above it in {DIRECTORY}, or name another Graphormer with --model."
+            f"there is no model trained on BACE in {found}. `headwater paper train bace` makes it. Or name the "
+            f"directory above it in {DIRECTORY}, or name another Graphormer with --model."
         )
     return str(found)
 

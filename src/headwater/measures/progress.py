@@ -19,7 +19,9 @@ class Rate(ProgressColumn):
 
 
 @contextmanager
-def bar(total: int, done: int, wanted: bool | None, doing: str = "evaluating") -> Iterator[Callable[[float], None]]:
+def bar(
+    total: int, done: int, wanted: bool | None, doing: str = "evaluating", what: str = "samples"
+) -> Iterator[Callable[[float], None]]:
     """Hears how many samples more are done; parts of one count. Shown on a terminal, or wherever it is `wanted`."""
     console = Console(stderr=True)
     if not (console.is_terminal if wanted is None else wanted):
@@ -28,7 +30,7 @@ def bar(total: int, done: int, wanted: bool | None, doing: str = "evaluating") -
     columns = (
         TextColumn(doing),
         BarColumn(),
-        TextColumn("{task.completed:.0f} of {task.total:.0f} samples"),
+        TextColumn("{task.completed:.0f} of {task.total:.0f} " + what),
         Rate(),
         TimeRemainingColumn(),
         TextColumn("left"),

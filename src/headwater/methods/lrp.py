@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..errors import UnknownName, UsageError
 from ..rules import RULES, RuleSet, Scope
-from .propagation import Demand, Outcome, Run, propagate
+from .propagation import Demand, Outcome, Run, propagate, propagate_each
 from .registry import Method, family, register
 from .sharing import plain_pass, sharing
 
@@ -33,9 +34,11 @@ def composed(name: str, summary: str, demand: Demand) -> Method:
             return plain_pass(job, backward=True)[0]
         return propagate(job, demand)
 
-    return Method(
-        name, summary, run, tuple(rule for rule in ORDER if rule in demand.rules), gradient=True, group="rules"
-    )
+    def each(job: Run, readers: Sequence[Any]) -> Iterator[Outcome]:
+        return propagate_each(job, demand, readers)
+
+    rules = tuple(rule for rule in ORDER if rule in demand.rules)
+    return Method(name, summary, run, rules, gradient=True, group="rules", each=each)
 
 
 def every(**options: object) -> RuleSet:

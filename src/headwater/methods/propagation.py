@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -65,6 +65,12 @@ class Outcome:
 
 def propagate(run: Run, demand: Demand) -> Outcome:
     """Relevance = input times gradient of the score, the gradient bent by the rules."""
+    (outcome,) = propagate_each(run, demand, [run.read])
+    return outcome
+
+
+def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Batch], Reading]]) -> Iterator[Outcome]:
+    """Several scores of one prediction: one forward pass serves all, each has a backward pass and books of its own."""
     model, batch = run.model, run.batch
     books = Books(batch.samples, batch.length)
     scope = run.scope(
@@ -75,17 +81,35 @@ def propagate(run: Run, demand: Demand) -> Outcome:
     )
     with torch.inference_mode(False), torch.enable_grad():
         out, inputs = forward(run, scope, beside=run.links and demand.backward and "ah" not in demand.rules.names)
-        read = read_score(run, out)
-        check_visible(read.ends, demand, scope)
-        check_met(scope, demand)
-        if demand.backward:
-            gradients = backward(read, inputs, books, keep=run.inspect is not None)
-        else:
-            gradients = [torch.zeros_like(one.leaf) for one in inputs]
-        if run.inspect is not None:
-            run.inspect(scope)
-        linear = read.linear_part()
-    scope.release()
+    for number, reader in enumerate(readers, 1):
+        with torch.inference_mode(False), torch.enable_grad():
+            read = read_score(replace(run, read=reader), out)
+            if number == 1:
+                check_visible(read.ends, demand, scope)
+                check_met(scope, demand)
+            if demand.backward:
+                keep = run.inspect is not None or number < len(readers)
+                gradients = backward(read, inputs, books, keep=keep)
+            else:
+                gradients = [torch.zeros_like(one.leaf) for one in inputs]
+            if run.inspect is not None:
+                run.inspect(scope)
+            linear = read.linear_part()
+        last = number == len(readers)
+        if last:
+            scope.release()
+        yield outcome_of(model, read, linear, inputs, gradients, books if last else books.taken(), scope)
+
+
+def outcome_of(
+    model: nn.Module,
+    read: Read,
+    linear: Tensor,
+    inputs: list[Captured],
+    gradients: list[Tensor],
+    books: Books,
+    scope: Scope,
+) -> Outcome:
     score = read.reading.score.detach().double()
     items = [(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if not one.beside]
     relevance = [one.leaf.detach() * gradient for one, gradient in items]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UnknownName
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to give relevance. `rules` are the rules it puts on the model's operations."""
+    """A way to give relevance. `rules` are the rules it puts on the model's operations.
+
+    `each`, where a method has it, explains several scores of one prediction, given their readers, in one forward pass.
+    """
 
     name: str
     summary: str
@@ -22,6 +25,7 @@ class Method:
     rules: tuple[str, ...] = ()
     gradient: bool = False
     group: str = "other"
+    each: Callable[[Run, Sequence[Any]], Iterator[Outcome]] | None = field(default=None, repr=False, compare=False)
 
 
 _METHODS: dict[str, Method] = {}

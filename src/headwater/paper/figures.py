@@ -11,16 +11,18 @@ import numpy as np
 
 from headwater.audits import audit
 from headwater.comparison import compare
-from headwater.data import DATASETS, Table, experiment
+from headwater.data import Table, experiment
 from headwater.errors import DataError
 from headwater.measures.cost import Cost, measure
 from headwater.measures.results import Evaluation, Samples, summarised
-from headwater.measures.saving import load
+from headwater.measures.saving import RESULT, load
 from headwater.models.bundled import load_classifier
 
-from . import drawing
+from . import drawing, graph_pictures
 from .checkpoints import find
-from .trials import FLOW, Trial
+from .graph_trials import MASKED
+from .published import GRAPHS, TEXTS
+from .trials import FLOW, GRAPH, Trial, kind_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,13 +41,31 @@ WORDS = (7, 16)  # of a sentence that a heatmap shows
 def figures(kind: str, results: Path, out: Path, datasets: Sequence[str], seed: int = 0) -> Iterator[Path]:
     """Draw everything that `results` (of `headwater paper tables`) has measurements for, as SVG and PNG.
 
-    The first dataset is the one whose sentences are shown, audited and timed; its model is loaded for that.
+    The first dataset of texts is the one whose sentences are shown, audited and timed; its model is loaded for that.
+    Graphs have figures of their own, in which molecules and digits are shown.
     """
-    found = {name: measured(kind, name, results) for name in datasets}
-    first = datasets[0]
+    found = {name: measured(kind_of(kind, name), name, results) for name in datasets}
+    texts = {name: trial for name, trial in found.items() if name not in GRAPHS}
+    graphs = {name: trial for name, trial in found.items() if name in GRAPHS}
+    out.mkdir(parents=True, exist_ok=True)
+    if texts:
+        yield from of_texts(kind, texts, out, seed)
+    if graphs:
+        for name, figure in of_graphs(graphs, seed):
+            yield from drawing.save(figure, out / f"{name}-{GRAPH}")
+
+
+def drawable(kind: str, results: Path) -> list[str]:
+    """The seven texts, and beside the small models the graphs that were measured."""
+    graphs = [name for name in GRAPHS if kind == "small" and (results / GRAPH / name / RESULT).is_file()]
+    return [*TEXTS, *graphs]
+
+
+def of_texts(kind: str, found: Mapping[str, Trial], out: Path, seed: int) -> Iterator[Path]:
+    """All figures of the texts, and the table of runtimes."""
+    first = next(iter(found))
     model, tokenizer = load_classifier(find(kind, first))
     table = experiment(first).test
-    out.mkdir(parents=True, exist_ok=True)
     for name, figure in drawn(found, model, tokenizer, table, seed):
         yield from drawing.save(figure, out / f"{name}-{kind}")
     costs = runtimes(model, tokenizer, table, seed)
@@ -57,30 +77,47 @@ def figures(kind: str, results: Path, out: Path, datasets: Sequence[str], seed: 
         yield path
 
 
+def of_graphs(found: Mapping[str, Trial], seed: int) -> Iterator[tuple[str, Figure]]:
+    """The figures over all graphs, then molecules and digits."""
+    yield from overviews(found)
+    masked = {f"{t.title}, nodes masked": t.masked for t in found.values() if t.masked is not None}
+    if masked:
+        yield "curves-masked", drawing.curves(masked, measured_of(CURVES, masked))
+    for name in found:
+        yield graph_pictures.NAMES[name], graph_pictures.drawn(name, find(GRAPH, name), ROWS, seed)
+
+
 def measured(kind: str, name: str, results: Path) -> Trial:
     """What `headwater paper tables` left of a dataset."""
     place = results / kind / name
-    if not (place / "evaluation.json").is_file():
+    if not (place / RESULT).is_file():
+        option = "" if kind == GRAPH else f" --model {kind}"
         raise DataError(
-            f"{place} holds no measurements. `headwater paper tables --model {kind} --datasets {name} --out {results}` "
-            "makes them."
+            f"{place} holds no measurements. `headwater paper tables{option} --datasets {name} --out {results}` makes "
+            "them."
         )
-    return Trial(name, kind, load(place), load(place / FLOW) if (place / FLOW).is_dir() else None)
+    flow, masked = (load(place / part) if (place / part).is_dir() else None for part in (FLOW, MASKED))
+    return Trial(name, kind, load(place), flow, masked)
 
 
 def drawn(
     found: Mapping[str, Trial], model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table, seed: int
 ) -> Iterator[tuple[str, Figure]]:
     """Names and figures, but for the runtimes."""
-    titled = {DATASETS[name].title: trial for name, trial in found.items()}
+    yield from overviews(found)
+    draw = np.random.default_rng(seed).permutation(len(table)).tolist()
+    yield "collapse", drawing.collapse(audits(model, tokenizer, table.rows(draw[:AUDITED])))
+    yield "heatmaps", drawing.heatmaps(heatmaps(model, tokenizer, table.rows(draw)), ROWS)
+
+
+def overviews(found: Mapping[str, Trial]) -> Iterator[tuple[str, Figure]]:
+    """Conservation and curves of all datasets."""
+    titled = {trial.title: trial for trial in found.values()}
     mains = {title: trial.main for title, trial in titled.items()}
     attended = with_flow(titled)
     yield "conservation", drawing.conservation(mains, measured_of(KEPT, mains))
     yield "conservation-attention", drawing.conservation(attended, measured_of(ATTENTION, attended))
     yield "curves", drawing.curves(mains, measured_of(CURVES, mains))
-    draw = np.random.default_rng(seed).permutation(len(table)).tolist()
-    yield "collapse", drawing.collapse(audits(model, tokenizer, table.rows(draw[:AUDITED])))
-    yield "heatmaps", drawing.heatmaps(heatmaps(model, tokenizer, table.rows(draw)), ROWS)
 
 
 def measured_of(wanted: Sequence[str], evaluations: Mapping[str, Evaluation]) -> list[str]:

@@ -216,9 +216,15 @@ def bent(batch: dict[str, Tensor], chance: torch.Generator) -> dict[str, Tensor]
 
 
 def prepare(out: Path, datasets: Sequence[str]) -> dict[str, Any]:
-    """Array files and their sizes in bytes."""
+    """Array files, their sizes in bytes, and for digits how many patches they were cut into."""
     make = {"bace": prepare_bace, "mnist": prepare_mnist}
-    return {name: {"file": str(path := make[name](out)), "bytes": path.stat().st_size} for name in datasets}
+    found: dict[str, Any] = {}
+    for name in datasets:
+        path = make[name](out)
+        found[name] = {"file": str(path), "bytes": path.stat().st_size}
+        if name == "mnist":
+            found[name]["patches"] = graph_arrays.patches(path)
+    return found
 
 
 def train(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from headwater.data import DATASETS
 from headwater.measures.curves import Difference, Estimate
 from headwater.measures.results import BETTER, Evaluation
 
-from .published import ACCURACY, OURS, ROWS, TABLES
+from .graph_data import TEST_DIGITS, samples
+from .published import ACCURACY, OURS, ROC_AUC, ROWS, TABLES
 from .trials import FLOW, Trial
 
 NAMES = {"auac": "AUAC", "aumse": "AU-MSE"}
@@ -68,7 +68,7 @@ def markdown(trials: Sequence[Trial], measure: str) -> str:
     """One table: a row a method, a column a dataset; ours, the interval, the paper's in brackets, the best in bold."""
     leaders = {trial.dataset: best(trial, measure) for trial in trials}
     lines = [
-        "| method | " + " | ".join(DATASETS[t.dataset].title for t in trials) + " |",
+        "| method | " + " | ".join(t.title for t in trials) + " |",
         "|---|" + "---|" * len(trials),
     ]
     for method in methods_of(trials):
@@ -96,11 +96,12 @@ def number(value: float, digits: int) -> str:
 
 
 def as_csv(trials: Sequence[Trial]) -> str:
-    """All numbers of both tables, one row a method, dataset and measure."""
+    """All numbers of all tables, one row a method, dataset and measure; of graphs, for both readings of removal."""
     page = io.StringIO()
     rows = csv.writer(page, lineterminator="\n")
-    rows.writerow(["model", "dataset", "method", "measure", "value", "low", "high", "paper", "samples"])
-    for trial in trials:
+    rows.writerow(["model", "dataset", "removal", "method", "measure", "value", "low", "high", "paper", "samples"])
+    for trial in (*trials, *with_masks(trials)):
+        removal = trial.main.protocol.removal or ""
         for measure in TABLES:
             for method in methods_of([trial]):
                 found = cell(trial, method, measure)
@@ -109,8 +110,13 @@ def as_csv(trials: Sequence[Trial]) -> str:
                     values = [f"{v:.6f}" for v in (e.value, e.low, e.high)]
                     paper = "" if found.paper is None else f"{found.paper:g}"
                     of = found.rows or len(trial.main)
-                    rows.writerow([trial.kind, trial.dataset, method, measure, *values, paper, of])
+                    rows.writerow([trial.kind, trial.dataset, removal, method, measure, *values, paper, of])
     return page.getvalue()
+
+
+def with_masks(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials on graphs in the other reading: a node that is taken out is masked."""
+    return [replace(t, main=t.masked, flow=None, masked=None) for t in trials if t.masked is not None]
 
 
 def claims(trials: Sequence[Trial], measure: str) -> str:
@@ -126,7 +132,7 @@ def claims(trials: Sequence[Trial], measure: str) -> str:
             title(best(trial, measure)),
             *(difference(trial.main, ours, "lrp(ah+ln)", measure) for ours in ("lrp", "lrp-gamma")),
         ]
-        lines.append(f"| {DATASETS[trial.dataset].title} | " + " | ".join(said) + " |")
+        lines.append(f"| {trial.title} | " + " | ".join(said) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -152,16 +158,21 @@ def accuracies(trials: Sequence[Trial]) -> str:
     ]
     for trial in trials:
         found = trial.main
-        paper = ACCURACY.get(trial.dataset)
-        accuracy = f"{found.accuracy:.1%}" + (f" ({paper:.1%})" if paper else "")
         kept = [
             f"{found[m].conservation.correlation:+.3f}" if m in found.methods else "–"
             for m in ("gi", "lrp(ah+ln)", "lrp")
         ]
         error = f"{largest_error(found):.1e}" if "lrp" in found.methods else "–"
-        cells = [DATASETS[trial.dataset].title, f"{len(found):,}", accuracy, *kept, error]
+        cells = [trial.title, f"{len(found):,}", quality(trial), *kept, error]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def quality(trial: Trial) -> str:
+    """The accuracy on the samples that were measured; the ROC-AUC where the paper gives this of its model."""
+    paper = ACCURACY.get(trial.dataset)
+    said = f"{trial.main.accuracy:.1%}" + (f" ({paper:.1%})" if paper else "")
+    return said if trial.roc_auc is None else f"{said}; ROC-AUC {trial.roc_auc:.1%} ({ROC_AUC[trial.dataset]:.1%})"
 
 
 def largest_error(found: Evaluation, method: str = "lrp") -> float:
@@ -179,7 +190,22 @@ def page(trials: Sequence[Trial]) -> str:
     for measure, name in NAMES.items():
         parts += [f"\n## {name}, {BETTER[measure]} is better\n", markdown(trials, measure)]
         parts += [f"\n### Who leads in {name}\n", claims(trials, measure)]
-    return "\n".join(parts) + footnote(trials)
+    return "\n".join(parts + other_reading(with_masks(trials))) + footnote(trials)
+
+
+def other_reading(masked: Sequence[Trial]) -> list[str]:
+    """The tables of graphs whose nodes are masked; nothing where there are no graphs."""
+    if not masked:
+        return []
+    parts = [
+        "\n## Graphs, the other reading\n",
+        "Above, a node that is taken out is gone with its edges, and paths and degrees are found anew "
+        "(`removal=induced`). Here its embedding is zero, and the graph stays (`removal=masked`). The paper does not "
+        "say which it took.",
+    ]
+    for measure, name in NAMES.items():
+        parts += [f"\n### {name} with masked nodes\n", markdown(masked, measure)]
+    return parts
 
 
 def footnote(trials: Sequence[Trial]) -> str:
@@ -187,10 +213,16 @@ def footnote(trials: Sequence[Trial]) -> str:
         "\nOurs, in brackets the paper's; below, the 95 % bootstrap interval over samples. The best mean is bold. "
         "Differences are paired, sample by sample; those in bold have an interval that leaves out 0."
     ]
-    parts: Mapping[str, int] = {
-        DATASETS[t.dataset].title: len(t.flow) for t in trials if t.flow is not None and len(t.flow) < len(t.main)
+    parts: Mapping[str, str] = {
+        t.title: f"{len(t.flow)} {samples(t.dataset)}"
+        for t in trials
+        if t.flow is not None and len(t.flow) < len(t.main)
     }
     if parts:
         said = ", ".join(f"{name} {rows}" for name, rows in parts.items())
-        notes.append(f"A-Flow was measured on a part of the texts (rows: {said}) and does not compete for bold.")
+        notes.append(f"A-Flow was measured on a part of the samples ({said}) and does not compete for bold.")
+    for trial in trials:
+        if trial.dataset == "mnist" and len(trial.main) < TEST_DIGITS:
+            drawn = f"{len(trial.main):,} of the {TEST_DIGITS:,} test digits"
+            notes.append(f"{trial.title} is measured on {drawn}, drawn with the seed.")
     return "\n".join(notes) + "\n"

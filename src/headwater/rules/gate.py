@@ -34,8 +34,8 @@ def split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> str:
     """Which factor is constant: "a", "b", "half" or "none" (left to its gradient)."""
     gate = a if kind(a) > kind(b) else b
     which = "a" if gate is a else "b"
-    if kind(gate) is Kind.NORM:
-        return "none"
+    if kind(gate) is Kind.NORM:  # a size that multiplies is held as one that divides is
+        return which if scope.applies("ln") else "none"
     if rule == "ah":
         scope.applies("ah")
         return which if scope.rules.attention == "constant" else "half"
@@ -130,6 +130,20 @@ def replaced(call: Call, new: dict[Place, Tensor]) -> Any:
         else:
             args[i] = [tensor if j == k else item for j, item in enumerate(args[i])]
     return call.func(*args, **call.kwargs)
+
+
+@on("linalg_solve_triangular", "linalg_solve", "linalg_inv", "inverse", "linalg_pinv", "pinverse")
+def solved(scope: Scope, call: Call) -> Any:
+    """A X = B, as in a delta rule: linear in B with A held constant, as the weights of an attention are.
+
+    Left to its gradient, A takes away what B was given: X = A^-1 B falls as A grows, so the two together pass nothing.
+    """
+    matrix = call.get(0, "A")
+    if not is_signal(matrix) or not scope.applies("gate"):
+        return call.run()
+    if call.args:
+        return replaced(call, {(0, -1): matrix.detach()})
+    return call.func(**{**call.kwargs, "A": matrix.detach()})
 
 
 @on("glu")

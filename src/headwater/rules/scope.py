@@ -19,7 +19,8 @@ from torch.overrides import TorchFunctionMode
 
 from ..errors import HiddenOperation
 from .gamma import Gamma
-from .lineage import carry
+from .lineage import Kind, carry, mark
+from .lineage import kind as kind_of
 from .sources import Books
 
 _NAME = "_headwater_name"
@@ -112,8 +113,10 @@ class Scope(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name in ("__get__", "__set__"):
             name = "transpose" if getattr(func.__self__, "__name__", "") in _TURNS and name == "__get__" else ""
-        if not name or not torch.is_grad_enabled():
+        if not name:
             return func(*args, **kwargs)
+        if not torch.is_grad_enabled():
+            return kept_kind(func(*args, **kwargs), canonical(name)[0], args)
         args, kwargs = positional(args, kwargs)
         args, kwargs = self._constants_frozen(args), self._constants_frozen(kwargs)
         name, inplace = canonical(name)
@@ -231,6 +234,18 @@ class Scope(TorchFunctionMode):
             self.books.enter(result, name, bias=bias, varies=varies, amount=lambda g: times(g, amount))
 
 
+def kept_kind(result: Any, name: str, args: Any) -> Any:
+    """What a tensor has been through goes along where no gradient is made: inside somebody's own autograd function.
+
+    Its result then shows whether it is a gate. One that is stays out of the way of relevance, hidden or not.
+    """
+    if name in ELEMENTWISE and args and isinstance(args[0], Tensor) and isinstance(result, Tensor):
+        kind = kind_of(args[0])
+        if kind in (Kind.ACTIVATED, Kind.SHIFTED) and result.shape == args[0].shape:
+            mark(result, kind)
+    return result
+
+
 def times(gradient: Tensor, value: Tensor) -> Tensor:
     """gradient * value, with 0 where the gradient is 0 even if the value is infinite (a mask)."""
     product = gradient * value
@@ -285,6 +300,9 @@ OPAQUE = frozenset(
     __deepcopy__ __reduce_ex__ __len__ __contains__ __iter__ __hash__ __array__ __dlpack__ detach is_shared
     """.split()
 )
+
+# operations on each element alone, through which a gate stays a gate
+ELEMENTWISE = frozenset("sqrt square pow exp sigmoid tanh relu clamp mul div add sub rsub to type float clone".split())
 
 HIDDEN = {
     "_native_multi_head_attention": "fuses attention so that its weights cannot be held constant.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -116,6 +116,12 @@ class Books:
                 shares = torch.zeros(self.samples, dtype=torch.float64, device=once.device)
                 flat = sample.clamp(0, self.samples - 1).flatten()
                 self._add(index, shares.scatter_add_(0, flat, once.double().flatten()))
+
+    def taken(self) -> Books:
+        """What was booked, as books of its own; these are ready for another score of the same forward pass."""
+        done = replace(self, amounts=self.amounts, first_seen=self.first_seen, digits=self.digits)
+        self.amounts, self.first_seen, self.digits, self.probe = {}, {}, {}, None
+        return done
 
     def totals(self, *, bias: bool) -> dict[str, Tensor]:
         """Relevance by name, [samples]. A bias that no gradient reached stands there with zero; a constant does not."""

@@ -1,11 +1,14 @@
-"""One HTML page that needs nothing else: no script, no font, no image from elsewhere.
+"""One HTML page that needs nothing else: no font, no image, nothing from elsewhere.
 
-Everything that comes from a text or a model is escaped, and the page forbids scripts besides. Sign is shown by colour,
-by a line under what takes away, and as a number that a screen reader speaks.
+Everything that comes from a text or a model is escaped, and the page forbids scripts besides; where it has one of its
+own, that one alone may run, by its hash. Sign is shown by colour, by a line under what takes away, and as a number that
+a screen reader speaks.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -16,7 +19,6 @@ from .colour import NEGATIVE, POSITIVE, Rgb, largest, shade
 from .reading import Cell, cells, decimals, headline, signed, verdict
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-IMAGES = f"{POLICY}; img-src data:"  # pictures that stand in the page itself
 
 
 def page(
@@ -36,16 +38,26 @@ def page(
     return document("\n".join(articles), title=title, images=pictures is not None)
 
 
-def document(body: str, *, title: str, style: str = "", images: bool = False) -> str:
-    """A page around `body`, which is HTML: its head, the rules that forbid scripts, the key to the colours."""
+def document(body: str, *, title: str, style: str = "", script: str = "", images: bool = False) -> str:
+    """A page around `body`, which is HTML: its head, the rules that forbid other scripts, the key to the colours."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{IMAGES if images else POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy(script, images)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escape(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n"
-        f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{_key()}\n{body}\n</main>\n</body>\n</html>\n"
+        f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{_key()}\n{body}\n</main>\n"
+        f"{f'<script>{script}</script>' if script else ''}</body>\n</html>\n"
     )
+
+
+def policy(script: str = "", images: bool = False) -> str:
+    """What the page may do: nothing but its own style, its own script to the letter, and pictures that it holds."""
+    allowed = f"{POLICY}; img-src data:" if images else POLICY
+    if not script:
+        return allowed
+    found = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"{allowed}; script-src 'sha256-{found}'"
 
 
 def sheet(svg: str) -> str:
@@ -61,7 +73,7 @@ def _article(explanation: Explanation, words: bool, number: int, svg: str | None
         f'<article aria-labelledby="e{number}">\n'
         f'<h2 id="e{number}">{escape(explanation.target)} <span class="n">{signed(explanation.score)}</span></h2>\n'
         f"{facts_list(_facts(explanation))}\n{body}\n{_token_table(shown, unit)}\n"
-        f"{_ledger(explanation.ledger)}\n{made_with(explanation)}</article>"
+        f"{ledger_section(explanation.ledger)}\n{made_with(explanation)}</article>"
     )
 
 
@@ -110,11 +122,12 @@ def _token_table(shown: Sequence[Cell], name: str) -> str:
     places = decimals(cell.relevance for cell in shown)
     rows = [(cell.text, cell.relevance) for cell in shown]
     total = sum(cell.relevance for cell in shown)
-    table = _table((name, "relevance"), rows, ("sum", total), places)
+    table = amounts((name, "relevance"), rows, ("sum", total), places)
     return f"<details><summary>every {name} with its number</summary>{table}</details>"
 
 
-def _ledger(ledger: Ledger) -> str:
+def ledger_section(ledger: Ledger) -> str:
+    """The lines that add up to the score, and whether they do."""
     places = decimals(
         [ledger.score, ledger.inputs, ledger.readout, *ledger.biases.values(), *ledger.constants.values()]
     )
@@ -126,7 +139,7 @@ def _ledger(ledger: Ledger) -> str:
         _lines(name, lines, places) for name, lines in (("biases", ledger.biases), ("constants", ledger.constants))
     )
     state = "closed" if ledger.closed else "open"
-    table = _table(("line", "amount"), rows, ("score", ledger.score), places)
+    table = amounts(("line", "amount"), rows, ("score", ledger.score), places)
     return (
         f'<section aria-label="ledger"><h3>Ledger</h3>{table}'
         f'<p class="{state}">{escape(verdict(ledger))}</p>{folded}</section>'
@@ -136,11 +149,12 @@ def _ledger(ledger: Ledger) -> str:
 def _lines(name: str, lines: Lines, places: int) -> str:
     if not lines:
         return ""
-    table = _table(("module", "amount"), lines.items(), ("sum", lines.total), places)
+    table = amounts(("module", "amount"), lines.items(), ("sum", lines.total), places)
     return f"<details><summary>{name}, line by line ({len(lines)})</summary>{table}</details>"
 
 
-def _table(heads: tuple[str, str], rows: Iterable[tuple[str, float]], foot: tuple[str, float], places: int) -> str:
+def amounts(heads: tuple[str, str], rows: Iterable[tuple[str, float]], foot: tuple[str, float], places: int) -> str:
+    """Names and amounts, and their sum."""
     body = "".join(
         f'<tr><th scope="row">{escape(name)}</th><td>{signed(amount, places).strip()}</td></tr>'
         for name, amount in rows

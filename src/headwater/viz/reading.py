@@ -157,7 +157,8 @@ def layer_of(name: str) -> str:
 def verdict(ledger: Ledger) -> str:
     """One line on whether the ledger closes."""
     state, times = "closed" if ledger.closed else "NOT closed", "times" if ledger.error >= 1 else "of"
-    return f"{state}: unaccounted is {ledger.error:.2g} {times} all other lines together ({ledger.dtype})"
+    scale = "all other lines together" if ledger.magnitude < ledger.size else "what the score is the difference of"
+    return f"{state}: unaccounted is {ledger.error:.2g} {times} {scale} ({ledger.dtype})"
 
 
 def by_part(shown: Sequence[Cell]) -> Iterable[tuple[str, list[Cell]]]:

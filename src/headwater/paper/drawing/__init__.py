@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from .layernorm import collapse
 from .page import save
+from .patches import Digit, digits
 from .perturbation import curves
 from .scatter import conservation
 from .sentences import heatmaps
+from .skeletons import Molecule, molecules
 from .timing import comma_separated, markdown, runtime, timings
 
 __all__ = (
+    "Digit",
+    "Molecule",
     "collapse",
     "comma_separated",
     "conservation",
     "curves",
+    "digits",
     "heatmaps",
     "markdown",
+    "molecules",
     "runtime",
     "save",
     "timings",

@@ -88,10 +88,18 @@ def panel(axes: Axes, evaluation: Evaluation, task: str, looks: Mapping[str, Mar
             axes.fill_between(percent, curve.low, curve.high, color=look.colour, alpha=0.15, linewidth=0, zorder=2)
     few_ticks(axes)
     axes.set_xticks([0, 25, 50, 75, 100])
-    axes.set(xlabel=ACROSS[task], ylabel=up(task, evaluation.protocol))
+    axes.set(xlabel=across(task, evaluation.protocol), ylabel=up(task, evaluation.protocol))
     axes.margins(x=0.03)
     axes.set_ylim(**({"bottom": 0} if task == "pruning" else {"top": 1.02}))
     axes.set_title(f"{task} {'↑' if TASKS[task].better == 'higher' else '↓'}", fontsize=SMALL, pad=3)
+
+
+def across(task: str, protocol: Protocol) -> str:
+    """What is put back or gone; of a graph, its nodes."""
+    if protocol.removal is None:
+        return ACROSS[task]
+    gone = "masked" if protocol.removal == "masked" else "taken out"
+    return ACROSS[task].replace("items", "nodes").replace("replaced", gone)
 
 
 def up(task: str, protocol: Protocol) -> str:

@@ -42,7 +42,7 @@ def conservation(evaluations: Mapping[str, Evaluation], methods: Sequence[str]) 
     names = canonical(evaluations, methods)
     rows, blocks, columns = arranged(len(evaluations), len(names))
     several = len(evaluations) > 1
-    margins = Margins(left=0.5, top=0.5, bottom=0.82, across=0.34, down=0.7 if several else 0.52, apart=0.12)
+    margins = Margins(left=0.56, top=0.5, bottom=0.82, across=0.34, down=0.7 if several else 0.52, apart=0.12)
     figure, axes = panels(rows, blocks * columns, sized(rows, columns, blocks, margins), margins, blocks)
     places = axes.reshape(-1, columns) if several else axes.reshape(1, -1)
     for place, (dataset, evaluation) in zip(places, evaluations.items(), strict=False):

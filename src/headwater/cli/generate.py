@@ -1,0 +1,117 @@
+"""`headwater generate`: what every generated token came from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.errors import UsageError
+
+from . import options
+from .models import chosen_model
+from .screen import save, show, waiting
+
+if TYPE_CHECKING:
+    from headwater.generation import Generation
+
+DEFAULT = "smollm2"
+
+
+def command(
+    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="The text to be continued.")] = None,
+    chat: Annotated[
+        Path | None, typer.Option(help="A JSON file with a list of {role, content}, in place of a prompt.")
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option("--model", "-m", help="A directory, a .gguf file, a hub name, or smollm2, from its wheel."),
+    ] = DEFAULT,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="How many tokens are generated at most.")] = 20,
+    answer: Annotated[
+        str | None, typer.Option(help="Explain this continuation, whether the model would say it or not.")
+    ] = None,
+    method: Annotated[str, typer.Option("--method", help="See `headwater methods`.")] = "lrp",
+    score: Annotated[
+        str | None, typer.Option(help="logit, logprob, or contrast (the logit minus the runner-up's). Default: logit.")
+    ] = None,
+    contrast: Annotated[
+        str | None, typer.Option(help="Why what was generated rather than this.", metavar="TEXT")
+    ] = None,
+    sinks: Annotated[str, typer.Option(help="The first token: show, or aside, in the ledger.")] = "show",
+    special: Annotated[str, typer.Option(help="Special tokens: show, or aside, in the ledger.")] = "show",
+    words: Annotated[bool, typer.Option("--words", help="Sum tokens to words.")] = False,
+    sentences: Annotated[bool, typer.Option("--sentences", help="Sum tokens to sentences.")] = False,
+    tokens_at_once: Annotated[
+        int | None, typer.Option(min=1, help="Output tokens that one forward pass serves. Default: all.")
+    ] = None,
+    keep: Annotated[
+        str, typer.Option(help="Where what the backward passes need waits: device, host or disk.")
+    ] = "device",
+    at: options.At = "embeddings",
+    task: options.Task = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+    plain: options.Plain = False,
+    html: options.Html = None,
+    allow_pickle: options.AllowPickle = False,
+    trust_remote_code: options.TrustRemoteCode = False,
+) -> None:
+    """Let a language model go on, and say what every token that it generates came from."""
+    if words and sentences:
+        raise UsageError("--words and --sentences exclude each other.")
+    turns = None if chat is None else read_chat(chat)
+    if (prompt is None) == (turns is None):
+        raise UsageError("give either a PROMPT or --chat.")
+    loaded, tokenizer = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    with waiting("generating and explaining"):
+        import headwater
+
+        found = headwater.explain_generation(
+            loaded,
+            tokenizer,
+            prompt,
+            chat=turns,
+            max_new_tokens=max_new_tokens,
+            answer=answer,
+            method=method,
+            score=score,
+            contrast=contrast,
+            sinks=sinks,
+            special=special,
+            at=at,
+            tokens_at_once=tokens_at_once,
+            keep=keep,
+            dtype=dtype,
+            seed=seed,
+        )
+    found = found.words() if words else found.sentences() if sentences else found
+    put(found, as_json, plain)
+    if html is not None:
+        from headwater.viz.generation import page
+
+        save(html, page(found))
+
+
+def read_chat(file: Path) -> list[dict[str, str]]:
+    try:
+        turns: Any = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file} cannot be read as JSON: {error}.") from error
+    if not isinstance(turns, list):
+        raise UsageError(f"{file} must hold a list of {{role, content}}.")
+    return turns
+
+
+def put(generation: Generation, as_json: bool, plain: bool) -> None:
+    """What was found, on standard output."""
+    if as_json:
+        typer.echo(json.dumps(generation.to_dict(), ensure_ascii=False))
+        return
+    from headwater.viz import generation as viz
+
+    show(lambda ground: viz.render(generation, theme=ground), lambda: viz.plain(generation), plain)

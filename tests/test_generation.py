@@ -1,0 +1,339 @@
+"""Generated text: every output token's ledger closes, one pass says what many say, and sums are exact."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from speaker import speaker, talker
+from tiny import CASTS
+
+import headwater as hw
+from headwater.errors import DataError, EmptyInput, InputError, ModelError, TargetError, UnknownName, UsageError
+from headwater.methods import keeping
+
+PROMPT = "the capital of France is"
+approx = pytest.approx
+DECODERS = ("llama", "gpt2", "qwen3")
+SEQ2SEQ = ("t5-lm", "bart-lm")
+
+
+def tolerance(name: str) -> float:
+    """In float64; a model that casts to float32 inside has that precision."""
+    return 1e-6 if name in CASTS else 1e-9
+
+
+def made(name: str = "gpt2", prompt: str | None = PROMPT, **options) -> hw.Generation:
+    options = {"max_new_tokens": 4} | options
+    return hw.explain_generation(talker(name), speaker(), prompt, **options)
+
+
+@pytest.mark.parametrize("score", ["logit", "logprob", "contrast"])
+@pytest.mark.parametrize("name", [*DECODERS, *SEQ2SEQ])
+def test_the_ledger_of_every_output_token_closes(name, score):
+    found = made(name, score=score)
+    assert len(found) == len(found.output) == 4
+    for row, ledger in zip(found.relevance, found.ledgers, strict=True):
+        assert ledger.error < tolerance(name)
+        assert float(row.sum()) == approx(ledger.inputs, abs=1e-12)
+
+
+def test_a_difference_is_judged_by_what_it_is_the_difference_of():
+    ledger = made("gpt2", score="contrast").ledgers[0]
+    assert ledger.magnitude >= abs(ledger.score)
+    assert ledger.error == abs(ledger.unaccounted) / max(
+        ledger.magnitude, dataclasses.replace(ledger, magnitude=0).size
+    )
+    assert made("gpt2").ledgers[0].magnitude == 0
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_without_rules_it_stays_open(name):
+    assert min(ledger.error for ledger in made(name, method="gi").ledgers) > 1e-3
+
+
+@pytest.mark.parametrize("name", [*DECODERS, *SEQ2SEQ])
+def test_nothing_comes_from_what_is_said_later(name):
+    found = made(name)
+    for number, row in enumerate(found.relevance):
+        assert bool((row[found.prompt + number :] == 0).all())
+        assert bool((row[: found.prompt + number] != 0).all())
+
+
+@pytest.mark.parametrize("method", ["lrp", "lrp-gamma", "gi"])
+@pytest.mark.parametrize("name", DECODERS)
+def test_one_pass_says_what_one_pass_a_token_says(name, method):
+    found = made(name, method=method)
+    ids = speaker()(PROMPT)["input_ids"]
+    output = speaker().convert_tokens_to_ids(found.tokens[found.prompt :])
+    for number, token in enumerate(output):
+        fields = {"input_ids": torch.tensor([[*ids, *output[:number]]])}
+        plain = hw.explain(talker(name), fields, method=method, target=hw.Token(-1, token))[0]
+        assert found.relevance[number, : found.prompt + number].tolist() == approx(
+            plain.relevance.tolist(), abs=10 * tolerance(name)
+        )
+        assert found.scores[number] == approx(plain.score, abs=10 * tolerance(name))
+        assert dict(found.ledgers[number].biases) == approx(dict(plain.ledger.biases), abs=10 * tolerance(name))
+
+
+def passes(model, **options) -> int:
+    seen = []
+    hook = model.register_forward_pre_hook(lambda *_: seen.append(1))
+    try:
+        hw.explain_generation(model, speaker(), PROMPT, answer=" Paris is a good film", **options)
+    finally:
+        hook.remove()
+    return len(seen)
+
+
+def test_one_forward_pass_serves_all_output_tokens_unless_memory_is_short():
+    model = talker("llama")
+    assert passes(model) == 1
+    assert passes(model, tokens_at_once=2) == 3
+    assert passes(model, tokens_at_once=1) == 5
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bart-lm"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_pieces_say_what_the_whole_says(name, size):
+    whole, pieces = made(name), made(name, tokens_at_once=size)
+    assert torch.allclose(pieces.relevance, whole.relevance, rtol=0, atol=10 * tolerance(name))
+    assert pieces.probabilities == approx(whole.probabilities, abs=tolerance(name))
+
+
+@pytest.mark.parametrize("method", ["lrp", "lrp-gamma"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "t5-lm"])
+def test_what_waits_on_disk_comes_back_as_it_went(name, method, monkeypatch, tmp_path):
+    monkeypatch.setattr(keeping, "SMALL", 0)
+    monkeypatch.setattr(keeping.tempfile, "tempdir", str(tmp_path))
+    written = []
+    monkeypatch.setattr(keeping.OnDisk, "read", lambda self, read=keeping.OnDisk.read: written.append(1) or read(self))
+    assert torch.equal(made(name, method=method, keep="disk").relevance, made(name, method=method).relevance)
+    assert len(written) > 40
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_graph_no_longer_needs_leaves_the_disk(tmp_path):
+    kept = keeping.OnDisk(torch.arange(3.0), tmp_path / "1.pt")
+    assert kept.read().tolist() == [0, 1, 2]
+    del kept
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_given_answer_is_explained_as_if_the_model_had_said_it():
+    said = made("gpt2")
+    ids = speaker().convert_tokens_to_ids(said.tokens[said.prompt :])
+    given = made("gpt2", answer=ids)
+    assert torch.equal(given.relevance, said.relevance)
+    other = made("gpt2", answer=" London.")
+    assert other.text == " London."
+    assert other.probabilities[0] < said.probabilities[0]  # greedy took the likeliest
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_the_sum_of_rows_explains_the_log_probability_of_the_answer(name):
+    found = made(name, score="logprob")
+    ids = [*speaker()(PROMPT)["input_ids"], *speaker().convert_tokens_to_ids(found.tokens[found.prompt :])]
+
+    def log_probability(out) -> torch.Tensor:
+        rows = out.logits[:, found.prompt - 1 :].log_softmax(-1)
+        return rows.gather(-1, torch.tensor(ids[found.prompt :]).reshape(1, -1, 1)).sum().reshape(1)
+
+    fields = {"input_ids": torch.tensor([ids[:-1]])}
+    one = hw.explain(talker(name), fields, score=log_probability)[0]
+    whole = found.whole()
+    assert whole.score == approx(one.score, abs=1e-6)
+    assert whole.score == approx(sum(torch.tensor(found.probabilities).log().tolist()), abs=1e-5)
+    assert whole.relevance[:-1].tolist() == approx(one.relevance.tolist(), abs=10 * tolerance(name))
+    assert whole.ledger.error < tolerance(name)
+
+
+def test_contrast_is_a_difference_of_logits():
+    paris, london = (speaker().convert_tokens_to_ids(f"▁{word}") for word in ("Paris", "London"))
+    found = made(answer=" Paris", contrast="London")
+    both = [made(answer=[token]) for token in (paris, london)]
+    assert found.score == "contrast"
+    assert found.scores[0] == approx(both[0].scores[0] - both[1].scores[0])
+    assert found.relevance[0, :5].tolist() == approx((both[0].relevance - both[1].relevance)[0, :5].tolist(), abs=1e-12)
+    assert "Paris" in found.targets[0]
+    assert "London" in found.targets[0]
+
+
+def test_contrast_is_with_the_runner_up_where_nobody_is_named():
+    model, ids = talker("gpt2"), torch.tensor([speaker()(PROMPT)["input_ids"]])
+    best, second = model(ids).logits[0, -1].topk(2).values.tolist()
+    assert made(score="contrast").scores[0] == approx(best - second)
+    rare = made(score="contrast", answer=" London")  # not the likeliest: set against the likeliest
+    assert rare.scores[0] < 0
+
+
+def test_another_answer_is_set_against_this_one_where_they_part():
+    found = made(answer=" a good film", contrast="a good London")
+    named = made(answer=" a good film", contrast={2: "London"})
+    assert found.scores == approx(named.scores)
+    with pytest.raises(TargetError, match="does not differ"):
+        made(answer=" a good film", contrast="a good")
+    with pytest.raises(TargetError, match="there are 3"):
+        made(answer=" a good film", contrast={3: "London"})
+
+
+@pytest.mark.parametrize("name", ["gpt2", "t5-lm"])
+def test_what_is_set_aside_is_a_line_of_the_ledger(name):
+    shown, aside = made(name), made(name, sinks="aside")
+    sink = shown.roles.index("start") if "start" in shown.roles else 0
+    for number, (before, after) in enumerate(zip(shown.ledgers, aside.ledgers, strict=True)):
+        assert after.constants["attention sink"] == approx(float(shown.relevance[number, sink]), abs=1e-12)
+        assert after.inputs == approx(float(aside.relevance[number].sum()), abs=1e-12)
+        assert after.error < tolerance(name)
+        assert after.score == before.score
+    assert bool((aside.relevance[:, sink] == 0).all())
+    assert aside.aside.index(True) == sink
+    assert aside.set_aside(sinks=True) is aside
+    assert all(c.position != sink for c in aside.top(0, None))
+
+
+def test_special_tokens_set_aside_have_a_line_of_their_own():
+    chat = [{"role": "user", "content": PROMPT}]
+    shown, aside = (made(prompt=None, chat=chat, special=how, sinks="aside") for how in ("show", "aside"))
+    marks = [i for i, token in enumerate(shown.tokens) if token in ("<s>", "</s>")]
+    assert marks[0] == 0
+    assert len(marks) >= 3
+    expected = float(shown.relevance[1, marks[1:]].sum())  # the sink is a special token, and counted once
+    assert aside.ledgers[1].constants["special tokens"] == approx(expected, abs=1e-12)
+    assert aside.ledgers[1].error < 1e-9
+
+
+def test_words_and_sentences_are_sums():
+    ids = speaker().convert_tokens_to_ids(["▁a", "▁film", "ing", "s", ".", "▁it", "▁was", "ly"])
+    found = made(prompt="the film was good. she said", answer=ids)
+    words, sentences = found.words(), found.sentences()
+    assert words.output == (" a", " filmings", ".", " it", " wasly")
+    assert sentences.output == (" a filmings.", " it wasly")
+    assert [piece.strip() for piece in sentences.pieces[:2]] == ["the film was good.", "she said"]
+    for sums in (words, sentences):
+        assert float(sums.relevance.sum()) == approx(float(found.relevance.sum()), abs=1e-12)
+        assert all(ledger.error < 1e-9 for ledger in sums.ledgers)
+        assert sum(sums.scores) == approx(sum(found.scores))
+        assert "".join(sums.pieces) == "".join(found.pieces)
+    film = words.relevance[1]
+    assert float(film[0]) == approx(float(found.relevance[1:4, 0].sum()), abs=1e-12)
+    assert float(words.relevance[1].sum()) == approx(words.ledgers[1].inputs, abs=1e-12)
+    with pytest.raises(UsageError, match="not of both"):
+        found.grouped([list(range(len(found.tokens)))])
+
+
+def test_every_token_of_a_chat_knows_whose_it_is():
+    chat = [
+        {"role": "system", "content": "the good assistant"},
+        {"role": "user", "content": "the capital of France"},
+        {"role": "assistant", "content": "London"},
+        {"role": "user", "content": "it is Paris"},
+    ]
+    found = made(prompt=None, chat=chat)
+    said: dict[str, list[str]] = {}
+    for piece, role in zip(found.pieces, found.roles, strict=True):
+        said.setdefault(role, []).append(piece.strip())
+    assert said["system"] == ["the", "good", "assistant"]
+    assert said["user"] == ["the", "capital", "of", "France", "it", "is", "Paris"]
+    assert said["assistant"] == ["London"]
+    assert {"<s>", "</s>", "user"} <= set(said["template"])
+    assert len(said["output"]) == 4
+    assert sum(found.by_role(0).values()) == approx(found.ledgers[0].inputs)
+    assert found.by_role(0)["output"] == 0 != found.by_role(3)["output"]
+
+
+def test_the_same_words_in_two_turns_are_told_apart():
+    chat = [{"role": "user", "content": "user"}, {"role": "assistant", "content": "user"}]
+    found = made(prompt=None, chat=[*chat, {"role": "user", "content": "Paris"}])
+    assert found.roles.count("user") == 2
+    assert found.roles.count("assistant") == 1
+
+
+@pytest.mark.parametrize("name", SEQ2SEQ)
+def test_source_and_target_prefix_stand_in_one_ledger(name):
+    found = made(name)
+    assert found.roles == ("source",) * 5 + ("start",) + ("output",) * 4
+    ids = torch.tensor([speaker()(PROMPT)["input_ids"]])
+    output = speaker().convert_tokens_to_ids(found.tokens[found.prompt :])
+    prefix = torch.tensor([[talker(name).config.decoder_start_token_id, *output[:2]]])
+    fields = {"input_ids": ids, "decoder_input_ids": prefix}
+    plain = hw.explain(talker(name), fields, target=hw.Token(-1, output[2]))[0]
+    assert found.relevance[2, : 5 + 3].tolist() == approx(plain.relevance.tolist(), abs=10 * tolerance(name))
+
+
+@pytest.mark.parametrize("method", ["a-last", "rollout", "gae", "random", "smoothgrad(lrp)"])
+def test_methods_without_a_shared_pass_take_one_a_token(method):
+    found = made("gpt2", method=method)
+    assert found.method == method
+    for number, row in enumerate(found.relevance):
+        assert bool((row[found.prompt + number :] == 0).all())
+        assert bool(row.any())
+
+
+@pytest.mark.parametrize("change", [lambda g: g, lambda g: g.words(), lambda g: g.set_aside(sinks=True)])
+def test_what_was_saved_is_what_is_loaded(tmp_path, change):
+    found = change(made(score="contrast"))
+    found.save(tmp_path / "generation.json")
+    again = hw.Generation.load(tmp_path / "generation.json")
+    assert torch.equal(again.relevance, found.relevance.double())
+    for field in dataclasses.fields(found):
+        if field.name != "relevance":
+            assert getattr(again, field.name) == getattr(found, field.name), field.name
+    (tmp_path / "other.json").write_text("[]")
+    with pytest.raises(DataError):
+        hw.Generation.load(tmp_path / "other.json")
+
+
+def test_what_contributed_most_comes_first():
+    found = made()
+    top = found.top(0, None)
+    assert [abs(c.relevance) for c in top] == sorted((abs(c.relevance) for c in top), reverse=True)
+    assert len(found.top(0, 2)) == 2
+    assert {c.position for c in found.top(3, None)} == set(range(found.prompt + 3))
+    assert (
+        found.top(found.output[2].strip())[0].relevance == found.top(found.output.index(found.output[2]))[0].relevance
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "options"),
+    [
+        (UsageError, {"prompt": None}),
+        (UsageError, {"chat": [{"role": "user", "content": "a"}]}),
+        (EmptyInput, {"prompt": " "}),
+        (EmptyInput, {"prompt": None, "chat": []}),
+        (InputError, {"prompt": None, "chat": [{"role": "user"}]}),
+        (UnknownName, {"score": "loglik"}),
+        (UnknownName, {"sinks": "away"}),
+        (UnknownName, {"method": "lpr"}),
+        (UsageError, {"score": "logit", "contrast": "London"}),
+        (UsageError, {"max_new_tokens": 0}),
+        (UsageError, {"tokens_at_once": 0}),
+        (UnknownName, {"keep": "cloud"}),
+        (InputError, {"answer": ""}),
+        (InputError, {"answer": " a" * 80}),
+    ],
+)
+def test_what_cannot_be_done_is_said(error, options):
+    with pytest.raises(error):
+        made(**options)
+
+
+def test_a_classifier_does_not_generate():
+    from tiny import tiny
+
+    with pytest.raises(ModelError, match="does not generate"):
+        hw.explain_generation(tiny("bert"), speaker(), PROMPT)
+
+
+def test_the_capital_of_france_is_explained_by_france_and_capital():
+    from real_models import smollm2
+
+    model, tokenizer = smollm2()
+    found = hw.explain_generation(
+        model, tokenizer, "The capital of France is", max_new_tokens=3, method="lrp-gamma(0.02)", score="contrast"
+    )
+    assert found.text.startswith(" Paris")
+    assert {c.text for c in found.top("Paris", 2)} == {" France", " capital"}
+    assert all(ledger.closed for ledger in found.ledgers)
