@@ -62,7 +62,7 @@ def study(
     if not chosen or not prompts:
         raise UsageError("a study needs at least one setting and one prompt.")
     about = {"model": model_sha256(model), "draws": draws, "seed": seed, "prompts": [p.id for p in prompts]}
-    known = kept(out, about)
+    known = kept(out, about, made_with(model))
     questions = [Question.of(model, tokenizer, prompt) for prompt in prompts]
     substitutes = Substitutes.of(questions)
     for question in questions:
@@ -96,16 +96,16 @@ def judged(model: nn.Module, tokenizer: Any, answers: Answers, setting: Setting,
     )
 
 
-def kept(out: Path | None, about: Mapping[str, Any]) -> dict[tuple[str, str], Row]:
-    """Rows of an earlier run of the same study; the first line of the file says which it was."""
+def kept(out: Path | None, about: Mapping[str, Any], tools: Mapping[str, Any]) -> dict[tuple[str, str], Row]:
+    """Rows of an earlier run of the same study; the first line of the file says which it was, and made with what."""
     if out is None:
         return {}
     if not out.is_file():
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(about) + "\n", encoding="utf-8")
+        out.write_text(json.dumps({"study": about, "made_with": tools}) + "\n", encoding="utf-8")
         return {}
     first, *lines = out.read_text(encoding="utf-8").splitlines()
-    if json.loads(first) != about:
+    if json.loads(first).get("study") != about:
         raise UsageError(
             f"{out} holds another study: of another model, other prompts, draws or seed. Name another file."
         )
@@ -146,5 +146,5 @@ def page(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def provenance(model: nn.Module) -> dict[str, Any]:
+def made_with(model: nn.Module) -> dict[str, Any]:
     return {"versions": versions(), **machine(where_it_is(model)[0])}
