@@ -20,7 +20,7 @@ STAGES = (
     {"methods"},
     {"relevance", "texts", "api", "comparison", "conversation", "generating", "taps", "heads", "audits", "testing"},
     {"measures", "viz", "store", "data", "prompts", "models", "bias"},
-    {"jobs", "paper", "digits", "zoo"},
+    {"jobs", "paper", "digits", "answers", "zoo"},
     {"cli", "web", "__main__"},
 )
 STAGE = {name: number for number, names in enumerate(STAGES) for name in names}

@@ -8,7 +8,22 @@ import typer
 
 from headwater.version import __version__
 
-from . import audit, bench, bias, bundled, compare, evaluate, explain, generate, image, methods, paper, report, zoo
+from . import (
+    answers,
+    audit,
+    bench,
+    bias,
+    bundled,
+    compare,
+    evaluate,
+    explain,
+    generate,
+    image,
+    methods,
+    paper,
+    report,
+    zoo,
+)
 from .refusals import Commands
 
 app = typer.Typer(
@@ -28,6 +43,7 @@ app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
 app.command("bias")(bias.command)
 app.command("bench")(bench.command)
+app.command("answers")(answers.command)
 app.command("zoo")(zoo.command)
 app.add_typer(bundled.app, name="bundled")
 app.add_typer(image.app, name="image")

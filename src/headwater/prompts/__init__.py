@@ -7,6 +7,7 @@ often as it likes, and at `report` once. Knows nothing of explanations.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import resources
 
@@ -37,3 +38,12 @@ def prompts(half: str) -> tuple[Prompt, ...]:
     lines = resources.files(__name__).joinpath(f"{half}.jsonl").read_text(encoding="utf-8").splitlines()
     found = [json.loads(line) for line in lines]
     return tuple(Prompt(**{**row, "decisive": tuple(row["decisive"])}) for row in found)
+
+
+def chosen_prompts(half: str, kinds: Collection[str] = KINDS, limit: int | None = None) -> tuple[Prompt, ...]:
+    """The prompts of some kinds; `limit` takes the first so many of each."""
+    for kind in kinds:
+        if kind not in KINDS:
+            raise UnknownName("kind of prompt", kind, KINDS)
+    every = prompts(half)
+    return tuple(prompt for kind in KINDS if kind in kinds for prompt in [p for p in every if p.kind == kind][:limit])

@@ -1,0 +1,74 @@
+"""Three questions to an explanation of an answer, each answered by asking the model about other prompts.
+
+- Does it find the decisive word: is its first word the one whose replacement takes most from the answer?
+- Activation: with words put back in the order of relevance, how soon is the answer there again?
+- Pruning: with words replaced that have the least relevance, how little does the answer change?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .replacing import Answers
+
+FRACTIONS = tuple(i / 10 for i in range(11))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of one explanation of one answer.
+
+    `activation` is the area under the answer's probability, relative to that with the whole prompt: higher is better.
+    `pruning` is the area under the squared change of its log-probability: lower is better. `agreement` is the rank
+    correlation of relevance with what each word's replacement takes.
+    """
+
+    found: bool
+    activation: float
+    pruning: float
+    agreement: float
+
+
+def effects(answers: Answers) -> np.ndarray:
+    """What the replacement of each word takes from the answer's log-probability, mean over the draws."""
+    words = len(answers.question.words)
+    kept = np.vstack([np.ones(words, dtype=bool), ~np.eye(words, dtype=bool)])
+    found = answers.of(kept)
+    return np.asarray((found[:1] - found[1:]).mean(1))
+
+
+def measured(answers: Answers, relevance: Sequence[float], taken: np.ndarray) -> Measured:
+    """One explanation against the model; `taken` is what `effects` gave."""
+    values = np.asarray(relevance)
+    whole = answers.of(np.ones((1, len(values)), dtype=bool))
+    put_back = answers.of(first_words(np.argsort(-values, kind="stable")))
+    pruned = answers.of(~first_words(np.argsort(np.abs(values), kind="stable")))
+    return Measured(
+        found=int(values.argmax()) == int(taken.argmax()),
+        activation=area(np.exp(put_back - whole).mean(1)),
+        pruning=area(((pruned - whole) ** 2).mean(1)),
+        agreement=rank_correlation(values, taken),
+    )
+
+
+def first_words(order: np.ndarray) -> np.ndarray:
+    """For every fraction, a row that marks so many words of the order."""
+    rows = np.zeros((len(FRACTIONS), len(order)), dtype=bool)
+    for row, fraction in zip(rows, FRACTIONS, strict=True):
+        row[order[: round(fraction * len(order))]] = True
+    return rows
+
+
+def area(values: np.ndarray) -> float:
+    return float(np.trapezoid(values, FRACTIONS))
+
+
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Spearman's; 0 where all values of one are equal."""
+    a, b = (np.argsort(np.argsort(values, kind="stable")).astype(float) for values in (first, second))
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return 0.0
+    return float(np.corrcoef(a, b)[0, 1])

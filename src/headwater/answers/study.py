@@ -1,0 +1,150 @@
+"""The study: every setting on every prompt of a half, kept as it goes, and a table at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from ..api import where_it_is
+from ..errors import UsageError
+from ..measures.curves import RESAMPLES, Estimate
+from ..measures.provenance import machine, model_sha256, versions
+from ..prompts import KINDS, Prompt
+from .measuring import effects, measured
+from .questions import Question
+from .replacing import Answers, Substitutes
+from .settings import Setting
+
+DRAWS = 4
+COLUMNS = {
+    "found": "finds the decisive word ↑",
+    "activation": "activation ↑",
+    "pruning": "pruning error ↓",
+    "agreement": "agreement ↑",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting on one prompt."""
+
+    prompt: str
+    kind: str
+    setting: str
+    answer: str
+    decisive: str
+    first: str
+    ledger_error: float
+    found: bool
+    activation: float
+    pruning: float
+    agreement: float
+
+
+def study(
+    model: nn.Module,
+    tokenizer: Any,
+    prompts: Sequence[Prompt],
+    settings: Iterable[str],
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    out: Path | None = None,
+) -> Iterator[Row]:
+    """Rows as they are found. With `out`, a file of JSON lines, what stands there is not computed again."""
+    chosen = [Setting.parsed(text) for text in settings]
+    if not chosen or not prompts:
+        raise UsageError("a study needs at least one setting and one prompt.")
+    about = {"model": model_sha256(model), "draws": draws, "seed": seed, "prompts": [p.id for p in prompts]}
+    known = kept(out, about, made_with(model))
+    questions = [Question.of(model, tokenizer, prompt) for prompt in prompts]
+    substitutes = Substitutes.of(questions)
+    for question in questions:
+        answers: Answers | None = None
+        for setting in chosen:
+            row = known.get((question.prompt.id, str(setting)))
+            if row is None:
+                answers = answers or Answers(model, question, substitutes.drawn(question, draws, seed))
+                row = judged(model, tokenizer, answers, setting, seed)
+                if out is not None:
+                    with out.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
+            yield row
+
+
+def judged(model: nn.Module, tokenizer: Any, answers: Answers, setting: Setting, seed: int) -> Row:
+    """One setting's explanation of one answer, measured."""
+    question = answers.question
+    taken = effects(answers)
+    relevance, error = setting.words(model, tokenizer, question, seed)
+    found = measured(answers, relevance, taken)
+    return Row(
+        question.prompt.id,
+        question.prompt.kind,
+        str(setting),
+        str(tokenizer.decode([question.answer])),
+        question.words[int(taken.argmax())].text,
+        question.words[int(np.argmax(relevance))].text,
+        error,
+        **asdict(found),
+    )
+
+
+def kept(out: Path | None, about: Mapping[str, Any], tools: Mapping[str, Any]) -> dict[tuple[str, str], Row]:
+    """Rows of an earlier run of the same study; the first line of the file says which it was, and made with what."""
+    if out is None:
+        return {}
+    if not out.is_file():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps({"study": about, "made_with": tools}) + "\n", encoding="utf-8")
+        return {}
+    first, *lines = out.read_text(encoding="utf-8").splitlines()
+    if json.loads(first).get("study") != about:
+        raise UsageError(
+            f"{out} holds another study: of another model, other prompts, draws or seed. Name another file."
+        )
+    rows = [Row(**json.loads(line)) for line in lines]
+    return {(row.prompt, row.setting): row for row in rows}
+
+
+def summary(rows: Sequence[Row], seed: int = 0) -> dict[str, dict[str, Estimate]]:
+    """Means over prompts with 95 % bootstrap intervals, setting by setting; all are resampled alike."""
+    settings = list(dict.fromkeys(row.setting for row in rows))
+    prompts = list(dict.fromkeys(row.prompt for row in rows))
+    at = {(row.prompt, row.setting): row for row in rows}
+    draw = np.random.default_rng(seed).integers(len(prompts), size=(RESAMPLES, len(prompts)))
+    found: dict[str, dict[str, Estimate]] = {}
+    for setting in settings:
+        found[setting] = {}
+        for name in COLUMNS:
+            values = np.array([float(getattr(at[prompt, setting], name)) for prompt in prompts])
+            low, high = np.quantile(values[draw].mean(1), (0.025, 0.975))
+            found[setting][name] = Estimate(float(values.mean()), float(low), float(high))
+    return found
+
+
+def page(rows: Sequence[Row]) -> str:
+    """Markdown: all prompts with intervals, then the share of decisive words found by kind of prompt."""
+    found = summary(rows)
+    lines = ["| setting | " + " | ".join(COLUMNS.values()) + " | largest ledger error |", "|---|" + "---|" * 5]
+    for setting, estimates in found.items():
+        cells = [f"{e.value:.2f} ({e.low:.2f} to {e.high:.2f})" for e in estimates.values()]
+        worst = max(row.ledger_error for row in rows if row.setting == setting)
+        lines.append(f"| `{setting}` | " + " | ".join(cells) + f" | {worst:.1e} |")
+    kinds = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
+    lines += ["", "Decisive words found, by kind of prompt:", "", "| setting | " + " | ".join(kinds) + " |"]
+    lines.append("|---|" + "---|" * len(kinds))
+    for setting in found:
+        shares = [np.mean([r.found for r in rows if r.setting == setting and r.kind == kind]) for kind in kinds]
+        lines.append(f"| `{setting}` | " + " | ".join(f"{share:.2f}" for share in shares) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def made_with(model: nn.Module) -> dict[str, Any]:
+    return {"versions": versions(), **machine(where_it_is(model)[0])}
