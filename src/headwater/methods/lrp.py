@@ -19,7 +19,7 @@ from .sharing import plain_pass, sharing
 
 ALL = ("ah", "ln", "act", "gate")
 ORDER = (*ALL, "gamma")
-SHARES = ("constant", "half")
+SHARES = {"ah": ("constant", "half", "secant"), "gate": ("constant", "half")}
 GAMMA = 0.05  # chosen on the held-back part of SST-2 that no table reports on: docs/methods.md
 
 
@@ -75,6 +75,8 @@ register(composed("lrp(ah+ln)", "the paper's method: both its rules", only("ah",
 register(composed("lrp", "all rules (ah+ln+act+gate): the ledger closes", Demand(every())))
 ATTNLRP = Demand(every(attention="half", gate="half"))
 register(composed("attnlrp", "AttnLRP: softmax keeps its gradient, products half each", ATTNLRP))
+SECANT = Demand(every(attention="secant"))
+register(composed("lrp-secant", "lrp in which queries and keys take part: the ledger closes", SECANT))
 register(replace(gamma(GAMMA), name="lrp-gamma", summary=f"lrp with a boost in linear layers (gamma={GAMMA})"))
 
 
@@ -115,8 +117,8 @@ def parse(name: str) -> Method | None:
 def share(rule: str, value: str | None) -> str:
     if not value:
         return "constant"
-    if value not in SHARES:
-        raise UnknownName(f"share for {rule!r}", value, SHARES)
+    if value not in SHARES[rule]:
+        raise UnknownName(f"share for {rule!r}", value, SHARES[rule])
     return value
 
 

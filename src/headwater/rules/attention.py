@@ -1,17 +1,26 @@
-"""AH-rule: attention weights are constants, so attention is a linear layer that mixes values, and conserves."""
+"""AH-rule: attention weights are constants, so attention is a linear layer that mixes values, and conserves.
+
+Or they are shared with. Left to its gradient ("half"), a softmax does not conserve. Through its secant ("secant") it
+does: attention is even attention, which belongs to the values, plus what the scores made of it, which is a product of
+two signals and goes half to the values and half to queries and keys.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .lineage import Kind, mark
-from .scope import Call, Scope, is_signal, on
+from .scope import Call, Scope, is_signal, on, value_of
 
 _BLOCK = 1 << 24  # elements of attention weights made at a time on the way back
+_ALL = slice(None)
+_TINY = 1e-30
+_NEAR = 1e-6  # of a score to the centre: there the slope is that of the weights themselves
 
 
 @on("softmax")
@@ -22,8 +31,62 @@ def softmax(scope: Scope, call: Call) -> Any:
         with torch.no_grad():
             return call.run()
     result = call.run()
+    if "ah" in scope.rules and scope.rules.attention == "secant":
+        scores, dim = call.args[0], int(call.get(1, "dim", -1))
+        scope.note_cast(scores, result)
+        even = even_weights(result.detach(), dim)
+        line = value_of(result, gradient_of=secant(scores, result.detach(), even, dim))
+        mark(line, Kind.WEIGHTS, root=Even(even, dim))
+        return line
     mark(result, Kind.WEIGHTS)
     return result
+
+
+@dataclass(frozen=True, eq=False)
+class Even:
+    """Where weights come from: what they would be without scores."""
+
+    weights: Tensor
+    dim: int
+
+
+def even_weights(weights: Tensor, dim: int = -1) -> Tensor:
+    """The same weight for all that is looked at; what is masked has none."""
+    seen = (weights > 0).to(weights.dtype)
+    return seen / seen.sum(dim, keepdim=True).clamp_min(1)
+
+
+def secant(scores: Tensor, weights: Tensor, even: Tensor, dim: int = -1) -> Tensor:
+    r"""p_j = u_j + l_j (s_j - sum_k w_k s_k): a softmax as a linear function of its scores, with l and w held constant.
+
+    u is even attention. Since p_j = u_j exp(s_j - c) with c = log sum u exp(s), the slope l_j = (p_j - u_j) / (s_j - c)
+    is the logarithmic mean of p_j and u_j: finite and positive. And c lies between the mean of the scores under u and
+    that under p, so it is their mean under some w between the two. Scores that are all moved alike change nothing.
+    """
+    scores = scores.to(weights.dtype)
+    with torch.no_grad():
+        seen = even > 0
+        own = torch.where(seen, scores.detach(), torch.zeros_like(scores))
+        low, high = ((part * own).sum(dim, keepdim=True) for part in (even, weights))
+        gap = high - low
+        centre = torch.where(seen, own, torch.full_like(own, -math.inf)) + even.clamp_min(_TINY).log()
+        share = ((centre.logsumexp(dim, keepdim=True) - low) / torch.where(gap > 0, gap, torch.ones_like(gap))).clamp(
+            0, 1
+        )
+        mixed = torch.lerp(even, weights, share)
+        from_centre = own - (mixed * own).sum(dim, keepdim=True)
+        near = from_centre.abs() < _NEAR
+        slope = (weights - even) / torch.where(near, torch.ones_like(own), from_centre)
+        least, most = torch.minimum(weights, even), torch.maximum(weights, even)
+        slope = torch.where(near, 0.5 * (weights + even), slope.clamp(least, most))
+    alive = torch.where(seen, scores, torch.zeros_like(scores))
+    return even + slope * (alive - (mixed * alive).sum(dim, keepdim=True))
+
+
+def mixed_by_secant(weights: Tensor, even: Tensor) -> tuple[Tensor, Tensor]:
+    """Of weights times values: the weights that the values see, and what the weights themselves bring."""
+    held = weights.detach()
+    return 0.5 * (held + even), 0.5 * (weights - even)
 
 
 @on("scaled_dot_product_attention")
@@ -35,6 +98,8 @@ def attention(scope: Scope, call: Call) -> Any:
     scope.applies("ah")
     if scope.rules.attention == "half":
         return shared_attention(call, query, key, value)
+    if scope.rules.attention == "secant":
+        return secant_attention(scope, call, query, key, value)
     options = dict(zip(("attn_mask", "dropout_p", "is_causal"), call.args[3:], strict=False), **call.kwargs)
     options = {k: v for k, v in options.items() if k not in ("query", "key", "value")}
     mask = options.pop("attn_mask", None)
@@ -50,6 +115,25 @@ def shared_attention(call: Call, query: Tensor, key: Tensor, value: Tensor) -> A
     parts = (_Share.apply(query, 0.25), _Share.apply(key, 0.25), _Share.apply(value, 0.5))
     kwargs = {k: v for k, v in call.kwargs.items() if k not in ("query", "key", "value")}
     return call.func(*parts, *call.args[3:], **kwargs)
+
+
+def secant_attention(scope: Scope, call: Call, query: Tensor, key: Tensor, value: Tensor) -> Any:
+    """As the model computes it, with relevance through the secant of its softmax; queries and keys get half each."""
+    with torch.no_grad():
+        result = call.run()
+    options = dict(zip(("attn_mask", "dropout_p", "is_causal"), call.args[3:], strict=False), **call.kwargs)
+    groups = query.shape[-3] // key.shape[-3] if query.dim() > 2 else 1
+    if groups > 1:
+        key, value = (part.repeat_interleave(groups, -3) for part in (key, value))
+    mask = options.get("attn_mask")
+    scores = masked_scores(_Share.apply(query, 0.5), _Share.apply(key, 0.5), mask, options)
+    if isinstance(mask, Tensor) and mask.dtype is not torch.bool and not is_signal(mask):
+        scope.source(scores, mask, "attention mask")  # a bias of the scores, such as that of a distance
+    weights = torch.softmax(scores.detach(), -1).nan_to_num(0.0)
+    even = even_weights(weights)
+    line = value_of(weights, gradient_of=secant(scores, weights, even))
+    to_values, to_weights = mixed_by_secant(line, even)
+    return value_of(result, gradient_of=to_values @ value + to_weights @ value.detach())
 
 
 class _Share(torch.autograd.Function):
@@ -105,6 +189,15 @@ def values_gradient(
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any], block: slice) -> Tensor:
     """softmax(q k^T / sqrt(d) + mask) for a block of queries; a query that may look at nothing attends to nothing."""
+    scores = masked_scores(query, key, mask, options, block)
+    weights = torch.softmax(scores, -1)
+    return weights if mask is None and not options.get("is_causal") else weights.nan_to_num(0.0)
+
+
+def masked_scores(
+    query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any], block: slice = _ALL
+) -> Tensor:
+    """q k^T / sqrt(d) + mask for a block of queries; -inf where a query may not look."""
     scale = options.get("scale") or 1 / math.sqrt(query.shape[-1])
     scores = attention_scores(query[..., block, :], key, scale)
     allowed = None
@@ -117,10 +210,7 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, options: 
             allowed = part if allowed is None else allowed & part
         else:
             scores = scores + part
-    if allowed is not None:
-        scores = scores.masked_fill(~allowed, -math.inf)
-    weights = torch.softmax(scores, -1)
-    return weights if mask is None and allowed is None else weights.nan_to_num(0.0)
+    return scores if allowed is None else scores.masked_fill(~allowed, -math.inf)
 
 
 def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from .lineage import Kind, carry, kind, mark
 from .scope import Call, Scope, first_signal, is_signal, on
-
-
-def is_coarser(result: Tensor, scope: Scope) -> bool:
-    if not result.is_floating_point():
-        return False
-    return scope.coarsest is None or torch.finfo(result.dtype).eps > torch.finfo(scope.coarsest).eps
 
 
 def may_reorder_samples(call: Call) -> bool:
@@ -54,8 +47,8 @@ topk sort gather index_select index take take_along_dim max min amax amin scatte
 def elements_stay(scope: Scope, call: Call) -> Any:
     signal = first_signal(call)
     result = call.run()
-    if signal is not None and isinstance(result, Tensor) and result.dtype != signal.dtype and is_coarser(result, scope):
-        scope.coarsest = result.dtype
+    if signal is not None and isinstance(result, Tensor):
+        scope.note_cast(signal, result)
     return carry(result, signal, same_elements=True) if signal is not None else result
 
 

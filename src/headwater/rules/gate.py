@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .attention import Even, even_weights, mixed_by_secant
 from .lineage import Kind, carry, kind, lineage, mark
-from .linear import times_matrix
+from .linear import added_product, times_matrix
 from .scope import Call, Scope, first_signal, is_signal, on, value_of
 
 
@@ -38,9 +39,11 @@ def split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> str:
         return which if scope.applies("ln") else "none"
     if rule == "ah":
         scope.applies("ah")
-        return which if scope.rules.attention == "constant" else "half"
+        return which if scope.rules.attention == "constant" else scope.rules.attention
     if not scope.applies(rule):
         return "none"
+    if kind(gate) is Kind.WEIGHTS and scope.rules.attention == "secant":
+        return which
     if kind(a) == kind(b) or (rule == "gate" and scope.rules.gate == "half"):
         return "half"
     return which
@@ -56,6 +59,9 @@ def shared(call: Call, a: Tensor, b: Tensor, share: str) -> Any:
         return call.func(a.detach(), b) if share == "a" else _Halved.apply(a, b)
     before = a.detach().clone()
     return a.copy_(before * b) if share == "a" else a.copy_(_Halved.apply(a.clone(), b))
+
+
+Place = tuple[int, int]
 
 
 class _Halved(torch.autograd.Function):
@@ -104,11 +110,51 @@ def contraction(scope: Scope, call: Call) -> Any:
         left = replaced(call, {alive[1]: b.detach()})
         right = replaced(call, {alive[0]: a.detach()})
         return value_of(value, gradient_of=0.5 * (left + right))
+    if share == "secant":
+        return by_secant(call, *(alive if kind(a) is Kind.WEIGHTS else alive[::-1]))
     held = alive[0] if share == "a" else alive[1]
     return replaced(call, {held: operands[held].detach()})
 
 
-Place = tuple[int, int]
+ADDED = ("mat1", "batch1", "mat", "mat2", "batch2", "vec")
+
+
+@on("addmm", "baddbmm", "addbmm", "addmv")
+def added_contraction(scope: Scope, call: Call) -> Any:
+    """A product that something is added to; two signals in it share as in any other."""
+    rest = dict(call.kwargs)
+    named = (rest.pop(name) for name in ADDED if name in rest)  # in the order of the operands
+    base, a, b = (*call.args, *named)
+    if not (is_signal(a) and is_signal(b)):
+        return added_product(scope, call)
+    mixes = Kind.WEIGHTS in (kind(a), kind(b))
+    share = split(scope, a, b, "ah" if mixes else "gate") if not mixes or "ah" in scope.rules else "none"
+    if share == "none":
+        return added_product(scope, call)
+    with torch.no_grad():
+        value = call.run()
+    parts = {"a": [(a.detach(), b)], "b": [(a, b.detach())]}.get(share, [(a.detach(), b), (a, b.detach())])
+    made = [call.func(base, *part, **rest) for part in parts]
+    result = value_of(value, gradient_of=made[0] if len(made) == 1 else 0.5 * (made[0] + made[1]))
+    if not is_signal(base):
+        scope.source(result, base, call.name, sign=float(rest.get("beta", 1)))
+    return result
+
+
+def by_secant(call: Call, weights: Place, values: Place) -> Any:
+    """Attention written out: even attention belongs to the values, what the scores made of it is shared."""
+    operands = operand_places(call)
+    own, root = operands[weights], lineage(operands[weights]).root
+    if isinstance(root, Even) and root.weights.numel() == own.numel():
+        even = root.weights.reshape(own.shape)
+    else:
+        even = even_weights(own.detach())
+    to_values, to_weights = mixed_by_secant(own, even)
+    with torch.no_grad():
+        value = call.run()
+    seen = replaced(call, {weights: to_values})
+    brought = replaced(call, {weights: to_weights, values: operands[values].detach()})
+    return value_of(value, gradient_of=seen + brought)
 
 
 def operand_places(call: Call) -> dict[Place, Any]:

@@ -94,7 +94,6 @@ def convolution(scope: Scope, call: Call) -> Any:
     return result
 
 
-@on("addmm", "baddbmm", "addbmm", "addmv")
 def added_product(scope: Scope, call: Call) -> Any:
     """beta * input + alpha * a @ b (GPT-2's linear layer, BLOOM's scores)."""
     base, x, matrix = call.args[0], call.get(1, "mat1"), call.get(2, "mat2")

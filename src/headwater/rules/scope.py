@@ -40,7 +40,8 @@ RULES: dict[str, str] = {
 class RuleSet:
     """Which rules act. `gate` and `attention` say how a product is shared: the one factor "constant", or "half" each.
 
-    With `attention="half"` the softmax keeps its gradient. `gamma` is a number, or numbers by patterns of names.
+    With `attention="half"` the softmax keeps its gradient; with "secant" it is linear in its scores. `gamma` is a
+    number, or numbers by patterns of names.
     """
 
     names: frozenset[str]
@@ -107,6 +108,13 @@ class Scope(TorchFunctionMode):
             return False
         self.met[rule] = self.met.get(rule, 0) + 1
         return True
+
+    def note_cast(self, signal: Tensor, result: Tensor) -> None:
+        """A signal may have become less precise: the books can be no better than that."""
+        if result.dtype == signal.dtype or not result.is_floating_point():
+            return
+        if self.coarsest is None or torch.finfo(result.dtype).eps > torch.finfo(self.coarsest).eps:
+            self.coarsest = result.dtype
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
