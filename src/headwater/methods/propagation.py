@@ -11,13 +11,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointError
 
 from ..errors import HiddenOperation, NoSignal, NotFinite, RuleNotMet
 from ..inputs.batch import Batch, mapped
 from ..inputs.places import Captured, captured, start
 from ..rules import Books, RuleSet, Scope
 from ..rules.modules import is_foreign_node, modules_seen
+from ..rules.sources import wide
 from ..targets import Reading
+from .compiled import uncompiled
 
 
 @dataclass(frozen=True)
@@ -73,13 +76,15 @@ def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Ba
     """Several scores of one prediction: one forward pass serves all, each has a backward pass and books of its own."""
     model, batch = run.model, run.batch
     books = Books(batch.samples, batch.length)
+    weights = [(n, t) for n, t in (*model.named_parameters(), *model.named_buffers())]
     scope = run.scope(
         demand.rules,
         books,
-        {id(t): n for n, t in (*model.named_parameters(), *model.named_buffers())},
+        {id(t): n for n, t in weights if not t.is_meta},  # what is offloaded comes in as another tensor
         {id(m): n for n, m in model.named_modules()},
     )
-    with torch.inference_mode(False), torch.enable_grad():
+    scope.fleeting = any(t.is_meta for _, t in weights)
+    with torch.inference_mode(False), torch.enable_grad(), uncompiled():
         out, inputs = forward(run, scope, beside=run.links and demand.backward and "ah" not in demand.rules.names)
     for number, reader in enumerate(readers, 1):
         with torch.inference_mode(False), torch.enable_grad():
@@ -112,7 +117,7 @@ def outcome_of(
 ) -> Outcome:
     score = read.reading.score.detach().double()
     items = [(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if not one.beside]
-    relevance = [one.leaf.detach() * gradient for one, gradient in items]
+    relevance = [wide(one.leaf.detach()) * wide(gradient) for one, gradient in items]
     outcome = Outcome(read.reading, score, score - linear, [one for one, _ in items], relevance, books, scope.met)
     outcome.beside = [(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if one.beside]
     outcome.coarsest = scope.coarsest
@@ -255,7 +260,13 @@ def backward(read: Read, inputs: list[Captured], books: Books, keep: bool) -> li
 
 def gradients_at(leaves: list[Tensor], read: Read, seeds: Tensor | None, keep: bool) -> tuple[Tensor | None, ...]:
     try:
-        return torch.autograd.grad(read.ends, leaves, read.gradients(seeds), retain_graph=keep, allow_unused=True)
+        with torch.autocast(leaves[0].device.type, enabled=False):  # types are chosen on the way forward
+            return torch.autograd.grad(read.ends, leaves, read.gradients(seeds), retain_graph=keep, allow_unused=True)
+    except CheckpointError as error:
+        raise HiddenOperation(
+            "a part of the model under gradient checkpointing cannot be computed again as the rules had it. Call "
+            "model.gradient_checkpointing_disable(), or leave out the checkpoint."
+        ) from error
     except RuntimeError as error:
         if "inplace operation" not in str(error):
             raise
@@ -292,7 +303,8 @@ def check_visible(ends: list[Tensor], demand: Demand, scope: Scope) -> None:
             name = type(node).__name__.removesuffix("Backward")
             raise HiddenOperation(
                 f"the model uses a custom autograd function ({name}), which the rules cannot see into. "
-                "If it is a fused attention, load the model with attn_implementation='sdpa'."
+                "If it is a fused attention, load the model with attn_implementation='sdpa'; if it is a checkpoint, "
+                "call model.gradient_checkpointing_disable(); if it packs weights, load them unpacked."
             )
         stack.extend(parent for parent, _ in node.next_functions)
 

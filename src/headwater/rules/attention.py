@@ -33,7 +33,6 @@ def softmax(scope: Scope, call: Call) -> Any:
     result = call.run()
     if "ah" in scope.rules and scope.rules.attention == "secant":
         scores, dim = call.args[0], int(call.get(1, "dim", -1))
-        scope.note_cast(scores, result)
         even = even_weights(result.detach(), dim)
         line = value_of(result, gradient_of=secant(scores, result.detach(), even, dim))
         mark(line, Kind.WEIGHTS, root=Even(even, dim))
@@ -179,7 +178,7 @@ def values_gradient(
     for start in range(0, query.shape[-2], rows):
         block = slice(start, start + rows)
         weights = attention_weights(query, key, mask, options, block)
-        part = weights.transpose(-2, -1) @ gradient[..., block, :]
+        part = weights.transpose(-2, -1).to(gradient.dtype) @ gradient[..., block, :]
         total = part if total is None else total.add_(part)
     assert total is not None
     if heads is not None and total.shape[-3] != heads:
@@ -214,4 +213,6 @@ def masked_scores(
 
 
 def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
+    if query.dtype != key.dtype:  # autocast makes them one
+        key = key.to(query.dtype)
     return (query * scale) @ key.transpose(-2, -1)

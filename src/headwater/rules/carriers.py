@@ -47,8 +47,6 @@ topk sort gather index_select index take take_along_dim max min amax amin scatte
 def elements_stay(scope: Scope, call: Call) -> Any:
     signal = first_signal(call)
     result = call.run()
-    if signal is not None and isinstance(result, Tensor):
-        scope.note_cast(signal, result)
     return carry(result, signal, same_elements=True) if signal is not None else result
 
 

@@ -59,7 +59,26 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (weight,) = ctx.saved_tensors
-        return gradients[0] @ weight, None, None
+        return through(gradients[0], weight), None, None
+
+
+def through(gradient: Tensor, weight: Tensor) -> Tensor:
+    """dy W, with weights that are packed taken apart, in the finer of two types where autocast made them differ."""
+    matrix = plain(weight)
+    if gradient.dtype != matrix.dtype:
+        fine = torch.promote_types(gradient.dtype, matrix.dtype)
+        gradient, matrix = gradient.to(fine), matrix.to(fine)
+    return gradient @ matrix
+
+
+def plain(weight: Tensor) -> Tensor:
+    """Packed weights (a kind of tensor that can be dequantised) as the numbers that they stand for."""
+    if type(weight) in (Tensor, torch.nn.Parameter):
+        return weight
+    try:
+        return weight.dequantize()
+    except (NotImplementedError, RuntimeError, TypeError):
+        return weight
 
 
 def times_matrix(scope: Scope, call: Call, x: Tensor, matrix: Tensor) -> Any:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, value_of
+from .sources import wide
 
 
 @on("layer_norm")
@@ -42,9 +43,9 @@ class _LayerNormHeld(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         weight, scale = ctx.saved_tensors
-        flow = gradients[0] if weight is None else gradients[0] * weight
+        flow = wide(gradients[0]) if weight is None else wide(gradients[0]) * weight
         flow = (flow - flow.mean(ctx.axes, keepdim=True)) * scale.to(flow.dtype)
-        return flow, None, None, None, None
+        return flow.to(gradients[0].dtype), None, None, None, None
 
 
 @on("rms_norm")

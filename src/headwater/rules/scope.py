@@ -95,7 +95,8 @@ class Scope(TorchFunctionMode):
     modules: Mapping[int, str]  # id(module) -> its name
     met: dict[str, int] = field(default_factory=dict)
     known_foreign: set[Any] = field(default_factory=set)  # autograd functions of others that were understood
-    coarsest: torch.dtype | None = None  # the least precise type that a signal was cast to
+    coarsest: torch.dtype | None = None  # the least precise type of a signal
+    fleeting: bool = False  # weights are put into their modules when those are called, and taken out again
     _frozen: dict[int, Tensor] = field(default_factory=dict)
     _unfolding: list[Any] = field(default_factory=list)
 
@@ -108,13 +109,6 @@ class Scope(TorchFunctionMode):
             return False
         self.met[rule] = self.met.get(rule, 0) + 1
         return True
-
-    def note_cast(self, signal: Tensor, result: Tensor) -> None:
-        """A signal may have become less precise: the books can be no better than that."""
-        if result.dtype == signal.dtype or not result.is_floating_point():
-            return
-        if self.coarsest is None or torch.finfo(result.dtype).eps > torch.finfo(self.coarsest).eps:
-            self.coarsest = result.dtype
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -153,8 +147,29 @@ class Scope(TorchFunctionMode):
         """One operation on signals: as its handler has it, or as it is."""
         if call.inplace and is_signal(call.args[0]) and call.args[0]._is_view():
             return self._perform_on_copy(call)
+        if (recomputing := checkpoint_hooks()) is not None:
+            return self._perform_kept(call, recomputing)
         handler = OPERATIONS.get(call.name)
-        return handler(self, call) if handler is not None else call.run()
+        result = handler(self, call) if handler is not None else call.run()
+        self._note_precision(result)
+        if handler is None:
+            check_derivative(call.name, result)
+        return result
+
+    def _perform_kept(self, call: Call, hooks: Any) -> Any:
+        """Gradient checkpointing would compute it again on the way back, outside the rules: it is set aside here."""
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+        try:
+            return self.perform(call)
+        finally:
+            torch._C._autograd._push_saved_tensors_default_hooks(*hooks)
+
+    def _note_precision(self, result: Any) -> None:
+        """The books are as precise as the coarsest signal; autocast changes types without a cast in the model."""
+        if not is_signal(result) or result.dtype is self.coarsest or not result.is_floating_point():
+            return
+        if self.coarsest is None or torch.finfo(result.dtype).eps > torch.finfo(self.coarsest).eps:
+            self.coarsest = result.dtype
 
     def _perform_on_copy(self, call: Call) -> Any:
         """Writing into a view drops the hooks that sources hang on it, so a copy is written into, then the view."""
@@ -210,7 +225,7 @@ class Scope(TorchFunctionMode):
 
     def label(self, value: Any, operation: str) -> tuple[str, bool]:
         """The ledger's name for a source, and whether it is a bias (a parameter that is not looked up by index)."""
-        name = getattr(value, _NAME, None)
+        name = self.name_of(value)
         if name is not None:
             return name, not getattr(value, _EMBEDDED, False)
         module = self.where()
@@ -219,7 +234,21 @@ class Scope(TorchFunctionMode):
     def name_of(self, value: Any) -> str | None:
         """The name of the parameter that a constant is, or was made of."""
         found: str | None = getattr(value, _NAME, None)
-        return found
+        return found if found is not None else self._name_on_the_stack(original(value))
+
+    def _name_on_the_stack(self, value: Any) -> str | None:
+        """The name of a weight that was put into its module just now, as offloaded ones are."""
+        if not self.fleeting or not isinstance(value, Tensor):
+            return None
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            this = frame.f_locals.get("self")
+            if isinstance(this, nn.Module) and id(this) in self.modules:
+                for own, held in (*this._parameters.items(), *this._buffers.items()):
+                    if held is value:
+                        return ".".join(filter(None, (self.modules[id(this)], own)))
+            frame = frame.f_back
+        return None
 
     def rename(self, value: Tensor, name: str | None) -> Tensor:
         if name is not None:
@@ -258,6 +287,20 @@ def times(gradient: Tensor, value: Tensor) -> Tensor:
     """gradient * value, with 0 where the gradient is 0 even if the value is infinite (a mask)."""
     product = gradient * value
     return torch.where(gradient == 0, torch.zeros_like(product), product)
+
+
+def checkpoint_hooks() -> Any:
+    """The hooks of torch's gradient checkpointing, where the running code lies in a checkpoint."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return hooks if hooks is not None and hooks[0].__module__ == "torch.utils.checkpoint" else None
+
+
+def check_derivative(name: str, result: Any) -> None:
+    """Operations for inference alone end a signal where nobody would notice."""
+    node = result.grad_fn if isinstance(result, Tensor) else None
+    lost = node is not None and node.name() in ("WarnNotImplemented", "NotImplemented")
+    if lost or (isinstance(result, Tensor) and result.is_quantized):
+        raise HiddenOperation(f"{name!r} has no derivative, so that relevance would end there. Use unpacked weights.")
 
 
 _PYTHON = types.FunctionType

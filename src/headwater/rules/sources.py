@@ -52,13 +52,18 @@ class Books:
         """
         index = len(self.sites)
         self.sites.append(Site(name, bias, self._axis(result, varies)))
-        result.register_hook(lambda gradient: self._record(index, amount(gradient)))
+        result.register_hook(lambda gradient: self._record(index, amount(wide(gradient))))
 
     def enter_vector(self, result: Tensor, name: str, vector: Tensor, *, bias: bool = True) -> None:
         """A bias along the last axis. One matrix-vector product, so nothing of the result's size is made."""
         index = len(self.sites)
         self.sites.append(Site(name, bias, self._axis(result, (result.dim() - 1,))))
-        result.register_hook(lambda gradient: self._record(index, gradient @ vector.to(gradient.dtype)))
+
+        def record(gradient: Tensor) -> None:
+            gradient = wide(gradient)
+            self._record(index, gradient @ vector.to(gradient.dtype))
+
+        result.register_hook(record)
 
     def _axis(self, result: Tensor, varies: tuple[int, ...]) -> int | None:
         if self.scrambled and self.samples > 1:
@@ -131,6 +136,11 @@ class Books:
                 amount = self.amounts.get(index, torch.zeros(self.samples, dtype=torch.float64)).cpu()
                 found[site.name] = found[site.name] + amount if site.name in found else amount
         return found
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """Sums of half precision are made in float32."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def sample_axis(shape: torch.Size, samples: int, varies: tuple[int, ...] = (), length: int | None = None) -> int | None:
