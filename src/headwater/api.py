@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from . import methods
-from .errors import HiddenOperation, InputError, TrainingMode, UnknownName, UsageError
+from .errors import HiddenOperation, InputError, ModelError, TrainingMode, UnknownName, UsageError
 from .explanation import Explanation, Provenance
 from .inputs.batch import Batch
 from .inputs.images import channels_of, from_seen, in_groups, is_image, listed, made_ready
@@ -344,11 +344,30 @@ def prepared(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
             f"the model was loaded with attn_implementation={chosen!r}, which hides its attention from the rules. "
             "Call model.set_attn_implementation('sdpa') or load it so."
         )
-    have = where_it_is(model)
-    want = (torch.device(device) if device is not None else have[0], wanted_dtype(dtype, have[1]))
-    if want == have or (want[1] is None and want[0] == have[0]):
+    have, fixed = where_it_is(model), why_fixed(model)
+    own = have[1] if fixed and dtype is None else wanted_dtype(dtype, have[1])
+    want = (torch.device(device) if device is not None else have[0], own)
+    if fixed and want != have:
+        raise ModelError(
+            f"the model cannot be copied to {want[0]}, {want[1]}, for {fixed}: load it as it is to be computed. It is "
+            f"on {have[0]} in {have[1]}."
+        )
+    made_for_inference = any(t.is_inference() for t in (*model.parameters(), *model.buffers()))
+    if not made_for_inference and (want == have or (want[1] is None and want[0] == have[0])):
         return model
-    return copy.deepcopy(model).to(device=want[0], dtype=want[1])
+    with torch.inference_mode(False):
+        copied = copy.deepcopy(model)
+        return type(copied).to(copied, device=want[0], dtype=want[1])  # an instance's own `to` may lead to the original
+
+
+def why_fixed(model: nn.Module) -> str:
+    """Why the weights cannot be copied into another type or place; empty where they can."""
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_meta:
+            return f"the weights {name!r} are offloaded"
+        if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+            return f"the weights {name!r} are packed ({type(tensor).__name__})"
+    return ""
 
 
 def wanted_dtype(dtype: str | torch.dtype | None, have: torch.dtype | None) -> torch.dtype | None:
@@ -362,10 +381,12 @@ def wanted_dtype(dtype: str | torch.dtype | None, have: torch.dtype | None) -> t
 
 
 def where_it_is(model: nn.Module) -> tuple[torch.device, torch.dtype | None]:
-    for tensor in (*model.parameters(), *model.buffers()):
-        if tensor.is_floating_point():
+    """Device and dtype of the first weights. Offloaded ones are nowhere; what holds them moves inputs by itself."""
+    found = [t for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()]
+    for tensor in found:
+        if not tensor.is_meta:
             return tensor.device, tensor.dtype
-    return torch.device("cpu"), None
+    return torch.device("cpu"), found[0].dtype if found else None
 
 
 def describe(model: nn.Module, device: torch.device, dtype: torch.dtype | None, seed: int) -> Provenance:

@@ -64,7 +64,8 @@ class Batch:
         def move(value: Any) -> Any:
             if not isinstance(value, Tensor):
                 return value
-            return value.detach().to(device, dtype if value.is_floating_point() else None)
+            value = usable(value.detach())
+            return usable(value.to(device, dtype if value.is_floating_point() else None))
 
         moved = replace(self, args=(), kwargs={}, ids=None, real=None, tensor=None)
         if (alone := self.alone) is not None:
@@ -76,6 +77,14 @@ class Batch:
         if self.tensor is not None:
             moved.tensor = same_place(self, moved, self.tensor)
         return moved
+
+
+def usable(tensor: Tensor) -> Tensor:
+    """A tensor made in inference mode cannot take part in a backward pass; its copy can."""
+    if not tensor.is_inference():
+        return tensor
+    with torch.inference_mode(False):
+        return tensor.clone()
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:

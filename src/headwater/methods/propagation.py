@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointError
 
-from ..errors import HiddenOperation, NoSignal, NotFinite, RuleNotMet
-from ..inputs.batch import Batch, mapped
+from ..errors import HeadwaterError, HiddenOperation, NoSignal, NotFinite, RuleNotMet
+from ..inputs.batch import Batch, leaves, mapped
 from ..inputs.places import Captured, captured, start
 from ..rules import Books, RuleSet, Scope
+from ..rules.linear import plain
 from ..rules.modules import is_foreign_node, modules_seen
 from ..rules.sources import wide
 from ..targets import Reading
@@ -103,11 +104,12 @@ def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Ba
         last = number == len(readers)
         if last:
             scope.release()
-        yield outcome_of(model, read, linear, inputs, gradients, books if last else books.taken(), scope)
+        outcome = outcome_of(read, linear, inputs, gradients, books if last else books.taken(), scope)
+        check_finite(run, demand, outcome)
+        yield outcome
 
 
 def outcome_of(
-    model: nn.Module,
     read: Read,
     linear: Tensor,
     inputs: list[Captured],
@@ -121,7 +123,6 @@ def outcome_of(
     outcome = Outcome(read.reading, score, score - linear, [one for one, _ in items], relevance, books, scope.met)
     outcome.beside = [(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if one.beside]
     outcome.coarsest = scope.coarsest
-    check_finite(model, outcome)
     return outcome
 
 
@@ -136,7 +137,7 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
         given.append(Captured(leaf, None))
         begun = start(leaf)
         args, kwargs = mapped((args, kwargs), lambda t: begun if t is batch.tensor else t)
-    kwargs = {**without_cache(run.model), **decoder_start(run), **kwargs}
+    kwargs = {**without_cache(run.model), **decoder_start(run), **kwargs, **with_names(run.model, kwargs)}
     other = batch.beside.module if batch.beside is not None and beside else None
     with (
         captured(batch.places, run.noise, other) if batch.places else nullcontext(given) as inputs,
@@ -170,6 +171,16 @@ def without_cache(model: nn.Module) -> dict[str, Any]:
     parameters = inspect.signature(model.forward).parameters.values()
     takes = any(p.name == "use_cache" or p.kind is p.VAR_KEYWORD for p in parameters)
     return {"use_cache": False} if takes else {}
+
+
+def with_names(model: nn.Module, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Outputs come with their names also where the model was set to give a tuple, which does not say what is what."""
+    config = getattr(model, "config", None)
+    if config is None or kwargs.get("return_dict", getattr(config, "return_dict", None)) is not False:
+        return {}
+    parameters = inspect.signature(model.forward).parameters.values()
+    takes = any(p.name == "return_dict" or p.kind is p.VAR_KEYWORD for p in parameters)
+    return {"return_dict": True} if takes else {}
 
 
 @dataclass
@@ -309,12 +320,78 @@ def check_visible(ends: list[Tensor], demand: Demand, scope: Scope) -> None:
         stack.extend(parent for parent, _ in node.next_functions)
 
 
-def check_finite(model: nn.Module, outcome: Outcome) -> None:
-    if bool(outcome.score.isfinite().all()) and all(bool(r.isfinite().all()) for r in outcome.relevance):
+def check_finite(run: Run, demand: Demand, outcome: Outcome) -> None:
+    """No NaN and no infinity in score, relevance or books; where there is one, the module it came from is named."""
+    said = not_finite(outcome)
+    if said is None:
         return
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if tensor.is_floating_point() and not name.endswith("mask") and bool(tensor.isnan().any()):
+    for name, tensor in (*run.model.named_parameters(), *run.model.named_buffers()):
+        if tensor.is_floating_point() and not name.endswith("mask") and not tensor.is_meta and has_nan(tensor):
             raise NotFinite(f"the parameter {name!r} holds NaN.")
-    what = "relevance" if bool(outcome.score.isfinite().all()) else "score"
-    where = "padding that attends to nothing, or an operation that overflowed"
-    raise NotFinite(f"the {what} is not finite: {where}. A more precise dtype= helps against the second.")
+    why = "It overflowed, or padding attends to nothing; a more precise dtype= helps against the first."
+    raise NotFinite(f"{said} is not finite{first_seen(run, demand)}. {why}")
+
+
+def not_finite(outcome: Outcome) -> str | None:
+    if not bool(outcome.score.isfinite().all()):
+        return "the score"
+    if not all(bool(r.isfinite().all()) for r in outcome.relevance):
+        return "the relevance"
+    for bias in (True, False):
+        for name, amount in outcome.books.totals(bias=bias).items():
+            if not bool(amount.isfinite().all()):
+                return f"the relevance of {name!r}"
+    return None
+
+
+def has_nan(tensor: Tensor) -> bool:
+    return bool(plain(tensor).isnan().any())
+
+
+def first_seen(run: Run, demand: Demand) -> str:
+    """The same run once more, every module watched: where on the way, and then on the way back, it first appeared."""
+    forwards, backwards = Watch(), Watch()
+    names = {id(module): name for name, module in run.model.named_modules()}
+
+    def note(module: nn.Module, _: Any, output: Any) -> None:
+        name = names[id(module)] or type(module).__name__
+        for tensor in leaves(list(output.values()) if isinstance(output, dict) else output):
+            if isinstance(tensor, Tensor) and tensor.is_floating_point():
+                forwards.see(name, tensor)
+                if tensor.requires_grad:
+                    tensor.register_hook(lambda gradient: backwards.see(name, gradient))
+
+    hooks = [module.register_forward_hook(note) for module in run.model.modules()]
+    try:
+        read_again(run, demand)
+    except HeadwaterError:
+        pass  # the score cannot be read: the way forward says enough
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if forwards.first is not None:
+        return f": it first appeared in the output of the module {forwards.first!r}"
+    return f": on the way back it first appeared at the output of the module {backwards.first!r}" * bool(
+        backwards.first
+    )
+
+
+@dataclass
+class Watch:
+    """Remembers who first gave something that is not finite."""
+
+    first: str | None = None
+
+    def see(self, name: str, tensor: Tensor | None) -> None:
+        if self.first is None and tensor is not None and not bool(tensor.detach().isfinite().all()):
+            self.first = name
+
+
+def read_again(run: Run, demand: Demand) -> None:
+    books = Books(run.batch.samples, run.batch.length)
+    scope = Scope(demand.rules, books, {}, {})
+    with torch.inference_mode(False), torch.enable_grad(), uncompiled():
+        out, inputs = forward(run, scope)
+        read = read_score(run, out)
+        if demand.backward:
+            gradients_at([one.leaf for one in inputs], read, None, keep=False)

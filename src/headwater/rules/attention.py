@@ -30,15 +30,31 @@ def softmax(scope: Scope, call: Call) -> Any:
         scope.applies("ah")
         with torch.no_grad():
             return call.run()
-    result = call.run()
     if "ah" in scope.rules and scope.rules.attention == "secant":
-        scores, dim = call.args[0], int(call.get(1, "dim", -1))
-        even = even_weights(result.detach(), dim)
-        line = value_of(result, gradient_of=secant(scores, result.detach(), even, dim))
-        mark(line, Kind.WEIGHTS, root=Even(even, dim))
-        return line
+        return by_its_secant(call, call.run())
+    result = nothing_from_dead_rows(call, call.run())
     mark(result, Kind.WEIGHTS)
     return result
+
+
+def nothing_from_dead_rows(call: Call, result: Any) -> Any:
+    """A query that may look at nothing has no weights (NaN, which models fill later), and its gradient is zero."""
+    x, axis = call.args[0], call.get(1, "dim", -1)
+    if not is_signal(x) or not isinstance(axis, int) or not bool(result.isnan().any()):
+        return result
+    dead = (x.detach().to(result.dtype) == -math.inf).all(axis, keepdim=True)
+    rest, kwargs = call.args[1:], call.kwargs
+    return value_of(result, gradient_of=call.func(x.masked_fill(dead, 0), *rest, **kwargs).masked_fill(dead, 0))
+
+
+def by_its_secant(call: Call, result: Tensor) -> Tensor:
+    """A query that may look at nothing has no weights (NaN, which models fill later), and passes nothing on."""
+    scores, dim = call.args[0], int(call.get(1, "dim", -1))
+    weights = result.detach().nan_to_num(0.0)
+    even = even_weights(weights, dim)
+    line = value_of(result, gradient_of=secant(scores, weights, even, dim))
+    mark(line, Kind.WEIGHTS, root=Even(even, dim))
+    return line
 
 
 @dataclass(frozen=True, eq=False)

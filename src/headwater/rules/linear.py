@@ -35,7 +35,7 @@ def affine(
             scope.source(result, bias, operation)
         return result
     scope.applies("gamma")
-    result, factor = Boosted.apply(x, weight, bias, compute, gamma)
+    result, factor = Boosted.apply(x, plain(weight), bias, compute, gamma)
     if bias is not None:
         enter_scaled(scope, result, bias, factor, operation)
     return result
