@@ -12,6 +12,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizerFast
 
 from headwater.errors import HeadwaterError, LoadError, UnknownName, UnsafeWeights
+from headwater.models import loading
 from headwater.models.loading import load
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "##s"]
@@ -153,6 +154,16 @@ def test_a_broken_file_is_a_load_error(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"not a checkpoint")
     with pytest.raises(LoadError, match="could not be loaded"):
         load(tmp_path)
+
+
+def test_a_tokenizer_on_the_hub_that_fails_is_an_error_and_one_that_is_missing_is_none(tmp_path):
+    """A directory stands for the hub: its files are looked up one by one in the same way."""
+    source = loading._Source(str(tmp_path), local=False)
+    tiny().config.save_pretrained(tmp_path)
+    assert loading._tokenizer(source, {}, None) is None
+    (tmp_path / "tokenizer.json").write_text("{broken")
+    with pytest.raises(LoadError, match=r"the tokenizer of .* could not be loaded"):
+        loading._tokenizer(source, {}, None)
 
 
 def test_a_hub_name_that_cannot_be_reached_is_a_load_error(monkeypatch):

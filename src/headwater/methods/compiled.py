@@ -1,4 +1,4 @@
-"""Compiled parts of a model run as the Python code that they were compiled from: a compiled graph hides its operations."""
+"""Compiled parts of a model run as the Python code that they were made from: a compiled graph hides its operations."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ TASKS = {
 }
 DTYPES = ("float32", "float64", "bfloat16", "float16", "auto")
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+TOKENIZER_ON_HUB = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model")
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "spiece*", "sentencepiece*", "*.model", "*.tiktoken", "*.spm")
 
 
@@ -245,11 +246,23 @@ def _tokenizer(source: _Source, options: dict[str, Any], embeddings_from: str | 
         return None
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source.name, **options)
-    except Exception:
-        if source.local:
-            raise
-        return None  # a vision model on the hub, for one: what needs a tokenizer says so when it is asked for text
-    return tokenizer if len(tokenizer) > len(set(tokenizer.all_special_ids)) else None
+    except Exception as error:
+        if not source.local and not _has_tokenizer_on_hub(source.name):
+            return None  # a vision model, for one: what needs a tokenizer says so when it is asked for text
+        raise LoadError(f"the tokenizer of {source.name} could not be loaded: {error}") from error
+    if len(tokenizer) > len(set(tokenizer.all_special_ids)):
+        return tokenizer
+    if source.is_gguf:
+        raise LoadError(f"{source.options['gguf_file']} holds no vocabulary, so its texts cannot be read.")
+    return None
+
+
+def _has_tokenizer_on_hub(name: str) -> bool:
+    """Whether the checkpoint brings a tokenizer: one that fails is then an error, not a model without one."""
+    from transformers.utils import cached_file
+
+    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    return any(cached_file(name, file, **quiet) is not None for file in TOKENIZER_ON_HUB)
 
 
 def _has_tokenizer_files(directory: Path) -> bool:
