@@ -1,7 +1,8 @@
-"""The two cases in which an operation cannot be seen and its module can.
+"""The three cases in which an operation cannot be seen and its module can.
 
 An activation behind somebody's own autograd function is a module without parameters that acts on each element alone:
-the ACT-rule holds for it as for any other. And torch's encoder layers have a fused path for inference that the rules
+the ACT-rule holds for it as for any other. A linear layer behind one (packed weights) conserves by its own gradient,
+and what it gives for nothing is its bias. And torch's encoder layers have a fused path for inference that the rules
 cannot enter: they act on the plain path, and the value is the fused one's, bit for bit.
 """
 
@@ -32,22 +33,29 @@ def modules_seen(model: nn.Module, scope: Scope) -> Iterator[None]:
     hooks: list[Any] = []
 
     def activation(module: nn.Module, args: Any, output: Any) -> Any:
-        if get_ident() != thread or len(args) != 1 or not is_signal(args[0]) or not is_foreign(output):
+        if get_ident() != thread or len(args) != 1 or not is_signal(args[0]) or not is_unknown(output):
             return None
         return activation_held(scope, module, args[0], output)
+
+    def linear(module: nn.Module, args: Any, output: Any) -> None:
+        if get_ident() == thread and len(args) == 1 and is_signal(args[0]) and is_unknown(output):
+            linear_known(scope, module, args[0], output)
 
     def fused(module: nn.Module, args: Any, *rest: Any) -> Any:  # another thread may call it without keywords
         if get_ident() != thread or not torch.is_grad_enabled():
             return None
         return with_inference_value(unwatched(module, hooks), args, rest[0] if len(rest) == 2 else {}, rest[-1])
 
+    def is_unknown(output: Any) -> bool:  # dropout in evaluation, for one, hands on what came in
+        return is_foreign(output) and output.grad_fn not in scope.known_foreign
+
     inside_fused: set[int] = set()
     for module in outermost(model, FUSED):
         hooks.append(module.register_forward_hook(fused, with_kwargs=True))
         inside_fused.update(id(part) for part in module.modules())
     for module in model.modules():
-        if id(module) not in inside_fused and is_bare(module):
-            hooks.append(module.register_forward_hook(activation))
+        if id(module) not in inside_fused and not any(True for _ in module.children()):
+            hooks.append(module.register_forward_hook(activation if is_bare(module) else linear))
     try:
         yield
     finally:
@@ -111,6 +119,33 @@ def is_elementwise(module: nn.Module, x: Tensor, output: Tensor) -> bool:
     """A function of each element alone does not care in which order the elements stand."""
     turned = module.forward(x.flatten().flip(0).reshape(x.shape))
     return torch.equal(turned.flatten().flip(0).reshape(x.shape).nan_to_num(), output.nan_to_num())
+
+
+def linear_known(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) -> None:
+    """x W^T + b that is known by its values alone. With the GAMMA-rule its weights would have to be seen."""
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        bias = module.forward(torch.zeros_like(x[..., :1, :])).detach() if x.dim() > 1 else None
+        if (
+            bias is None
+            or bias.shape[-1] != output.shape[-1]
+            or not is_linear(module, x.detach(), output.detach(), bias)
+        ):
+            return
+    if "gamma" in scope.rules:
+        return
+    scope.known_foreign.add(output.grad_fn)
+    vector = bias.reshape(-1, bias.shape[-1])[0]
+    if bool(vector.count_nonzero()):
+        name = scope.modules.get(id(module), "")
+        scope.source(output, scope.rename(vector, f"{name}.bias" if name else "bias"), "linear")
+
+
+def is_linear(module: nn.Module, x: Tensor, output: Tensor, bias: Tensor) -> bool:
+    """Whether the rows' sum gives the sum of their results, to the precision of the numbers."""
+    other = 0.37 * x.flatten().flip(0).reshape(x.shape)
+    parts = (output - bias) + (module.forward(other) - bias)
+    gap = (module.forward(x + other) - bias - parts).abs().amax()
+    return bool(gap <= 16 * torch.finfo(output.dtype).eps * parts.abs().amax())
 
 
 def around_zero(module: nn.Module, x: Tensor) -> tuple[float, float]:
