@@ -344,7 +344,7 @@ def prepared(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
             f"the model was loaded with attn_implementation={chosen!r}, which hides its attention from the rules. "
             "Call model.set_attn_implementation('sdpa') or load it so."
         )
-    have, fixed = where_it_is(model), why_fixed(model)
+    have, (fixed, made_for_inference) = where_it_is(model), state_of(model)
     own = have[1] if fixed and dtype is None else wanted_dtype(dtype, have[1])
     want = (torch.device(device) if device is not None else have[0], own)
     if fixed and want != have:
@@ -352,7 +352,6 @@ def prepared(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
             f"the model cannot be copied to {want[0]}, {want[1]}, for {fixed}: load it as it is to be computed. It is "
             f"on {have[0]} in {have[1]}."
         )
-    made_for_inference = any(t.is_inference() for t in (*model.parameters(), *model.buffers()))
     if not made_for_inference and (want == have or (want[1] is None and want[0] == have[0])):
         return model
     with torch.inference_mode(False):
@@ -360,14 +359,16 @@ def prepared(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
         return type(copied).to(copied, device=want[0], dtype=want[1])  # an instance's own `to` may lead to the original
 
 
-def why_fixed(model: nn.Module) -> str:
-    """Why the weights cannot be copied into another type or place; empty where they can."""
+def state_of(model: nn.Module) -> tuple[str, bool]:
+    """Why weights cannot be copied into another type or place (empty if they can); whether inference mode made any."""
+    fixed, inference = "", False
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        inference |= tensor.is_inference()
         if tensor.is_meta:
-            return f"the weights {name!r} are offloaded"
-        if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
-            return f"the weights {name!r} are packed ({type(tensor).__name__})"
-    return ""
+            fixed = fixed or f"the weights {name!r} are offloaded"
+        elif type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+            fixed = fixed or f"the weights {name!r} are packed ({type(tensor).__name__})"
+    return fixed, inference
 
 
 def wanted_dtype(dtype: str | torch.dtype | None, have: torch.dtype | None) -> torch.dtype | None:
@@ -382,11 +383,18 @@ def wanted_dtype(dtype: str | torch.dtype | None, have: torch.dtype | None) -> t
 
 def where_it_is(model: nn.Module) -> tuple[torch.device, torch.dtype | None]:
     """Device and dtype of the first weights. Offloaded ones are nowhere; what holds them moves inputs by itself."""
-    found = [t for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()]
-    for tensor in found:
-        if not tensor.is_meta:
-            return tensor.device, tensor.dtype
-    return torch.device("cpu"), found[0].dtype if found else None
+    away: torch.dtype | None = None
+    for tensor in weights_of(model):
+        if tensor.is_floating_point():
+            if not tensor.is_meta:
+                return tensor.device, tensor.dtype
+            away = away or tensor.dtype
+    return torch.device("cpu"), away
+
+
+def weights_of(model: nn.Module) -> Iterator[Tensor]:
+    yield from model.parameters()
+    yield from model.buffers()
 
 
 def describe(model: nn.Module, device: torch.device, dtype: torch.dtype | None, seed: int) -> Provenance:

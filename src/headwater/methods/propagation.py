@@ -337,6 +337,8 @@ def not_finite(outcome: Outcome) -> str | None:
         return "the score"
     if not all(bool(r.isfinite().all()) for r in outcome.relevance):
         return "the relevance"
+    if outcome.books.is_finite():
+        return None
     for bias in (True, False):
         for name, amount in outcome.books.totals(bias=bias).items():
             if not bool(amount.isfinite().all()):

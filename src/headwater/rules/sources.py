@@ -128,6 +128,14 @@ class Books:
         self.amounts, self.first_seen, self.digits, self.probe = {}, {}, {}, None
         return done
 
+    def is_finite(self) -> bool:
+        """Whether every amount is a number: one question a device, not one a source."""
+        sums: dict[torch.device, Tensor] = {}
+        for amount in self.amounts.values():
+            total = amount.sum()
+            sums[amount.device] = sums[amount.device] + total if amount.device in sums else total
+        return all(bool(total.isfinite()) for total in sums.values())
+
     def totals(self, *, bias: bool) -> dict[str, Tensor]:
         """Relevance by name, [samples]. A bias that no gradient reached stands there with zero; a constant does not."""
         found: dict[str, Tensor] = {}
