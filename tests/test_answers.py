@@ -79,7 +79,7 @@ def test_one_word_cannot_be_ranked():
 def test_other_words_of_as_many_tokens_stand_in_and_no_word_for_itself():
     model = Bag({})
     questions = [Question.of(model, speaker(), prompt) for prompt in PROMPTS]
-    pool = Substitutes.of(questions)
+    pool = Substitutes.of(speaker(), PROMPTS)
     for question in questions:
         for drawn in pool.drawn(question, 20, seed=0):
             assert len(drawn) == len(question.ids)
@@ -175,6 +175,14 @@ def test_a_study_goes_on_where_it_stopped_and_is_not_mixed_with_another(tmp_path
     assert len(out.read_text().splitlines()) == 9
     with pytest.raises(UsageError, match="holds another study"):
         list(study(model, speaker(), PROMPTS, ["random"], draws=3, out=out))
+
+
+def test_a_part_of_the_prompts_gives_the_same_rows_as_all_of_them():
+    model, settings = talker("gpt2"), ["random"]
+    whole = list(study(model, speaker(), PROMPTS, settings, draws=2))
+    part = list(study(model, speaker(), PROMPTS[2:], settings, pool=PROMPTS, draws=2))
+    assert part == whole[2:]
+    assert list(study(model, speaker(), PROMPTS[2:3], settings, draws=2)) != whole[2:3]
 
 
 def test_the_page_has_a_row_a_setting_and_closed_ledgers():

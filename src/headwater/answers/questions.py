@@ -37,9 +37,7 @@ class Question:
 
     @classmethod
     def of(cls, model: nn.Module, tokenizer: Any, prompt: Prompt) -> Question:
-        found = tokenizer(prompt.text, return_offsets_mapping=True)
-        ids, offsets = tuple(found["input_ids"]), found["offset_mapping"]
-        words = tuple(words_of(prompt.text, offsets))
+        ids, words = tokenised(tokenizer, prompt)
         if len(words) < 2:
             raise InputError(f"the prompt {prompt.id} has {len(words)} words; two are needed to rank them.")
         answer = int(log_probabilities(model, torch.tensor([ids]))[0].argmax())
@@ -48,6 +46,12 @@ class Question:
     def relevance(self, tokens: Tensor) -> list[float]:
         """Of every word, the sum over its tokens."""
         return [float(tokens[list(word.positions)].double().sum()) for word in self.words]
+
+
+def tokenised(tokenizer: Any, prompt: Prompt) -> tuple[tuple[int, ...], tuple[Word, ...]]:
+    """Token ids, and the words that they make up."""
+    found = tokenizer(prompt.text, return_offsets_mapping=True)
+    return tuple(found["input_ids"]), tuple(words_of(prompt.text, found["offset_mapping"]))
 
 
 def words_of(text: str, offsets: Sequence[tuple[int, int]]) -> Iterator[Word]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .questions import Question, log_probabilities
+from ..prompts import Prompt
+from .questions import Question, log_probabilities, tokenised
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,13 @@ class Substitutes:
     pool: dict[tuple[str, int], tuple[tuple[int, ...], ...]]
 
     @classmethod
-    def of(cls, questions: Sequence[Question]) -> Substitutes:
+    def of(cls, tokenizer: Any, prompts: Sequence[Prompt]) -> Substitutes:
         pool: dict[tuple[str, int], dict[tuple[int, ...], None]] = {}
-        for question in questions:
-            for word in question.words:
-                tokens = tuple(question.ids[p] for p in word.positions)
-                pool.setdefault((question.prompt.kind, len(tokens)), {})[tokens] = None
+        for prompt in prompts:
+            ids, words = tokenised(tokenizer, prompt)
+            for word in words:
+                tokens = tuple(ids[p] for p in word.positions)
+                pool.setdefault((prompt.kind, len(tokens)), {})[tokens] = None
         return cls({key: tuple(found) for key, found in pool.items()})
 
     def drawn(self, question: Question, draws: int, seed: int) -> list[Tensor]:

@@ -53,18 +53,24 @@ def study(
     prompts: Sequence[Prompt],
     settings: Iterable[str],
     *,
+    pool: Sequence[Prompt] | None = None,
     draws: int = DRAWS,
     seed: int = 0,
     out: Path | None = None,
 ) -> Iterator[Row]:
-    """Rows as they are found. With `out`, a file of JSON lines, what stands there is not computed again."""
+    """Rows as they are found. With `out`, a file of JSON lines, what stands there is not computed again.
+
+    Words that stand in for others are those of `pool`, by default of the prompts themselves. With a whole half as the
+    pool, a part of its prompts gives the rows that it has among all of them.
+    """
     chosen = [Setting.parsed(text) for text in settings]
     if not chosen or not prompts:
         raise UsageError("a study needs at least one setting and one prompt.")
-    about = {"model": model_sha256(model), "draws": draws, "seed": seed, "prompts": [p.id for p in prompts]}
+    pool = prompts if pool is None else pool
+    about = {"model": model_sha256(model), "draws": draws, "seed": seed, "pool": [p.id for p in pool]}
     known = kept(out, about, made_with(model))
     questions = [Question.of(model, tokenizer, prompt) for prompt in prompts]
-    substitutes = Substitutes.of(questions)
+    substitutes = Substitutes.of(tokenizer, pool)
     for question in questions:
         answers: Answers | None = None
         for setting in chosen:

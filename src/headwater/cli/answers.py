@@ -50,13 +50,13 @@ def command(
         from headwater.answers.settings import DEFAULT
         from headwater.answers.study import page, study
         from headwater.prompts import KINDS, chosen_prompts
-    prompts = chosen_prompts(half, separated(kinds) if kinds else KINDS, limit)
+    asked = chosen_prompts(half, separated(kinds) if kinds else KINDS, limit)
     names = separated(settings) if settings else list(DEFAULT)
     rows = []
-    for row in study(loaded, tokenizer, prompts, names, draws=draws, seed=seed, out=out):
+    for row in study(loaded, tokenizer, asked, names, pool=chosen_prompts(half), draws=draws, seed=seed, out=out):
         rows.append(row)
         if len(rows) % len(names) == 0:
-            say(f"{len(rows) // len(names)} of {len(prompts)}: {row.prompt}, {row.answer!r} hangs on {row.decisive!r}")
+            say(f"{len(rows) // len(names)} of {len(asked)}: {row.prompt}, {row.answer!r} hangs on {row.decisive!r}")
     if as_json:
         for row in rows:
             typer.echo(json.dumps(asdict(row), ensure_ascii=False))

@@ -53,5 +53,5 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"AdamW at {recipe['rate']:g}, batches of {recipe['batch']}, moved by up to {recipe['shift']} pixels",
         ),
         ("data", "MNIST (LeCun, Cortes, Burges), test part untouched by training and choice"),
-        ("terms", "MNIST: CC BY-SA 3.0"),
+        ("terms", "MNIST (LeCun, Cortes and Burges): research use is customary; cite LeCun et al. (1998)."),
     ]
