@@ -1,6 +1,7 @@
 """Three questions to an explanation of an answer, each answered by asking the model about other prompts.
 
-- Does it find the decisive word: is its first word the one whose replacement takes most from the answer?
+- Does it find the decisive word: is its first word the one whose replacement takes most from the answer? Often that is
+  the last word, which any text must have there, so the same is asked of the words before it.
 - Activation: with words put back in the order of relevance, how soon is the answer there again?
 - Pruning: with words replaced that have the least relevance, how little does the answer change?
 """
@@ -19,7 +20,7 @@ FRACTIONS = tuple(i / 10 for i in range(11))
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one explanation of one answer.
+    """Of one explanation of one answer. `before` is `found` among the words before the last.
 
     `activation` is the area under the answer's probability, relative to that with the whole prompt: higher is better.
     `pruning` is the area under the squared change of its log-probability: lower is better. `agreement` is the rank
@@ -27,6 +28,7 @@ class Measured:
     """
 
     found: bool
+    before: bool
     activation: float
     pruning: float
     agreement: float
@@ -48,6 +50,7 @@ def measured(answers: Answers, relevance: Sequence[float], taken: np.ndarray) ->
     pruned = answers.of(~first_words(np.argsort(np.abs(values), kind="stable")))
     return Measured(
         found=int(values.argmax()) == int(taken.argmax()),
+        before=int(values[:-1].argmax()) == int(taken[:-1].argmax()),
         activation=area(np.exp(put_back - whole).mean(1)),
         pruning=area(((pruned - whole) ** 2).mean(1)),
         agreement=rank_correlation(values, taken),

@@ -13,16 +13,29 @@ from ..methods import resolve
 from .questions import Question
 
 ASIDE = "aside"
+LATER = "later-words"  # no explanation: the later a word, the more it counts
 DEFAULT = (
     "random",
+    LATER,
     "a-last",
     "rollout",
-    "gi@contrast",
+    "gi",
+    "integrated-gradients",
+    "attnlrp",
+    "attnlrp@aside",
+    "lrp",
+    "lrp@aside",
+    "lrp(ah+ln+act+gate=half)@aside",
+    "lrp-gamma@aside",
+    "lrp-secant@aside",
+    "lrp-query",
+    "lrp-query@aside",
+    "integrated-gradients@logprob",
+    "attnlrp@logprob",
+    "lrp-query@logprob+aside",
     "integrated-gradients@contrast",
     "attnlrp@contrast",
-    "lrp@contrast",
-    "lrp(ah+ln+act+gate=half)@contrast",
-    "lrp-gamma@contrast",
+    "lrp-query@contrast+aside",
 )
 
 
@@ -42,14 +55,19 @@ class Setting:
             if word not in (*SCORES, ASIDE):
                 raise UnknownName("score", word, (*SCORES, ASIDE))
         score = next((word for word in words if word in SCORES), "logit")
-        return cls(resolve(method).name, score, ASIDE if ASIDE in words else "show")
+        name = LATER if method == LATER else resolve(method).name
+        return cls(name, score, ASIDE if ASIDE in words else "show")
 
     def __str__(self) -> str:
         said = [self.score] * (self.score != "logit") + [ASIDE] * (self.sinks == ASIDE)
         return f"{self.method}@{'+'.join(said)}" if said else self.method
 
-    def words(self, model: nn.Module, tokenizer: Any, question: Question, seed: int) -> tuple[list[float], float]:
+    def words(
+        self, model: nn.Module, tokenizer: Any, question: Question, seed: int
+    ) -> tuple[list[float], float | None]:
         """The relevance of every word for the model's answer, and the error of the ledger."""
+        if self.method == LATER:
+            return [float(number) for number, _ in enumerate(question.words)], None
         made = explain_generation(
             model,
             tokenizer,

@@ -24,6 +24,7 @@ from .settings import Setting
 DRAWS = 4
 COLUMNS = {
     "found": "finds the decisive word ↑",
+    "before": "… before the last ↑",
     "activation": "activation ↑",
     "pruning": "pruning error ↓",
     "agreement": "agreement ↑",
@@ -40,8 +41,9 @@ class Row:
     answer: str
     decisive: str
     first: str
-    ledger_error: float
+    ledger_error: float | None  # of a setting that has a ledger
     found: bool
+    before: bool
     activation: float
     pruning: float
     agreement: float
@@ -138,11 +140,14 @@ def summary(rows: Sequence[Row], seed: int = 0) -> dict[str, dict[str, Estimate]
 def page(rows: Sequence[Row]) -> str:
     """Markdown: all prompts with intervals, then the share of decisive words found by kind of prompt."""
     found = summary(rows)
-    lines = ["| setting | " + " | ".join(COLUMNS.values()) + " | largest ledger error |", "|---|" + "---|" * 5]
+    lines = [
+        "| setting | " + " | ".join(COLUMNS.values()) + " | largest ledger error |",
+        "|---|" + "---|" * (len(COLUMNS) + 1),
+    ]
     for setting, estimates in found.items():
         cells = [f"{e.value:.2f} ({e.low:.2f} to {e.high:.2f})" for e in estimates.values()]
-        worst = max(row.ledger_error for row in rows if row.setting == setting)
-        lines.append(f"| `{setting}` | " + " | ".join(cells) + f" | {worst:.1e} |")
+        errors = [row.ledger_error for row in rows if row.setting == setting and row.ledger_error is not None]
+        lines.append(f"| `{setting}` | " + " | ".join(cells) + (f" | {max(errors):.1e} |" if errors else " | |"))
     kinds = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
     lines += ["", "Decisive words found, by kind of prompt:", "", "| setting | " + " | ".join(kinds) + " |"]
     lines.append("|---|" + "---|" * len(kinds))

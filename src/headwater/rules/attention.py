@@ -2,7 +2,7 @@
 
 Or they are shared with. Left to its gradient ("half"), a softmax does not conserve. Through its secant ("secant") it
 does: attention is even attention, which belongs to the values, plus what the scores made of it, which is a product of
-two signals and goes half to the values and half to queries and keys.
+two signals and goes half to the values and half to queries and keys. Or the query alone takes part ("query"): asking.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .asking import Share, asked_attention, asked_softmax
 from .lineage import Kind, mark
 from .scope import Call, Scope, is_signal, on, value_of
 
@@ -33,6 +34,8 @@ def softmax(scope: Scope, call: Call) -> Any:
     if "ah" in scope.rules and scope.rules.attention == "secant":
         return by_its_secant(call, call.run())
     result = nothing_from_dead_rows(call, call.run())
+    if "ah" in scope.rules and scope.rules.attention == "query" and is_signal(result):
+        return asked_softmax(scope, call, result)
     mark(result, Kind.WEIGHTS)
     return result
 
@@ -115,6 +118,8 @@ def attention(scope: Scope, call: Call) -> Any:
         return shared_attention(call, query, key, value)
     if scope.rules.attention == "secant":
         return secant_attention(scope, call, query, key, value)
+    if scope.rules.attention == "query":
+        return asked_attention(scope, call, query, key, value)
     options = dict(zip(("attn_mask", "dropout_p", "is_causal"), call.args[3:], strict=False), **call.kwargs)
     options = {k: v for k, v in options.items() if k not in ("query", "key", "value")}
     mask = options.pop("attn_mask", None)
@@ -127,7 +132,7 @@ def attention(scope: Scope, call: Call) -> Any:
 
 def shared_attention(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Any:
     """Half to the values and half to the weights, of which queries and keys get half each: a quarter."""
-    parts = (_Share.apply(query, 0.25), _Share.apply(key, 0.25), _Share.apply(value, 0.5))
+    parts = (Share.apply(query, 0.25), Share.apply(key, 0.25), Share.apply(value, 0.5))
     kwargs = {k: v for k, v in call.kwargs.items() if k not in ("query", "key", "value")}
     return call.func(*parts, *call.args[3:], **kwargs)
 
@@ -141,7 +146,7 @@ def secant_attention(scope: Scope, call: Call, query: Tensor, key: Tensor, value
     if groups > 1:
         key, value = (part.repeat_interleave(groups, -3) for part in (key, value))
     mask = options.get("attn_mask")
-    scores = masked_scores(_Share.apply(query, 0.5), _Share.apply(key, 0.5), mask, options)
+    scores = masked_scores(Share.apply(query, 0.5), Share.apply(key, 0.5), mask, options)
     if isinstance(mask, Tensor) and mask.dtype is not torch.bool and not is_signal(mask):
         scope.source(scores, mask, "attention mask")  # a bias of the scores, such as that of a distance
     weights = torch.softmax(scores.detach(), -1).nan_to_num(0.0)
@@ -149,19 +154,6 @@ def secant_attention(scope: Scope, call: Call, query: Tensor, key: Tensor, value
     line = value_of(weights, gradient_of=secant(scores, weights, even))
     to_values, to_weights = mixed_by_secant(line, even)
     return value_of(result, gradient_of=to_values @ value + to_weights @ value.detach())
-
-
-class _Share(torch.autograd.Function):
-    """The same tensor, through which only a part of the gradient goes back."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, part: float) -> Tensor:
-        ctx.part = part
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0] * ctx.part, None
 
 
 class _WeightsHeld(torch.autograd.Function):

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .asking import ASKED
 from .attention import Even, even_weights, mixed_by_secant
 from .lineage import Kind, carry, kind, lineage, mark
 from .linear import added_product, times_matrix
@@ -42,7 +43,7 @@ def split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> str:
         return which if scope.rules.attention == "constant" else scope.rules.attention
     if not scope.applies(rule):
         return "none"
-    if kind(gate) is Kind.WEIGHTS and scope.rules.attention == "secant":
+    if kind(gate) is Kind.WEIGHTS and scope.rules.attention in ("secant", "query"):
         return which
     if kind(a) == kind(b) or (rule == "gate" and scope.rules.gate == "half"):
         return "half"
@@ -100,20 +101,36 @@ def contraction(scope: Scope, call: Call) -> Any:
     if len(alive) != 2:
         return call.run()
     a, b = (operands[place] for place in alive)
-    mixes = Kind.WEIGHTS in (kind(a), kind(b))
-    share = split(scope, a, b, "ah" if mixes else "gate") if not mixes or "ah" in scope.rules else "none"
+    share = contracted(scope, a, b)
     if share == "none":
         return call.run()
-    if share == "half":
+    if share in ("half", "query"):
         with torch.no_grad():
             value = call.run()
         left = replaced(call, {alive[1]: b.detach()})
         right = replaced(call, {alive[0]: a.detach()})
-        return value_of(value, gradient_of=0.5 * (left + right))
+        part = part_of_first(share, a)
+        return value_of(value, gradient_of=part * left + (1 - part) * right)
     if share == "secant":
         return by_secant(call, *(alive if kind(a) is Kind.WEIGHTS else alive[::-1]))
     held = alive[0] if share == "a" else alive[1]
     return replaced(call, {held: operands[held].detach()})
+
+
+def part_of_first(share: str, a: Tensor) -> float:
+    """What the first of two signals takes of their product."""
+    if share != "query":
+        return 0.5
+    return ASKED if kind(a) is Kind.WEIGHTS else 1 - ASKED
+
+
+def contracted(scope: Scope, a: Tensor, b: Tensor) -> str:
+    """How a sum of products is shared: as `split` says; where the query takes part, keys, which stand second, are held."""
+    if Kind.WEIGHTS in (kind(a), kind(b)):
+        return split(scope, a, b, "ah") if "ah" in scope.rules else "none"
+    share = split(scope, a, b, "gate")
+    scores = share == "half" and kind(a) == kind(b) and "ah" in scope.rules and scope.rules.attention == "query"
+    return "b" if scores else share
 
 
 ADDED = ("mat1", "batch1", "mat", "mat2", "batch2", "vec")
@@ -127,15 +144,15 @@ def added_contraction(scope: Scope, call: Call) -> Any:
     base, a, b = (*call.args, *named)
     if not (is_signal(a) and is_signal(b)):
         return added_product(scope, call)
-    mixes = Kind.WEIGHTS in (kind(a), kind(b))
-    share = split(scope, a, b, "ah" if mixes else "gate") if not mixes or "ah" in scope.rules else "none"
+    share = contracted(scope, a, b)
     if share == "none":
         return added_product(scope, call)
     with torch.no_grad():
         value = call.run()
     parts = {"a": [(a.detach(), b)], "b": [(a, b.detach())]}.get(share, [(a.detach(), b), (a, b.detach())])
     made = [call.func(base, *part, **rest) for part in parts]
-    result = value_of(value, gradient_of=made[0] if len(made) == 1 else 0.5 * (made[0] + made[1]))
+    first = part_of_first(share, a)
+    result = value_of(value, gradient_of=made[0] if len(made) == 1 else (1 - first) * made[0] + first * made[1])
     if not is_signal(base):
         scope.source(result, base, call.name, sign=float(rest.get("beta", 1)))
     return result

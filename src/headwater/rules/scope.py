@@ -40,8 +40,9 @@ RULES: dict[str, str] = {
 class RuleSet:
     """Which rules act. `gate` and `attention` say how a product is shared: the one factor "constant", or "half" each.
 
-    With `attention="half"` the softmax keeps its gradient; with "secant" it is linear in its scores. `gamma` is a
-    number, or numbers by patterns of names.
+    With `attention="half"` the softmax keeps its gradient; with "secant" it is linear in its scores; with "query" the
+    query alone takes part, and what its gradient leaves is booked. `gamma` is a number, or numbers by patterns of
+    names.
     """
 
     names: frozenset[str]
