@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from headwater.answers.measuring import FRACTIONS, effects, first_words, measured, rank_correlation
 from headwater.answers.questions import Question, words_of
 from headwater.answers.replacing import Answers, Substitutes
-from headwater.answers.settings import Setting
-from headwater.answers.study import page, study, summary
+from headwater.answers.settings import OURS, Setting
+from headwater.answers.study import Row, difference, page, study, summary
 from headwater.cli import app
 from headwater.errors import InputError, UnknownName, UsageError
 from headwater.prompts import Prompt, chosen_prompts
@@ -208,3 +208,40 @@ def test_the_command_says_what_it_wants():
     result = CliRunner().invoke(app, ["answers", "--help"])
     assert result.exit_code == 0
     assert "--settings" in result.output
+
+
+def test_the_default_is_set_beside_the_others_prompt_by_prompt():
+    rows = [
+        Row(f"p{i}", "fact", setting, "a", "b", "c", None, found, found, 0.5, 2.0 + i + found, 0.0)
+        for i in range(4)
+        for setting, found in ((OURS, True), ("attnlrp", i < 2))
+    ]
+    gap = difference(rows, OURS, "attnlrp")
+    assert gap["found"].value == pytest.approx(0.5)
+    assert gap["pruning"].value == pytest.approx(0.5)
+    assert gap["activation"].value == gap["activation"].low == gap["activation"].high == 0
+    text = page(rows)
+    assert f"`{OURS}` minus the others" in text
+    assert "| `attnlrp` | 0.500 (" in text
+
+
+def test_later_words_need_no_explanation():
+    relevance, error = Setting.parsed("later-words").words(None, None, asked(TEXTS[0], Bag({})), 0)
+    assert relevance == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert error is None
+
+
+def test_the_last_word_is_taken_out_of_the_question():
+    """Of the words before the last, the second takes most; the explanation names it after the last."""
+    words = ids(TEXTS[0])
+    model = Bag({words[-1]: 5.0, words[1]: 3.0})
+    question = asked(TEXTS[0], model)
+    answers = Answers(model, question, [torch.zeros(len(question.ids), dtype=torch.long)])
+    taken = effects(answers)
+    relevance = [0.0] * len(question.words)
+    relevance[-1], relevance[1] = 1.0, 0.5
+    found = measured(answers, relevance, taken)
+    assert found.found
+    assert found.before
+    relevance[0] = 0.7
+    assert not measured(answers, relevance, taken).before

@@ -25,14 +25,15 @@ def tolerance(name: str) -> float:
 
 
 def made(name: str = "gpt2", prompt: str | None = PROMPT, **options) -> hw.Generation:
-    options = {"max_new_tokens": 4} | options
+    options = {"max_new_tokens": 4, "method": "lrp", "sinks": "show"} | options
     return hw.explain_generation(talker(name), speaker(), prompt, **options)
 
 
+@pytest.mark.parametrize("method", ["lrp", "lrp-query"])
 @pytest.mark.parametrize("score", ["logit", "logprob", "contrast"])
 @pytest.mark.parametrize("name", [*DECODERS, *SEQ2SEQ])
-def test_the_ledger_of_every_output_token_closes(name, score):
-    found = made(name, score=score)
+def test_the_ledger_of_every_output_token_closes(name, score, method):
+    found = made(name, score=score, method=method)
     assert len(found) == len(found.output) == 4
     for row, ledger in zip(found.relevance, found.ledgers, strict=True):
         assert ledger.error < tolerance(name)
@@ -337,3 +338,14 @@ def test_the_capital_of_france_is_explained_by_france_and_capital():
     assert found.text.startswith(" Paris")
     assert {c.text for c in found.top("Paris", 2)} == {" France", " capital"}
     assert all(ledger.closed for ledger in found.ledgers)
+
+
+def test_by_default_the_query_takes_part_and_the_sink_is_a_line():
+    """As the study of answers found most faithful; the first token's relevance is not lost."""
+    default = hw.explain_generation(talker("gpt2"), speaker(), PROMPT, max_new_tokens=2)
+    shown = made(max_new_tokens=2, method="lrp-query")
+    assert (default.method, default.score) == ("lrp-query", "logit")
+    assert float(default.relevance[:, 0].abs().max()) == 0
+    for row, after in zip(shown.relevance, default.ledgers, strict=True):
+        assert after.constants["attention sink"] == approx(float(row[0]), abs=1e-12)
+        assert after.error < tolerance("gpt2")

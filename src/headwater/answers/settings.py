@@ -14,6 +14,7 @@ from .questions import Question
 
 ASIDE = "aside"
 LATER = "later-words"  # no explanation: the later a word, the more it counts
+OURS = "lrp-query@aside"  # the default of `explain_generation`
 DEFAULT = (
     "random",
     LATER,
@@ -29,7 +30,7 @@ DEFAULT = (
     "lrp-gamma@aside",
     "lrp-secant@aside",
     "lrp-query",
-    "lrp-query@aside",
+    OURS,
     "integrated-gradients@logprob",
     "attnlrp@logprob",
     "lrp-query@logprob+aside",

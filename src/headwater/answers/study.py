@@ -19,7 +19,7 @@ from ..prompts import KINDS, Prompt
 from .measuring import effects, measured
 from .questions import Question
 from .replacing import Answers, Substitutes
-from .settings import Setting
+from .settings import OURS, Setting
 
 DRAWS = 4
 COLUMNS = {
@@ -137,24 +137,51 @@ def summary(rows: Sequence[Row], seed: int = 0) -> dict[str, dict[str, Estimate]
     return found
 
 
+def difference(rows: Sequence[Row], first: str, second: str, seed: int = 0) -> dict[str, Estimate]:
+    """What the first setting has above the second, prompt by prompt: means with 95 % bootstrap intervals."""
+    at = {(row.prompt, row.setting): row for row in rows}
+    prompts = [prompt for prompt, setting in at if setting == first and (prompt, second) in at]
+    draw = np.random.default_rng(seed).integers(len(prompts), size=(RESAMPLES, len(prompts)))
+    found = {}
+    for name in COLUMNS:
+        gaps = np.array([float(getattr(at[p, first], name)) - float(getattr(at[p, second], name)) for p in prompts])
+        low, high = np.quantile(gaps[draw].mean(1), (0.025, 0.975))
+        found[name] = Estimate(float(gaps.mean()), float(low), float(high))
+    return found
+
+
 def page(rows: Sequence[Row]) -> str:
-    """Markdown: all prompts with intervals, then the share of decisive words found by kind of prompt."""
+    """Markdown: all prompts with intervals; the default beside the others, paired; decisive words by kind of prompt."""
     found = summary(rows)
-    lines = [
-        "| setting | " + " | ".join(COLUMNS.values()) + " | largest ledger error |",
-        "|---|" + "---|" * (len(COLUMNS) + 1),
-    ]
+    lines = [*header("setting", [*COLUMNS.values(), "largest ledger error"])]
     for setting, estimates in found.items():
-        cells = [f"{e.value:.2f} ({e.low:.2f} to {e.high:.2f})" for e in estimates.values()]
         errors = [row.ledger_error for row in rows if row.setting == setting and row.ledger_error is not None]
-        lines.append(f"| `{setting}` | " + " | ".join(cells) + (f" | {max(errors):.1e} |" if errors else " | |"))
+        lines.append(line(setting, [*map(written, estimates.values()), f"{max(errors):.1e}" if errors else ""]))
+    if OURS in found and len(found) > 1:
+        lines += ["", f"`{OURS}` minus the others, prompt by prompt:", ""]
+        lines += header("setting", list(COLUMNS.values()))
+        for setting in found:
+            if setting != OURS:
+                lines.append(line(setting, [written(gap) for gap in difference(rows, OURS, setting).values()]))
     kinds = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
-    lines += ["", "Decisive words found, by kind of prompt:", "", "| setting | " + " | ".join(kinds) + " |"]
-    lines.append("|---|" + "---|" * len(kinds))
+    lines += ["", "Decisive words found, by kind of prompt:", "", *header("setting", kinds)]
     for setting in found:
         shares = [np.mean([r.found for r in rows if r.setting == setting and r.kind == kind]) for kind in kinds]
-        lines.append(f"| `{setting}` | " + " | ".join(f"{share:.2f}" for share in shares) + " |")
+        lines.append(line(setting, [f"{share:.2f}" for share in shares]))
     return "\n".join(lines) + "\n"
+
+
+def header(first: str, columns: Sequence[str]) -> list[str]:
+    return [f"| {first} | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
+
+
+def line(setting: str, cells: Sequence[str]) -> str:
+    return f"| `{setting}` | " + " | ".join(cells) + " |"
+
+
+def written(e: Estimate) -> str:
+    digits = 1 if abs(e.value) >= 10 else 2 if abs(e.value) >= 1 else 3
+    return f"{e.value:.{digits}f} ({e.low:.{digits}f} to {e.high:.{digits}f})"
 
 
 def made_with(model: nn.Module) -> dict[str, Any]:

@@ -33,14 +33,14 @@ def command(
     answer: Annotated[
         str | None, typer.Option(help="Explain this continuation, whether the model would say it or not.")
     ] = None,
-    method: Annotated[str, typer.Option("--method", help="See `headwater methods`.")] = "lrp",
+    method: Annotated[str, typer.Option("--method", help="See `headwater methods`.")] = "lrp-query",
     score: Annotated[
         str | None, typer.Option(help="logit, logprob, or contrast (the logit minus the runner-up's). Default: logit.")
     ] = None,
     contrast: Annotated[
         str | None, typer.Option(help="Why what was generated rather than this.", metavar="TEXT")
     ] = None,
-    sinks: Annotated[str, typer.Option(help="The first token: show, or aside, in the ledger.")] = "show",
+    sinks: Annotated[str, typer.Option(help="The first token: show, or aside, in the ledger.")] = "aside",
     special: Annotated[str, typer.Option(help="Special tokens: show, or aside, in the ledger.")] = "show",
     words: Annotated[bool, typer.Option("--words", help="Sum tokens to words.")] = False,
     sentences: Annotated[bool, typer.Option("--sentences", help="Sum tokens to sentences.")] = False,

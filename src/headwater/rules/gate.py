@@ -125,7 +125,7 @@ def part_of_first(share: str, a: Tensor) -> float:
 
 
 def contracted(scope: Scope, a: Tensor, b: Tensor) -> str:
-    """How a sum of products is shared: as `split` says; where the query takes part, keys, which stand second, are held."""
+    """How a sum of products is shared. Where the query takes part, keys, which stand second, are held."""
     if Kind.WEIGHTS in (kind(a), kind(b)):
         return split(scope, a, b, "ah") if "ah" in scope.rules else "none"
     share = split(scope, a, b, "gate")
