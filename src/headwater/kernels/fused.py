@@ -132,7 +132,7 @@ def on_device(tensor: Tensor) -> Any:
 
 
 def block(size: int) -> int:
-    return max(16, triton.next_power_of_2(size))
+    return max(16, 1 << (size - 1).bit_length())
 
 
 def rows_whole(tensor: Tensor) -> Tensor:
