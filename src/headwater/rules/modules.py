@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .activation import Scaled
 from .lineage import Kind, mark
+from .ratio import scaled
 from .scope import Scope, is_signal, value_of
 
 FUSED = (nn.Transformer, nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention)
@@ -108,7 +108,7 @@ def activation_held(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) 
         return None
     scope.applies("act")
     with torch._C.DisableTorchFunction():
-        result: Tensor = Scaled.apply(x, [output.detach()], (zero, slope))
+        result = scaled(x, output.detach(), (zero, slope), scope.pending)
     mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED)
     if zero != 0:
         scope.source(result, zero, "activation(0)")

@@ -21,6 +21,7 @@ from ..errors import HiddenOperation
 from .gamma import Gamma
 from .lineage import Kind, carry, mark
 from .lineage import kind as kind_of
+from .ratio import Pending, settle
 from .sources import Books
 
 _NAME = "_headwater_name"
@@ -96,6 +97,7 @@ class Scope(TorchFunctionMode):
     met: dict[str, int] = field(default_factory=dict)
     known_foreign: set[Any] = field(default_factory=set)  # autograd functions of others that were understood
     coarsest: torch.dtype | None = None  # the least precise type of a signal
+    pending: Pending = field(default_factory=Pending)
     fleeting: bool = False  # weights are put into their modules when those are called, and taken out again
     _frozen: dict[int, Tensor] = field(default_factory=dict)
     _unfolding: list[Any] = field(default_factory=list)
@@ -149,6 +151,10 @@ class Scope(TorchFunctionMode):
             return self._perform_on_copy(call)
         if (recomputing := checkpoint_hooks()) is not None:
             return self._perform_kept(call, recomputing)
+        if call.inplace and self.pending:
+            self.pending.settle()
+        elif call.args and call.name != "mul":  # a product may hold it constant, and looks after it itself
+            settle(call.args[0])
         handler = OPERATIONS.get(call.name)
         result = handler(self, call) if handler is not None else call.run()
         self._note_precision(result)

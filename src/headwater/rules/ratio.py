@@ -1,0 +1,89 @@
+"""The factor by which an activation scales its input, [(f(x) - f(0)) / x], made when it is first needed.
+
+Where an activation becomes a gate that is held constant, it is never needed: then it costs neither time nor memory.
+Until it is made, input and value are held instead, so it is made before the next operation on the value, and before
+anything is written in place.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import HiddenOperation
+
+_FIELD = "_headwater_ratio"
+
+
+class Ratio:
+    """(f(x) - f(0)) / x for one tensor; f(0) and f'(0) are its `anchor`."""
+
+    __slots__ = ("__weakref__", "_anchor", "_made", "_value", "_version", "_x")
+
+    def __init__(self, x: Tensor, value: Tensor, anchor: tuple[float, float]) -> None:
+        self._x, self._value = x.detach(), value.detach()  # without a graph, so that nothing holds itself
+        self._anchor, self._version = anchor, (x._version, value._version)
+        self._made: Tensor | None = None
+
+    def made(self) -> Tensor:
+        if self._made is None:
+            if (self._x._version, self._value._version) != self._version:
+                raise HiddenOperation("the model writes over what went into an activation before its result is used.")
+            with torch._C.DisableTorchFunction(), torch.no_grad():
+                self._made = ratio(self._x, self._value, *self._anchor)
+            self._x = self._value = self._made
+        return self._made
+
+
+class Pending(weakref.WeakSet[Ratio]):
+    """Ratios that somebody may still ask for."""
+
+    def settle(self) -> None:
+        for one in list(self):
+            one.made()
+        self.clear()
+
+
+def ratio(x: Tensor, value: Tensor, zero: float, slope: float) -> Tensor:
+    """(f(x) - f(0)) / x; the derivative where x is 0, or so near it that the difference is rounding alone."""
+    if zero == 0:
+        quotient = value / x
+        if quotient.device.type == "cpu" and bool(quotient.sum().isfinite()):
+            return quotient  # 0 / 0 is not finite, so that no x is 0
+        return quotient.masked_fill_(x == 0, slope)
+    quotient = (value - zero) / x
+    return quotient.masked_fill_(x.abs() <= math.sqrt(torch.finfo(x.dtype).eps), slope)
+
+
+class Scaled(torch.autograd.Function):
+    """The value of f; on the way back its input times the ratio. Without one the ratio is already applied."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: list[Tensor], factor: Ratio | None) -> Tensor:
+        ctx.factor = factor
+        return value[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        flow = gradients[0] if ctx.factor is None else gradients[0] * ctx.factor.made()
+        return flow, None, None
+
+
+def scaled(x: Tensor, value: Tensor, anchor: tuple[float, float], pending: Pending) -> Tensor:
+    """`value` = f(x), through which relevance goes as through x times a constant."""
+    factor = Ratio(x, value, anchor)
+    result: Tensor = Scaled.apply(x, [value], factor)
+    setattr(result, _FIELD, factor)
+    pending.add(factor)
+    return result
+
+
+def settle(value: Any) -> None:
+    """`value` is used as a signal: if an activation gave it, its ratio will be needed."""
+    found: Ratio | None = getattr(value, _FIELD, None)
+    if found is not None:
+        found.made()
