@@ -33,17 +33,18 @@ class Blocks:
 
     def sums_to(self, out: Tensor, buffer: Tensor, rows: int, columns: int) -> None:
         """Writes P^T dO into `out`, [heads of the values, keys, size]."""
-        heads, groups, n_queries, _ = self.query.shape
+        groups, n_queries = self.query.shape[1:3]
         n_keys = self.key.shape[1]
         for k in spans(0, n_keys, columns):
-            total = self.gradient.new_zeros(heads, k[1] - k[0], out.shape[-1], dtype=buffer.dtype)
+            total: Tensor | None = None
             for q in spans(k[0] if self.causal else 0, n_queries, rows):
                 for group in range(groups):
                     weights = self.weights(group, q, k, buffer)
-                    if weights is not None:
-                        part = self.gradient[:, group, q[0] : q[1]].to(buffer.dtype)
-                        total.baddbmm_(weights.transpose(1, 2), part)
-            out[:, k[0] : k[1]] = total
+                    if weights is None:
+                        continue
+                    turned, part = weights.transpose(1, 2), self.gradient[:, group, q[0] : q[1]].to(buffer.dtype)
+                    total = torch.bmm(turned, part) if total is None else total.baddbmm_(turned, part)
+            out[:, k[0] : k[1]] = 0.0 if total is None else total
 
     def weights(self, group: int, q: Part, k: Part, buffer: Tensor) -> Tensor | None:
         """exp(scale q k^T + mask - logsumexp) of one block, made in `buffer`; None where nobody sees anything."""

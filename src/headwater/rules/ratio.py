@@ -17,6 +17,7 @@ from torch import Tensor
 from ..errors import HiddenOperation
 
 _FIELD = "_headwater_ratio"
+OURS = 2  # holders of a storage that are ours: the tensor, and the object that asks
 
 
 class Ratio:
@@ -34,7 +35,8 @@ class Ratio:
             if (self._x._version, self._value._version) != self._version:
                 raise HiddenOperation("the model writes over what went into an activation before its result is used.")
             with torch._C.DisableTorchFunction(), torch.no_grad():
-                self._made = ratio(self._x, self._value, *self._anchor)
+                into = self._x if is_alone(self._x) else None
+                self._made = ratio(self._x, self._value, *self._anchor, into)
             self._x = self._value = self._made
         return self._made
 
@@ -48,15 +50,28 @@ class Pending(weakref.WeakSet[Ratio]):
         self.clear()
 
 
-def ratio(x: Tensor, value: Tensor, zero: float, slope: float) -> Tensor:
-    """(f(x) - f(0)) / x; the derivative where x is 0, or so near it that the difference is rounding alone."""
-    if zero == 0:
-        quotient = value / x
-        if quotient.device.type == "cpu" and bool(quotient.sum().isfinite()):
-            return quotient  # 0 / 0 is not finite, so that no x is 0
-        return quotient.masked_fill_(x == 0, slope)
-    quotient = (value - zero) / x
-    return quotient.masked_fill_(x.abs() <= math.sqrt(torch.finfo(x.dtype).eps), slope)
+def is_alone(tensor: Tensor) -> bool:
+    """Whether nobody else holds this memory: no tensor of the model, no view, no graph."""
+    storage = tensor.untyped_storage()
+    whole = storage.nbytes() == tensor.nbytes and tensor.is_non_overlapping_and_dense()
+    return whole and torch._C._storage_Use_Count(storage._cdata) == OURS
+
+
+def ratio(x: Tensor, value: Tensor, zero: float, slope: float, into: Tensor | None = None) -> Tensor:
+    """(f(x) - f(0)) / x; the derivative where x is 0, or so near it that the difference is rounding alone.
+
+    `into` is memory that may be written over, if only x itself.
+    """
+    if zero != 0:
+        quotient = (value - zero) / x
+        return quotient.masked_fill_(x.abs() <= math.sqrt(torch.finfo(x.dtype).eps), slope)
+    if x.device.type != "cpu":
+        close = x == 0
+        return torch.div(value, x, out=into).masked_fill_(close, slope)
+    quotient = torch.div(value, x, out=into)
+    if bool(quotient.sum().isfinite()):  # 0 / 0 is not, so that no x was 0
+        return quotient
+    return quotient.masked_fill_(quotient.isnan() & (value == 0), slope)
 
 
 class Scaled(torch.autograd.Function):
