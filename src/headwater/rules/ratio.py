@@ -53,7 +53,7 @@ class Pending(weakref.WeakSet[Ratio]):
 def is_alone(tensor: Tensor) -> bool:
     """Whether nobody else holds this memory: no tensor of the model, no view, no graph."""
     storage = tensor.untyped_storage()
-    whole = storage.nbytes() == tensor.nbytes and tensor.is_non_overlapping_and_dense()
+    whole = storage.nbytes() == tensor.nbytes and tensor.is_contiguous()
     return whole and torch._C._storage_Use_Count(storage._cdata) == OURS
 
 
