@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .lineage import Kind, carry, kind, lineage, mark
-from .ratio import Scaled, ratio, scaled
+from .ratio import Own, Ratio, Scaled, ratio, scaled
 from .scope import Call, Scope, is_signal, on
 
 _FUNCTIONS = """
@@ -53,7 +53,8 @@ def held(scope: Scope, call: Call, x: Tensor, zero: float, slope: float) -> Tens
     else:
         with torch.no_grad():
             value = call.func(x, *rest, **kwargs)
-        result = scaled(x, value, (zero, slope), scope.pending)
+        factor = Own(x) if call.name == "square" else Ratio(x, value, (zero, slope))
+        result = scaled(x, value, factor, scope.pending)
     if zero != 0:
         scope.source(result, zero, f"{call.name}(0)")
     return result
@@ -103,7 +104,8 @@ def power(scope: Scope, call: Call) -> Any:
     else:
         with torch.no_grad():
             value = call.run()
-        result = scaled(x, value, (0.0, 0.0), scope.pending)
+        factor = Own(x) if exponent == 2 else Ratio(x, value, (0.0, 0.0))
+        result = scaled(x, value, factor, scope.pending)
     mark(result, kind(x) if kind(x) >= Kind.WEIGHTS else Kind.ACTIVATED, root)
     return result
 
