@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .lineage import Kind, carry, kind, lineage, mark
-from .ratio import Own, Ratio, Scaled, ratio, scaled
+from .ratio import Scaled, ratio, scaled
 from .scope import Call, Scope, is_signal, on
 
 _FUNCTIONS = """
@@ -53,8 +53,7 @@ def held(scope: Scope, call: Call, x: Tensor, zero: float, slope: float) -> Tens
     else:
         with torch.no_grad():
             value = call.func(x, *rest, **kwargs)
-        factor = Own(x) if call.name == "square" else Ratio(x, value, (zero, slope))
-        result = scaled(x, value, factor, scope.pending)
+        result = scaled(x, value, (zero, slope), scope.pending)
     if zero != 0:
         scope.source(result, zero, f"{call.name}(0)")
     return result
@@ -66,7 +65,7 @@ def at_zero(call: Call, dtype: torch.dtype, device: torch.device) -> tuple[float
     kwargs = {k: v for k, v in call.kwargs.items() if k not in ("input", "inplace")}
     if any(isinstance(v, Tensor) and v.numel() > 1 for v in (*rest, *kwargs.values())):
         return 0.0, 0.0  # prelu: one slope a channel, and nothing at 0
-    key = (call.name, str(rest), str(kwargs), dtype)
+    key = (call.name, str(rest) if rest else "", str(kwargs) if kwargs else "", dtype)
     if key not in _AT_ZERO:
         with torch.enable_grad():
             x = torch.zeros(1, dtype=torch.float64, device=device, requires_grad=True)
@@ -101,11 +100,12 @@ def power(scope: Scope, call: Call) -> Any:
     root = lineage(x).root
     if exponent == 1 or call.inplace or kind(x) >= Kind.WEIGHTS or not scope.applies("act"):
         result = call.run()
+    elif exponent == 2:
+        result = x * x.detach()  # as torch computes it; what x is multiplied by is x
     else:
         with torch.no_grad():
             value = call.run()
-        factor = Own(x) if exponent == 2 else Ratio(x, value, (0.0, 0.0))
-        result = scaled(x, value, factor, scope.pending)
+        result = scaled(x, value, (0.0, 0.0), scope.pending)
     mark(result, kind(x) if kind(x) >= Kind.WEIGHTS else Kind.ACTIVATED, root)
     return result
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from .lineage import Kind, mark
-from .ratio import Ratio, scaled
+from .ratio import scaled
 from .scope import Scope, is_signal, value_of
 
 FUSED = (nn.Transformer, nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention)
@@ -117,8 +117,7 @@ def activation_held(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) 
         return None
     scope.applies("act")
     with torch._C.DisableTorchFunction():
-        value = output.detach()
-        result = scaled(x, value, Ratio(x, value, (zero, slope)), scope.pending)
+        result = scaled(x, output.detach(), (zero, slope), scope.pending)
     mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED)
     if zero != 0:
         scope.source(result, zero, "activation(0)")

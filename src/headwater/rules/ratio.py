@@ -40,35 +40,13 @@ class Ratio:
             self._x = self._value = self._made
         return self._made
 
-    def apart(self) -> None:
-        """Made now, for something is about to be written over."""
-        self.made()
-
-
-class Own(Ratio):
-    """Of x^2: x itself."""
-
-    __slots__ = ()
-
-    def __init__(self, x: Tensor) -> None:
-        super().__init__(x, x, (0.0, 0.0))
-
-    def made(self) -> Tensor:
-        if self._x._version != self._version[0]:
-            raise HiddenOperation("the model writes over what it squares before the square is used.")
-        return self._x
-
-    def apart(self) -> None:
-        self._x = self._x.clone()
-        self._version = (self._x._version, self._x._version)
-
 
 class Pending(weakref.WeakSet[Ratio]):
     """Ratios that somebody may still ask for."""
 
     def settle(self) -> None:
         for one in list(self):
-            one.apart()
+            one.made()
         self.clear()
 
 
@@ -110,8 +88,9 @@ class Scaled(torch.autograd.Function):
         return flow, None, None
 
 
-def scaled(x: Tensor, value: Tensor, factor: Ratio, pending: Pending) -> Tensor:
+def scaled(x: Tensor, value: Tensor, anchor: tuple[float, float], pending: Pending) -> Tensor:
     """`value` = f(x), through which relevance goes as through x times a constant."""
+    factor = Ratio(x, value, anchor)
     result: Tensor = Scaled.apply(x, [value], factor)
     setattr(result, _FIELD, factor)
     pending.add(factor)
