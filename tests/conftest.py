@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread for torch, no talk from transformers."""
+"""Shared by all tests: one thread for torch, no talk from transformers, kernels in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -6,8 +6,17 @@ import os
 import sys
 from pathlib import Path
 
-import torch
+import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if "--gpu" not in sys.argv:
+    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined, so before anything imports Triton
 sys.path.insert(0, str(Path(__file__).parent))
+
+import torch
+
 torch.set_num_threads(1)  # the models are tiny: threads would wait for each other, and for what else runs here
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--gpu", action="store_true", help="run the tests of kernels on an NVIDIA card")

@@ -248,10 +248,26 @@ def test_explanations_are_timed_as_ratios_to_the_forward_pass():
     assert [cost["name"] for cost in json.loads(answer(*words, "--json"))] == ["forward", "lrp"]
 
 
+def test_a_decoder_is_timed_at_several_lengths_beside_other_tools(monkeypatch):
+    from headwater.measures import cost, peers
+
+    monkeypatch.setattr(peers, "STEPS", 2)
+    monkeypatch.setattr(cost, "PRESETS", ("lrp",))
+    words = ["bench", "--shape", "llama-small", "--layers", "1", "--tokens", "5,40", "--rounds", "1", "--json"]
+    found = json.loads(answer(*words))
+    names = ["forward", "lrp", "captum InputXGradient", "captum IntegratedGradients, 2 steps"]
+    assert [(one["tokens"], one["name"]) for one in found] == [(n, name) for n in (5, 40) for name in names]
+    assert all(one["memory"] >= 0 and one["ratio"] > 0 for one in found)
+    assert found[1]["error"] < 1e-4
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--limit", "3"], "--limit has a meaning only with --evaluation"),
+        (["--tokens", "8,x"], "--tokens takes numbers above 0, separated by commas, not '8,x'"),
+        (["--shape", "bert-bas"], "Did you mean 'bert-base'?"),
+        (["--layers", "1", "--tokens", "600"], "bert-base has 512 positions, too few for 600 tokens"),
         (["--evaluation", "--layers", "3"], "--layers has a meaning only without --evaluation"),
         (["--evaluation", "--data", "nowhere.csv"], "no file nowhere.csv"),
     ],

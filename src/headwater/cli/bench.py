@@ -19,7 +19,7 @@ from .screen import say, waiting
 if TYPE_CHECKING:
     from headwater.viz.tables import Table
 
-ONLY_COST = ("batch", "tokens", "layers")
+ONLY_COST = ("shape", "batch", "tokens", "layers", "dtype")
 ONLY_EVALUATION = ("data", "limit", "measures")
 NOISE = "rounds after a first one to warm up; what else runs on this machine moves the figures"
 
@@ -32,15 +32,20 @@ def command(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Methods, separated by commas. Default: gi,lrp(ah+ln),lrp; with --evaluation also lrp(ah),lrp(ln)."
+            help="Methods, separated by commas. Default: gi, every preset of lrp, and captum's where it is installed; "
+            "with --evaluation gi,lrp(ah),lrp(ln),lrp(ah+ln),lrp."
         ),
     ] = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="How often all is timed, in turn. Default: 7; with --evaluation 3.")
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Samples in a batch.")] = 8,
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens in a sample.")] = 128,
-    layers: Annotated[int, typer.Option(min=1, help="Layers of the model; its width is BERT-base's.")] = 12,
+    shape: Annotated[str, typer.Option(help="The model, with random weights: bert-base, llama-small, llama-8b.")] = (
+        "bert-base"
+    ),
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples in a batch. Default: 8; of a decoder 1.")] = None,
+    tokens: Annotated[str, typer.Option(help="Tokens in a sample; several lengths are separated by commas.")] = "128",
+    layers: Annotated[int | None, typer.Option(min=1, help="Layers of the model, where not all are wanted.")] = None,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
     data: Annotated[
         Path | None, typer.Option(help="With --evaluation: labelled texts, as for `evaluate`. Default: SST-2 dev.")
     ] = None,
@@ -53,7 +58,7 @@ def command(
     as_json: options.Json = False,
     plain: options.Plain = False,
 ) -> None:
-    """Time explanations of a BERT-base-shaped model, as ratios to its forward pass; or the evaluation's gain."""
+    """Time explanations of a model, as ratios to its forward pass; or the evaluation's gain."""
     refuse_what_has_no_place(context, evaluation)
     import torch
 
@@ -63,7 +68,7 @@ def command(
     if evaluation:
         found, table = gain(data, limit, names, separated(measures), rounds or 3, device)
     else:
-        found, table = costs((batch, tokens), layers, names, rounds or 7, device)
+        found, table = costs(Subject(shape, layers, batch, lengths(tokens), dtype, device), names, rounds or 7)
     typer.echo(json.dumps(found) if as_json else written(table, plain))
 
 
@@ -76,19 +81,49 @@ def refuse_what_has_no_place(context: typer.Context, evaluation: bool) -> None:
             raise UsageError(f"--{name} has a meaning only {where} --evaluation.")
 
 
-def costs(size: tuple[int, int], layers: int, methods: list[str] | None, rounds: int, device: str) -> tuple[Any, Table]:
+def lengths(text: str) -> list[int]:
+    found = separated(text)
+    if not found or not all(one.isdigit() and int(one) > 0 for one in found):
+        raise UsageError(f"--tokens takes numbers above 0, separated by commas, not {text!r}.")
+    return [int(one) for one in found]
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What is timed: a model by the name of its shape, and the sizes of what it reads."""
+
+    shape: str
+    layers: int | None
+    batch: int | None
+    lengths: list[int]
+    dtype: str
+    device: str
+
+
+def costs(asked: Subject, methods: list[str] | None, rounds: int) -> tuple[Any, Table]:
     """Each method's time over that of the forward pass, with random weights; for JSON and as a table."""
-    import torch
+    from headwater.api import DTYPES
+    from headwater.errors import UnknownName
+    from headwater.measures.cost import GIB, PRESETS, fastest_attention, measure, table
+    from headwater.measures.peers import peers
+    from headwater.measures.shapes import shape_called
 
-    from headwater.measures.cost import METHODS, Shape, measure, random_bert, table
-
-    model = random_bert(Shape(layers=layers)).to(device)
-    ids = torch.randint(5, 30000, size, generator=torch.Generator().manual_seed(0)).to(device)
+    if asked.dtype not in DTYPES:
+        raise UnknownName("dtype", asked.dtype, DTYPES)
+    shape = shape_called(asked.shape).with_layers(asked.layers)
+    model = shape.build(asked.device, DTYPES[asked.dtype])
+    batch = asked.batch or (1 if shape.decoder else 8)
+    size = sum(weight.nbytes for weight in model.parameters())
     say(f"{rounds} {NOISE}")
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    with waiting("timing explanations"):
-        found = measure(model, inputs, methods or METHODS, rounds)
-    title = f"BERT-base shape, {layers} layers, float32, {device}, {size[0]} x {size[1]} tokens, {rounds} rounds"
+    found = []
+    trial = shape.inputs(batch, min(max(asked.lengths), 8192), asked.device)
+    with waiting("timing explanations"), fastest_attention(model, trial) as kernel:
+        for tokens in asked.lengths:
+            inputs = shape.inputs(batch, tokens, asked.device)
+            others = dict(peers(model, inputs)) if methods is None else {}
+            found += measure(model, inputs, methods or PRESETS, rounds, others=others, dtype=asked.dtype)
+    model_in_words = f"{shape.name}, {shape.layers} layers, {size / GIB:.2f} GiB, {asked.dtype}, {asked.device}"
+    title = ", ".join(filter(None, (model_in_words, f"batches of {batch}", f"{rounds} rounds", kernel)))
     return [dataclasses.asdict(cost) for cost in found], table(found, title)
 
 

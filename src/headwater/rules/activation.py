@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .lineage import Kind, carry, kind, lineage, mark
+from .ratio import Scaled, ratio, scaled
 from .scope import Call, Scope, is_signal, on
 
 _FUNCTIONS = """
@@ -52,34 +53,10 @@ def held(scope: Scope, call: Call, x: Tensor, zero: float, slope: float) -> Tens
     else:
         with torch.no_grad():
             value = call.func(x, *rest, **kwargs)
-        result = Scaled.apply(x, [value], (zero, slope))
+        result = scaled(x, value, (zero, slope), scope.pending)
     if zero != 0:
         scope.source(result, zero, f"{call.name}(0)")
     return result
-
-
-class Scaled(torch.autograd.Function):
-    """The value of f; on the way back its input times the ratio. With no `anchor` the ratio is already applied."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, value: list[Tensor], anchor: tuple[float, float] | None) -> Tensor:
-        if anchor is not None:
-            ctx.save_for_backward(ratio(x, value[0], *anchor))
-        return value[0]
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        flow = gradients[0] * ctx.saved_tensors[0] if ctx.saved_tensors else gradients[0]
-        return flow, None, None
-
-
-def ratio(x: Tensor, value: Tensor, zero: float, slope: float) -> Tensor:
-    """(f(x) - f(0)) / x; the derivative where x is 0, or so near it that the difference is rounding alone."""
-    near = 0.0 if zero == 0 else math.sqrt(torch.finfo(x.dtype).eps)
-    rise = value if zero == 0 else value - zero
-    quotient = rise / x
-    close = x == 0 if near == 0 else x.abs() <= near
-    return quotient.masked_fill_(close, slope)
 
 
 def at_zero(call: Call, dtype: torch.dtype, device: torch.device) -> tuple[float, float]:
@@ -88,7 +65,7 @@ def at_zero(call: Call, dtype: torch.dtype, device: torch.device) -> tuple[float
     kwargs = {k: v for k, v in call.kwargs.items() if k not in ("input", "inplace")}
     if any(isinstance(v, Tensor) and v.numel() > 1 for v in (*rest, *kwargs.values())):
         return 0.0, 0.0  # prelu: one slope a channel, and nothing at 0
-    key = (call.name, str(rest), str(kwargs), dtype)
+    key = (call.name, str(rest) if rest else "", str(kwargs) if kwargs else "", dtype)
     if key not in _AT_ZERO:
         with torch.enable_grad():
             x = torch.zeros(1, dtype=torch.float64, device=device, requires_grad=True)
@@ -123,10 +100,12 @@ def power(scope: Scope, call: Call) -> Any:
     root = lineage(x).root
     if exponent == 1 or call.inplace or kind(x) >= Kind.WEIGHTS or not scope.applies("act"):
         result = call.run()
+    elif exponent == 2:
+        result = x * x.detach()  # as torch computes it; what x is multiplied by is x
     else:
         with torch.no_grad():
             value = call.run()
-        result = Scaled.apply(x, [value], (0.0, 0.0))
+        result = scaled(x, value, (0.0, 0.0), scope.pending)
     mark(result, kind(x) if kind(x) >= Kind.WEIGHTS else Kind.ACTIVATED, root)
     return result
 

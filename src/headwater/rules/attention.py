@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..kernels import attention as kernels
+from ..kernels.forward import attend
 from .asking import Share, asked_attention, asked_softmax
 from .lineage import Kind, mark
 from .scope import Call, Scope, is_signal, on, value_of
@@ -157,21 +159,36 @@ def secant_attention(scope: Scope, call: Call, query: Tensor, key: Tensor, value
 
 
 class _WeightsHeld(torch.autograd.Function):
-    """The model's own attention forwards; backwards dV = P^T dO alone, P made again in blocks of queries."""
+    """The model's own attention forwards; backwards dV = P^T dO alone, P made again in blocks.
+
+    Queries, keys and one number a query are kept: not the weights, not the values, not what comes out.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, value: Tensor, query: Tensor, key: Tensor, mask: Tensor | None, func: Any, options: Any
     ) -> Tensor:
-        ctx.save_for_backward(query, key, mask)
+        result, sums = attend(func, query, key, value, mask, options)
+        ctx.save_for_backward(*apart(query, key), mask, sums)
         ctx.options, ctx.heads = options, value.shape[-3] if value.dim() > 2 else None
-        result: Tensor = func(query, key, value, attn_mask=mask, **options)
         return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        query, key, mask = ctx.saved_tensors
-        return (values_gradient(gradients[0], query, key, mask, ctx.options, ctx.heads), *[None] * 5)
+        query, key, mask, sums = ctx.saved_tensors
+        found = None
+        if query.dim() == 4 and ctx.heads == key.shape[1]:
+            found = kernels.values_gradient(gradients[0], query, key, sums, mask, ctx.options)
+        if found is None:
+            found = values_gradient(gradients[0], query, key, mask, ctx.options, ctx.heads)
+        return (found, *[None] * 5)
+
+
+def apart(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries and keys that are cut out of something larger (queries, keys and values in one) are kept without it."""
+    storages = [part.untyped_storage() for part in (query, key)]
+    held = storages[0].nbytes() + (storages[1].nbytes() if storages[1].data_ptr() != storages[0].data_ptr() else 0)
+    return (query, key) if held <= query.nbytes + key.nbytes else (query.clone(), key.clone())
 
 
 def values_gradient(

@@ -11,6 +11,7 @@ from .asking import ASKED
 from .attention import Even, even_weights, mixed_by_secant
 from .lineage import Kind, carry, kind, lineage, mark
 from .linear import added_product, times_matrix
+from .ratio import settle
 from .scope import Call, Scope, first_signal, is_signal, on, value_of
 
 
@@ -20,10 +21,14 @@ def product(scope: Scope, call: Call) -> Any:
     a, b = call.args[0], call.get(1, "other")
     if not (is_signal(a) and is_signal(b)):
         signal = a if is_signal(a) else b
+        settle(signal)
         return carry(call.run(), signal, same_elements=a is signal and getattr(b, "shape", a.shape) <= a.shape)
     by_hand = lineage(a).root is lineage(b).root
     kinds, root = (kind(a), kind(b)), lineage(a).root
     share = split(scope, a, b, "act" if by_hand else "gate")
+    for factor, constant in ((a, "a"), (b, "b")):
+        if share != constant:
+            settle(factor)
     result = shared(call, a, b, share)
     if by_hand:
         mark(result, max(Kind.ACTIVATED, kinds[0], kinds[1]), root)

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .activation import Scaled
 from .lineage import Kind, mark
+from .ratio import scaled
 from .scope import Scope, is_signal, value_of
 
 FUSED = (nn.Transformer, nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention)
@@ -54,13 +54,22 @@ def modules_seen(model: nn.Module, scope: Scope) -> Iterator[None]:
         hooks.append(module.register_forward_hook(fused, with_kwargs=True))
         inside_fused.update(id(part) for part in module.modules())
     for module in model.modules():
-        if id(module) not in inside_fused and not any(True for _ in module.children()):
+        if not module._modules and id(module) not in inside_fused and not is_plain(module):
             hooks.append(module.register_forward_hook(activation if is_bare(module) else linear))
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Whether a module is torch's own, with weights of the plain kind: it then hides nothing."""
+    return (
+        type(module).__module__.startswith("torch.nn.modules.")
+        and "forward" not in module.__dict__
+        and all(type(weight) is nn.Parameter for weight in module._parameters.values() if weight is not None)
+    )
 
 
 def outermost(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> Iterator[nn.Module]:
@@ -108,7 +117,7 @@ def activation_held(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) 
         return None
     scope.applies("act")
     with torch._C.DisableTorchFunction():
-        result: Tensor = Scaled.apply(x, [output.detach()], (zero, slope))
+        result = scaled(x, output.detach(), (zero, slope), scope.pending)
     mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED)
     if zero != 0:
         scope.source(result, zero, "activation(0)")

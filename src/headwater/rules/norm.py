@@ -43,8 +43,11 @@ class _LayerNormHeld(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         weight, scale = ctx.saved_tensors
-        flow = wide(gradients[0]) if weight is None else wide(gradients[0]) * weight
-        flow = (flow - flow.mean(ctx.axes, keepdim=True)) * scale.to(flow.dtype)
+        flow = wide(gradients[0])
+        flow = flow * (scale.to(flow.dtype) if weight is None else weight)
+        flow -= flow.mean(ctx.axes, keepdim=True)
+        if weight is not None:
+            flow *= scale.to(flow.dtype)
         return flow.to(gradients[0].dtype), None, None, None, None
 
 

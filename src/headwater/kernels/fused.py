@@ -1,0 +1,145 @@
+"""dV = P^T dO for NVIDIA cards: two products a block, the weights made again of queries, keys and logsumexp."""
+
+from __future__ import annotations
+
+import functools
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from .programs import ADDED, LOOKS, NONE, gradient_kernel, sums_kernel
+
+EVEN = 128  # lengths that are multiples of this fill every block
+CROWD = 512  # programs that keep a card busy; where there are fewer, the heads of a group are taken one by one
+
+
+def config(m: int, n: int, warps: int, stages: int) -> triton.Config:
+    return triton.Config({"BLOCK_M": m, "BLOCK_N": n}, num_warps=warps, num_stages=stages)
+
+
+# Of the blocks that fit, those whose numbers stay in registers when compiled for compute capability 9.0
+SMALL = (config(32, 32, 4, 2), config(32, 64, 4, 2), config(64, 64, 8, 2))
+LARGE = (config(64, 64, 4, 3), config(64, 128, 8, 3), config(32, 64, 4, 3))
+
+
+@functools.cache
+def tuned(large: bool) -> Any:
+    """Tried once in a process for every size of head and rough length, of which the fastest stays."""
+    return triton.autotune(list(LARGE if large else SMALL), key=["SIZE", "BLOCK_D", "BLOCK_E", "CAUSAL", "MASK"])(
+        gradient_kernel
+    )
+
+
+def knows(query: Tensor, key: Tensor, gradient: Tensor) -> bool:
+    """Whether the kernels are made for these tensors."""
+    if query.dtype not in (torch.float16, torch.bfloat16, torch.float32) or query.dim() != 4:
+        return False
+    if key.dtype != query.dtype or gradient.dtype != query.dtype or query.shape[1] % key.shape[1]:
+        return False
+    far = max(part.shape[2] * part.stride(2) for part in (query, key, gradient))
+    return max(query.shape[-1], gradient.shape[-1]) <= 256 and far < 1 << 31  # places inside a head have 32 bits
+
+
+def values_gradient(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    sums: Tensor | None,
+    mask: Tensor | None = None,
+    *,
+    scale: float,
+    causal: bool = False,
+    cap: float = 0.0,
+) -> Tensor:
+    """P^T dO, [batch, heads of the values, keys, size]. `sums` is the logsumexp; it is made where it is not given."""
+    query, key, gradient = (rows_whole(part) for part in (query, key, gradient))
+    batch, heads, n_queries, head = query.shape
+    kv_heads, n_keys, width = key.shape[1], key.shape[2], gradient.shape[-1]
+    groups = heads // kv_heads
+    if sums is None or mask_kind(mask) == ADDED.value:
+        top, rest = logsumexp(query, key, mask, scale=scale, causal=causal, cap=cap)
+    else:
+        top = rest = sums.float().contiguous()
+    parts = groups if batch * kv_heads * triton.cdiv(n_keys, EVEN) < CROWD else 1
+    kept = query.dtype if parts == 1 else torch.float32
+    out = torch.empty((parts, batch, n_keys, kv_heads, width), dtype=kept, device=query.device).transpose(2, 3)
+    seen = mask_like(mask, query, n_keys)
+    sizes = {"BLOCK_D": block(head), "BLOCK_E": block(width)}
+    run(
+        lambda blocks: (triton.cdiv(n_keys, blocks["BLOCK_N"]), batch * kv_heads, parts),
+        *(query, key, top, rest, gradient, seen, out),
+        *(*query.stride()[:3], *key.stride()[:3], *gradient.stride()[:3], *seen.stride(), *out.stride()[:4]),
+        *(scale, cap or 1.0, n_queries, n_keys, kv_heads, groups, groups // parts, head, width),
+        SIZE=min(4, max(n_queries, n_keys) // 1024),
+        CAUSAL=causal,
+        MASK=mask_kind(mask),
+        CAP=bool(cap),
+        FULL=n_queries % EVEN == 0 and (head, width) == (sizes["BLOCK_D"], sizes["BLOCK_E"]),
+        **sizes,
+    )
+    return out[0] if parts == 1 else out.sum(0).to(query.dtype)
+
+
+def logsumexp(
+    query: Tensor, key: Tensor, mask: Tensor | None = None, *, scale: float, causal: bool = False, cap: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """log sum_k exp(q k^T scale + mask), [batch, heads, queries]; with an added mask in two parts, see the kernel."""
+    query, key = rows_whole(query), rows_whole(key)
+    batch, heads, n_queries, head = query.shape
+    n_keys, kv_heads = key.shape[2], key.shape[1]
+    seen = mask_like(mask, query, n_keys)
+    top, rest = (torch.zeros((batch, heads, n_queries), device=query.device) for _ in range(2))
+    side = 32 if query.dtype is torch.float32 or head > 128 else 64
+    with on_device(query):
+        sums_kernel[(triton.cdiv(n_queries, side), batch * heads)](
+            *(query, key, seen, top, rest),
+            *(*query.stride()[:3], *key.stride()[:3], *seen.stride()),
+            *(scale, cap or 1.0, n_queries, n_keys, heads, heads // kv_heads, head),
+            CAUSAL=causal,
+            MASK=mask_kind(mask),
+            CAP=bool(cap),
+            BLOCK_D=block(head),
+            BLOCK_M=side,
+            BLOCK_N=side,
+        )
+    return top, rest
+
+
+def run(grid: Any, *args: Any, **options: Any) -> None:
+    """With the blocks that suit the card, found out where there is enough to do; else with small ones."""
+    large = args[0].dtype is not torch.float32 and max(options["BLOCK_D"], options["BLOCK_E"]) <= 128
+    if args[0].is_cuda and options["SIZE"] > 0:
+        with on_device(args[0]):
+            tuned(large)[grid](*args, **options)
+        return
+    blocks = {"BLOCK_M": 32, "BLOCK_N": 64 if large else 32}
+    with on_device(args[0]):
+        gradient_kernel[grid(blocks)](*args, **options, **blocks)
+
+
+def on_device(tensor: Tensor) -> Any:
+    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
+
+
+def block(size: int) -> int:
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def rows_whole(tensor: Tensor) -> Tensor:
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def mask_kind(mask: Tensor | None) -> int:
+    kind: int = (NONE if mask is None else LOOKS if mask.dtype is torch.bool else ADDED).value
+    return kind
+
+
+def mask_like(mask: Tensor | None, query: Tensor, n_keys: int) -> Tensor:
+    """The mask with a step of zero along every axis that it does not have."""
+    if mask is None:
+        return query.new_empty(1).expand(1, 1, 1, 1)
+    numbers = mask.view(torch.uint8) if mask.dtype is torch.bool else mask
+    return numbers.expand(*query.shape[:3], n_keys)

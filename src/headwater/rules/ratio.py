@@ -1,0 +1,104 @@
+"""The factor by which an activation scales its input, [(f(x) - f(0)) / x], made when it is first needed.
+
+Where an activation becomes a gate that is held constant, it is never needed: then it costs neither time nor memory.
+Until it is made, input and value are held instead, so it is made before the next operation on the value, and before
+anything is written in place.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import HiddenOperation
+
+_FIELD = "_headwater_ratio"
+OURS = 2  # holders of a storage that are ours: the tensor, and the object that asks
+
+
+class Ratio:
+    """(f(x) - f(0)) / x for one tensor; f(0) and f'(0) are its `anchor`."""
+
+    __slots__ = ("__weakref__", "_anchor", "_made", "_value", "_version", "_x")
+
+    def __init__(self, x: Tensor, value: Tensor, anchor: tuple[float, float]) -> None:
+        self._x, self._value = x.detach(), value.detach()  # without a graph, so that nothing holds itself
+        self._anchor, self._version = anchor, (x._version, value._version)
+        self._made: Tensor | None = None
+
+    def made(self) -> Tensor:
+        if self._made is None:
+            if (self._x._version, self._value._version) != self._version:
+                raise HiddenOperation("the model writes over what went into an activation before its result is used.")
+            with torch._C.DisableTorchFunction(), torch.no_grad():
+                into = self._x if is_alone(self._x) else None
+                self._made = ratio(self._x, self._value, *self._anchor, into)
+            self._x = self._value = self._made
+        return self._made
+
+
+class Pending(weakref.WeakSet[Ratio]):
+    """Ratios that somebody may still ask for."""
+
+    def settle(self) -> None:
+        for one in list(self):
+            one.made()
+        self.clear()
+
+
+def is_alone(tensor: Tensor) -> bool:
+    """Whether nobody else holds this memory: no tensor of the model, no view, no graph."""
+    storage = tensor.untyped_storage()
+    whole = storage.nbytes() == tensor.nbytes and tensor.is_contiguous()
+    return whole and torch._C._storage_Use_Count(storage._cdata) == OURS
+
+
+def ratio(x: Tensor, value: Tensor, zero: float, slope: float, into: Tensor | None = None) -> Tensor:
+    """(f(x) - f(0)) / x; the derivative where x is 0, or so near it that the difference is rounding alone.
+
+    `into` is memory that may be written over, if only x itself.
+    """
+    if zero != 0:
+        quotient = (value - zero) / x
+        return quotient.masked_fill_(x.abs() <= math.sqrt(torch.finfo(x.dtype).eps), slope)
+    if x.device.type != "cpu":
+        close = x == 0
+        return torch.div(value, x, out=into).masked_fill_(close, slope)
+    quotient = torch.div(value, x, out=into)
+    if bool(quotient.sum().isfinite()):  # 0 / 0 is not, so that no x was 0
+        return quotient
+    return quotient.masked_fill_(quotient.isnan() & (value == 0), slope)
+
+
+class Scaled(torch.autograd.Function):
+    """The value of f; on the way back its input times the ratio. Without one the ratio is already applied."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: list[Tensor], factor: Ratio | None) -> Tensor:
+        ctx.factor = factor
+        return value[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        flow = gradients[0] if ctx.factor is None else gradients[0] * ctx.factor.made()
+        return flow, None, None
+
+
+def scaled(x: Tensor, value: Tensor, anchor: tuple[float, float], pending: Pending) -> Tensor:
+    """`value` = f(x), through which relevance goes as through x times a constant."""
+    factor = Ratio(x, value, anchor)
+    result: Tensor = Scaled.apply(x, [value], factor)
+    setattr(result, _FIELD, factor)
+    pending.add(factor)
+    return result
+
+
+def settle(value: Any) -> None:
+    """`value` is used as a signal: if an activation gave it, its ratio will be needed."""
+    found: Ratio | None = getattr(value, _FIELD, None)
+    if found is not None:
+        found.made()
