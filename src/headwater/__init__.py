@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .ledger import Ledger as Ledger
     from .measures.evaluation import evaluate as evaluate
     from .measures.results import Evaluation as Evaluation
+    from .methods.recording import recorded as recorded
     from .targets import Span as Span
     from .targets import Token as Token
 
@@ -38,6 +39,7 @@ _PUBLIC = {
     "Audit": "flows",
     "explain_generation": "generating",
     "Generation": "generation",
+    "recorded": "methods.recording",
     "Token": "targets",
     "Span": "targets",
 }
@@ -59,6 +61,7 @@ __all__ = [
     "evaluate",
     "explain",
     "explain_generation",
+    "recorded",
 ]
 
 

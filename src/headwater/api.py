@@ -19,6 +19,7 @@ from .inputs.own import in_batches, takes_own
 from .inputs.places import find_places
 from .inputs.tensors import from_tensors
 from .inputs.text import from_fields
+from .inputs.walking import named_modules, named_weights
 from .ledger import Ledger, Lines
 from .methods import Method
 from .methods.propagation import Outcome, Run
@@ -333,7 +334,7 @@ def prepared(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"the model must be a torch.nn.Module, not {type(model).__name__}.")
     model = getattr(model, "_orig_mod", model)  # torch.compile keeps the module it compiled
-    for name, module in model.named_modules():
+    for name, module in named_modules(model):
         if module.training:
             raise TrainingMode(f"the module {name!r}" if name else "the model")
         if isinstance(module, torch.jit.ScriptModule):
@@ -362,7 +363,7 @@ def prepared(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
 def state_of(model: nn.Module) -> tuple[str, bool]:
     """Why weights cannot be copied into another type or place (empty if they can); whether inference mode made any."""
     fixed, inference = "", False
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+    for name, tensor in named_weights(model):
         inference |= tensor.is_inference()
         if tensor.is_meta:
             fixed = fixed or f"the weights {name!r} are offloaded"
@@ -384,17 +385,12 @@ def wanted_dtype(dtype: str | torch.dtype | None, have: torch.dtype | None) -> t
 def where_it_is(model: nn.Module) -> tuple[torch.device, torch.dtype | None]:
     """Device and dtype of the first weights. Offloaded ones are nowhere; what holds them moves inputs by itself."""
     away: torch.dtype | None = None
-    for tensor in weights_of(model):
+    for _, tensor in named_weights(model):
         if tensor.is_floating_point():
             if not tensor.is_meta:
                 return tensor.device, tensor.dtype
             away = away or tensor.dtype
     return torch.device("cpu"), away
-
-
-def weights_of(model: nn.Module) -> Iterator[Tensor]:
-    yield from model.parameters()
-    yield from model.buffers()
 
 
 def describe(model: nn.Module, device: torch.device, dtype: torch.dtype | None, seed: int) -> Provenance:

@@ -19,7 +19,7 @@ from .screen import say, waiting
 if TYPE_CHECKING:
     from headwater.viz.tables import Table
 
-ONLY_COST = ("shape", "batch", "tokens", "layers", "dtype")
+ONLY_COST = ("shape", "batch", "tokens", "layers", "dtype", "replay")
 ONLY_EVALUATION = ("data", "limit", "measures")
 NOISE = "rounds after a first one to warm up; what else runs on this machine moves the figures"
 
@@ -46,6 +46,9 @@ def command(
     tokens: Annotated[str, typer.Option(help="Tokens in a sample; several lengths are separated by commas.")] = "128",
     layers: Annotated[int | None, typer.Option(min=1, help="Layers of the model, where not all are wanted.")] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Time each method replayed from a recording, too (a graphics card's).")
+    ] = False,
     data: Annotated[
         Path | None, typer.Option(help="With --evaluation: labelled texts, as for `evaluate`. Default: SST-2 dev.")
     ] = None,
@@ -68,7 +71,7 @@ def command(
     if evaluation:
         found, table = gain(data, limit, names, separated(measures), rounds or 3, device)
     else:
-        found, table = costs(Subject(shape, layers, batch, lengths(tokens), dtype, device), names, rounds or 7)
+        found, table = costs(Subject(shape, layers, batch, lengths(tokens), dtype, device, replay), names, rounds or 7)
     typer.echo(json.dumps(found) if as_json else written(table, plain))
 
 
@@ -98,13 +101,14 @@ class Subject:
     lengths: list[int]
     dtype: str
     device: str
+    replay: bool = False
 
 
 def costs(asked: Subject, methods: list[str] | None, rounds: int) -> tuple[Any, Table]:
     """Each method's time over that of the forward pass, with random weights; for JSON and as a table."""
     from headwater.api import DTYPES
     from headwater.errors import UnknownName
-    from headwater.measures.cost import GIB, PRESETS, fastest_attention, measure, table
+    from headwater.measures.cost import GIB, PRESETS, fastest_attention, measure, replayed, table
     from headwater.measures.peers import peers
     from headwater.measures.shapes import shape_called
 
@@ -121,6 +125,8 @@ def costs(asked: Subject, methods: list[str] | None, rounds: int) -> tuple[Any, 
         for tokens in asked.lengths:
             inputs = shape.inputs(batch, tokens, asked.device)
             others = dict(peers(model, inputs)) if methods is None else {}
+            if asked.replay:
+                others |= replayed(model, inputs, methods or PRESETS, dtype=asked.dtype)
             found += measure(model, inputs, methods or PRESETS, rounds, others=others, dtype=asked.dtype)
     model_in_words = f"{shape.name}, {shape.layers} layers, {size / GIB:.2f} GiB, {asked.dtype}, {asked.device}"
     title = ", ".join(filter(None, (model_in_words, f"batches of {batch}", f"{rounds} rounds", kernel)))

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError, UnknownName
+from .walking import named_modules
 
 PLACES = ("embeddings", "words")
 
@@ -47,7 +48,7 @@ def word_modules(model: nn.Module) -> list[nn.Module]:
             "Pass inputs= with the module, its dotted name, or the tensor to be explained."
         )
     table = getattr(first, "weight", None)
-    twins = [m for m in model.modules() if table is not None and getattr(m, "weight", None) is table]
+    twins = [m for _, m in named_modules(model) if table is not None and getattr(m, "weight", None) is table]
     return unique([first, *(m for m in twins if isinstance(m, nn.Embedding))])
 
 
@@ -57,8 +58,8 @@ def unique(modules: list[nn.Module]) -> list[nn.Module]:
 
 def embeddings_around(model: nn.Module, words: nn.Module) -> nn.Module:
     """The outermost ancestor of `words`, short of the model itself, that is called and holds no stack of layers."""
-    names = {id(module): name for name, module in model.named_modules()}
-    by_name = dict(model.named_modules())
+    by_name = dict(named_modules(model))
+    names = {id(module): name for name, module in by_name.items()}
     best, path = words, names[id(words)].split(".")
     for depth in range(len(path) - 1, 0, -1):
         ancestor = by_name[".".join(path[:depth])]
@@ -69,7 +70,7 @@ def embeddings_around(model: nn.Module, words: nn.Module) -> nn.Module:
 
 
 def holds_stack(module: nn.Module) -> bool:
-    return any(is_stack(part) for part in module.modules())
+    return any(is_stack(part) for _, part in named_modules(module))
 
 
 def is_stack(module: nn.Module) -> bool:

@@ -13,7 +13,8 @@ from typing import Any
 
 from ..errors import UnknownName, UsageError
 from ..rules import RULES, RuleSet, Scope
-from .propagation import Demand, Outcome, Run, propagate, propagate_each
+from .propagation import Demand, Outcome, Run, propagate_each
+from .recording import explained
 from .registry import Method, family, register
 from .sharing import plain_pass, sharing
 
@@ -32,7 +33,7 @@ def composed(name: str, summary: str, demand: Demand) -> Method:
     def run(job: Run) -> Outcome:
         if sharing() and not demand.rules.names and job.scope is Scope and job.noise is None:
             return plain_pass(job, backward=True)[0]
-        return propagate(job, demand)
+        return explained(job, demand)
 
     def each(job: Run, readers: Sequence[Any]) -> Iterator[Outcome]:
         return propagate_each(job, demand, readers)

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import CheckpointError
 from ..errors import HeadwaterError, HiddenOperation, NoSignal, NotFinite, RuleNotMet
 from ..inputs.batch import Batch, leaves, mapped
 from ..inputs.places import Captured, captured, start
+from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, RuleSet, Scope
 from ..rules.linear import plain
 from ..rules.modules import is_foreign_node, modules_seen
@@ -34,6 +35,10 @@ class Demand:
     backward: bool = True
 
 
+def unwatched(_: Scope) -> AbstractContextManager[Any]:
+    return nullcontext()
+
+
 @dataclass
 class Run:
     """One batch to be explained by one method."""
@@ -46,7 +51,7 @@ class Run:
     noise: Callable[[Tensor], Tensor] | None = None  # added to the explained input
     links: bool = True  # whether what enters beside the items is asked for, too
     scope: type[Scope] = Scope
-    watch: Callable[[Scope], AbstractContextManager[Any]] = lambda scope: nullcontext()
+    watch: Callable[[Scope], AbstractContextManager[Any]] = unwatched
     inspect: Callable[[Scope], None] | None = None  # called after the backward pass, the graph still there
 
 
@@ -77,12 +82,13 @@ def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Ba
     """Several scores of one prediction: one forward pass serves all, each has a backward pass and books of its own."""
     model, batch = run.model, run.batch
     books = Books(batch.samples, batch.length)
-    weights = [(n, t) for n, t in (*model.named_parameters(), *model.named_buffers())]
+    modules = named_modules(model)
+    weights = list(named_weights(model, modules))
     scope = run.scope(
         demand.rules,
         books,
         {id(t): n for n, t in weights if not t.is_meta},  # what is offloaded comes in as another tensor
-        {id(m): n for n, m in model.named_modules()},
+        {id(m): n for n, m in modules},
     )
     scope.fleeting = any(t.is_meta for _, t in weights)
     with torch.inference_mode(False), torch.enable_grad(), uncompiled():

@@ -208,7 +208,7 @@ def constant_where(scope: Scope, result: Tensor, mask: Tensor, value: Any, opera
     if not isinstance(value, Tensor):
         if value == 0:
             return
-        value = torch.tensor(float(value), dtype=result.dtype, device=result.device)
+        value = torch.full((), float(value), dtype=result.dtype, device=result.device)
     name, bias = scope.label(value, operation)
     scope.books.enter(
         result, name, bias=bias, varies=(), amount=lambda g: times(g.masked_fill(~mask.expand_as(g), 0), value)

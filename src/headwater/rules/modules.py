@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..inputs.walking import named_modules
 from .lineage import Kind, mark
 from .ratio import scaled
 from .scope import Scope, is_signal, value_of
@@ -52,8 +53,8 @@ def modules_seen(model: nn.Module, scope: Scope) -> Iterator[None]:
     inside_fused: set[int] = set()
     for module in outermost(model, FUSED):
         hooks.append(module.register_forward_hook(fused, with_kwargs=True))
-        inside_fused.update(id(part) for part in module.modules())
-    for module in model.modules():
+        inside_fused.update(id(part) for _, part in named_modules(module))
+    for _, module in named_modules(model):
         if not module._modules and id(module) not in inside_fused and not is_plain(module):
             hooks.append(module.register_forward_hook(activation if is_bare(module) else linear))
     try:
@@ -82,7 +83,7 @@ def outermost(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> Iterator
 
 def is_bare(module: nn.Module) -> bool:
     """No parameters and no parts: what activations are."""
-    return not any(True for _ in module.parameters()) and not any(True for _ in module.children())
+    return not any(p is not None for p in module._parameters.values()) and not module._modules
 
 
 def unwatched(module: nn.Module, ours: list[Any]) -> nn.Module:

@@ -298,7 +298,7 @@ class Scope(TorchFunctionMode):
             return
         module = self.where()
         name = f"{module}: {operation}" if module else operation
-        self.books.enter(result, name, bias=False, varies=(), amount=lambda g: times(g, g.new_tensor(value)))
+        self.books.enter(result, name, bias=False, varies=(), amount=lambda g: times(g, value))
 
 
 def kept_kind(result: Any, name: str, args: Any) -> Any:
@@ -313,7 +313,7 @@ def kept_kind(result: Any, name: str, args: Any) -> Any:
     return result
 
 
-def times(gradient: Tensor, value: Tensor) -> Tensor:
+def times(gradient: Tensor, value: Tensor | float) -> Tensor:
     """gradient * value, with 0 where the gradient is 0 even if the value is infinite (a mask)."""
     product = gradient * value
     return torch.where(gradient == 0, torch.zeros_like(product), product)

@@ -128,6 +128,10 @@ class Books:
         self.amounts, self.first_seen, self.digits, self.probe = {}, {}, {}, None
         return done
 
+    def copied(self) -> Books:
+        """What was booked, in memory of its own."""
+        return replace(self, amounts={index: amount.clone() for index, amount in self.amounts.items()})
+
     def is_finite(self) -> bool:
         """Whether every amount is a number: one question a device, not one a source."""
         sums: dict[torch.device, Tensor] = {}

@@ -1,0 +1,283 @@
+"""Explanations of one shape, recorded once on a graphics card and replayed from then on (CUDA graphs).
+
+A short input keeps a card busy for less time than Python needs to hand out the work. What is handed out depends on the
+model, the rules and the shapes alone, so it can be written down: the way forward as one graph, the way back as another.
+Between the two the score is read as always, which is a matter of a few numbers.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..inputs.batch import Batch, leaves
+from ..inputs.places import Captured
+from ..inputs.walking import named_modules, named_weights
+from ..rules import Books, Scope
+from .compiled import uncompiled
+from .propagation import (
+    Demand,
+    Outcome,
+    Read,
+    Run,
+    check_finite,
+    check_met,
+    check_visible,
+    forward,
+    outcome_of,
+    propagate,
+    read_score,
+    unwatched,
+)
+
+SHAPES = 4
+MASK = "attention_mask"
+Body = Callable[[], Any]
+_ACTIVE: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+
+
+@contextmanager
+def recorded(shapes: int = SHAPES) -> Iterator[Recorder]:
+    """Inside, explanations on a graphics card are recorded when a shape comes for the second time, and then replayed.
+
+    A recording keeps the memory that one explanation needs; the last `shapes` are kept, and all are let go at the end.
+    `recorder.refused` says why a shape is not replayed. On a processor nothing changes.
+    """
+    recorder = Recorder(shapes)
+    try:
+        with recorder.at_work():
+            yield recorder
+    finally:
+        recorder.tapes.clear()
+
+
+def explained(run: Run, demand: Demand) -> Outcome:
+    """By a recording where one is made, else plainly."""
+    recorder = _ACTIVE.get()
+    if recorder is None or not recorder.takes(run, demand):
+        return propagate(run, demand)
+    return recorder.explained(run, demand)
+
+
+@dataclass
+class Recorder:
+    """Recordings by what they are of. `call` makes a body of work repeatable: a graph, or for tests just the work."""
+
+    shapes: int = SHAPES
+    call: Callable[[Body, Any], Body] | None = None
+    seen: set[Any] = field(default_factory=set)
+    tapes: dict[Any, Tape] = field(default_factory=dict)
+    refused: dict[Any, str] = field(default_factory=dict)
+    replays: int = 0
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        token = _ACTIVE.set(self)
+        try:
+            yield
+        finally:
+            _ACTIVE.reset(token)
+
+    def takes(self, run: Run, demand: Demand) -> bool:
+        """Whether a run is of the usual kind: nobody looks into it, and it lies on a card."""
+        usual = run.scope is Scope and run.inspect is None and run.noise is None and run.watch is unwatched
+        on_card = all(tensor.is_cuda for tensor in tensors_of(run.batch))
+        return usual and demand.backward and bool(run.batch.places) and (on_card or self.call is not None)
+
+    def explained(self, run: Run, demand: Demand) -> Outcome:
+        key = key_of(run, demand)
+        if key in self.tapes:
+            self.tapes[key] = self.tapes.pop(key)  # the last that was used goes last
+            return self.replayed(self.tapes[key], run)
+        outcome = propagate(run, demand)
+        if key in self.seen and key not in self.refused:
+            self.record(key, run, demand, outcome)
+        self.seen.add(key)
+        return outcome
+
+    def replayed(self, tape: Tape, run: Run) -> Outcome:
+        self.replays += 1
+        return tape.explained(run)
+
+    def record(self, key: Any, run: Run, demand: Demand, expected: Outcome) -> None:
+        """Kept only if it says what the plain run said."""
+        while len(self.tapes) >= self.shapes:
+            self.tapes.pop(next(iter(self.tapes)))
+        try:
+            tape = Tape(run, demand, self.call or Graph)
+            found = tape.explained(run)
+        except RuntimeError as error:  # an operation that cannot be recorded: it asks the card for a number
+            self.refused[key] = f"it cannot be recorded: {error}"
+            return
+        if not same(found, expected):
+            self.refused[key] = "replayed, it does not say what it says otherwise"
+            return
+        self.tapes[key] = tape
+
+
+class Tape:
+    """One recording: the way forward, the score read, the way back."""
+
+    def __init__(self, run: Run, demand: Demand, call: Callable[[Body, Any], Body]) -> None:
+        self.demand, self.call = demand, call
+        self.run = replace(run, batch=copied(run.batch))
+        self.pool = torch.cuda.graph_pool_handle() if run_on_card(run) else None
+        self.forwards = call(self._forwards, self.pool)
+        self.backwards: Body | None = None
+        self.way: Way | None = None
+        self.places: list[int] = []  # of the outputs that the score reads
+        self.seeds: list[Tensor] = []
+
+    def explained(self, run: Run) -> Outcome:
+        for ours, theirs in zip(tensors_of(self.run.batch), tensors_of(run.batch), strict=True):
+            ours.copy_(theirs)
+        with torch.inference_mode(False), torch.enable_grad(), uncompiled():
+            self.way = way = self.forwards()
+            read = read_score(run, way.out)
+            if self.backwards is None:
+                self._begin(read, way)
+            if [way.place(end) for end in read.ends] != self.places:
+                raise RuntimeError("the score reads other outputs than it did")
+            for seed, gradient in zip(self.seeds, read.gradients(), strict=True):
+                seed.copy_(gradient)
+            assert self.backwards is not None
+            gradients = self.backwards()
+            linear = read.linear_part()
+        outcome = outcome_of(read, linear, way.inputs, gradients, way.books.copied(), way.scope)
+        outcome.score = outcome.score.clone()
+        check_finite(run, self.demand, outcome)
+        return outcome
+
+    def _begin(self, read: Read, way: Way) -> None:
+        check_visible(read.ends, self.demand, way.scope)
+        check_met(way.scope, self.demand)
+        if way.books.needs_probe:
+            raise RuntimeError("shapes do not tell the samples apart, so that further passes are needed")
+        self.places = [way.place(end) for end in read.ends]
+        self.seeds = [torch.zeros_like(end) for end in read.ends]
+        self.backwards = self.call(self._backwards, self.pool)
+
+    def _forwards(self) -> Way:
+        run, books = self.run, Books(self.run.batch.samples, self.run.batch.length)
+        weights, modules = named_weights(run.model), {id(module): name for name, module in named_modules(run.model)}
+        scope = run.scope(self.demand.rules, books, {id(t): name for name, t in weights}, modules)
+        out, inputs = forward(run, scope)
+        scope.release()
+        return Way(out, inputs, books, scope)
+
+    def _backwards(self) -> list[Tensor]:
+        assert self.way is not None
+        ends = [self.way.ends[place] for place in self.places]
+        found = torch.autograd.grad(ends, [one.leaf for one in self.way.inputs], self.seeds, allow_unused=True)
+        return [torch.zeros_like(one.leaf) if g is None else g for one, g in zip(self.way.inputs, found, strict=True)]
+
+
+@dataclass
+class Way:
+    """What the way forward leaves for the way back."""
+
+    out: Any
+    inputs: list[Captured]
+    books: Books
+    scope: Scope
+
+    @property
+    def ends(self) -> list[Tensor]:
+        values = list(self.out.values()) if isinstance(self.out, dict) else self.out
+        return [tensor for tensor in leaves(values) if isinstance(tensor, Tensor)]
+
+    def place(self, end: Tensor) -> int:
+        return next(number for number, tensor in enumerate(self.ends) if tensor is end)
+
+
+class Graph:
+    """Work on a card, written down when it is first done."""
+
+    def __init__(self, body: Body, pool: Any) -> None:
+        self.body, self.pool = body, pool
+        self.graph: Any = None
+        self.result: Any = None
+
+    def __call__(self) -> Any:
+        if self.graph is None:
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self.pool):
+                self.result = self.body()
+            self.graph = graph
+        self.graph.replay()
+        return self.result
+
+
+def key_of(run: Run, demand: Demand) -> Any:
+    """What a recording is of: the weights where they lie, the rules, and the arguments but for their numbers."""
+    weights = hash(tuple(weight.data_ptr() for _, weight in named_weights(run.model)))
+    batch = run.batch
+    shapes = tuple((tuple(t.shape), t.dtype, t.device) for t in tensors_of(batch))
+    return (Model(run.model), weights, demand, shapes, is_whole(batch), batch.samples, str(plain_arguments(batch)))
+
+
+class Model:
+    """A model by its identity, which it does not keep alive."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.of, self.number = weakref.ref(model), id(model)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and self.of() is not None and self.of() is other.of()
+
+
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """Every tensor among the arguments, in order; a mask that hides nothing is left out, as it is recorded."""
+    kwargs = {name: value for name, value in batch.kwargs.items() if name != MASK or not is_whole(batch)}
+    return [tensor for tensor in leaves([batch.args, *kwargs.values()]) if isinstance(tensor, Tensor)]
+
+
+def is_whole(batch: Batch) -> bool:
+    """Whether the mask hides nothing. Recorded without it, a model takes the attention that needs none."""
+    mask = batch.kwargs.get(MASK)
+    return not isinstance(mask, Tensor) or bool(mask.bool().all())
+
+
+def plain_arguments(batch: Batch) -> Any:
+    return sorted((name, value) for name, value in batch.kwargs.items() if isinstance(value, (int, float, str, bool)))
+
+
+def copied(batch: Batch) -> Batch:
+    """The same arguments in memory of their own, which is written into before every replay."""
+    own: dict[int, Tensor] = {}
+
+    def copy(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return own.setdefault(id(value), value.detach().clone())
+        if isinstance(value, (list, tuple)):
+            return type(value)(copy(item) for item in value)
+        return {key: copy(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+    whole = is_whole(batch)
+    kwargs = {name: value for name, value in batch.kwargs.items() if name != MASK or not whole}
+    return replace(batch, args=copy(batch.args), kwargs=copy(kwargs))
+
+
+def run_on_card(run: Run) -> bool:
+    return all(tensor.is_cuda for tensor in tensors_of(run.batch))
+
+
+def same(found: Outcome, expected: Outcome) -> bool:
+    """Equal but for rounding: another attention kernel may have been at work."""
+    for ours, theirs in zip((found.score, *found.relevance), (expected.score, *expected.relevance), strict=True):
+        coarse = found.coarsest in (torch.float16, torch.bfloat16) or ours.dtype in (torch.float16, torch.bfloat16)
+        room = (5e-2 if coarse else 1e-3) * float(theirs.abs().max())
+        if ours.shape != theirs.shape or not bool(((ours - theirs).abs() <= room + 1e-12).all()):
+            return False
+    return True
