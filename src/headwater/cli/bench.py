@@ -125,9 +125,12 @@ def costs(asked: Subject, methods: list[str] | None, rounds: int) -> tuple[Any, 
         for tokens in asked.lengths:
             inputs = shape.inputs(batch, tokens, asked.device)
             others = dict(peers(model, inputs)) if methods is None else {}
-            if asked.replay:
-                others |= replayed(model, inputs, methods or PRESETS, dtype=asked.dtype)
-            found += measure(model, inputs, methods or PRESETS, rounds, others=others, dtype=asked.dtype)
+            again, recorders = (
+                replayed(model, inputs, methods or PRESETS, dtype=asked.dtype) if asked.replay else ({}, [])
+            )
+            found += measure(model, inputs, methods or PRESETS, rounds, others={**others, **again}, dtype=asked.dtype)
+            for why in (why for recorder in recorders for why in recorder.refused.values()):
+                say(f"{tokens} tokens were not replayed: {why}")
     model_in_words = f"{shape.name}, {shape.layers} layers, {size / GIB:.2f} GiB, {asked.dtype}, {asked.device}"
     title = ", ".join(filter(None, (model_in_words, f"batches of {batch}", f"{rounds} rounds", kernel)))
     return [dataclasses.asdict(cost) for cost in found], table(found, title)

@@ -77,18 +77,20 @@ def measure(
     return [cost(name, times[name], times["forward"], first[name], inputs) for name in jobs]
 
 
-def replayed(model: nn.Module, inputs: dict[str, Any], methods: Sequence[str], **options: Any) -> dict[str, Job]:
-    """Every method from a recording, which is made the second time that it runs."""
+def replayed(
+    model: nn.Module, inputs: dict[str, Any], methods: Sequence[str], **options: Any
+) -> tuple[dict[str, Job], list[Recorder]]:
+    """Every method from a recording, which is made the second time that it runs; and who records, to ask why not."""
     jobs: dict[str, Job] = {}
-    for name in methods:
-        recorder = Recorder()
+    recorders = [Recorder() for _ in methods]
+    for name, recorder in zip(methods, recorders, strict=True):
 
         def job(name: str = name, recorder: Recorder = recorder) -> Any:
             with recorder.at_work():
                 return explain(model, inputs, method=name, **options)
 
         jobs[f"{name}, replayed"] = job
-    return jobs
+    return jobs, recorders
 
 
 @dataclass(frozen=True)
