@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from .flows import Audit as Audit
     from .generating import explain_generation as explain_generation
     from .generation import Generation as Generation
+    from .jobs.running import run as run
     from .ledger import Ledger as Ledger
     from .measures.evaluation import evaluate as evaluate
     from .measures.results import Evaluation as Evaluation
+    from .store.runs import StoredRun as StoredRun
+    from .store.runs import open_run as open_run
     from .targets import Span as Span
     from .targets import Token as Token
 
@@ -40,6 +43,9 @@ _PUBLIC = {
     "Generation": "generation",
     "Token": "targets",
     "Span": "targets",
+    "run": "jobs.running",
+    "open_run": "store.runs",
+    "StoredRun": "store.runs",
 }
 
 __all__ = [
@@ -51,6 +57,7 @@ __all__ = [
     "Generation",
     "Ledger",
     "Span",
+    "StoredRun",
     "Token",
     "__version__",
     "audit",
@@ -59,6 +66,8 @@ __all__ = [
     "evaluate",
     "explain",
     "explain_generation",
+    "open_run",
+    "run",
 ]
 
 
