@@ -98,15 +98,12 @@ class TextFile:
 
     def __init__(self, path: str, suffix: str, offsets: Sequence[int], columns: Sequence[str]) -> None:
         self.path, self.suffix, self.offsets, self.columns = path, suffix, offsets, columns
-        self._file: BinaryIO | None = None
 
     def read(self, start: int, stop: int) -> tuple[list[str | Bad], pa.Table]:
-        if self._file is None:
-            self._file = open(self.path, "rb")  # noqa: SIM115 - open over many stretches, closed by `close`
-        with wide_fields():
-            header = self._header(self._file)
-            self._file.seek(self.offsets[start // STEP])
-            found = islice(Records(self._file, self.suffix), start % STEP, start % STEP + stop - start)
+        with open(self.path, "rb") as file, wide_fields():
+            header = self._header(file)
+            file.seek(self.offsets[start // STEP])
+            found = islice(Records(file, self.suffix), start % STEP, start % STEP + stop - start)
             cells = [self._cells(record, header) for _, record in found]
         if len(cells) != stop - start:
             raise DataError(f"{self.path} ends at row {start + len(cells)}: it became shorter while it was read.")
@@ -134,9 +131,7 @@ class TextFile:
         return [record[header.index(name)] for name in self.columns]
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Nothing stays open between two stretches."""
 
 
 def checked_text(value: Any) -> str | Bad:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 STEP = 512  # rows between two places of a file that are remembered
 MOST_BYTES = 64 * 2**20  # of one row of a text file; a quotation mark that is never closed would take the whole file
 SHOWN = 200  # characters of a bad row's text that are kept
+
+LONE = re.compile("[\ud800-\udfff]")  # halves of surrogate pairs, which stand for bytes that are not UTF-8, too
 
 EMPTY, TOO_LONG, NOT_TEXT, BAD_UTF8, UNREADABLE, FAILED = (
     "empty",
@@ -84,9 +88,7 @@ def strings(columns: dict[str, Sequence[Any]]) -> pa.Table:
 
 
 def plain(value: Any) -> str | None:
-    import json
-
+    """A string as it is, anything else as JSON has it."""
     if value is None:
         return None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text.encode(errors="replace").decode(errors="replace")
+    return LONE.sub("\ufffd", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
