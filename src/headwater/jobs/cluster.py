@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ def connected(address: str | None) -> Iterator[RayEngine]:
     if ray.is_initialized():
         yield RayEngine()
         return
+    answers(address)
     here = {} if address else {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
     # Its core warns on standard error that actors can be restarted as long as what they were made of is there.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
@@ -49,6 +51,17 @@ def connected(address: str | None) -> Iterator[RayEngine]:
         yield RayEngine()
     finally:
         ray.shutdown()
+
+
+def answers(address: str | None) -> None:
+    """Ray itself tries an address where nobody is for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise UsageError(f"no Ray cluster at {address!r}: {error.strerror or error}.") from error
 
 
 class RayEngine:

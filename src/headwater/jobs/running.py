@@ -105,7 +105,7 @@ def run(
             threads=threads,
         )
         sources = find_sources(data, settings.columns, place.known_sources())
-        job = Job(Payload.of(ready, tokenizer, settings, sources), place, staff, strict)
+        job = Job(Payload.of(ready, tokenizer, settings, sources), model_sha256(given), place, staff, strict)
         job.go(workers, progress)
     return open_run(out)
 
@@ -153,12 +153,12 @@ def loaded_model(model: nn.Module | str | Path | None, tokenizer: Any) -> tuple[
 class Job:
     """One job in its directory, from where it stands to its end."""
 
-    def __init__(self, payload: Payload, place: Workplace, engine: Engine, strict: bool) -> None:
+    def __init__(self, payload: Payload, weights: str, place: Workplace, engine: Engine, strict: bool) -> None:
         self.payload, self.place, self.engine, self.strict = payload, place, engine, strict
         self.settings, self.sources = payload.settings, payload.sources
         self.layout = Layout(self.sources.rows, self.settings.shard_rows)
         self.began = time.perf_counter()
-        asked = asked_of(payload)
+        asked = {"model_sha256": weights, **asked_of(payload)}
         wanted = Manifest(
             job=job_of(asked),
             asked=asked,
@@ -225,9 +225,8 @@ class Job:
 
 
 def asked_of(payload: Payload) -> dict[str, Any]:
-    """Everything that results depend on."""
+    """Everything beside the weights that results depend on."""
     return {
-        "model_sha256": model_sha256(payload.model),
         "tokenizer_sha256": tokenizer_sha256(payload.tokenizer),
         "input_sha256": payload.sources.sha256,
         **payload.settings.to_dict(),

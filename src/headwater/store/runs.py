@@ -37,6 +37,10 @@ class StoredRun:
         self._group: tuple[tuple[int, int | None], dict[int, Row]] | None = None
         self._files: tuple[int, Any] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process opens the files for itself."""
+        return {**self.__dict__, "_group": None, "_files": None}
+
     def __len__(self) -> int:
         """How many rows were explained."""
         return self.manifest.counts.rows
