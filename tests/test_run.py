@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,30 @@ def test_killed_between_the_shard_and_the_manifest_the_shard_is_taken_as_done(en
     assert len(stored) == len(TEXTS)
     assert contents(out) == contents(tmp_path / "whole")
     assert sorted(file.name for file in (out / ".work").iterdir()) == ["input.json", "lock"]
+
+
+def test_bad_rows_outlive_a_shard_that_is_made_again(engine, tmp_path):
+    """Also if it is a finished run of which one is lost, and if what was known of its bad rows is lost."""
+    data = write(tmp_path / "in.parquet", text=["", *TEXTS, ""])
+    run(data, tmp_path / "out")
+    for lost in (manifests.shard_path(tmp_path / "out", 1), writing.errors_path(tmp_path / "out", 2)):
+        lost.unlink()
+        engine.chunks.clear()
+        assert [e["row_id"] for e in run(data, tmp_path / "out").errors()] == [0, 101]
+        assert len(engine.chunks) == 1
+
+
+def test_input_that_changes_under_the_job_is_noticed(engine, data, tmp_path, monkeypatch):
+    add = writing.Writer.add
+
+    def meddling(self, finished):
+        add(self, finished)
+        write(data, text=["other", *TEXTS[1:]], label=[0] * len(TEXTS))
+
+    monkeypatch.setattr(writing.Writer, "add", meddling)
+    with pytest.raises(JobStopped, match=r"in.parquet was changed while the job read it"):
+        run(data, tmp_path / "out")
+    assert not hw.open_run(tmp_path / "out").finished
 
 
 @pytest.mark.parametrize(
@@ -393,3 +418,30 @@ def test_stopping_the_command_says_how_to_go_on(engine, data, tmp_path, cli, mon
 def test_all_rows_at_once(engine, data, tmp_path):
     run(data, tmp_path / "out")
     assert results(tmp_path / "out").column("row_id").to_pylist() == list(range(100))
+
+
+QUERY = """
+SELECT token, count(*) AS n, sum(relevance) AS total
+FROM (SELECT unnest(tokens) AS token, unnest(relevance) AS relevance FROM '{}/shards/*.parquet')
+GROUP BY token ORDER BY token
+"""
+
+
+def test_others_read_it_as_it_is(engine, data, tmp_path):
+    run(data, tmp_path / "out", columns=["text", "label"])
+    expected = Counter()
+    for row in hw.open_run(tmp_path / "out").rows(["tokens", "relevance"]):
+        for token, relevance in zip(row["tokens"], row["relevance"], strict=True):
+            expected[token] += relevance
+    pandas = pytest.importorskip("pandas")
+    rows = pandas.read_parquet(tmp_path / "out" / "shards")
+    found = rows.explode(["tokens", "relevance"]).astype({"relevance": float}).groupby("tokens").relevance.sum()
+    assert found.to_dict() == pytest.approx(expected, abs=1e-5)
+    assert rows.closed.all()
+    polars = pytest.importorskip("polars")
+    rows = polars.read_parquet(tmp_path / "out" / "shards" / "*.parquet").explode("tokens", "relevance")
+    found = dict(rows.group_by("tokens").agg(polars.col("relevance").sum()).iter_rows())
+    assert found == pytest.approx(expected, abs=1e-4)
+    duckdb = pytest.importorskip("duckdb")
+    found = {token: total for token, _, total in duckdb.sql(QUERY.format(tmp_path / "out")).fetchall()}
+    assert found == pytest.approx(expected, abs=1e-5)

@@ -22,6 +22,7 @@ from .payload import Payload
 from .planning import Chunk
 from .trouble import STARTS, Task
 from .worker import work
+from .writing import plain_failures
 
 PATIENCE = 5.0  # seconds for a worker to end when it is told to
 
@@ -82,7 +83,8 @@ class Staff:
         self._directory = tempfile.TemporaryDirectory(prefix="headwater-")
         # A file, because a process that is handed much at its start keeps the next one from starting.
         self._payload = Path(self._directory.name) / "job"
-        self._payload.write_bytes(payload.packed())
+        with plain_failures(self._payload.parent):
+            self._payload.write_bytes(payload.packed())
         self._devices = devices(payload.settings.device)
         self._staff: list[Worker] = []
         self._failed_starts = 0

@@ -11,6 +11,7 @@ from torch import nn
 from ..errors import UsageError
 
 A_WORKER = 768 * 2**20  # bytes that a process takes with torch and transformers loaded, before any model
+GROUP = Path("/sys/fs/cgroup")
 TIMES_THE_MODEL = 3  # its weights, what is unpacked from them, and what a batch leaves in memory
 
 
@@ -48,7 +49,17 @@ def free_memory() -> int | None:
     except OSError:
         return None
     found = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
-    return found.get("MemAvailable")
+    rooms = [room for room in (found.get("MemAvailable"), room_of_group()) if room is not None]
+    return min(rooms) if rooms else None
+
+
+def room_of_group() -> int | None:
+    """What a container is still allowed to take; None where it has no limit."""
+    try:
+        most, now = (int((GROUP / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):
+        return None
+    return max(0, most - now)
 
 
 def peak_memory() -> dict[str, int]:

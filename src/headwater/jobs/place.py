@@ -106,12 +106,9 @@ class Workplace:
         return manifest
 
     def finish(self, manifest: Manifest) -> Manifest:
-        """All shards are in their place: the bad rows become one file, and what was only of use on the way goes."""
+        """All shards are in their place, and the bad rows become one file."""
         gather_errors(self.path)
-        manifest = self.write(replace(manifest, state="finished"))
-        for file in (self.path / WORK).glob("errors-*.parquet"):
-            file.unlink()
-        return manifest
+        return self.write(replace(manifest, state="finished"))
 
     def stop(self, manifest: Manifest) -> None:
         """Before its end, in order as far as the disk allows."""

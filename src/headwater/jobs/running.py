@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..api import describe, prepared, where_it_is
-from ..errors import BadRow, HeadwaterError, ModelError, UnknownName, UsageError
+from ..errors import BadRow, HeadwaterError, JobStopped, ModelError, UnknownName, UsageError
 from ..measures.provenance import machine, model_sha256, now, versions
 from ..store.columns import need_arrow
 from ..store.manifest import Counts, Manifest
@@ -189,6 +189,7 @@ class Job:
                     for finished in found:
                         self.check_strict(finished)
                         writer.add(finished)
+            self.check_input()
         except BaseException:
             writer.close()
             self.place.stop(self.with_session(number))
@@ -207,6 +208,11 @@ class Job:
             raise BadRow(f"row {first['row']} of {first['file']}: {first['message']} ({first['reason']}).")
         if finished is None and self.manifest.counts.errors:
             raise BadRow(f"{self.place.path} holds {self.manifest.counts.errors} bad rows already, see its errors.")
+
+    def check_input(self) -> None:
+        """What was explained is what was looked through at the start."""
+        if (changed := self.sources.changed()) is not None:
+            raise JobStopped(f"the input {changed} was changed while the job read it; begin anew in another directory.")
 
     def with_session(self, workers: int) -> Manifest:
         """The manifest with what this call of the command did."""

@@ -9,7 +9,7 @@ from .explaining import Care, Place
 from .planning import Chunk
 
 DEATHS = 4  # at one place until it is taken for the cause: somebody may be killing workers for other reasons
-STARTS = 8  # deaths on end of workers that never got to work
+STARTS = 16  # deaths on end of workers that never got to work
 
 
 @dataclass

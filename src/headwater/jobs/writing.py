@@ -165,10 +165,11 @@ def counts_of(file: Path, job: str, number: int) -> Counts | None:
 
 
 def found_shards(path: Path, job: str) -> dict[int, Counts]:
-    """The shards that lie in their place and belong to this job."""
+    """The shards that lie in their place and belong to this job, and whose bad rows are there, too."""
     files = {number_of(file): file for file in (path / SHARDS).glob("shard-*.parquet")}
     found = {number: counts_of(file, job, number) for number, file in sorted(files.items())}
-    return {number: counts for number, counts in found.items() if counts is not None}
+    whole = {number: counts for number, counts in found.items() if counts is not None}
+    return {n: counts for n, counts in whole.items() if not counts.errors or errors_path(path, n).is_file()}
 
 
 def need_room(path: Path, size: int) -> None:

@@ -3,7 +3,7 @@
     manifest.json    this
     shards/          shard-000000.parquet, … : the explanations, in the order of the input
     errors.parquet   rows that could not be explained, each with its reason
-    .work/           the lock, what is being written, and bad rows by shard until the run is finished
+    .work/           the lock, what is being written, what is known of the input, and bad rows by shard
 
 A shard lies in `shards/` only when it is whole, and knows in its footer which job it belongs to. The manifest is
 written after it: a run that was killed in between finds a shard more than the manifest says, and takes it as done.

@@ -65,6 +65,10 @@ class Sources:
     def to_dict(self) -> dict[str, Any]:
         return {"files": [asdict(file) for file in self.files], "columns": self.columns}
 
+    def changed(self) -> str | None:
+        """A file that is not what it was when it was looked through."""
+        return next((f.path for f in self.files if not_as_known(f)), None)
+
     def place(self, row_id: int) -> tuple[str, int]:
         """The file of a row, and its number there."""
         for file in self.files:
@@ -177,6 +181,13 @@ def contents(path: str) -> list[Path]:
 def measured(path: str) -> tuple[int, int]:
     found = [file.stat() for file in contents(path)]
     return sum(one.st_size for one in found), max(one.st_mtime_ns for one in found)
+
+
+def not_as_known(file: Source) -> bool:
+    try:
+        return measured(file.path) != (file.bytes, file.changed)
+    except OSError:
+        return True
 
 
 def sha256_of(path: str) -> str:
