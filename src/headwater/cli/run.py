@@ -106,7 +106,8 @@ def command(
 
 def summary(found: StoredRun) -> str:
     counts, shards = found.manifest.counts, found.manifest.shards
-    said = f"{counts.rows:,} rows and {counts.tokens:,} tokens explained by {found.method}, in {shards} shards"
+    files = "1 shard" if shards == 1 else f"{shards:,} shards"
+    said = f"{counts.rows:,} rows and {counts.tokens:,} tokens explained by {found.method}, in {files}"
     books = "every ledger is closed" if not counts.open else f"{counts.open:,} ledgers are open"
     return f"{said}: {found.path / 'shards'}\n{books}; rows that could not be explained: {counts.errors:,}"
 
