@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import fcntl
 import json
@@ -193,6 +194,14 @@ def test_input_that_was_only_copied_or_touched_is_the_same(engine, data, tmp_pat
     (tmp_path / "elsewhere").mkdir()
     run(shutil.move(data, tmp_path / "elsewhere" / "moved.parquet"), tmp_path / "out")
     assert engine.chunks == []
+
+
+def test_a_tokenizer_that_was_used_is_the_same(engine, data, tmp_path):
+    """It remembers how it was last told to cut."""
+    run(data, tmp_path / "out")
+    used = copy.deepcopy(tiny.tokenizer())
+    used("good " * 9, truncation=True, max_length=4)
+    assert run(data, tmp_path / "out", tokenizer=used).finished
 
 
 def test_a_directory_that_is_somebody_elses_is_left_alone(engine, data, tmp_path):

@@ -41,16 +41,28 @@ def connected(address: str | None) -> Iterator[RayEngine]:
         return
     answers(address)
     here = {} if address else {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
-    # Its core warns on standard error that actors can be restarted as long as what they were made of is there.
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
-        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
+        with hushed():
+            ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UsageError(f"no Ray cluster at {address!r}: {str(error).splitlines()[0]}") from error
     try:
         yield RayEngine()
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    """Ray's core warns on standard error that actors can be restarted only while what they were made of is there."""
+    name = "RAY_BACKEND_LOG_LEVEL"
+    before = os.environ.get(name)
+    os.environ.setdefault(name, "fatal")
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
 
 
 def answers(address: str | None) -> None:
@@ -101,7 +113,11 @@ class RayEngine:
             Actor,
             batch_size=1,
             compute=ActorPoolStrategy(min_size=1, max_size=workers),
-            fn_constructor_kwargs={"payload": [packed], "device": payload.settings.device, "history": history},
+            fn_constructor_kwargs={
+                "payload": [packed],
+                "device": "cuda" if gpu else payload.settings.device,
+                "history": history,
+            },
             num_cpus=payload.settings.threads,
             num_gpus=1 if gpu else None,
         )
@@ -140,9 +156,11 @@ class Actor:
                 f"actors are lost again and again before they explain rows {chunk.start} to {chunk.stop}."
             )
         try:
-            return self.explainer.chunk(chunk, lambda place, *_: self.history.at.remote(chunk, place), care)
+            found = self.explainer.chunk(chunk, lambda place, *_: self.history.at.remote(chunk, place), care)
         except HeadwaterError as error:
             return error
+        self.history.ends.remote(chunk)
+        return found
 
 
 class History:
@@ -165,6 +183,11 @@ class History:
 
     def at(self, chunk: Chunk, place: Place) -> None:
         self.places[chunk] = place
+
+    def ends(self, chunk: Chunk) -> None:
+        """Nothing more is to be known of it, and memory does not grow with the job."""
+        self.tasks.pop(chunk, None)
+        self.places.pop(chunk, None)
 
 
 def quiet(ray: Any) -> None:

@@ -59,6 +59,27 @@ class Worker:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
+class Tasks:
+    """What is still to be done: chunks that came back first, then the next that nobody has had."""
+
+    def __init__(self, chunks: Sequence[Chunk]) -> None:
+        self._coming, self._new = iter(chunks), len(chunks)
+        self._back: deque[Task] = deque()
+
+    @property
+    def left(self) -> int:
+        return len(self._back) + self._new
+
+    def take(self) -> Task:
+        if self._back:
+            return self._back.popleft()
+        self._new -= 1
+        return Task(next(self._coming))
+
+    def give_back(self, task: Task) -> None:
+        self._back.appendleft(task)
+
+
 class LocalEngine:
     """Processes of this machine."""
 
@@ -100,14 +121,14 @@ class Staff:
 
     def results(self, chunks: Sequence[Chunk]) -> Iterator[Finished]:
         """As they are done. A chunk that must be done again goes first, since its shard waits for it."""
-        pending = deque(Task(chunk) for chunk in chunks)
-        while pending or self._busy:
-            while len(self._staff) < min(self.workers, len(pending) + self._busy):
+        tasks = Tasks(chunks)
+        while tasks.left or self._busy:
+            while len(self._staff) < min(self.workers, tasks.left + self._busy):
                 self._hire()
             for worker in [worker for worker in self._staff if worker.ready and worker.task is None]:
-                if pending:
-                    self._give(worker, pending.popleft(), pending)
-            yield from self._heard(pending)
+                if tasks.left:
+                    self._give(worker, tasks.take(), tasks)
+            yield from self._heard(tasks)
 
     @property
     def _busy(self) -> int:
@@ -117,13 +138,13 @@ class Staff:
         used = Counter(worker.device for worker in self._staff)
         self._staff.append(Worker(self._payload, min(self._devices, key=lambda device: used[device])))
 
-    def _give(self, worker: Worker, task: Task, pending: deque[Task]) -> None:
+    def _give(self, worker: Worker, task: Task, tasks: Tasks) -> None:
         try:
             worker.give(task)
         except OSError:
-            self._lost(worker, pending)
+            self._lost(worker, tasks)
 
-    def _heard(self, pending: deque[Task]) -> Iterator[Finished]:
+    def _heard(self, tasks: Tasks) -> Iterator[Finished]:
         """Whatever the workers said next."""
         by_pipe: dict[Any, Worker] = {worker.pipe: worker for worker in self._staff}
         for pipe in wait(list(by_pipe)):
@@ -131,7 +152,7 @@ class Staff:
             try:
                 message = worker.pipe.recv()
             except (EOFError, OSError):
-                self._lost(worker, pending)
+                self._lost(worker, tasks)
                 continue
             finished = self._understood(worker, *message)
             if finished is not None:
@@ -153,7 +174,7 @@ class Staff:
             return finished
         return None
 
-    def _lost(self, worker: Worker, pending: deque[Task]) -> None:
+    def _lost(self, worker: Worker, tasks: Tasks) -> None:
         """Its chunk is done again, by another one."""
         self._staff.remove(worker)
         how = worker.end()
@@ -163,7 +184,7 @@ class Staff:
         else:
             self._failed_starts += 1
         if worker.task is not None:
-            pending.appendleft(worker.task)
+            tasks.give_back(worker.task)
         if self._failed_starts >= STARTS or (not worker.ready and how == "exit code 1"):
             raise JobStopped(
                 f"worker processes end before they get to work ({how}): perhaps there is too little memory for so many "

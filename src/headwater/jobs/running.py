@@ -241,9 +241,11 @@ def asked_of(payload: Payload) -> dict[str, Any]:
 
 
 def tokenizer_sha256(tokenizer: Any) -> str:
+    """Of what it is, not of how it was last called: a fast one remembers where it was told to cut."""
     fast = getattr(tokenizer, "backend_tokenizer", None)
-    said = fast.to_str() if fast is not None else json.dumps(tokenizer.get_vocab(), sort_keys=True)
-    return hashlib.sha256(said.encode(errors="replace")).hexdigest()
+    found = json.loads(fast.to_str()) if fast is not None else {"vocabulary": tokenizer.get_vocab()}
+    kept = {name: part for name, part in found.items() if name not in ("truncation", "padding")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode(errors="replace")).hexdigest()
 
 
 def provenance(payload: Payload) -> dict[str, Any]:
@@ -251,6 +253,7 @@ def provenance(payload: Payload) -> dict[str, Any]:
     device, dtype = where_it_is(payload.model)
     about = describe(payload.model, device, dtype, payload.settings.seed)
     kind = payload.settings.device
+    here = torch.device(kind if torch.cuda.is_available() else "cpu")  # a cluster may have GPUs that we do not see
     return {
         "model": about.model,
         "model_class": type(payload.model).__name__,
@@ -260,7 +263,8 @@ def provenance(payload: Payload) -> dict[str, Any]:
         "dtype": payload.settings.dtype,
         "seed": payload.settings.seed,
         "versions": versions(),
-        **machine(torch.device(kind)),
+        **machine(here),
+        "device": kind,
         "threads": payload.settings.threads,
     }
 

@@ -174,8 +174,11 @@ def described(path: str, columns: Sequence[str], known: Source | None) -> Source
 
 
 def contents(path: str) -> list[Path]:
+    """The file, or those of a dataset without what `datasets` keeps there for itself."""
     here = Path(path)
-    return sorted(p for p in here.rglob("*") if p.is_file()) if here.is_dir() else [here]
+    if not here.is_dir():
+        return [here]
+    return sorted(p for p in here.rglob("*") if p.is_file() and not p.name.startswith("cache-"))
 
 
 def measured(path: str) -> tuple[int, int]:
