@@ -6,9 +6,8 @@ import copy
 import errno
 import fcntl
 import json
+import resource
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -295,24 +294,17 @@ def test_a_full_disk_ends_the_job_in_order(engine, data, tmp_path, monkeypatch, 
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
-def test_a_file_that_may_not_grow_is_a_full_disk(data, tmp_path):
+def test_a_file_that_may_not_grow_is_a_full_disk(engine, data, tmp_path):
     """A limit of the system instead of a stand-in: the write itself fails."""
-    code = (
-        "import resource, sys\n"
-        "import jobs_here, pytest\n"
-        "from headwater.errors import JobStopped\n"
-        "with pytest.MonkeyPatch.context() as patch:\n"
-        "    jobs_here.here(patch)\n"
-        "    resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
-        "    with pytest.raises(JobStopped, match='the disk is full'):\n"
-        "        jobs_here.run(sys.argv[1], jobs_here.Path(sys.argv[2]))\n"
-    )
-    where = [str(Path(__file__).parent), *sys.path]
-    subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = {where!r}\n{code}", str(data), str(tmp_path / "out")],
-        check=True,
-    )
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(JobStopped, match="the disk is full"):
+            run(data, tmp_path / "out", shard_rows=100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list((tmp_path / "out" / "shards").iterdir())
+    assert run(data, tmp_path / "out", shard_rows=100).finished
 
 
 def test_bad_rows_are_told_apart_and_the_others_are_explained(engine, tmp_path):

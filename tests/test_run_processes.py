@@ -16,11 +16,15 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+import tiny
 from jobs_here import Deadly, Slow, contents, here, run, sentences, write
 
 import headwater as hw
 from headwater.errors import JobStopped
 from headwater.jobs import payload, trouble
+from headwater.jobs.reading.sources import find_sources
+from headwater.jobs.settings import Settings
+from headwater.jobs.worker import failures_told
 
 TEXTS = sentences(400)
 
@@ -70,7 +74,9 @@ def test_workers_that_are_killed_change_nothing(data, tmp_path, undisturbed):
     assert multiprocessing.active_children() == []
 
 
-def test_a_parent_that_is_killed_takes_its_workers_with_it_and_the_job_goes_on(data, tmp_path, undisturbed):
+def test_a_parent_that_is_killed_takes_its_workers_with_it_and_the_job_goes_on(
+    data, tmp_path, undisturbed, monkeypatch
+):
     script = tmp_path / "job.py"
     script.write_text(
         "import sys\nfrom pathlib import Path\n"
@@ -94,7 +100,9 @@ def test_a_parent_that_is_killed_takes_its_workers_with_it_and_the_job_goes_on(d
     done = len(list(out.glob("shards/*")))
     assert 0 < done < 10
     assert hw.open_run(out).manifest.state == "running"
-    assert run(data, out, model=Slow(), workers=1).finished
+    here(monkeypatch)
+    monkeypatch.setattr(Slow, "seconds", 0.0)
+    assert run(data, out, model=Slow()).finished
     assert contents(out) == undisturbed
 
 
@@ -130,8 +138,14 @@ def test_a_row_that_kills_its_worker_is_found_and_left_out(tmp_path, monkeypatch
     assert len(stored) == 60
 
 
-def test_a_worker_of_another_version_is_no_worker(data, tmp_path, monkeypatch):
+def test_a_worker_of_another_version_is_no_worker(data, monkeypatch):
+    sources = find_sources(data, ["text"])
+    content = payload.Payload.of(Slow(), tiny.tokenizer(), Settings(), sources).packed()
+    assert payload.unpacked(content, "cpu").settings == Settings()
     monkeypatch.setattr(payload, "told_versions", lambda: {"headwater": "0.0.1"})
-    with pytest.raises(JobStopped, match="the job was started with"):
-        run(data, tmp_path / "out", model=Slow(), workers=1)
-    assert multiprocessing.active_children() == []
+    ours, theirs = multiprocessing.Pipe()
+    with failures_told(theirs):
+        payload.unpacked(content, "cpu")
+    what, error = ours.recv()
+    assert (what, type(error)) == ("refused", JobStopped)
+    assert "this worker has {'headwater': '0.0.1'}, the job was started with" in str(error)

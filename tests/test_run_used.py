@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 
 import pytest
@@ -81,12 +82,11 @@ def test_another_class_or_method_is_explained_where_it_must_be(data, tmp_path, e
     assert found["gi"].auac == pytest.approx(anew["gi"].auac, abs=1e-6)
 
 
-def test_an_evaluation_of_a_run_can_be_shared_by_workers_and_drawn_from(data, tmp_path):
-    run(data, tmp_path / "out", columns=["text", "label"])
-    drawn = judged(tmp_path / "out", limit=10, seed=0)
-    assert len(drawn.samples) == 10
-    shared = judged(tmp_path / "out", limit=10, workers=2, chunk_size=4)
-    assert shared["lrp"].auac == pytest.approx(drawn["lrp"].auac, abs=1e-6)
+def test_an_evaluation_of_a_run_can_be_drawn_from_and_handed_to_workers(data, tmp_path):
+    stored = run(data, tmp_path / "out", columns=["text", "label"])
+    assert len(judged(tmp_path / "out", limit=10, seed=0).samples) == 10
+    assert stored.row(7)["row_id"] == 7  # a file is open
+    assert pickle.loads(pickle.dumps(stored)).explanation(7).to_dict() == stored.explanation(7).to_dict()
 
 
 @pytest.mark.parametrize(
