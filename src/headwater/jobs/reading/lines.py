@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Record = list[str] | bytes | Bad
 BOM = "\ufeff"
+SHOWN_KEYS = 120  # characters of the names that a row has in place of the one that is wanted
 DIALECTS = {".csv": "excel", ".tsv": "excel-tab"}
 
 
@@ -162,6 +163,3 @@ def json_cells(found: dict[str, Any], columns: Sequence[str]) -> list[Any] | Bad
     if columns[0] not in found:
         return Bad(UNREADABLE, f"the row has no {columns[0]!r}; it has {', '.join(map(repr, found))[:SHOWN_KEYS]}")
     return [found.get(name) for name in columns]
-
-
-SHOWN_KEYS = 120

@@ -23,7 +23,10 @@ PACKED = (".gz", ".zst", ".bz2", ".xz", ".zip")
 
 @dataclass(frozen=True)
 class Source:
-    """One file of the input. `changed` is its time in nanoseconds; `offsets` are where every 512th row begins."""
+    """One file of the input. `changed` is its time in nanoseconds, `kinds` the types of the columns that are wanted.
+
+    `offsets` are where every 512th row of a text file begins.
+    """
 
     path: str
     kind: str
