@@ -170,6 +170,7 @@ def test_importing_the_library_is_light():
         ["--help"],
         ["explain", "--help"],
         ["bias", "--help"],
+        ["run", "--help"],
         ["generate", "--help"],
         ["bundled", "train", "--help"],
         ["image", "train", "--help"],

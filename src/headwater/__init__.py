@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from .flows import Audit as Audit
     from .generating import explain_generation as explain_generation
     from .generation import Generation as Generation
+    from .jobs.running import run as run
     from .ledger import Ledger as Ledger
     from .measures.evaluation import evaluate as evaluate
     from .measures.results import Evaluation as Evaluation
     from .methods.recording import recorded as recorded
+    from .store.runs import StoredRun as StoredRun
+    from .store.runs import open_run as open_run
     from .targets import Span as Span
     from .targets import Token as Token
 
@@ -42,6 +45,9 @@ _PUBLIC = {
     "recorded": "methods.recording",
     "Token": "targets",
     "Span": "targets",
+    "run": "jobs.running",
+    "open_run": "store.runs",
+    "StoredRun": "store.runs",
 }
 
 __all__ = [
@@ -53,6 +59,7 @@ __all__ = [
     "Generation",
     "Ledger",
     "Span",
+    "StoredRun",
     "Token",
     "__version__",
     "audit",
@@ -61,7 +68,9 @@ __all__ = [
     "evaluate",
     "explain",
     "explain_generation",
+    "open_run",
     "recorded",
+    "run",
 ]
 
 

@@ -88,6 +88,14 @@ class DataError(HeadwaterError):
     """A dataset that is missing or not what it should be."""
 
 
+class BadRow(DataError):
+    """A row that cannot be explained, where none was to be passed over."""
+
+
+class JobStopped(HeadwaterError):
+    """A run over a dataset that had to stop in the middle; what is done is kept, and the same call goes on."""
+
+
 class MissingExtra(HeadwaterError, ImportError):
     """An optional dependency is not installed."""
 

@@ -78,14 +78,21 @@ class TextJob:
 
         return Plan([Step(batch, reader) for _, batch in groups], gather)
 
-    def batches(self, encoded: Sequence[Encoded]) -> list[tuple[list[int], Batch]]:
+    @property
+    def mixes(self) -> bool:
         """Without a padding token, or for a classifier whose config names none, each text goes alone."""
         config = getattr(self.model, "config", None)
         unnamed = config is not None and getattr(config, "pad_token_id", 0) is None
         generates = bool(getattr(self.model, "can_generate", lambda: False)())
-        size = 1 if self.pad is None or (unnamed and not generates) else self.batch_size
-        groups = batches(encoded, size)
-        return [(group, to_batch([encoded[i] for i in group], self.pad, self.side, self.places)) for group in groups]
+        return self.pad is not None and (generates or not unnamed)
+
+    def batches(self, encoded: Sequence[Encoded]) -> list[tuple[list[int], Batch]]:
+        groups = batches(encoded, self.batch_size if self.mixes else 1)
+        return [(group, self.batch([encoded[i] for i in group])) for group in groups]
+
+    def batch(self, encoded: Sequence[Encoded]) -> Batch:
+        """Texts that are run together."""
+        return to_batch(encoded, self.pad, self.side, self.places)
 
 
 def in_windows(job: TextJob, text: Text, stride: int | None, reader: Reader) -> Plan:

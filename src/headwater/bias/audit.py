@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,8 @@ from ..explanation import Explanation
 from ..inputs.text import encode, length_limit
 from ..measures.progress import bar
 from ..measures.provenance import machine, model_sha256, now, versions
+from ..measures.stored import opened, same
+from ..store.runs import StoredRun
 from .analysis import Settings, analyse
 from .effects import PERMUTATIONS
 from .finding import Finder
@@ -57,7 +59,8 @@ def audit_bias(
     `data` is "sst2", a path (parquet, csv, tsv, jsonl), a list of texts, or anything with columns by name;
     `part_column` names parts of it that are reported one by one, too. `groups` is "gender-names" (people's first names,
     joined with what follows them), a file of phrases by group (.json, .csv, .tsv), or such a mapping; `case` makes
-    capitals count in it. Only texts with a mention are explained.
+    capitals count in it. Only texts with a mention are explained. `data` may be the directory of a run (`hw.run`) by
+    this model and method, for one score in all rows: then nothing is explained, it is read there.
 
     `target` is the score, as for `explain`. For a model of two classes it is their difference unless said otherwise:
     positive minus negative, or the second minus the first. `permutations`: random labellings in the test. With
@@ -68,16 +71,28 @@ def audit_bias(
         raise UsageError(f"permutations must be at least 1 and swaps at least 0, not {permutations} and {swaps}.")
     finder = read_groups(groups, case)
     ready = prepared(model, device, dtype)
-    score = target if target is not None else default_target(ready)
-    texts = read_texts(data, text_column, part_column, tokenizer).drawn(limit, seed)
+    run = opened(data, model)
+    if run is not None:
+        score = audited_target(run, target)
+        check_same(run, {"method": chosen, "output": output, "at": at, "seed": seed})
+        texts = stored_texts(run, part_column).drawn(limit, seed)
+    else:
+        score = target if target is not None else default_target(ready)
+        texts = read_texts(data, text_column, part_column, tokenizer).drawn(limit, seed)
     found = [finder.find(text) for text in texts.texts]
     wanted = texts.chosen([i for i, one in enumerate(found) if one.hits])
-    check_lengths(ready, tokenizer, wanted, truncate)
+    if run is None:
+        check_lengths(ready, tokenizer, wanted, truncate)
     about = provenance(model, ready, texts, finder, seed)
     began = time.perf_counter()
     options = {"method": method, "target": score, "output": output, "at": at, "truncate": truncate, "seed": seed}
     made = Made()
-    collected = collect(made.explained(ready, tokenizer, wanted, batch_size, progress, options), finder)
+    if run is not None:
+        about["run"] = run.manifest.job
+        explained = made.stored(run, wanted)
+    else:
+        explained = made.explained(ready, tokenizer, wanted, batch_size, progress, options)
+    collected = collect(explained, finder)
     others = [i for i, one in enumerate(found) if not one.hits]
     collected = collected.plus((skip for i in others for skip in found[i].skipped), (texts.parts[i] for i in others))
     settings = Settings(seed, permutations)
@@ -113,6 +128,14 @@ class Made:
 
     target = ""
 
+    def stored(self, run: StoredRun, texts: Texts) -> Iterator[Explained]:
+        """Those that a run has made already."""
+        for row, name in zip(texts.rows, texts.parts, strict=True):
+            explanation = run.explanation(row)
+            assert explanation is not None  # `texts` are the rows of the run
+            self.target = self.target or explanation.target
+            yield Explained.of(explanation, row, name)
+
     def explained(
         self,
         model: nn.Module,
@@ -133,6 +156,31 @@ class Made:
                 self.target = self.target or found[0].target
                 for explanation, row, name in zip(found, part.rows, part.parts, strict=True):
                     yield Explained.of(explanation, row, name)
+
+
+def audited_target(run: StoredRun, target: Any) -> Any:
+    """The score that a run explained. Each row's own prediction is no score that rows could be compared by."""
+    found = run.manifest.asked["target"]
+    if found is None:
+        raise UsageError(
+            f"{run.path} explains what each row predicts; groups are compared by one score. Run it with a target, such "
+            "as --target 'positive - negative', into another directory."
+        )
+    if target is not None:
+        check_same(run, {"target": target})
+    return found
+
+
+def stored_texts(run: StoredRun, part_column: str | None) -> Texts:
+    part = None if part_column is None else run.carried(part_column)
+    rows = list(run.rows(["row_id", "text", *([] if part is None else [part])]))
+    parts = ["" if part is None else str(row[part]) for row in rows]
+    return Texts([row["text"] for row in rows], [row["row_id"] for row in rows], parts, str(run.path))
+
+
+def check_same(run: StoredRun, wanted: Mapping[str, Any]) -> None:
+    for name, value in wanted.items():
+        same(run, name, value, f"its {name}")
 
 
 def default_target(model: nn.Module) -> str | None:

@@ -22,6 +22,7 @@ from . import (
     methods,
     paper,
     report,
+    run,
     zoo,
 )
 from .refusals import Commands
@@ -41,6 +42,7 @@ app.command("audit")(audit.command)
 app.command("methods")(methods.command)
 app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
+app.command("run")(run.command)
 app.command("bias")(bias.command)
 app.command("bench")(bench.command)
 app.command("answers")(answers.command)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def command(
     data: Annotated[
-        str, typer.Option(help="Texts: a .parquet, .csv, .tsv or .jsonl file, or sst2 (its whole sentences).")
+        str, typer.Option(help="Texts: a .parquet, .csv, .tsv or .jsonl file, what `headwater run` wrote, or sst2.")
     ] = "sst2",
     groups: Annotated[
         str, typer.Option(help="Phrases by group: a .json, .csv or .tsv file, or gender-names (people's first names).")

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    data: Annotated[Path, typer.Option(help="Labelled texts: .parquet, .csv, .tsv or .jsonl.")],
+    data: Annotated[
+        Path, typer.Option(help="Labelled texts: .parquet, .csv, .tsv or .jsonl, or what `headwater run` wrote.")
+    ],
     methods: Annotated[str, typer.Option(help="Methods, separated by commas; see `headwater methods`.")] = "gi,lrp",
     model: options.Model = None,
     task: options.Task = None,

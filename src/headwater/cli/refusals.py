@@ -1,4 +1,7 @@
-"""What the library refuses becomes one message on standard error and exit code 2, without a traceback."""
+"""What the library refuses becomes one message on standard error and an exit code, without a traceback.
+
+2: refused, nothing was done. 3: the data hold rows that cannot be explained. 4: stopped in the middle, to be resumed.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from headwater.errors import HeadwaterError
+from headwater.errors import BadRow, HeadwaterError, JobStopped
 
-REFUSED = 2
+REFUSED, BAD_ROWS, STOPPED = 2, 3, 4
 
 
 class Commands(TyperGroup):
@@ -20,4 +23,8 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except HeadwaterError as refusal:
             typer.echo(f"headwater: {refusal}", err=True)
-            raise typer.Exit(REFUSED) from refusal
+            raise typer.Exit(code_of(refusal)) from refusal
+
+
+def code_of(refusal: HeadwaterError) -> int:
+    return BAD_ROWS if isinstance(refusal, BadRow) else STOPPED if isinstance(refusal, JobStopped) else REFUSED

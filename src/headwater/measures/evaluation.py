@@ -16,7 +16,7 @@ from .. import methods as registry
 from ..api import describe, prepared, where_it_is
 from ..errors import UnknownName, UsageError
 from ..explanation import Explanation
-from ..targets import class_names
+from ..targets import Names, class_names
 from . import protocol as protocols
 from . import tasks as perturbations
 from .cost import Cost, measure
@@ -31,6 +31,8 @@ from .results import LEDGER, SINGLE, Evaluation, Samples, summarised
 from .sanity import RANDOMISATION, randomised
 from .saving import Workplace, load
 from .stability import single
+from .stored import Stored, labelled_rows, opened
+from .stored import usable as check_run
 from .tasks import TASKS, Answer, Counts, Floats, Task
 from .tokens import TokenSource
 from .workers import computed, working
@@ -71,7 +73,8 @@ def evaluate(
 
     `data` is a path (parquet, csv, tsv, jsonl), a `headwater.data.Table`, a list of (text, label), or anything with
     columns by name (a dict, pandas, datasets). Labels are class indices or names. A row that cannot be used is named
-    before any work is done. `limit` draws that many rows with the seed.
+    before any work is done. `limit` draws that many rows with the seed. The directory of a run (`hw.run`) is such data,
+    too: what it has explained, for the class that is asked for, is not explained again.
 
     For a Graphormer `data` holds graphs where others hold texts: a list of (graph, label), of graphs that know their
     label, or a table whose `text_column` has SMILES strings. What taking a node out means stands in the protocol's
@@ -111,10 +114,26 @@ def evaluate(
         table = read_graphs(ready, data, text_column, label_column, rule.target == "true").drawn(limit, seed)
         source = GraphSource(ready, table.texts, rule, batch_size)
     else:
-        table = labelled(ready, tokenizer, data, text_column, label_column, rule).drawn(limit, seed)
-        source = TokenSource(ready, tokenizer, table.texts, rule, batch_size)
+        run = opened(data, model)
+        if run is None:
+            table = labelled(ready, tokenizer, data, text_column, label_column, rule).drawn(limit, seed)
+            source = TokenSource(ready, tokenizer, table.texts, rule, batch_size)
+        else:
+            check_run(run, names, describe(ready, *where_it_is(ready), seed).dtype, seed)
+            classes = classes_of(ready, tokenizer, rule)
+            table = labelled_rows(run, label_column, classes, rule.target == "true").drawn(limit, seed)
+            source = TokenSource(
+                ready,
+                tokenizer,
+                table.texts,
+                rule,
+                batch_size,
+                Stored(run, table.rows, tuple(map(classes, range(classes.size)))),
+            )
     asked = {"measures": [t.name for t in tasks] + list(single_names) + [RANDOMISATION] * scramble, "seed": seed}
     about = provenance(model, ready, table, names, source, batch_size, seed)
+    if isinstance(source, TokenSource) and source.stored is not None:
+        about["run"] = asked["run"] = source.stored.run.manifest.job
     place = workplace(out, about, rule, {**asked, "chunk": chunk_size}, resume)
     if out is not None and place is not None and place.finished:
         return load(out)
@@ -154,9 +173,12 @@ def labelled(
     model: nn.Module, tokenizer: Any, data: Any, text_column: str, label_column: str, rule: Protocol
 ) -> Labelled:
     """The data, checked row by row against the classes of the model."""
-    classes = TokenSource(model, tokenizer, ["a"], rule).classes()
-    names = class_names(getattr(model, "config", None), classes)
+    names = classes_of(model, tokenizer, rule)
     return read(data, text_column, label_column, names, rule.target == "true", tokenizer)
+
+
+def classes_of(model: nn.Module, tokenizer: Any, rule: Protocol) -> Names:
+    return class_names(getattr(model, "config", None), TokenSource(model, tokenizer, ["a"], rule).classes())
 
 
 def budget(model: nn.Module, tokens: int | None) -> int:

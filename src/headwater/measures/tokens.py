@@ -21,6 +21,7 @@ from ..methods.propagation import without_cache
 from ..targets import logits_of
 from .perturbation import Perturbed, batches
 from .protocol import Protocol
+from .stored import Stored
 from .tasks import Counts, Flags, Floats
 
 
@@ -58,7 +59,13 @@ class TokenSource:
     """Texts of one classifier; `model` is in evaluation mode and where it is to be computed."""
 
     def __init__(
-        self, model: nn.Module, tokenizer: Any, texts: Sequence[Text], protocol: Protocol, batch_size: int = 32
+        self,
+        model: nn.Module,
+        tokenizer: Any,
+        texts: Sequence[Text],
+        protocol: Protocol,
+        batch_size: int = 32,
+        stored: Stored | None = None,
     ) -> None:
         if tokenizer is None:
             raise InputError("texts need a tokenizer: evaluate(model, data, tokenizer=tokenizer).")
@@ -68,7 +75,7 @@ class TokenSource:
             raise UsageError("replacement=mean is a colour, for the patches of images; tokens are replaced by a token.")
         if protocol.removal is not None:
             raise UsageError(f"removal={protocol.removal} is about the nodes of a graph; tokens are replaced.")
-        self.model, self.tokenizer, self.texts = model, tokenizer, texts
+        self.model, self.tokenizer, self.texts, self.stored = model, tokenizer, texts, stored
         self.options = {"tokenizer": tokenizer}
         self.batch_size, self.keeps_special = batch_size, protocol.special_tokens == "kept"
         self.replacement = find_replacement(model, tokenizer, protocol.replacement)
@@ -119,13 +126,22 @@ class Tokens:
 
     def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
         """In batches of like length; of texts longer than the mean, fewer go together than `batch_size`."""
-        found: dict[int, Explanation] = {}
-        lengths = [self.encoded[i].length for i in samples]
+        found = self.stored(samples, method, target)
+        left = [i for i in samples if i not in found]
+        lengths = [self.encoded[i].length for i in left]
         room = self.source.batch_size * sum(lengths) / max(1, len(lengths))
         for group in batches(lengths, room, self.mixes, self.source.batch_size):
-            chosen = [samples[g] for g in group]
+            chosen = [left[g] for g in group]
             found.update(zip(chosen, self.explain_together(chosen, method, target, seed), strict=True))
         return [found[i] for i in samples]
+
+    def stored(self, samples: Sequence[int], method: str, target: int) -> dict[int, Explanation]:
+        """What a run has explained already."""
+        if self.source.stored is None:
+            return {}
+        look = self.source.stored.explanation
+        found = {i: look(self.numbers[i], method, target, self.encoded[i].item.tokens) for i in samples}
+        return {i: e for i, e in found.items() if e is not None}
 
     def explain_together(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
         """In one batch, whatever its size."""

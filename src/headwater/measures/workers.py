@@ -79,14 +79,14 @@ def _portable(job: Job) -> Job:
 
 def _begin(path: str, device: str, threads: int) -> None:
     global _job
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     job: Job = pickle.loads(Path(path).read_bytes())
     job.source.model.to(device)
     _job = job
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """A parent that is killed cannot tell its workers; they would wait for work for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:

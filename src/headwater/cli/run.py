@@ -1,0 +1,125 @@
+"""`headwater run`: a whole dataset explained, from files to files, on one machine or a cluster."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+from .models import chosen_model
+from .names import separated
+from .refusals import BAD_ROWS
+from .screen import say, waiting
+
+if TYPE_CHECKING:
+    from headwater.store.runs import StoredRun
+
+INTERRUPTED = 130
+
+
+def command(
+    data: Annotated[
+        list[str],
+        typer.Option(
+            help="What to explain: a .parquet, .csv, .tsv or .jsonl file, a pattern in quotes ('in/*.parquet'), a "
+            "directory of those or of `datasets`. May be given several times."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Where results go. The same command again goes on from what lies there.")],
+    model: options.Model = None,
+    task: options.Task = None,
+    method: Annotated[str, typer.Option("--method", help="See `headwater methods`.")] = "lrp",
+    columns: Annotated[
+        str, typer.Option(help="Columns, separated by commas: the texts first, then those that go along.")
+    ] = "text",
+    target: options.Target = None,
+    output: options.Output = "logit",
+    at: options.At = "embeddings",
+    engine: Annotated[str, typer.Option(help="Who explains: local (processes of this machine) or ray.")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster, e.g. auto or host:6379. Default: one is started here.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes that share the work. Default: one a core or GPU, as memory allows."),
+    ] = None,
+    shard_rows: Annotated[int, typer.Option(min=1, help="Rows of the input in a file of the results.")] = 4096,
+    batch_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens explained at once, padding too. Default: by device.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="A text of more tokens is too long. Default: what the model takes.")
+    ] = None,
+    truncate: options.Truncate = False,
+    window: options.Window = False,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each worker. Another number, other last digits.")] = 1,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be explained.")] = False,
+    device: Annotated[
+        str | None, typer.Option(help="Where to compute: cpu or cuda. Default: GPUs if there are any.")
+    ] = None,
+    dtype: options.Dtype = None,
+    seed: options.Seed = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output: the manifest.")] = False,
+    allow_pickle: options.AllowPickle = False,
+    trust_remote_code: options.TrustRemoteCode = False,
+) -> None:
+    """Explain a whole dataset into parquet files. Exit code 3: done, but some rows are in errors.parquet."""
+    loaded, tokenizer = chosen_model(model, task, None, dtype, allow_pickle, trust_remote_code)
+    with waiting("reading the data"):
+        from headwater.jobs.running import run
+    with interruptions(out):
+        found = run(
+            loaded,
+            data,
+            out,
+            tokenizer=tokenizer,
+            method=method,
+            columns=separated(columns),
+            target=target,
+            output=output,
+            at=at,
+            engine=engine,
+            address=address,
+            workers=workers,
+            shard_rows=shard_rows,
+            batch_tokens=batch_tokens,
+            max_tokens=max_tokens,
+            truncate=truncate,
+            window=window,
+            threads=threads,
+            device=device,
+            dtype=dtype,
+            seed=seed,
+            strict=strict,
+        )
+    typer.echo(json.dumps(found.manifest.to_dict(), ensure_ascii=False) if as_json else summary(found))
+    if found.manifest.counts.errors:
+        say(f"{found.manifest.counts.errors:,} rows could not be explained: {out / 'errors.parquet'} says why")
+        raise typer.Exit(BAD_ROWS)
+
+
+def summary(found: StoredRun) -> str:
+    counts, shards = found.manifest.counts, found.manifest.shards
+    files = "1 shard" if shards == 1 else f"{shards:,} shards"
+    said = f"{counts.rows:,} rows and {counts.tokens:,} tokens explained by {found.method}, in {files}"
+    books = "every ledger is closed" if not counts.open else f"{counts.open:,} ledgers are open"
+    return f"{said}: {found.path / 'shards'}\n{books}; rows that could not be explained: {counts.errors:,}"
+
+
+@contextmanager
+def interruptions(out: Path) -> Iterator[None]:
+    """Ctrl-C, and the signal by which schedulers end a job, leave the directory in order and say how to go on."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        say(f"stopped; what is done lies in {out}, and the same command goes on from there")
+        raise typer.Exit(INTERRUPTED) from stop
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,222 @@
+"""A chunk of rows -> its explanations: the same code in every engine.
+
+A row that cannot be explained does not take its neighbours with it: where a batch fails, its rows are run one by one,
+and those that still fail are told apart, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from .. import methods
+from ..api import Request, Work, describe, prepared, where_it_is
+from ..errors import EmptyInput, HeadwaterError, InputError, TooLong
+from ..explanation import Explanation
+from ..inputs.places import find_places
+from ..inputs.text import Encoded, encode
+from ..store.columns import to_table
+from ..store.manifest import Counts
+from ..targets import Reader
+from ..texts import Plan, Step, TextJob, in_windows
+from .planning import Chunk, in_batches
+from .reading.rows import EMPTY, FAILED, TOO_LONG, Bad, shown
+from .reading.sources import Reading, Sources
+from .settings import Settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_CHARACTERS = 10**6  # of a text that is looked at by the tokenizer
+WINDOWS_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker stands in its chunk: about to run this batch, or this row of it alone."""
+
+    batch: int
+    row: int | None = None
+
+
+@dataclass(frozen=True)
+class Care:
+    """What earlier trouble with a chunk teaches: batches to be run row by row, and rows to be left out, with why."""
+
+    alone: frozenset[int] = frozenset()
+    left_out: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A chunk's rows as they are to be written."""
+
+    chunk: Chunk
+    table: pa.Table
+    errors: pa.Table
+    counts: Counts
+
+
+Tell = Callable[[Place, int, int], None]  # where the worker stands; rows and tokens that are done since it last told
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row that can be run."""
+
+    id: int
+    text: str
+    length: int
+    encoded: Encoded | None  # None for one that is explained in windows
+
+
+class Explainer:
+    """A model with its settings, ready for chunks of `sources`."""
+
+    def __init__(self, model: nn.Module, tokenizer: Any, settings: Settings, sources: Sources) -> None:
+        ready = prepared(model, None, settings.dtype)
+        device, dtype = where_it_is(ready)
+        ask = Request(
+            ready, [], tokenizer, output=settings.output, target=settings.target, at=settings.at, seed=settings.seed
+        )
+        self.settings, self.reading = settings, Reading(sources)
+        self.method = methods.resolve(settings.method)
+        self.job = TextJob(ready, tokenizer, WINDOWS_AT_ONCE, settings.truncate, find_places(ready, settings.at))
+        self.job.limit = min((n for n in (self.job.limit, settings.max_tokens) if n is not None), default=None)
+        self.reader = Reader(ready, tokenizer, settings.target, settings.output)
+        self.work = Work(ask, ready, Plan([], lambda found: []), describe(ready, device, dtype, settings.seed))
+        self.renamed = dict(zip(sources.columns[1:], carried_names(sources.columns[1:]), strict=True))
+
+    def chunk(self, chunk: Chunk, tell: Tell = lambda *_: None, care: Care | None = None) -> Finished:
+        """All rows of a chunk, explained or told apart."""
+        rows = self.reading.read(chunk.start, chunk.stop)
+        care = care or Care()
+        usable, bad = self.usable(rows.start, rows.texts, care)
+        made: dict[int, Explanation] = {}
+        done = (len(bad), 0)
+        for number, batch in enumerate(self.batches(usable)):
+            tell(Place(number), *done)
+            found = {} if number in care.alone else self.together(batch)
+            for row in batch if not found else ():
+                tell(Place(number, row.id), 0, 0)
+                found[row.id] = self.one(row)
+            bad |= {i: e for i, e in found.items() if isinstance(e, Bad)}
+            made |= {i: e for i, e in found.items() if not isinstance(e, Bad)}
+            done = (len(batch), sum(row.length for row in batch))
+        tell(Place(-1), *done)
+        return self.finished(chunk, made, bad, rows.carried)
+
+    def batches(self, rows: Sequence[Row]) -> list[list[Row]]:
+        """Rows of like length together; one that is explained in windows is a batch of its own."""
+        short = [row for row in rows if row.encoded is not None]
+        groups = in_batches([row.length for row in short], self.settings.batch_tokens, self.job.mixes)
+        return [[row] for row in rows if row.encoded is None] + [[short[i] for i in group] for group in groups]
+
+    def usable(self, start: int, texts: Sequence[str | Bad], care: Care) -> tuple[list[Row], dict[int, Bad]]:
+        """Texts as the model takes them; those it cannot take, with the reason."""
+        usable, bad = [], {}
+        for i, text in enumerate(texts, start):
+            found = Bad(FAILED, care.left_out[i], shown_text(text)) if i in care.left_out else self.tokenised(i, text)
+            if isinstance(found, Bad):
+                bad[i] = found
+            else:
+                usable.append(found)
+        return usable, bad
+
+    def tokenised(self, row: int, text: str | Bad) -> Row | Bad:
+        """A text beyond all measure is not handed to the tokenizer: it would take its time and memory for nothing."""
+        if isinstance(text, Bad):
+            return text
+        if len(text) > MOST_CHARACTERS and not self.settings.truncate:
+            return Bad(TOO_LONG, f"the text has {len(text):,} characters, {MOST_CHARACTERS:,} at most", shown(text))
+        cut = text[:MOST_CHARACTERS]
+        limit = None if self.settings.window else self.job.limit
+        try:
+            (encoded,) = encode([cut], self.job.tokenizer, limit, self.settings.truncate)
+        except EmptyInput:
+            return Bad(EMPTY, "the text is empty, or has no tokens but special ones", shown(text))
+        except TooLong as error:
+            said = f"the text has {error.length:,} tokens, {error.limit:,} at most; see --truncate and --window"
+            return Bad(TOO_LONG, said, shown(text))
+        except InputError as error:
+            return Bad(FAILED, str(error), shown(text))
+        except Exception as error:  # a tokenizer is anybody's code
+            return Bad(FAILED, f"the tokenizer failed: {first_line(error)}", shown(text))
+        long = self.job.limit is not None and encoded.length > self.job.limit
+        return Row(row, text, encoded.length, None if long else encoded)
+
+    def together(self, batch: Sequence[Row]) -> dict[int, Explanation | Bad]:
+        """Nothing, where the batch fails and its rows must be run one by one."""
+        try:
+            return dict(zip((row.id for row in batch), self.explained(batch), strict=True))
+        except (HeadwaterError, RuntimeError, ValueError, IndexError, MemoryError) as error:
+            if is_fatal(error):
+                raise
+            return {}
+
+    def one(self, row: Row) -> Explanation | Bad:
+        try:
+            return self.explained([row])[0]
+        except (HeadwaterError, RuntimeError, ValueError, IndexError, MemoryError) as error:
+            if is_fatal(error):
+                raise
+            return Bad(FAILED, first_line(error), shown(row.text))
+
+    def explained(self, batch: Sequence[Row]) -> list[Explanation]:
+        encoded = [row.encoded for row in batch if row.encoded is not None]
+        if not encoded:
+            plan = in_windows(self.job, batch[0].text, None, self.reader)
+            return plan.gather([self.work.explained(step, self.method) for step in plan.steps])
+        return self.work.explained(Step(self.job.batch(encoded), self.reader), self.method)
+
+    def finished(
+        self, chunk: Chunk, made: Mapping[int, Explanation], bad: Mapping[int, Bad], carried: pa.Table
+    ) -> Finished:
+        """Both in the order of the input."""
+        ids = sorted(made)
+        kept = carried.take([i - chunk.start for i in ids]).rename_columns(list(self.renamed.values()))
+        table = to_table([made[i] for i in ids], ids, kept, "double" if self.settings.dtype == "float64" else "float")
+        tokens, unclosed = sum(len(e.tokens) for e in made.values()), sum(not e.ledger.closed for e in made.values())
+        counts = Counts(len(ids), len(bad), tokens, unclosed)
+        return Finished(chunk, table, error_table(bad, self.reading.sources), counts)
+
+
+def carried_names(columns: Sequence[str]) -> list[str]:
+    """Columns of the input go along under their own names, or, where we have one of that name, as `input_…`."""
+    from ..store.columns import RESERVED
+
+    return [f"input_{name}" if name in RESERVED else name for name in columns]
+
+
+def error_table(bad: Mapping[int, Bad], sources: Sources) -> pa.Table:
+    import pyarrow as pa
+
+    ids = sorted(bad)
+    places = [sources.place(i) for i in ids]
+    return pa.table(
+        {
+            "row_id": pa.array(ids, pa.int64()),
+            "file": pa.array([path for path, _ in places], pa.string()),
+            "row": pa.array([row for _, row in places], pa.int64()),
+            "reason": pa.array([bad[i].reason for i in ids], pa.string()),
+            "message": pa.array([bad[i].message for i in ids], pa.string()),
+            "text": pa.array([bad[i].text for i in ids], pa.string()),
+        }
+    )
+
+
+def shown_text(text: str | Bad) -> str | None:
+    return text.text if isinstance(text, Bad) else shown(text)
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:400]
+
+
+def is_fatal(error: BaseException) -> bool:
+    """After a failed kernel a GPU answers nothing any more: the worker must go, not the rows that come after."""
+    return "CUDA error" in str(error) and not isinstance(error, torch.OutOfMemoryError)

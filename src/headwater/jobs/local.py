@@ -1,0 +1,202 @@
+"""The local engine: worker processes on this machine.
+
+A worker that dies is replaced, and its chunk is done again. What kills workers again and again is narrowed down: the
+batch is run row by row, and the row at which they die is left out and told as a bad row.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import tempfile
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from ..errors import JobStopped
+from .explaining import Finished, Place
+from .machines import device_kind, workers_for
+from .payload import Payload
+from .planning import Chunk
+from .trouble import STARTS, Task
+from .worker import work
+from .writing import plain_failures
+
+PATIENCE = 5.0  # seconds for a worker to end when it is told to
+
+Tick = Callable[[int, int], None]  # rows and tokens more that are done
+
+
+class Worker:
+    """A process, the pipe to it, and what it was given."""
+
+    def __init__(self, payload: Path, device: str) -> None:
+        context = multiprocessing.get_context("spawn")  # a forked process cannot use a GPU, nor torch's threads
+        self.device = device
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=work, args=(theirs, str(payload), device), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.ready = False
+        self.task: Task | None = None
+        self.place: Place | None = None
+        self.rows = self.tokens = 0  # of its chunk, done so far
+
+    def give(self, task: Task) -> None:
+        self.task, self.place, self.rows, self.tokens = task, None, 0, 0
+        self.pipe.send((task.chunk, task.care))
+
+    def end(self) -> str:
+        """However it stands. Says how it ended."""
+        self.pipe.close()
+        self.process.join(PATIENCE if not self.process.is_alive() else 0)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        code = self.process.exitcode or 0
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+class Tasks:
+    """What is still to be done: chunks that came back first, then the next that nobody has had."""
+
+    def __init__(self, chunks: Sequence[Chunk]) -> None:
+        self._coming, self._new = iter(chunks), len(chunks)
+        self._back: deque[Task] = deque()
+
+    @property
+    def left(self) -> int:
+        return len(self._back) + self._new
+
+    def take(self) -> Task:
+        if self._back:
+            return self._back.popleft()
+        self._new -= 1
+        return Task(next(self._coming))
+
+    def give_back(self, task: Task) -> None:
+        self._back.appendleft(task)
+
+
+class LocalEngine:
+    """Processes of this machine."""
+
+    name = "local"
+
+    def device(self, asked: str | None) -> str:
+        return device_kind(asked)
+
+    def staff(self, payload: Payload) -> int:
+        return workers_for(payload.model, payload.settings.device, payload.settings.threads)
+
+    def results(self, payload: Payload, workers: int, chunks: Sequence[Chunk], tick: Tick) -> Iterator[Finished]:
+        with Staff(payload, workers, tick) as staff:
+            yield from staff.results(chunks)
+
+
+class Staff:
+    """So many workers; they are gone when the block ends, however it ends."""
+
+    def __init__(self, payload: Payload, workers: int, tick: Tick) -> None:
+        self.workers, self.tick = workers, tick
+        self._directory = tempfile.TemporaryDirectory(prefix="headwater-")
+        # A file, because a process that is handed much at its start keeps the next one from starting.
+        self._payload = Path(self._directory.name) / "job"
+        with plain_failures(self._payload.parent):
+            self._payload.write_bytes(payload.packed())
+        self._devices = devices(payload.settings.device)
+        self._staff: list[Worker] = []
+        self._failed_starts = 0
+
+    def __enter__(self) -> Staff:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._staff:
+            worker.end()
+        self._staff.clear()
+        self._directory.cleanup()
+
+    def results(self, chunks: Sequence[Chunk]) -> Iterator[Finished]:
+        """As they are done. A chunk that must be done again goes first, since its shard waits for it."""
+        tasks = Tasks(chunks)
+        while tasks.left or self._busy:
+            while len(self._staff) < min(self.workers, tasks.left + self._busy):
+                self._hire()
+            for worker in [worker for worker in self._staff if worker.ready and worker.task is None]:
+                if tasks.left:
+                    self._give(worker, tasks.take(), tasks)
+            yield from self._heard(tasks)
+
+    @property
+    def _busy(self) -> int:
+        return sum(worker.task is not None for worker in self._staff)
+
+    def _hire(self) -> None:
+        used = Counter(worker.device for worker in self._staff)
+        self._staff.append(Worker(self._payload, min(self._devices, key=lambda device: used[device])))
+
+    def _give(self, worker: Worker, task: Task, tasks: Tasks) -> None:
+        try:
+            worker.give(task)
+        except OSError:
+            self._lost(worker, tasks)
+
+    def _heard(self, tasks: Tasks) -> Iterator[Finished]:
+        """Whatever the workers said next."""
+        by_pipe: dict[Any, Worker] = {worker.pipe: worker for worker in self._staff}
+        for pipe in wait(list(by_pipe)):
+            worker = by_pipe[pipe]
+            try:
+                message = worker.pipe.recv()
+            except (EOFError, OSError):
+                self._lost(worker, tasks)
+                continue
+            finished = self._understood(worker, *message)
+            if finished is not None:
+                yield finished
+
+    def _understood(self, worker: Worker, what: str, *said: Any) -> Finished | None:
+        if what == "ready":
+            worker.ready = True
+        elif what == "refused":
+            raise said[0]
+        elif what == "at":
+            worker.place, rows, tokens = said
+            worker.rows, worker.tokens = worker.rows + rows, worker.tokens + tokens
+            self.tick(rows, tokens)
+            self._failed_starts = 0
+        elif what == "done":
+            worker.task = None
+            finished: Finished = said[0]
+            return finished
+        return None
+
+    def _lost(self, worker: Worker, tasks: Tasks) -> None:
+        """Its chunk is done again, by another one."""
+        self._staff.remove(worker)
+        how = worker.end()
+        self.tick(-worker.rows, -worker.tokens)
+        if worker.task is not None and worker.place is not None:
+            worker.task.died_at(worker.place, how)
+        else:
+            self._failed_starts += 1
+        if worker.task is not None:
+            tasks.give_back(worker.task)
+        if self._failed_starts >= STARTS or (not worker.ready and how == "exit code 1"):
+            raise JobStopped(
+                f"worker processes end before they get to work ({how}): perhaps there is too little memory for so many "
+                "(try fewer workers), or a script that calls hw.run lacks `if __name__ == '__main__':`. What is done "
+                "is kept; the same call goes on from there."
+            )
+
+
+def devices(device: str) -> list[str]:
+    """Where workers compute: on the GPUs in turn, if there are several."""
+    if device != "cuda":
+        return [device]
+    import torch
+
+    return [f"cuda:{i}" for i in range(max(1, torch.cuda.device_count()))]

@@ -1,0 +1,62 @@
+"""What a worker needs to know of a job, as one value that can be handed to another process or another machine."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..api import where_it_is
+from ..errors import JobStopped, ModelError
+from ..measures.evaluation import keep_freed_memory
+from ..measures.provenance import versions
+from .explaining import Explainer
+from .reading.sources import Sources
+from .settings import Settings
+
+TOLD = ("headwater", "torch", "transformers")
+
+
+@dataclass(frozen=True)
+class Payload:
+    """`model` is on the CPU, where it can be handed over."""
+
+    model: nn.Module
+    tokenizer: Any
+    settings: Settings
+    sources: Sources
+
+    def packed(self) -> bytes:
+        """With the versions it was made by: pickles of one are not always read by another, nor are numbers equal."""
+        try:
+            inner = pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ModelError(f"the model cannot be handed to a worker process: {error}.") from error
+        return pickle.dumps({"versions": told_versions(), "payload": inner}, protocol=pickle.HIGHEST_PROTOCOL)
+
+    @classmethod
+    def of(cls, model: nn.Module, tokenizer: Any, settings: Settings, sources: Sources) -> Payload:
+        if where_it_is(model)[0].type != "cpu":
+            from copy import deepcopy
+
+            model = deepcopy(model).cpu()
+        return cls(model, tokenizer, settings, sources)
+
+
+def told_versions() -> dict[str, str]:
+    found = versions()
+    return {name: found[name] for name in TOLD if name in found}
+
+
+def unpacked(content: bytes, device: str) -> Explainer:
+    """In the process that explains: its threads set, its model on its device."""
+    outer = pickle.loads(content)
+    if outer["versions"] != told_versions():
+        raise JobStopped(f"this worker has {told_versions()}, the job was started with {outer['versions']}.")
+    payload: Payload = pickle.loads(outer["payload"])
+    torch.set_num_threads(payload.settings.threads)
+    keep_freed_memory()
+    return Explainer(payload.model.to(device), payload.tokenizer, payload.settings, payload.sources)

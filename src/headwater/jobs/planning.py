@@ -1,0 +1,66 @@
+"""How the input is cut: into shards, which are files, and chunks, which are what a worker is handed.
+
+The cuts depend on the input alone, so that a row meets the same neighbours in its batch however many workers there are,
+whichever engine runs them, and however often the job was interrupted. Equal batches are what makes results equal to the
+last digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from .settings import CHUNK_ROWS
+
+
+@dataclass(frozen=True, order=True)
+class Chunk:
+    """Rows from `start` up to `stop`, the `part`-th of the `parts` of a shard."""
+
+    shard: int
+    part: int
+    parts: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where `rows` rows lie in shards of `shard_rows`."""
+
+    rows: int
+    shard_rows: int
+
+    @property
+    def shards(self) -> range:
+        return range(-(-self.rows // self.shard_rows))
+
+    def extent(self, shard: int) -> range:
+        return range(shard * self.shard_rows, min((shard + 1) * self.shard_rows, self.rows))
+
+    def chunks(self, shard: int) -> list[Chunk]:
+        """A shard in stretches of 512 rows, so that a worker that dies loses no more than one."""
+        extent = self.extent(shard)
+        starts = range(extent.start, extent.stop, CHUNK_ROWS)
+        ends = (min(start + CHUNK_ROWS, extent.stop) for start in starts)
+        return [Chunk(shard, i, len(starts), a, b) for i, (a, b) in enumerate(zip(starts, ends, strict=True))]
+
+    def left(self, done: Iterable[int]) -> Iterator[Chunk]:
+        """Chunks of the shards that are not done, in their order."""
+        known = set(done)
+        return (chunk for shard in self.shards if shard not in known for chunk in self.chunks(shard))
+
+
+def in_batches(lengths: Sequence[int], tokens: int, mixes: bool) -> list[list[int]]:
+    """Places in groups, the longest first, each of at most `tokens` tokens when it is padded to its longest.
+
+    One that is longer than that goes alone, and all do where a model cannot be given padding.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    groups: list[list[int]] = []
+    for i in order:
+        if groups and mixes and lengths[groups[-1][0]] * (len(groups[-1]) + 1) <= tokens:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups

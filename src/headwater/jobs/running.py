@@ -1,0 +1,293 @@
+"""`run`: a dataset explained from files to files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from ..api import describe, prepared, where_it_is
+from ..errors import BadRow, HeadwaterError, JobStopped, ModelError, UnknownName, UsageError
+from ..measures.provenance import machine, model_sha256, now, versions
+from ..store.columns import need_arrow
+from ..store.manifest import Counts, Manifest
+from ..store.runs import StoredRun, open_run
+from .explaining import Care, Explainer, Finished, carried_names, first_line
+from .local import LocalEngine, Tick
+from .machines import peak_memory
+from .payload import Payload, told_versions
+from .place import Workplace, job_of, workplace
+from .planning import Chunk, Layout
+from .progress import bar
+from .reading.sources import find_sources
+from .settings import BATCH_TOKENS, SHARD_ROWS, Settings, Target
+from .writing import Writer
+
+BUNDLED = "headwater/sentiment"
+ENGINES = ("local", "ray")
+PROBED = 512  # rows that are looked at for one to try the model on
+
+
+def run(
+    model: nn.Module | str | Path | None,
+    data: Any,
+    out: str | Path,
+    *,
+    tokenizer: Any = None,
+    method: str = "lrp",
+    columns: Sequence[str] = ("text",),
+    target: Target = None,
+    output: str = "logit",
+    at: str = "embeddings",
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    shard_rows: int = SHARD_ROWS,
+    batch_tokens: int | None = None,
+    max_tokens: int | None = None,
+    truncate: bool = False,
+    window: bool = False,
+    threads: int = 1,
+    device: str | None = None,
+    dtype: str | None = None,
+    seed: int = 0,
+    strict: bool = False,
+    progress: bool | None = None,
+) -> StoredRun:
+    """Explains every row of `data` into the directory `out`, and gives back what lies there.
+
+    `model` is a model with its `tokenizer`, a directory or hub name, or None for the bundled one. `data` is a path, a
+    pattern such as `in/*.parquet`, a directory, or a list of those: parquet, csv, tsv, jsonl, or what
+    `datasets.save_to_disk` wrote. The first of `columns` holds the texts, the others go along into the results.
+
+    Results are parquet shards of `shard_rows` rows of the input, each whole or not there, and a manifest. The same call
+    again goes on where it stopped, also with another number of `workers` or another `engine`; a changed model, method
+    or input is refused. Rows that cannot be explained land in `errors.parquet`, with the reason; `strict` stops at the
+    first.
+
+    `engine="ray"` runs on the Ray cluster at `address`, by default one that is started here. Each worker computes with
+    `threads` threads, batches of `batch_tokens` tokens, on `device` (default: GPUs if there are any).
+    """
+    need_arrow("writing a run")
+    if engine not in ENGINES:
+        raise UnknownName("engine", engine, ENGINES)
+    if address is not None and engine != "ray":
+        raise UsageError("an address is that of a Ray cluster: engine='ray' (--engine ray).")
+    if workers is not None and workers < 1:
+        raise UsageError(f"workers must be at least 1, not {workers}.")
+    if isinstance(columns, str):
+        columns = [columns]
+    with workplace(Path(out)) as place, chosen_engine(engine, address) as staff:
+        given, tokenizer = loaded_model(model, tokenizer)
+        ready, kind = prepared(given, None, dtype), staff.device(device)
+        settings = Settings(
+            columns=tuple(columns),
+            method=method,
+            target=target,
+            output=output,
+            at=at,
+            dtype=str(where_it_is(ready)[1] or torch.get_default_dtype()).removeprefix("torch."),
+            device=kind,
+            seed=seed,
+            truncate=truncate,
+            window=window,
+            max_tokens=max_tokens,
+            batch_tokens=batch_tokens if batch_tokens is not None else BATCH_TOKENS["cpu" if kind == "cpu" else "cuda"],
+            shard_rows=shard_rows,
+            threads=threads,
+        )
+        sources = find_sources(data, settings.columns, place.known_sources())
+        job = Job(Payload.of(ready, tokenizer, settings, sources), model_sha256(given), place, staff, strict)
+        job.go(workers, progress)
+    return open_run(out)
+
+
+class Engine(Protocol):
+    """Who explains chunks: processes of this machine, or actors of a cluster."""
+
+    name: str
+
+    def device(self, asked: str | None) -> str: ...
+
+    def staff(self, payload: Payload) -> int: ...
+
+    def results(self, payload: Payload, workers: int, chunks: Sequence[Chunk], tick: Tick) -> Iterator[Finished]: ...
+
+
+@contextmanager
+def chosen_engine(name: str, address: str | None) -> Iterator[Engine]:
+    if name == "local":
+        yield LocalEngine()
+        return
+    from .cluster import connected
+
+    with connected(address) as engine:
+        yield engine
+
+
+def loaded_model(model: nn.Module | str | Path | None, tokenizer: Any) -> tuple[nn.Module, Any]:
+    """The model that was given, named, or, without a name, the bundled one."""
+    if isinstance(model, nn.Module):
+        if tokenizer is None:
+            raise UsageError("a model needs its tokenizer: hw.run(model, data, out, tokenizer=tokenizer).")
+        return model, tokenizer
+    from ..models.bundled import load_bundled
+    from ..models.loading import load
+
+    loaded, own = load_bundled() if model is None else load(model)
+    if model is None:
+        loaded.config._name_or_path = BUNDLED  # where this copy of the package lies says nothing
+    if tokenizer is None and own is None:
+        raise UsageError(f"{model} has no tokenizer, so it takes no texts. Save one beside the model.")
+    return loaded, tokenizer if tokenizer is not None else own
+
+
+class Job:
+    """One job in its directory, from where it stands to its end."""
+
+    def __init__(self, payload: Payload, weights: str, place: Workplace, engine: Engine, strict: bool) -> None:
+        self.payload, self.place, self.engine, self.strict = payload, place, engine, strict
+        self.settings, self.sources = payload.settings, payload.sources
+        self.layout = Layout(self.sources.rows, self.settings.shard_rows)
+        self.began = time.perf_counter()
+        asked = {"model_sha256": weights, **asked_of(payload)}
+        wanted = Manifest(
+            job=job_of(asked),
+            asked=asked,
+            provenance=provenance(payload),
+            input={"rows": self.sources.rows, "files": [file.told() for file in self.sources.files]},
+            columns=column_names(self.settings.columns),
+            shard_rows=self.settings.shard_rows,
+            started=now(),
+        )
+        if place.found is None:
+            wanted = replace(wanted, rules_met=dict(tried(payload)))
+        self.manifest = place.taken_up(wanted, self.sources)
+        self.before = self.manifest
+
+    def go(self, workers: int | None, progress: bool | None) -> None:
+        """To the end, or to where it must stop; either way the directory says how far it came."""
+        self.check_strict()
+        if self.manifest.finished:
+            return
+        chunks = list(self.layout.left(self.manifest.done))
+        number = min(workers or self.engine.staff(self.payload), max(1, len(chunks)))
+        done = self.sources.rows - sum(chunk.stop - chunk.start for chunk in chunks)
+        writer = Writer(self.place.path, self.manifest.job, self.shard_done)
+        try:
+            with bar(self.sources.rows, done, progress) as tick:
+                found = self.engine.results(self.payload, number, chunks, tick)
+                with closing(found):  # type: ignore[type-var]
+                    for finished in found:
+                        self.check_strict(finished)
+                        writer.add(finished)
+            self.check_input()
+        except BaseException:
+            writer.close()
+            self.place.stop(self.with_session(number))
+            raise
+        self.place.finish(self.with_session(number))
+
+    def shard_done(self, number: int, counts: Counts) -> None:
+        self.manifest = self.place.write(self.manifest.with_shard(number, counts))
+
+    def check_strict(self, finished: Finished | None = None) -> None:
+        """With `strict` the first bad row that is met is the end."""
+        if not self.strict:
+            return
+        if finished is not None and finished.errors.num_rows:
+            first = finished.errors.slice(0, 1).to_pylist()[0]
+            raise BadRow(f"row {first['row']} of {first['file']}: {first['message']} ({first['reason']}).")
+        if finished is None and self.manifest.counts.errors:
+            raise BadRow(f"{self.place.path} holds {self.manifest.counts.errors} bad rows already, see its errors.")
+
+    def check_input(self) -> None:
+        """What was explained is what was looked through at the start."""
+        if (changed := self.sources.changed()) is not None:
+            raise JobStopped(f"the input {changed} was changed while the job read it; begin anew in another directory.")
+
+    def with_session(self, workers: int) -> Manifest:
+        """The manifest with what this call of the command did."""
+        seconds = time.perf_counter() - self.began
+        session = {
+            "engine": self.engine.name,
+            "workers": workers,
+            "rows": self.manifest.counts.rows - self.before.counts.rows,
+            "tokens": self.manifest.counts.tokens - self.before.counts.tokens,
+            "seconds": round(seconds, 3),
+            **peak_memory(),
+        }
+        return replace(
+            self.manifest, sessions=(*self.manifest.sessions, session), seconds=self.before.seconds + seconds
+        )
+
+
+def asked_of(payload: Payload) -> dict[str, Any]:
+    """Everything beside the weights that results depend on."""
+    return {
+        "tokenizer_sha256": tokenizer_sha256(payload.tokenizer),
+        "input_sha256": payload.sources.sha256,
+        **payload.settings.to_dict(),
+        **told_versions(),
+    }
+
+
+def tokenizer_sha256(tokenizer: Any) -> str:
+    """Of what it is, not of how it was last called: a fast one remembers where it was told to cut."""
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    found = json.loads(fast.to_str()) if fast is not None else {"vocabulary": tokenizer.get_vocab()}
+    kept = {name: part for name, part in found.items() if name not in ("truncation", "padding")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode(errors="replace")).hexdigest()
+
+
+def provenance(payload: Payload) -> dict[str, Any]:
+    """What is needed to repeat the results, and what an explanation says of itself."""
+    device, dtype = where_it_is(payload.model)
+    about = describe(payload.model, device, dtype, payload.settings.seed)
+    kind = payload.settings.device
+    here = torch.device(kind if torch.cuda.is_available() else "cpu")  # a cluster may have GPUs that we do not see
+    return {
+        "model": about.model,
+        "model_class": type(payload.model).__name__,
+        "headwater": about.headwater,
+        "torch": about.torch,
+        "transformers": about.transformers,
+        "dtype": payload.settings.dtype,
+        "seed": payload.settings.seed,
+        "versions": versions(),
+        **machine(here),
+        "device": kind,
+        "threads": payload.settings.threads,
+    }
+
+
+def column_names(columns: Sequence[str]) -> dict[str, str]:
+    """Columns of the input -> what they are called in the results."""
+    return {columns[0]: "text", **dict(zip(columns[1:], carried_names(columns[1:]), strict=True))}
+
+
+def tried(payload: Payload) -> tuple[tuple[str, int], ...]:
+    """The rules that a row meets. Three rows are tried: what fails on all of them is refused before any work."""
+    explainer = Explainer(payload.model, payload.tokenizer, payload.settings, payload.sources)
+    rows = explainer.reading.read(0, min(PROBED, payload.sources.rows))
+    usable, _ = explainer.usable(0, rows.texts, Care())
+    usable.sort(key=lambda row: row.length)
+    failure: Exception | None = None
+    for row in {row.id: row for row in (*usable[:1], *usable[len(usable) // 2 :][:1], *usable[-1:])}.values():
+        try:
+            return explainer.explained([row])[0].rules_met
+        except (HeadwaterError, RuntimeError, ValueError, IndexError) as error:
+            failure = failure or error
+    if isinstance(failure, HeadwaterError):
+        raise failure
+    if failure is not None:
+        raise ModelError(f"the model fails on these texts: {first_line(failure)}.") from failure
+    return ()

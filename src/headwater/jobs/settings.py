@@ -1,0 +1,61 @@
+"""What a job is asked, as one value: everything that its results depend on, and nothing else.
+
+How many workers there are, and on which engine, is not in here: the same job can go on with others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from .. import methods
+from ..errors import UnknownName, UsageError
+from ..targets import OUTPUTS, Span, Token
+
+Target = int | str | Token | Span | None
+SHARD_ROWS, CHUNK_ROWS = 4096, 512
+BATCH_TOKENS = {"cpu": 1024, "cuda": 2**15}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`threads` are those of one worker. They are asked for and not found out: another number sums in another order."""
+
+    columns: tuple[str, ...] = ("text",)
+    method: str = "lrp"
+    target: Target = None
+    output: str = "logit"
+    at: str = "embeddings"
+    dtype: str = "float32"
+    device: str = "cpu"
+    seed: int = 0
+    truncate: bool = False
+    window: bool = False
+    max_tokens: int | None = None
+    batch_tokens: int = BATCH_TOKENS["cpu"]
+    shard_rows: int = SHARD_ROWS
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        methods.resolve(self.method)
+        if self.output not in OUTPUTS:
+            raise UnknownName("output", self.output, OUTPUTS)
+        if self.target is not None and not isinstance(self.target, (int, str, Token, Span)):
+            raise UsageError("the target of a run is a class, 'a - b', a Token or a Span: it is written down with it.")
+        if self.truncate and self.window:
+            raise UsageError("a text that is too long is cut (truncate) or explained in windows (window), not both.")
+        for name in ("batch_tokens", "shard_rows", "threads"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise UsageError(f"max_tokens must be at least 1, not {self.max_tokens}.")
+        if not self.columns:
+            raise UsageError("name the column of the texts first: columns=['text', 'label'].")
+        if len(set(self.columns)) != len(self.columns):
+            raise UsageError(f"a column is named twice: {', '.join(self.columns)}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """In plain types, the method by its full name."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        target = self.target if self.target is None or isinstance(self.target, (int, str)) else repr(self.target)
+        return found | {"columns": list(self.columns), "method": methods.resolve(self.method).name, "target": target}

@@ -1,0 +1,47 @@
+"""A worker process: takes chunks, says where it stands in them, and hands back what it made."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from ..errors import HeadwaterError
+from ..measures.workers import end_with_parent
+from .explaining import Explainer, Place
+from .payload import unpacked
+
+
+def work(pipe: Connection, payload: str, device: str) -> None:
+    """The whole life of a worker. It ends with its parent, however that ends; Ctrl-C is the parent's to answer."""
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with failures_told(pipe):
+        explainer = unpacked(Path(payload).read_bytes(), device)
+        pipe.send(("ready",))
+        while (task := pipe.recv()) is not None:
+            pipe.send_bytes(answered(explainer, pipe, *task))
+
+
+def answered(explainer: Explainer, pipe: Connection, *task: Any) -> bytes:
+    def tell(place: Place, rows: int, tokens: int) -> None:
+        pipe.send(("at", place, rows, tokens))
+
+    chunk, care = task
+    return pickle.dumps(("done", explainer.chunk(chunk, tell, care)), protocol=pickle.HIGHEST_PROTOCOL)
+
+
+@contextmanager
+def failures_told(pipe: Connection) -> Iterator[None]:
+    """What cannot be mended by another worker is told to the parent in its own words."""
+    try:
+        yield
+    except EOFError:
+        return
+    except HeadwaterError as error:
+        pipe.send(("refused", error))

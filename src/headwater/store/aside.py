@@ -1,0 +1,46 @@
+"""Files that are whole or not there: written under another name, flushed to the disk, then renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+@contextmanager
+def written_aside(path: Path, aside: Path) -> Iterator[BinaryIO]:
+    """A file that appears at `path` when the block ends well; `aside` is where it is written, on the same disk."""
+    try:
+        with aside.open("wb") as file:
+            yield file
+            settle(file)
+        put_in_place(aside, path)
+    except BaseException:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+        raise
+
+
+def settle(file: BinaryIO) -> None:
+    """What was written is on the disk, not only on its way there."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def put_in_place(aside: Path, path: Path) -> None:
+    """The renaming too is on the disk when this returns."""
+    os.replace(aside, path)
+    if os.name == "posix":
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def write_json(path: Path, aside: Path, content: Mapping[str, Any]) -> None:
+    with written_aside(path, aside) as file:
+        file.write((json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())

@@ -1,0 +1,132 @@
+"""Explanations as columns, and back: what a shard of a run holds.
+
+Everything an `Explanation` of a text has is here, so that a page, a measure or an audit made later needs no model.
+Where a token stands is kept as `starts` and `ends`; the ledger as its totals, which can be asked for in a query, and as
+its single lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MissingExtra
+from ..explanation import Explanation, Provenance
+from ..ledger import Ledger, Lines
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RESERVED = (
+    *("row_id", "text", "tokens", "relevance", "special", "starts", "ends", "word_ids", "segments"),
+    *("score", "target", "prediction", "output", "method", "at", "windows"),
+    *("inputs", "biases", "constants", "readout", "unaccounted", "ledger_error", "closed", "magnitude", "precision"),
+    *("bias_lines", "constant_lines"),
+)
+
+
+def need_arrow(what: str) -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(what, "data") from error
+
+
+def types(relevance: str) -> dict[str, pa.DataType]:
+    """The type of each of our own columns; `relevance` is the type of its numbers, float or double."""
+    import pyarrow as pa
+
+    number = pa.float64() if relevance == "double" else pa.float32()
+    lines = pa.map_(pa.string(), pa.float64())
+    found = dict.fromkeys(RESERVED, pa.float64())
+    found |= dict.fromkeys(("text", "target", "prediction", "output", "method", "at", "precision"), pa.string())
+    found |= dict.fromkeys(("starts", "ends", "word_ids"), pa.list_(pa.int32()))
+    found |= dict.fromkeys(("tokens", "segments"), pa.list_(pa.string()))
+    found |= {"row_id": pa.int64(), "windows": pa.int32(), "closed": pa.bool_(), "special": pa.list_(pa.bool_())}
+    return found | {"relevance": pa.list_(number), "bias_lines": lines, "constant_lines": lines}
+
+
+def to_table(made: Sequence[Explanation], ids: Sequence[int], carried: pa.Table, relevance: str) -> pa.Table:
+    """One row an explanation; `carried` are columns of the input that go along, under the names they have there."""
+    import pyarrow as pa
+
+    rows = [row_of(e, i) for e, i in zip(made, ids, strict=True)]
+    kinds = types(relevance)
+    columns = {name: pa.array([row[name] for row in rows], type=kind) for name, kind in kinds.items()}
+    return pa.table(columns | {name: carried.column(name) for name in carried.column_names})
+
+
+def row_of(e: Explanation, row_id: int) -> dict[str, Any]:
+    books, offsets = e.ledger, e.offsets
+    return {
+        "row_id": row_id,
+        "text": e.text,
+        "tokens": e.tokens,
+        "relevance": e.relevance.numpy(),
+        "special": e.special,
+        "starts": None if offsets is None else [start for start, _ in offsets],
+        "ends": None if offsets is None else [end for _, end in offsets],
+        "word_ids": e.word_ids,
+        "segments": e.segments,
+        "score": e.score,
+        "target": e.target,
+        "prediction": e.prediction,
+        "output": e.output,
+        "method": e.method,
+        "at": e.at,
+        "windows": e.windows,
+        "inputs": books.inputs,
+        "biases": books.biases.total,
+        "constants": books.constants.total,
+        "readout": books.readout,
+        "unaccounted": books.unaccounted,
+        "ledger_error": books.error,
+        "closed": books.closed,
+        "magnitude": books.magnitude,
+        "precision": books.dtype,
+        "bias_lines": list(books.biases.items()),
+        "constant_lines": list(books.constants.items()),
+    }
+
+
+def to_explanation(
+    row: Mapping[str, Any], provenance: Provenance, rules_met: tuple[tuple[str, int], ...] = ()
+) -> Explanation:
+    """A row as it was before it was written. `rules_met` is the same for all texts of a run."""
+    import torch
+
+    starts, ends = row["starts"], row["ends"]
+    ledger = Ledger(
+        score=row["score"],
+        inputs=row["inputs"],
+        biases=Lines(dict(row["bias_lines"])),
+        constants=Lines(dict(row["constant_lines"])),
+        readout=row["readout"],
+        dtype=row["precision"],
+        magnitude=row["magnitude"],
+    )
+    return Explanation(
+        tokens=tuple(row["tokens"]),
+        relevance=torch.tensor(row["relevance"], dtype=torch.float64 if row["double"] else torch.float32),
+        score=row["score"],
+        target=row["target"],
+        ledger=ledger,
+        method=row["method"],
+        provenance=provenance,
+        text=row["text"],
+        prediction=row["prediction"],
+        output=row["output"],
+        at=row["at"],
+        special=tuple(row["special"]),
+        offsets=None if starts is None else tuple(zip(starts, ends, strict=True)),
+        word_ids=None if row["word_ids"] is None else tuple(row["word_ids"]),
+        sequence_ids=None if starts is None else sequence_ids(row["special"]),
+        segments=tuple(row["segments"]),
+        rules_met=rules_met,
+        windows=row["windows"],
+    )
+
+
+def sequence_ids(special: Sequence[bool]) -> tuple[int | None, ...]:
+    """A row has one text: every token is of it but those that the tokenizer added."""
+    return tuple(None if s else 0 for s in special)

@@ -1,0 +1,159 @@
+"""`open_run`: what a run wrote, a row at a time or by row number, as plain rows or as explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DataError, UsageError
+from ..explanation import Explanation, Provenance
+from .columns import need_arrow, to_explanation
+from .manifest import ERRORS, SHARDS, Manifest, read_manifest, shard_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Row = dict[str, Any]
+
+
+def open_run(path: str | Path) -> StoredRun:
+    """The directory that `hw.run` or `headwater run` wrote, also while a run is still writing to it.
+
+    `len(run)`, `for row in run.rows()`, `for e in run.explanations()`, `run.explanation(row_id)`, `run.errors()`.
+    """
+    need_arrow("reading a run")
+    path = Path(path)
+    return StoredRun(path, read_manifest(path))
+
+
+class StoredRun:
+    """A run's directory, read as it was when it was opened. Memory holds one group of rows at a time."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path, self.manifest = path, manifest
+        self._group: tuple[tuple[int, int | None], dict[int, Row]] | None = None
+        self._files: tuple[int, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process opens the files for itself."""
+        return {**self.__dict__, "_group": None, "_files": None}
+
+    def __len__(self) -> int:
+        """How many rows were explained."""
+        return self.manifest.counts.rows
+
+    def __repr__(self) -> str:
+        m = self.manifest
+        return f"StoredRun({str(self.path)!r}, {m.state}, {m.counts.rows} rows, {m.counts.errors} errors)"
+
+    @property
+    def finished(self) -> bool:
+        return self.manifest.finished
+
+    @property
+    def method(self) -> str:
+        return str(self.manifest.asked["method"])
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        """Of every explanation of the run."""
+        about = self.manifest.provenance
+        return Provenance(**{f.name: about[f.name] for f in fields(Provenance)})
+
+    def shard_files(self) -> list[Path]:
+        """The shards that are done, in the order of the input."""
+        return [shard_path(self.path, n) for n in sorted(self.manifest.done)]
+
+    def rows(self, columns: list[str] | None = None, start: int = 0) -> Iterator[Row]:
+        """Rows as they lie in the shards, from the row number `start` on, of some columns or of all."""
+        for number in sorted(self.manifest.done):
+            if (number + 1) * self.manifest.shard_rows <= start:
+                continue
+            for batch in self._open(number).iter_batches(batch_size=256, columns=with_id(columns)):
+                for row in batch.to_pylist():
+                    if row["row_id"] >= start:
+                        yield row if columns is None or "row_id" in columns else without_id(row)
+
+    def explanations(self, start: int = 0) -> Iterator[Explanation]:
+        """Every row as the `Explanation` it was."""
+        return (self._explained(row) for row in self.rows(start=start))
+
+    def row(self, row_id: int) -> Row | None:
+        """One row by its number in the input; None where it is not there: a bad row, or not yet done."""
+        number = row_id // self.manifest.shard_rows
+        if number not in self.manifest.done:
+            return None
+        place = (number, self._group_of(number, row_id))
+        if self._group is None or self._group[0] != place:
+            found = [] if place[1] is None else self._open(number).read_row_group(place[1]).to_pylist()
+            self._group = (place, {row["row_id"]: row for row in found})
+        return self._group[1].get(row_id)
+
+    def explanation(self, row_id: int) -> Explanation | None:
+        """One row by its number in the input, as the `Explanation` it was."""
+        row = self.row(row_id)
+        return None if row is None else self._explained(row)
+
+    def errors(self) -> Iterator[Row]:
+        """Rows that could not be explained: `row_id`, `file`, `row`, `reason`, `message`, `text` (its beginning)."""
+        from pyarrow import parquet
+
+        file = self.path / ERRORS
+        if file.is_file():
+            for batch in parquet.ParquetFile(file).iter_batches(batch_size=1024):
+                yield from batch.to_pylist()
+
+    def table(self, columns: list[str] | None = None) -> pa.Table:
+        """All rows at once, for a run that fits into memory."""
+        from pyarrow import parquet
+
+        if not self.manifest.done:
+            raise DataError(f"no shard of {self.path} is done yet.")
+        return parquet.read_table(self.path / SHARDS, columns=columns)
+
+    def carried(self, column: str) -> str:
+        """What a column of the input is called here."""
+        known = self.manifest.columns
+        if column not in known:
+            raise UsageError(
+                f"{self.path} was written without the column {column!r}; it has {', '.join(known)}. Run it again into "
+                f"another directory, with --columns {','.join([*known, column])}."
+            )
+        return known[column]
+
+    def _explained(self, row: Row) -> Explanation:
+        row["double"] = self.manifest.asked["dtype"] == "float64"
+        return to_explanation(row, self.provenance, tuple(sorted(self.manifest.rules_met.items())))
+
+    def _open(self, number: int) -> Any:
+        from pyarrow import ArrowException, parquet
+
+        if self._files is None or self._files[0] != number:
+            file = shard_path(self.path, number)
+            try:
+                self._files = (number, parquet.ParquetFile(file))
+            except (OSError, ArrowException) as error:
+                raise DataError(
+                    f"{file} is missing or damaged: {error}. The command that wrote the run makes it again."
+                ) from error
+        return self._files[1]
+
+    def _group_of(self, number: int, row_id: int) -> int | None:
+        """Which group of rows of a shard may hold the row, by what the file's footer says of each."""
+        footer = self._open(number).metadata
+        for group in range(footer.num_row_groups):
+            known = footer.row_group(group).column(0).statistics
+            if known is not None and known.min <= row_id <= known.max:
+                return group
+        return None
+
+
+def with_id(columns: list[str] | None) -> list[str] | None:
+    return None if columns is None else ["row_id", *(name for name in columns if name != "row_id")]
+
+
+def without_id(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name != "row_id"}

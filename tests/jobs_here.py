@@ -1,0 +1,107 @@
+"""An engine without processes, so that what does not concern processes can be tested quickly; and rows to run it on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import tiny
+import torch
+from pyarrow import parquet
+
+import headwater as hw
+from headwater.jobs import running
+from headwater.jobs.explaining import Explainer
+from headwater.store.manifest import SHARDS
+
+
+class Here:
+    """Explains in this process, a chunk after the other; `order` may change their order, as processes do."""
+
+    name = "here"
+    order = staticmethod(list)
+    chunks: ClassVar[list[Any]] = []
+
+    def device(self, asked):
+        return asked or "cpu"
+
+    def staff(self, payload):
+        return 1
+
+    def results(self, payload, workers, chunks, tick):
+        explainer = Explainer(payload.model, payload.tokenizer, payload.settings, payload.sources)
+        for chunk in self.order(chunks):
+            type(self).chunks.append(chunk)
+            yield explainer.chunk(chunk, lambda place, rows, tokens: tick(rows, tokens))
+
+
+def here(monkeypatch) -> type[Here]:
+    """`hw.run` without processes, from now on; what it hands out is remembered."""
+    engine = type("HereNow", (Here,), {"chunks": []})
+    monkeypatch.setattr(running, "LocalEngine", engine)
+    return engine
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    """Of one to twenty words, so that a batch by length is not a batch by row."""
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(tiny.WORDS[:18], k=draw.randint(1, 20))) for _ in range(count)]
+
+
+def write(path: Path, **columns: list[Any]) -> Path:
+    parquet.write_table(pa.table(columns), path)
+    return path
+
+
+def run(data: Any, out: Path, **options: Any):
+    model = options.pop("model", None) or tiny.tiny("bert", torch.float32)
+    given = {"tokenizer": tiny.tokenizer(), "columns": ["text"], "shard_rows": 40, "batch_tokens": 128, **options}
+    return hw.run(model, data, out, **given)
+
+
+def results(out: Path) -> pa.Table:
+    """All rows as they lie there, without saying in which order the shards were read."""
+    files = sorted((out / SHARDS).glob("*.parquet"))
+    return pa.concat_tables([parquet.read_table(file) for file in files])
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """The shards byte by byte."""
+    return {file.name: file.read_bytes() for file in sorted((out / SHARDS).iterdir())}
+
+
+class Slow(tiny.TorchEncoder):
+    """Takes its time for every batch, so that something can happen meanwhile."""
+
+    seconds = 0.02
+
+    def __init__(self) -> None:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            super().__init__(batch_first=True)
+        tiny.randomised(self)
+
+    def forward(self, input_ids, attention_mask=None, **_):
+        time.sleep(self.seconds)
+        return super().forward(input_ids, attention_mask)
+
+
+class Deadly(Slow):
+    """A word that kills the process which explains it, as a text does that wants more memory than there is."""
+
+    seconds = 0.0
+
+    def forward(self, input_ids, attention_mask=None, **_):
+        if multiprocessing.parent_process() is not None and (input_ids == word("mary")).any():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(input_ids, attention_mask)
+
+
+def word(name: str) -> int:
+    return int(tiny.tokenizer().convert_tokens_to_ids(name))

@@ -1,0 +1,151 @@
+"""Worker processes of a run: they give what one process gives, they may be killed, and they end with their parent."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import tiny
+from jobs_here import Deadly, Slow, contents, here, run, sentences, write
+
+import headwater as hw
+from headwater.errors import JobStopped
+from headwater.jobs import payload, trouble
+from headwater.jobs.reading.sources import find_sources
+from headwater.jobs.settings import Settings
+from headwater.jobs.worker import failures_told
+
+TEXTS = sentences(400)
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write(tmp_path / "in.parquet", text=TEXTS)
+
+
+@pytest.fixture
+def undisturbed(data, tmp_path, monkeypatch):
+    """What the job gives when nothing happens, computed without processes."""
+    with monkeypatch.context() as patch:
+        here(patch)
+        patch.setattr(Slow, "seconds", 0.0)
+        run(data, tmp_path / "undisturbed", model=Slow())
+    return contents(tmp_path / "undisturbed")
+
+
+def test_workers_that_are_killed_change_nothing(data, tmp_path, undisturbed):
+    """Two workers, of which somebody is killed three times: the shards are equal byte for byte."""
+    killed: list[int] = []
+    stop = threading.Event()
+
+    def kill() -> None:
+        draw = random.Random(3)
+        while not stop.is_set() and len(killed) < 3:
+            time.sleep(0.05)
+            begun = list((tmp_path / "out" / ".work").glob("*.unfinished")) or list((tmp_path / "out").glob("shards/*"))
+            found = multiprocessing.active_children()
+            if begun and found:
+                victim = draw.choice(found)
+                os.kill(victim.pid, signal.SIGKILL)
+                killed.append(victim.pid)
+                time.sleep(draw.uniform(0, 1))
+
+    murderer = threading.Thread(target=kill)
+    murderer.start()
+    try:
+        stored = run(data, tmp_path / "out", model=Slow(), workers=2)
+    finally:
+        stop.set()
+        murderer.join()
+    assert len(killed) == 3
+    assert stored.finished
+    assert contents(tmp_path / "out") == undisturbed
+    assert multiprocessing.active_children() == []
+
+
+def test_a_parent_that_is_killed_takes_its_workers_with_it_and_the_job_goes_on(
+    data, tmp_path, undisturbed, monkeypatch
+):
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import sys\nfrom pathlib import Path\n"
+        "from jobs_here import Slow, run\n"
+        "if __name__ == '__main__':\n"
+        "    run(sys.argv[1], Path(sys.argv[2]), model=Slow(), workers=2)\n"
+    )
+    out = tmp_path / "out"
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    parent = subprocess.Popen([sys.executable, script, data, out], env={**os.environ, "PYTHONPATH": path})
+    until = time.monotonic() + 60
+    while not list(out.glob("shards/*")) and time.monotonic() < until and parent.poll() is None:
+        time.sleep(0.05)
+    children = children_of(parent.pid)
+    parent.kill()
+    parent.wait()
+    assert len(children) >= 2
+    while any(map(alive, children)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(map(alive, children))
+    done = len(list(out.glob("shards/*")))
+    assert 0 < done < 10
+    assert hw.open_run(out).manifest.state == "running"
+    here(monkeypatch)
+    monkeypatch.setattr(Slow, "seconds", 0.0)
+    assert run(data, out, model=Slow()).finished
+    assert contents(out) == undisturbed
+
+
+def children_of(pid: int) -> list[int]:
+    """By what the system says of every process."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_a_row_that_kills_its_worker_is_found_and_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(trouble, "DEATHS", 1)
+    texts = [*sentences(60), "mary"]
+    data = write(tmp_path / "in.parquet", text=texts)
+    stored = run(data, tmp_path / "out", model=Deadly(), workers=1)
+    (bad,) = stored.errors()
+    assert (bad["row_id"], bad["reason"]) == (60, "failed")
+    assert "ended while they explained this row (SIGKILL)" in bad["message"]
+    assert len(stored) == 60
+
+
+def test_a_worker_of_another_version_is_no_worker(data, monkeypatch):
+    sources = find_sources(data, ["text"])
+    content = payload.Payload.of(Slow(), tiny.tokenizer(), Settings(), sources).packed()
+    assert payload.unpacked(content, "cpu").settings == Settings()
+    monkeypatch.setattr(payload, "told_versions", lambda: {"headwater": "0.0.1"})
+    ours, theirs = multiprocessing.Pipe()
+    with failures_told(theirs):
+        payload.unpacked(content, "cpu")
+    what, error = ours.recv()
+    assert (what, type(error)) == ("refused", JobStopped)
+    assert "this worker has {'headwater': '0.0.1'}, the job was started with" in str(error)
