@@ -171,6 +171,7 @@ def test_importing_the_library_is_light():
         ["explain", "--help"],
         ["bias", "--help"],
         ["generate", "--help"],
+        ["app", "--help"],
         ["bundled", "train", "--help"],
         ["image", "train", "--help"],
         ["--version"],

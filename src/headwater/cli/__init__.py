@@ -24,6 +24,9 @@ from . import (
     report,
     zoo,
 )
+from . import (
+    app as explorer,
+)
 from .refusals import Commands
 
 app = typer.Typer(
@@ -34,6 +37,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("app")(explorer.command)
 app.command("explain")(explain.command)
 app.command("compare")(compare.command)
 app.command("generate")(generate.command)

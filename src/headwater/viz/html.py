@@ -126,7 +126,7 @@ def _token_table(shown: Sequence[Cell], name: str) -> str:
     return f"<details><summary>every {name} with its number</summary>{table}</details>"
 
 
-def ledger_section(ledger: Ledger) -> str:
+def ledger_section(ledger: Ledger, name: str = "ledger") -> str:
     """The lines that add up to the score, and whether they do."""
     places = decimals(
         [ledger.score, ledger.inputs, ledger.readout, *ledger.biases.values(), *ledger.constants.values()]
@@ -141,7 +141,7 @@ def ledger_section(ledger: Ledger) -> str:
     state = "closed" if ledger.closed else "open"
     table = amounts(("line", "amount"), rows, ("score", ledger.score), places)
     return (
-        f'<section aria-label="ledger"><h3>Ledger</h3>{table}'
+        f'<section aria-label="{escape(name)}"><h3>Ledger</h3>{table}'
         f'<p class="{state}">{escape(verdict(ledger))}</p>{folded}</section>'
     )
 

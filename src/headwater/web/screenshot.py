@@ -1,0 +1,55 @@
+"""A picture of the explorer, made by the explorer: `headwater app --screenshot out.png`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlencode
+
+import uvicorn
+
+from ..errors import MissingExtra
+from .app import create_app
+from .browsers import arguments, chromium
+from .server import listening
+from .studio import Studio
+
+SIZE = {"width": 1280, "height": 860}
+SHOWN = {
+    "text": "The plot is thin and the ending is silly, but the cast is wonderful.",
+    "methods": "gi|lrp",
+    "mask": "13",
+}
+
+
+@contextmanager
+def served(studio: Studio) -> Iterator[str]:
+    """The explorer on a free port of this machine, as long as the block runs."""
+    with listening("127.0.0.1", 0) as found:
+        server = uvicorn.Server(uvicorn.Config(create_app(studio), log_level="warning", access_log=False))
+        thread = threading.Thread(target=lambda: server.run(sockets=[found]), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{found.getsockname()[1]}/"
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)
+
+
+def take(studio: Studio, path: Path) -> None:
+    """One picture of a text with a word masked, the ledger open."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError as error:
+        raise MissingExtra("a screenshot", "dev") from error
+    with served(studio) as address, sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium(), args=arguments())
+        page = browser.new_page(viewport=SIZE, device_scale_factor=2, color_scheme="light")
+        page.goto(f"{address}#{urlencode(SHOWN)}")
+        page.locator(".test h3").wait_for()
+        page.locator('[data-line="/biases"]').click()
+        page.locator("h1").first.focus()
+        page.screenshot(path=str(path))
+        browser.close()
