@@ -17,15 +17,13 @@ from . import (
     compare,
     evaluate,
     explain,
+    explorer,
     generate,
     image,
     methods,
     paper,
     report,
     zoo,
-)
-from . import (
-    app as explorer,
 )
 from .refusals import Commands
 

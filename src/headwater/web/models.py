@@ -57,12 +57,18 @@ class Shelf:
         with self._lock:
             if self.found is not None:
                 return self.found
-            if self.state == "absent" or self.state == "failed":
-                raise LoadError(self.hint)
-            if self.state == "idle":
-                self.state = "loading"
-                threading.Thread(target=self.load, name=f"reads {self.kind}", daemon=True).start()
+        if self.state in ("absent", "failed"):
+            raise LoadError(self.hint)
+        self.begin()
         raise NotReady(self.name)
+
+    def begin(self) -> None:
+        """Reading begins, on a thread of its own, where it has not begun."""
+        with self._lock:
+            if self.state != "idle":
+                return
+            self.state = "loading"
+        threading.Thread(target=self.load, name=f"reads {self.kind}", daemon=True).start()
 
     def load(self) -> None:
         """Read it now. What fails is kept as the hint."""

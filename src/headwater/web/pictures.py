@@ -73,7 +73,7 @@ def image_comparison(loaded: Loaded, ask: ImageAsked, image: Image) -> Compariso
 
 def image_sheet(found: Comparison, image: Image, ask: ImageAsked) -> str:
     with palette(ask.palette):
-        return images.picture(found.explanations, image, levels=[ask.level], columns=3)
+        return images.picture(found.explanations, image, levels=[ask.level], columns=4)
 
 
 def image_answer(loaded: Loaded, ask: ImageAsked, found: Comparison, image: Image) -> PictureAnswer:

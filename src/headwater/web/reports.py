@@ -59,7 +59,7 @@ def sheet_report(found: Comparison, svg: str, form: PictureFormat) -> str:
 
 def image_png(found: Comparison, image: Image, level: str, colours: str) -> bytes:
     with palette(colours):
-        return images.png(found.explanations, image, levels=[level], columns=3)
+        return images.png(found.explanations, image, levels=[level], columns=4)
 
 
 def generation_report(found: Generation, form: Format, colours: str) -> str:

@@ -12,7 +12,7 @@ from ..version import __version__
 from ..viz.colour import PALETTES
 from .answering import RESPONSES, JobName, answered, studio_of
 from .layers import audit_answer
-from .models import Shelf
+from .models import Kind, Shelf
 from .pictures import image_answer, image_sheet, molecule_answer, molecule_sheet
 from .reports import (
     MEDIA,
@@ -73,6 +73,14 @@ def about(request: Request) -> About:
 def model_about(shelf: Shelf) -> ModelAbout:
     classes = [] if shelf.found is None or shelf.kind == "language" else shelf.found.classes[:1000]
     return ModelAbout(kind=shelf.kind, name=shelf.name, state=shelf.state, hint=shelf.hint, classes=classes)
+
+
+@router.post("/models/{kind}", tags=["about"], status_code=202)
+def read(request: Request, kind: Kind) -> ModelAbout:
+    """Begin to read a model, where that has not begun. Which one it is was said when the server started."""
+    shelf = next(shelf for shelf in studio_of(request).models.all() if shelf.kind == kind)
+    shelf.begin()
+    return model_about(shelf)
 
 
 @router.post("/explain", tags=["text"])
@@ -185,21 +193,14 @@ async def generate_report(
 @router.get("/jobs/{job}", tags=["jobs"])
 async def place(request: Request, job: JobPath) -> JobShown:
     """Where a request stands: 0 is being done, 1 comes next."""
-    found = studio_of(request).pool.place(job)
-    if found is None:
-        raise no_job(job)
-    return JobShown(id=job, place=found)
+    return JobShown(id=job, place=studio_of(request).pool.place(job))
 
 
 @router.delete("/jobs/{job}", tags=["jobs"], status_code=204)
 async def cancel(request: Request, job: JobPath) -> None:
     """Take a request out of the line, or stop it."""
     if not studio_of(request).pool.cancel(job):
-        raise no_job(job)
-
-
-def no_job(job: str) -> Exception:
-    return DataError(f"no request called {job!r} waits or is being answered.")
+        raise DataError(f"no request called {job!r} waits or is being answered.")
 
 
 def file(content: str | bytes, form: str, name: str) -> Response:

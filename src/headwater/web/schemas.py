@@ -291,10 +291,10 @@ class GenerateAnswer(BaseModel):
 
 
 class JobShown(BaseModel):
-    """Where a request stands: 0 is being done, 1 comes next."""
+    """Where a request stands: 0 is being done, 1 comes next; None: it has been answered, or never came."""
 
     id: str
-    place: int
+    place: int | None
 
 
 class Problem(BaseModel):

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
 
-import uvicorn
-
 from ..errors import MissingExtra
-from .app import create_app
 from .browsers import arguments, chromium
-from .server import listening
+from .server import served
 from .studio import Studio
 
 SIZE = {"width": 1280, "height": 860}
@@ -22,20 +16,6 @@ SHOWN = {
     "methods": "gi|lrp",
     "mask": "13",
 }
-
-
-@contextmanager
-def served(studio: Studio) -> Iterator[str]:
-    """The explorer on a free port of this machine, as long as the block runs."""
-    with listening("127.0.0.1", 0) as found:
-        server = uvicorn.Server(uvicorn.Config(create_app(studio), log_level="warning", access_log=False))
-        thread = threading.Thread(target=lambda: server.run(sockets=[found]), daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{found.getsockname()[1]}/"
-        finally:
-            server.should_exit = True
-            thread.join(timeout=10)
 
 
 def take(studio: Studio, path: Path) -> None:

@@ -6,7 +6,8 @@ import secrets
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 
@@ -65,3 +66,17 @@ def serve(
         if browser:
             threading.Timer(0.5, webbrowser.open, [where]).start()
         uvicorn.Server(config).run(sockets=[found])
+
+
+@contextmanager
+def served(studio: Studio) -> Iterator[str]:
+    """The explorer on a free port of this machine, as long as the block runs."""
+    with listening("127.0.0.1", 0) as found:
+        server = uvicorn.Server(uvicorn.Config(create_app(studio), log_level="warning", access_log=False))
+        thread = threading.Thread(target=lambda: server.run(sockets=[found]), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{found.getsockname()[1]}/"
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)

@@ -75,6 +75,18 @@ export async function get(path) {
   return response.json();
 }
 
+// The model of a kind, read where it has not been; waits until it is there.
+export async function ready(kind, { signal, onWait } = {}) {
+  for (;;) {
+    const found = (await get('/api/about')).models.find((model) => model.kind === kind);
+    if (found.state === 'ready') return found;
+    if (found.state === 'absent' || found.state === 'failed') throw new Problem('absent', found.hint);
+    if (found.state === 'idle') await fetch(`/api/models/${kind}`, { method: 'POST', signal });
+    onWait?.(`${found.name} is being read, once …`);
+    await pause(LOOK, signal);
+  }
+}
+
 // One question at a time: a new one cancels the one before. `status` says how it stands.
 export class Latest {
   constructor(status) {

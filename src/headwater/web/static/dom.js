@@ -45,3 +45,5 @@ export function short(name) {
   const last = parts.length - 1;
   return /^\d+$/.test(parts[last]) && last > 0 ? `${parts[last - 1]} ${parts[last]}` : parts[last];
 }
+
+export const plural = (unit) => (unit === 'patch' ? 'patches' : `${unit}s`);

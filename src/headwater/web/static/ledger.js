@@ -1,6 +1,6 @@
 // The ledger as bars that add up: every bar begins where the one above it ended, and the last is the score.
 
-import { h, short, signed } from './dom.js';
+import { h, plural, short, signed } from './dom.js';
 
 const SHOWN = 40; // words that are opened one by one; the others come as one line
 
@@ -22,7 +22,7 @@ export function ledger(book, inputs, unit) {
 
 function drawn(book, inputs, unit, open, toggle) {
   const sections = [
-    { name: `inputs`, note: `all ${unit}s together`, amount: book.inputs, parts: largest(inputs, unit) },
+    { name: `inputs`, note: `all ${plural(unit)} together`, amount: book.inputs, parts: largest(inputs, unit) },
     folded('biases', book.biases),
     folded('constants', book.constants),
     book.readout ? { name: 'readout', note: 'what a probability adds to its logits', amount: book.readout } : null,
@@ -56,7 +56,7 @@ function largest(inputs, unit) {
     .slice(0, SHOWN));
   const rest = inputs.filter((_, i) => !kept.has(i));
   const amount = rest.reduce((sum, one) => sum + one.amount, 0);
-  return [...inputs.filter((_, i) => kept.has(i)), { name: `${rest.length} other ${unit}s`, amount }];
+  return [...inputs.filter((_, i) => kept.has(i)), { name: `${rest.length} other ${plural(unit)}`, amount }];
 }
 
 // From the smallest to the largest sum on the way, those inside opened lines too.

@@ -2,6 +2,9 @@
 
 import { get } from './api.js';
 import { h } from './dom.js';
+import { GenerationView } from './generation.js';
+import { ImageView } from './images.js';
+import { MoleculeView } from './molecules.js';
 import { state } from './state.js';
 import { TextView } from './text.js';
 
@@ -12,6 +15,9 @@ const theme = document.getElementById('theme');
 
 const VIEWS = {
   text: ['Text', TextView],
+  images: ['Images', ImageView],
+  molecules: ['Molecules', MoleculeView],
+  generation: ['Generated text', GenerationView],
 };
 
 const views = new Map();
