@@ -311,8 +311,9 @@ def test_a_text_of_512_tokens_stays_smooth(watched, home):
     page = watched.page
     explained(page, home)
     page.evaluate(
-        """() => { window.long = []; new PerformanceObserver(list => list.getEntries().forEach(e => window.long.push(e.duration)))
-             .observe({entryTypes: ['longtask']}); }"""
+        """() => { window.long = [];
+             new PerformanceObserver(list => list.getEntries().forEach(e => window.long.push(e.duration)))
+               .observe({entryTypes: ['longtask']}); }"""
     )
     page.get_by_label("Type or paste a text").fill("the film was good and the cast was great " * 56)
     page.wait_for_function("() => document.querySelectorAll('.method .w').length > 1000", timeout=30_000)

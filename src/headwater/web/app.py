@@ -12,6 +12,7 @@ from fastapi.staticfiles import StaticFiles
 
 from ..version import __version__
 from .answering import explain_refusals
+from .datasets import router as results
 from .routes import router
 from .security import LOOPBACK, Guard
 from .studio import Studio
@@ -42,6 +43,7 @@ def create_app(studio: Studio, *, hosts: Iterable[str] | None = LOOPBACK, token:
     )
     app.state.studio = studio
     app.include_router(router)
+    app.include_router(results)
     explain_refusals(app)
     app.add_middleware(Guard, hosts=hosts, token=token, body=studio.limits.body)
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from ..errors import HeadwaterError, UsageError
@@ -42,16 +43,16 @@ class Job:
         if time.monotonic() > self.until:
             raise OutOfTime(self.seconds)
 
-    def run(self) -> None:
+    def run(self) -> Callable[[], None]:
+        """Do the work. What is given back tells whoever waits: to be called when the worker is free again."""
         self.until = time.monotonic() + self.seconds
         try:
             with Interruptible(self.check):
                 self.check()
                 found = self.work()
         except BaseException as error:  # a worker outlives whatever its work does
-            self.done.set_exception(error)
-        else:
-            self.done.set_result(found)
+            return partial(self.done.set_exception, error)
+        return partial(self.done.set_result, found)
 
 
 class Pool:
@@ -131,8 +132,7 @@ class Pool:
                     return
                 job = self._line.popleft()
                 self._running[job.id] = job
-            try:
-                job.run()
-            finally:
-                with self._changed:
-                    del self._running[job.id]
+            tell = job.run()
+            with self._changed:
+                del self._running[job.id]
+            tell()

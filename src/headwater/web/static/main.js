@@ -5,6 +5,7 @@ import { h } from './dom.js';
 import { GenerationView } from './generation.js';
 import { ImageView } from './images.js';
 import { MoleculeView } from './molecules.js';
+import { ResultsView } from './results.js';
 import { state } from './state.js';
 import { TextView } from './text.js';
 
@@ -18,6 +19,7 @@ const VIEWS = {
   images: ['Images', ImageView],
   molecules: ['Molecules', MoleculeView],
   generation: ['Generated text', GenerationView],
+  results: ['Results', ResultsView],
 };
 
 const views = new Map();
