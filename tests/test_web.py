@@ -401,7 +401,7 @@ def test_a_model_that_cannot_be_read_leaves_the_others(made, tmp_path):
 
 
 def test_the_first_answer_comes_within_300_ms(made):
-    """With the bundled model, once the server says that it is there; the median of nine, on a machine that is shared."""
+    """With the bundled model, once the server is there; the median of nine, as others may use the machine."""
     with served(made) as home, httpx.Client(base_url=home) as client:
         taken = []
         for i in range(9):
