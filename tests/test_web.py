@@ -471,6 +471,21 @@ def test_static_files_are_in_the_package():
         assert "innerHTML" not in file.read_text(encoding="utf-8"), "text goes in as text"
 
 
+def test_a_model_that_cannot_be_read_is_said_at_the_start(tmp_path):
+    with pytest.raises(LoadError, match="could not be read"):
+        Studio(models_of(str(tmp_path / "none"))).warm()
+
+
+def test_a_language_model_goes_to_its_own_place(made):
+    found = Models(
+        Shelf("text", "tiny", lambda: Loaded(talker("llama"), speaker())),
+        *(Shelf(kind, "", None, "none") for kind in ("image", "molecule", "language")),
+    ).ready()
+    assert found.language.name == "tiny"
+    assert found.language.take().generates
+    assert found.text.take().classes == ["negative", "positive"]
+
+
 def test_a_shelf_reads_once():
     calls: list[int] = []
 

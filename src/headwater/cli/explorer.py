@@ -54,7 +54,7 @@ def command(
     """Open the explorer: type a text, see prediction and relevance, mask words, follow the ledger."""
     with waiting(f"loading {model or 'the bundled model'}"):
         try:
-            from headwater.web.server import serve
+            from headwater.web.server import serve, share_cores
         except ModuleNotFoundError as error:
             raise MissingExtra("the explorer", "web") from error
         from headwater.web.limits import Limits
@@ -62,6 +62,7 @@ def command(
         from headwater.web.stores import stores_in
         from headwater.web.studio import Studio
 
+        share_cores(workers)
         how = Loading(device, dtype, allow_pickle, trust_remote_code)
         models = models_of(model, image_model, molecule_model, language_model, how)
         studio = Studio(models, Limits(workers=workers, seconds=seconds), stores_in(results or []))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -28,6 +28,10 @@ class Loaded:
 
     model: Any
     reader: Any
+
+    @property
+    def generates(self) -> bool:
+        return bool(getattr(self.model, "can_generate", lambda: False)())
 
     @property
     def classes(self) -> list[str]:
@@ -92,6 +96,16 @@ class Models:
     def all(self) -> tuple[Shelf, ...]:
         return self.text, self.image, self.molecule, self.language
 
+    def ready(self) -> Models:
+        """The same with the text model read. One that generates text goes to its own place, for the bundled one."""
+        self.text.load()
+        if self.text.found is None:
+            raise LoadError(self.text.hint)
+        if not self.text.found.generates:
+            return self
+        speaks = Shelf("language", self.text.name, lambda: self.text.take(), state="ready", found=self.text.found)
+        return replace(self, text=Shelf("text", BUNDLED, lambda: text_model(None, Loading())), language=speaks).ready()
+
 
 @dataclass(frozen=True)
 class Loading:
@@ -132,16 +146,27 @@ def text_model(name: str | None, how: Loading) -> Loaded:
         raise LoadError(f"{name} has no tokenizer, so it takes no texts.")
     if name is None:
         model.config._name_or_path = BUNDLED
-    if not bool(getattr(model, "can_generate", lambda: False)()) and not classifies(model):
+    found = Loaded(model, tokenizer)
+    if not found.generates and not classifies(found):
         raise ModelError(
-            f"{name} is a {type(model).__name__}. The explorer shows models that give one prediction a text; name a "
-            "language model with --language-model."
+            f"{name} is a {type(model).__name__}. The explorer shows models that give one prediction a text, and with "
+            "--language-model those that generate it."
         )
-    return Loaded(model, tokenizer)
+    return found
 
 
-def classifies(model: Any) -> bool:
-    return "SequenceClassification" in type(model).__name__ or not hasattr(model.config, "architectures")
+def classifies(loaded: Loaded) -> bool:
+    """Whether a model gives one row of classes for a text: it is asked, whatever it is called."""
+    import torch
+
+    from ..targets import logits_of
+
+    with torch.no_grad():
+        out = loaded.model(**loaded.reader("a first text", return_tensors="pt").to(loaded.model.device))
+    try:
+        return logits_of(out).dim() == 2
+    except HeadwaterError:
+        return False
 
 
 def image_shelf(name: str | None, how: Loading) -> Shelf:
@@ -219,6 +244,7 @@ def language_model(name: str, how: Loading) -> Loaded:
     from ..models.loading import load
 
     model, tokenizer = load(name, **how.options())
-    if tokenizer is None or not bool(getattr(model, "can_generate", lambda: False)()):
+    found = Loaded(model, tokenizer)
+    if tokenizer is None or not found.generates:
         raise ModelError(f"{name} is a {type(model).__name__}, which does not generate text.")
-    return Loaded(model, tokenizer)
+    return found

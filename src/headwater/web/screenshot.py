@@ -10,11 +10,11 @@ from .browsers import arguments, chromium
 from .server import served
 from .studio import Studio
 
-SIZE = {"width": 1280, "height": 860}
+SIZE = {"width": 1280, "height": 1180}
 SHOWN = {
-    "text": "The plot is thin and the ending is silly, but the cast is wonderful.",
+    "text": "The plot is thin, but the cast is wonderful.",
     "methods": "gi|lrp",
-    "mask": "13",
+    "mask": "10",
 }
 
 
@@ -26,10 +26,11 @@ def take(studio: Studio, path: Path) -> None:
         raise MissingExtra("a screenshot", "dev") from error
     with served(studio) as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium(), args=arguments())
-        page = browser.new_page(viewport=SIZE, device_scale_factor=2, color_scheme="light")
+        page = browser.new_page(viewport=SIZE, device_scale_factor=1.5, color_scheme="light")
         page.goto(f"{address}#{urlencode(SHOWN)}")
         page.locator(".test h3").wait_for()
         page.locator('[data-line="/biases"]').click()
-        page.locator("h1").first.focus()
+        page.mouse.move(0, 0)
+        page.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0); }")
         page.screenshot(path=str(path))
         browser.close()

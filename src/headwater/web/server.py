@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import threading
@@ -51,6 +52,13 @@ def token_for(host: str, given: str | None) -> str | None:
             raise UsageError("a token has at least 16 characters, so that it cannot be guessed.")
         return given
     return None if is_loopback(host) else secrets.token_urlsafe(24)
+
+
+def share_cores(workers: int) -> None:
+    """Cores among workers: more threads than cores only wait for each other."""
+    import torch
+
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
 
 
 def serve(

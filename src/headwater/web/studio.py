@@ -18,7 +18,7 @@ from .pool import Pool
 from .schemas import AuditAsked, GenerateAsked, ImageAsked, MoleculeAsked, TextAsked
 from .speaking import spoken
 from .stores import Store
-from .texts import explained
+from .texts import explained, text_answer
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -36,9 +36,9 @@ class Studio:
 
     def warm(self) -> None:
         """Read the text model and explain once, so that the first person does not wait for it."""
-        self.models.text.load()
-        if self.models.text.found is not None:
-            explained(self.models.text.found, TextAsked(text="a first text", methods=["lrp", "gi"]))
+        self.models = self.models.ready()
+        ask = TextAsked(text="a first text", methods=["lrp", "gi"])
+        text_answer(self.models.text.take(), ask, explained(self.models.text.take(), ask))
 
     def text(self, ask: TextAsked) -> Comparison:
         return self.kept.get(key(ask), lambda: explained(self.models.text.take(), ask))
