@@ -26,11 +26,13 @@ from headwater.web.cancelling import Cancelled, Interruptible, OutOfTime
 from headwater.web.limits import Limits
 from headwater.web.models import Loaded, Models, Shelf, models_of
 from headwater.web.pool import Busy, Pool
+from headwater.web.schemas import TextAsked
 from headwater.web.security import LOOPBACK
 from headwater.web.server import address, served, token_for
 from headwater.web.studio import Studio
 
 TEXT = "a gripping, beautifully acted film"
+SLOW = {"text": "a fine film and " * 120, "methods": ["shapley-sampling", "kernel-shap", "lime"]}
 HERE = {"base_url": "http://127.0.0.1"}
 
 
@@ -309,6 +311,17 @@ def test_work_that_takes_too_long_is_stopped():
     pool.close()
 
 
+def test_a_stop_is_no_refusal_of_a_method(made):
+    """`compare` goes on with the next method where one refuses; it must not where the work is to stop."""
+    from headwater.web.texts import explained
+
+    pool = Pool(1, 2, 0.3)
+    ask = TextAsked(**SLOW)
+    with pytest.raises(OutOfTime):
+        pool.submit(lambda: explained(made.models.text.take(), ask)).done.result(20)
+    pool.close()
+
+
 def test_being_interruptible_changes_no_number(made):
     import headwater as hw
 
@@ -318,9 +331,6 @@ def test_being_interruptible_changes_no_number(made):
         with Interruptible(lambda: None):
             again = hw.explain(loaded.model, TEXT, tokenizer=loaded.reader, method=method)
         assert torch.equal(plain.relevance, again.relevance)
-
-
-SLOW = {"text": "a fine film and " * 120, "methods": ["shapley-sampling", "kernel-shap", "lime"]}
 
 
 def test_a_request_that_goes_away_frees_its_worker(made):

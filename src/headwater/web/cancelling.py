@@ -36,6 +36,17 @@ class OutOfTime(Stopped):
         )
 
 
+class Stop(BaseException):
+    """Passes through everything that catches errors on the way, as an interrupt from the keyboard does.
+
+    `compare` takes an error of a method as that method's refusal: a stop is no refusal.
+    """
+
+    def __init__(self, why: Stopped) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
 class Interruptible(TorchFunctionMode):
     """Inside, every operation of torch on this thread calls `check` first, which raises to stop the work."""
 

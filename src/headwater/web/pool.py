@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..errors import HeadwaterError, UsageError
-from .cancelling import Cancelled, Interruptible, OutOfTime
+from .cancelling import Cancelled, Interruptible, OutOfTime, Stop
 
 Found = TypeVar("Found")
 
@@ -39,9 +39,9 @@ class Job:
     def check(self) -> None:
         """Raises if the work is to stop."""
         if self.unwanted.is_set():
-            raise Cancelled
+            raise Stop(Cancelled())
         if time.monotonic() > self.until:
-            raise OutOfTime(self.seconds)
+            raise Stop(OutOfTime(self.seconds))
 
     def run(self) -> Callable[[], None]:
         """Do the work. What is given back tells whoever waits: to be called when the worker is free again."""
@@ -50,6 +50,8 @@ class Job:
             with Interruptible(self.check):
                 self.check()
                 found = self.work()
+        except Stop as stop:
+            return partial(self.done.set_exception, stop.why)
         except BaseException as error:  # a worker outlives whatever its work does
             return partial(self.done.set_exception, error)
         return partial(self.done.set_result, found)
