@@ -311,6 +311,33 @@ def test_work_that_takes_too_long_is_stopped():
     pool.close()
 
 
+def test_work_that_does_not_hear_is_given_up(monkeypatch):
+    """Some methods compute without torch: attention flow does for minutes."""
+    monkeypatch.setattr("headwater.web.pool.GRACE", 0.2)
+    ended: list[int] = []
+
+    def deaf() -> None:
+        try:
+            while True:
+                sum(range(1000))
+        finally:
+            ended.append(1)
+
+    pool = Pool(1, 4, 60)
+    job, after = pool.submit(deaf, "a-deaf-one"), pool.submit(lambda: 5)
+    time.sleep(0.1)
+    assert pool.cancel("a-deaf-one")
+    with pytest.raises(Cancelled):
+        job.done.result(3)
+    assert after.done.result(3) == 5  # by another worker
+    until = time.monotonic() + 3
+    while not ended and time.monotonic() < until:
+        time.sleep(0.05)
+    assert ended  # and the deaf one's thread has ended, too
+    assert pool.running == 0
+    pool.close()
+
+
 def test_a_stop_is_no_refusal_of_a_method(made):
     """`compare` goes on with the next method where one refuses; it must not where the work is to stop."""
     from headwater.web.texts import explained

@@ -1,21 +1,29 @@
-"""A few workers and a line in front of them: bounded, in order, every place known, every job can be taken out."""
+"""A few workers and a line in front of them: bounded, in order, every place known, every job can be taken out.
+
+Work stops at its next operation of torch (`cancelling`). What does not, because it is busy with something else, is given
+up after a moment: its thread is told to end when it can, and another takes its place in the pool.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import secrets
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 from ..errors import HeadwaterError, UsageError
-from .cancelling import Cancelled, Interruptible, OutOfTime, Stop
+from .cancelling import Cancelled, Interruptible, OutOfTime, Stop, Stopped
 
 Found = TypeVar("Found")
+GRACE = 2.0  # seconds that work may take to stop by itself
+LOOK = 0.25  # seconds between two looks at what should have stopped
 
 
 class Busy(HeadwaterError):
@@ -33,19 +41,27 @@ class Job:
     work: Callable[[], Any]
     seconds: float
     done: Future[Any] = field(default_factory=Future)
-    unwanted: threading.Event = field(default_factory=threading.Event)
+    unwanted_since: float | None = None
     until: float = float("inf")
+    thread: int = 0
+    given_up: bool = False
+
+    def reason(self, grace: float = 0.0) -> Stopped | None:
+        """Why it should have stopped by now; None where it need not."""
+        now = time.monotonic()
+        if self.unwanted_since is not None and now >= self.unwanted_since + grace:
+            return Cancelled()
+        return OutOfTime(self.seconds) if now > self.until + grace else None
 
     def check(self) -> None:
         """Raises if the work is to stop."""
-        if self.unwanted.is_set():
-            raise Stop(Cancelled())
-        if time.monotonic() > self.until:
-            raise Stop(OutOfTime(self.seconds))
+        why = self.reason()
+        if why is not None:
+            raise Stop(why)
 
     def run(self) -> Callable[[], None]:
         """Do the work. What is given back tells whoever waits: to be called when the worker is free again."""
-        self.until = time.monotonic() + self.seconds
+        self.thread, self.until = threading.get_ident(), time.monotonic() + self.seconds
         try:
             with Interruptible(self.check):
                 self.check()
@@ -66,9 +82,9 @@ class Pool:
         self._running: dict[str, Job] = {}
         self._changed = threading.Condition()
         self._open = True
-        self._threads = [threading.Thread(target=self._work, name=f"worker {i}", daemon=True) for i in range(workers)]
-        for thread in self._threads:
-            thread.start()
+        for _ in range(workers):
+            self._hire()
+        threading.Thread(target=self._watch, name="watches workers", daemon=True).start()
 
     def submit(self, work: Callable[[], Found], name: str | None = None) -> Job:
         """Work at the end of the line; refused where the line is full, or the name is in use."""
@@ -95,7 +111,7 @@ class Pool:
             job = self._find(name)
             if job is None:
                 return False
-            job.unwanted.set()
+            job.unwanted_since = time.monotonic()
             if job in self._line:
                 self._line.remove(job)
                 job.done.set_exception(Cancelled())
@@ -120,21 +136,53 @@ class Pool:
             self.cancel(name)
         with self._changed:
             self._changed.notify_all()
-        for thread in self._threads:
-            thread.join(timeout=5)
 
     def _find(self, name: str) -> Job | None:
         return self._running.get(name) or next((job for job in self._line if job.id == name), None)
 
+    def _hire(self) -> None:
+        threading.Thread(target=self._work, name="worker", daemon=True).start()
+
     def _work(self) -> None:
+        with suppress(Stop):  # a stop that came a little late, for a job that was given up
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._line or not self._open)
+                    if not self._open:
+                        return
+                    job = self._line.popleft()
+                    self._running[job.id] = job
+                tell = job.run()
+                with self._changed:
+                    if job.given_up:
+                        return
+                    del self._running[job.id]
+                tell()
+
+    def _watch(self) -> None:
+        """Gives up what was to stop and has not: whoever waits is told, and the worker is replaced."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._line or not self._open)
-                if not self._open:
+                if not self._open and not self._running:
                     return
-                job = self._line.popleft()
-                self._running[job.id] = job
-            tell = job.run()
-            with self._changed:
-                del self._running[job.id]
-            tell()
+                for job in list(self._running.values()):
+                    why = job.reason(GRACE)
+                    if why is not None:
+                        self._give_up(job, why)
+            time.sleep(LOOK)
+
+    def _give_up(self, job: Job, why: Stopped) -> None:
+        job.given_up = True
+        del self._running[job.id]
+        job.done.set_exception(why)
+        if self._open:
+            self._hire()
+        # its thread takes no other job: it ends as soon as Python gets hold of it
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(job.thread), ctypes.py_object(LateStop))
+
+
+class LateStop(Stop):
+    """Raised in a thread from outside, which can only name a class."""
+
+    def __init__(self) -> None:
+        super().__init__(Cancelled())

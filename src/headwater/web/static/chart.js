@@ -20,7 +20,8 @@ function ticks(low, high) {
 
 // `series` are {name, values}, one value a place; `places` are their names. With `x` numbers, places lie to scale.
 export function lines({ series, places, x, title, label, height = 240, across = '' }) {
-  const [width, left, right, top, bottom] = [720, 56, 96, 14, across ? 46 : 32];
+  const narrow = innerWidth < 640;
+  const [width, left, right, top, bottom] = [narrow ? 400 : 720, narrow ? 34 : 56, narrow ? 58 : 96, 14, across ? 46 : 32];
   const all = series.flatMap((one) => one.values).filter(Number.isFinite);
   const [least, most] = [Math.min(0, ...all), Math.max(0, ...all)];
   const room = (most - least || 1) * 0.06;
@@ -31,7 +32,7 @@ export function lines({ series, places, x, title, label, height = 240, across = 
     return left + share * (width - left - right);
   };
   const py = (value) => top + ((high - value) / (high - low)) * (height - top - bottom);
-  const every = Math.ceil(count / 9);
+  const every = Math.ceil(count / (narrow ? 5 : 9));
   const drawn = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': title, className: 'chart' });
   for (const tick of ticks(low, high)) {
     drawn.append(svg('line', { x1: left, x2: width - right, y1: py(tick), y2: py(tick), className: tick === 0 ? 'axis' : 'grid' }),

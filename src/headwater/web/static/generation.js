@@ -40,9 +40,9 @@ export class GenerationView {
     this.chat = h('input', { type: 'checkbox' });
     this.aside = h('input', { type: 'checkbox' });
     this.said = h('div', { className: 'said' });
-    heat.listen(this.said, { act: (i) => this.choose(i - this.found.prompt), numbers: (i) => this.numbers(i) });
     this.said.addEventListener('pointerover', (e) => this.peek(e));
     this.said.addEventListener('focusin', (e) => this.peek(e));
+    heat.listen(this.said, { act: (i) => this.choose(i - this.found.prompt), numbers: (i) => this.numbers(i) });
     this.said.addEventListener('pointerleave', () => this.colour(this.kept));
     this.books = h('div');
     this.top = h('div', { className: 'top-sources' });
@@ -55,8 +55,9 @@ export class GenerationView {
         this.status.element),
       h('aside', { className: 'side', 'aria-label': 'Choices' },
         h('section', { className: 'card choices' }, h('h2', {}, 'What is explained'),
-          h('div', { className: 'row two' }, h('label', {}, 'score', this.score), h('label', {}, 'method', this.method)),
+          h('label', { className: 'row' }, 'score', this.score),
           h('label', { className: 'row' }, 'rather than (another answer)', this.contrast),
+          h('label', { className: 'row' }, 'method', this.method),
           h('div', { className: 'row two' }, h('label', {}, 'new tokens', this.count), h('label', {}, 'by', this.unit)),
           h('label', { className: 'check row' }, this.chat, h('span', {}, 'put it as a chat’s question')),
           h('label', { className: 'check' }, this.aside, h('span', {}, 'set the attention sink aside', h('small', {}, 'the first token, on which idle attention rests: a line of the ledger')))),

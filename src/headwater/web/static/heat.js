@@ -71,7 +71,7 @@ function focus(all, next) {
 
 function show(word, numbers) {
   const lines = numbers(Number(word.dataset.i));
-  if (!lines) return;
+  if (!lines) { hide(); return; }
   tip.replaceChildren(
     h('b', {}, word.textContent),
     h('table', {}, h('tbody', {}, lines.map(([name, amount, now]) =>

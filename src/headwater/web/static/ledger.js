@@ -45,10 +45,16 @@ function folded(name, layers) {
   if (!layers.length) return null;
   const amount = layers.reduce((sum, layer) => sum + layer.amount, 0);
   const parts = layers.map((layer) => ({
-    name: layer.name, amount: layer.amount, parts: layer.lines.length > 1 ? layer.lines : undefined,
+    name: short(layer.name),
+    title: layer.name,
+    amount: layer.amount,
+    parts: layer.lines.length > 1 ? layer.lines.map((line) => ({ ...line, name: within(line.name, layer.name), title: line.name })) : undefined,
   }));
   return { name, note: layers.length > 1 ? `${layers.length} layers` : short(layers[0].name), amount, parts };
 }
+
+// A parameter's name inside its layer.
+const within = (name, layer) => (name.startsWith(`${layer}.`) ? name.slice(layer.length + 1) : name);
 
 function largest(inputs, unit) {
   if (inputs.length <= SHOWN) return inputs;
@@ -98,6 +104,7 @@ function line(one, start, scale, depth = 0, path = '', open = new Set(), toggle 
       type: 'button', className: 'opens', 'aria-expanded': String(open.has(path)), 'data-line': path, onclick: () => toggle(path),
     }, one.name)
     : h('span', {}, one.name);
+  if (one.title) name.title = one.title;
   return h('div', { className: `line depth${depth}${one.total ? ' score' : ''}`, role: 'row' },
     h('span', { className: 'name', role: 'rowheader' }, name, one.note ? h('small', {}, one.note) : null),
     h('span', { className: 'track', role: 'cell', 'aria-hidden': 'true' },
