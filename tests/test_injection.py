@@ -15,6 +15,7 @@ pytest.importorskip("fastapi")
 import transformers as tf
 from browsing import Watched, browser, studio
 from hostile import HOSTILE
+from made_results import write_run
 from speaker import speaker, talker
 from test_web import picture
 
@@ -226,41 +227,28 @@ def test_results_on_disk_are_harmless(page, tmp_path):
 
 
 def hostile_run(folder: Path) -> None:
-    """A run as `headwater run` lays it out, its texts and labels from the list."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    (folder / "shards").mkdir(parents=True)
-    count = len(HOSTILE)
+    """A run whose texts and labels are of the list."""
+    model, tokenizer = load_bundled()
+    e = hw.explain(model, "a film", tokenizer=tokenizer)
     texts = [text.replace("\x00", "") for text in HOSTILE]
-    columns: dict[str, Any] = {
-        "row_id": list(range(count)),
-        "text": texts,
-        "tokens": [[text, "x"] for text in texts],
-        "relevance": [[0.5, -0.25]] * count,
-        "special": [[False, False]] * count,
-        "starts": [[0, 0] for _ in texts],
-        "ends": [[len(text), 0] for text in texts],
-        "word_ids": [[0, 1]] * count,
-        "segments": [[]] * count,
-        **{name: [0.25] * count for name in ("score", "inputs")},
-        **{
-            name: [0.0] * count
-            for name in ("biases", "constants", "readout", "unaccounted", "ledger_error", "magnitude")
-        },
-        "closed": [True] * count,
-        **dict.fromkeys(("target", "prediction", "method", "yours"), texts),
-        "output": ["logit"] * count,
-        "precision": ["float32"] * count,
-        "at": ["embeddings"] * count,
-        "windows": [1] * count,
-    }
-    maps = pa.array([[("a.0.b", 0.0)]] * count, pa.map_(pa.string(), pa.float64()))
-    table = pa.table({**columns, "bias_lines": maps, "constant_lines": maps})
-    parquet.write_table(table, folder / "shards" / "shard-000000.parquet")
-    made = dict.fromkeys(("headwater", "torch", "transformers", "model", "device", "dtype"), MODEL)
-    told = {"format": 1, "kind": "headwater run", "state": MODEL, "rows": count, "asked": {"method": MODEL}}
-    (folder / "manifest.json").write_text(json.dumps({**told, "provenance": made}), encoding="utf-8")
+    named = replace(e.provenance, model=MODEL)
+    made = [
+        replace(
+            e,
+            text=text,
+            tokens=(text, "x"),
+            relevance=e.relevance[:2],
+            special=(False, False),
+            offsets=((0, len(text)), (0, 0)),
+            word_ids=(0, 1),
+            target=text,
+            prediction=text,
+            method=text,
+            provenance=named,
+        )
+        for text in texts
+    ]
+    write_run(folder, made, {"yours": texts})
 
 
 def hostile_bias(folder: Path) -> None:
