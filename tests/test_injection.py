@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +13,7 @@ from urllib.parse import quote
 import pytest
 
 pytest.importorskip("fastapi")
+import tokenizers
 import transformers as tf
 from browsing import Watched, browser, studio
 from hostile import HOSTILE
@@ -39,12 +41,24 @@ def test_the_list_is_long_enough():
     assert len(set(HOSTILE)) >= 50
 
 
+def one_token(size: int = 120) -> tf.PreTrainedTokenizerFast:
+    """A tokenizer that takes a whole text for one token, so that no string of the list is cut into harmless parts.
+
+    Its vocabulary is the list: a language model with it says nothing else.
+    """
+    names = ["<pad>", "<s>", "</s>", "<unk>", *HOSTILE]
+    vocabulary = [*names, *(f"{HOSTILE[i % len(HOSTILE)]} {i}" for i in range(size - len(names)))]
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(vocabulary)}, "<unk>"))
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    return tf.PreTrainedTokenizerFast(tokenizer_object=inner, **special)
+
+
 def hostile_model() -> Loaded:
     """A classifier whose labels are the list, and whose name is of it."""
-    tokenizer = load_bundled()[1]
+    tokenizer = one_token()
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     labels = {"id2label": dict(enumerate(HOSTILE)), "label2id": {name: i for i, name in enumerate(HOSTILE)}}
-    config = tf.BertConfig(vocab_size=len(tokenizer), max_position_embeddings=256, **sizes, **labels)
+    config = tf.BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, pad_token_id=0, **sizes, **labels)
     model = tf.BertForSequenceClassification(config).eval()
     model.config._name_or_path = MODEL
     return Loaded(model, tokenizer)
@@ -117,6 +131,10 @@ def test_in_the_app_text_labels_and_model_name_stay_text(page, bad):
             said = found.page.locator(".method header p").first
             said.filter(has_text=HOSTILE[number].partition("\x00")[0][:12]).wait_for()
             found.page.locator(".method .w.can").first.hover()
+            if number % 8 == 0:
+                found.page.locator(".method .w.can").first.click()
+                found.page.locator('[data-line="/inputs"]').click()
+                harmless(found)
         assert MODEL in found.page.locator("#about").inner_text()
         assert found.page.locator(".choices select").first.locator("option").all_text_contents()[18] == HOSTILE[17]
         harmless(found)
@@ -124,10 +142,10 @@ def test_in_the_app_text_labels_and_model_name_stay_text(page, bad):
 
 
 def test_in_the_app_file_names_smiles_and_prompts_stay_text(page):
-    base = studio(language=lambda: Loaded(talker("llama"), speaker()))
+    base = studio(language=lambda: Loaded(talker("llama"), one_token()))
     with served(base) as home:
         found = page(home)
-        for text in HOSTILE[::6]:
+        for text in HOSTILE[::13]:
             image = quote(f"data:image/png;base64,{picture()}")
             found.page.goto(f"{home}#tab=images&image={image}&called={quote(text)}")
             found.page.locator("#panel-images .sheet svg").wait_for(timeout=60_000)
@@ -135,6 +153,8 @@ def test_in_the_app_file_names_smiles_and_prompts_stay_text(page):
             found.page.locator("#panel-molecules .status.failed").wait_for(timeout=60_000)
             found.page.goto(f"{home}#tab=generation&n=2&prompt={quote(text)}")
             found.page.locator("#panel-generation .output .w").first.wait_for(timeout=60_000)
+            assert text.strip()[:12] in found.page.locator("#panel-generation .said").inner_text()
+            harmless(found)
             found.page.goto("about:blank")
         found.page.goto(home)
         harmless(found)
@@ -161,44 +181,48 @@ def open_all(found: Watched, texts: dict[str, str], folder: Path) -> None:
 
 
 def test_reports_are_harmless_even_without_their_policy(page, bad, tmp_path):
-    texts = {}
+    """One page holds every string as a text and as a target; some also stand alone, as page, drawing and audit."""
+    every, texts = [], {}
     for number, text in enumerate(HOSTILE):
         options = {"tokenizer": bad.reader, "target": number}
-        found = hw.compare(bad.model, text, methods=["gi", "lrp"], **options)
-        many = comparison.page(found, words=True)
-        assert html.escape(text[:8]) in many or not text[:8].isascii()
-        texts[f"{number}.html"] = stripped(many)
-        texts[f"{number}.svg"] = text_report(found, True, "svg", "red-blue")
-        if number % 8 == 0:
-            texts[f"{number}-one.html"] = stripped(html.page(found["lrp"]))
+        every.append(hw.explain(bad.model, text, **options))
+        if number % 5 == 0:
+            found = hw.compare(bad.model, text, methods=["gi", "lrp"], **options)
+            texts[f"{number}.html"] = stripped(comparison.page(found, words=True))
+            texts[f"{number}.svg"] = text_report(found, True, "svg", "red-blue")
+        if number % 16 == 0:
             texts[f"{number}-audit.html"] = stripped(audit_page.page(hw.audit(bad.model, text, **options)))
-    open_all(page(), texts, tmp_path)
+    whole = html.page(every, words=True)
+    assert sum(escape(text) in whole for text in HOSTILE) >= 60  # some hold what is shown in another way
+    open_all(page(), {"every.html": stripped(whole), **texts}, tmp_path)
 
 
 def test_pictures_generations_and_notebooks_are_harmless(page, bad, tmp_path):
-    base = studio()
-    base.models.image.load()
     made = hw.explain_generation(talker("llama"), speaker(), "the capital of France is", max_new_tokens=3)
     e = hw.explain(bad.model, "a film", tokenizer=bad.reader)
-    texts = {}
+    texts, shown = {}, []
     for number, text in enumerate(HOSTILE):
-        pieces = (*(f" {text}" for _ in made.pieces[: made.prompt]), *(f" {text}" for _ in range(3)))
+        pieces = tuple(f" {text}" for _ in made.pieces)
         names = replace(made.provenance, model=text)
         told = replace(made, pieces=pieces, tokens=pieces, targets=(text,) * 3, provenance=names)
-        texts[f"generation-{number}.html"] = stripped(generation.page(told))
         cells = replace(e, tokens=(text,) * len(e.tokens), target=text, prediction=text, provenance=names, offsets=None)
         both = hw.Comparison((cells, cells), ((text, text),))
-        shown = "".join(result._repr_html_() for result in (told, cells, both))
-        texts[f"notebook-{number}.html"] = f"<!doctype html><meta charset=utf-8><body>{shown}"
-        if number % 8 == 0:
-            ask = ImageAsked(image=picture(), name=text[:200], methods=["lrp"])
-            image = opened(ask, base.limits)
-            loaded = base.models.image.take()
-            found = image_comparison(loaded, ask, image)
-            texts[f"image-{number}.html"] = stripped(sheet_report(found, image_sheet(found, image, ask), "html"))
-    open_all(page(), {n: t for n, t in texts.items() if not n.startswith("image")}, tmp_path)
-    pictures = {n: t for n, t in texts.items() if n.startswith("image")}
-    open_all(page(), {n: t.replace("<image ", "<image data-ours ") for n, t in pictures.items()}, tmp_path)
+        shown += [result._repr_html_() for result in (told, cells, both)]
+        if number % 5 == 0:
+            texts[f"generation-{number}.html"] = stripped(generation.page(told))
+    texts["notebook.html"] = f"<!doctype html><meta charset=utf-8><body>{''.join(shown)}"
+    open_all(page(), texts, tmp_path)
+    open_all(page(), dict(image_reports()), tmp_path)
+
+
+def image_reports() -> Iterator[tuple[str, str]]:
+    base = studio()
+    base.models.image.load()
+    for number, text in enumerate(HOSTILE[::16]):
+        ask = ImageAsked(image=picture(), name=text, methods=["lrp"])
+        image = opened(ask, base.limits)
+        found = image_comparison(base.models.image.take(), ask, image)
+        yield f"image-{number}.html", stripped(sheet_report(found, image_sheet(found, image, ask), "html"))
 
 
 def test_results_on_disk_are_harmless(page, tmp_path):
