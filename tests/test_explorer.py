@@ -12,6 +12,7 @@ import pytest
 from browsing import Watched, browser, saved, studio
 from speaker import speaker, talker
 
+from headwater.web.limits import Limits
 from headwater.web.models import Loaded
 from headwater.web.server import served
 
@@ -281,6 +282,26 @@ def test_generated_text(watched, chrome, home, tmp_path):
     assert alone.page.locator("#p3").is_visible()
     assert alone.trouble == []
     context.close()
+
+
+def test_a_place_in_the_line_is_shown_and_cancel_frees_the_worker(chrome):
+    one = studio(Limits(workers=1, seconds=120))
+    slow = f"methods=shapley-sampling|kernel-shap&text={'a fine film and ' * 120}"
+    with served(one) as home:
+        pages = [Watched(chrome.new_context(), home) for _ in range(2)]
+        first, second = (found.page for found in pages)
+        first.goto(f"{home}#{slow}")
+        first.get_by_role("button", name="Cancel").wait_for()
+        second.goto(f"{home}#text={TEXT}")
+        second.locator(".status", has_text="in line: next").wait_for()
+        assert one.pool.waiting == 1
+        first.get_by_role("button", name="Cancel").click()
+        assert "cancelled" in first.locator(".status").first.inner_text()
+        second.locator(".method .w").first.wait_for(timeout=10_000)  # the slow one would take minutes
+        assert one.pool.running == 0
+        for found in pages:
+            assert found.trouble == []
+            found.page.context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
