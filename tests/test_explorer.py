@@ -178,6 +178,23 @@ def test_a_view_is_saved_and_opens_from_disk_without_a_network(watched, chrome, 
         context.close()
 
 
+def test_what_was_masked_is_in_the_report(watched, home, tmp_path):
+    page = watched.page
+    explained(page, home, f"text={TEXT}&mask=10")
+    page.locator(".test h3").wait_for()
+    told = saved(page, page.locator('[data-save="html"]').first, tmp_path).read_text(encoding="utf-8")
+    assert "Without <b>wonderful</b> the score of positive goes" in told
+
+
+def test_the_apis_page(watched, home):
+    page = watched.page
+    page.goto(f"{home}docs")
+    page.get_by_text("POST /api/explain", exact=True).wait_for()
+    assert page.locator("#TextAsked").is_visible()
+    shot(page, "api")
+    assert serious(page) == []
+
+
 def test_a_link_holds_the_whole_state(watched, chrome, home):
     page = watched.page
     explained(page, home, f"text={TEXT}")

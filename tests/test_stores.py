@@ -115,6 +115,16 @@ def test_a_page_may_do_nothing(client, name):
     assert "attachment" in client.get(f"/api/datasets/{name}/page?save=true").headers["content-disposition"]
 
 
+@pytest.mark.parametrize(("name", "part"), [("an-evaluation", "curves"), ("run", "words"), ("run", "rows")])
+def test_a_part_is_a_drawing(client, name, part):
+    import xml.etree.ElementTree as tree
+
+    found = client.get(f"/api/datasets/{name}/drawing?part={part}")
+    assert found.headers["content-type"] == "image/svg+xml"
+    assert tree.fromstring(found.text).tag.endswith("svg")
+    assert client.get(f"/api/datasets/{name}/drawing?part=everything").status_code == 422
+
+
 @pytest.fixture(scope="module")
 def home(ready: Studio) -> Iterator[str]:
     with served(ready) as address:
@@ -140,12 +150,14 @@ def walk(page: Any, home: str, folder: Path) -> None:
     page.locator('[data-part="page"]').click()
     frame = page.frame_locator("iframe.framed")
     frame.locator("h1").wait_for()
-    file = saved(page, page.get_by_role("link", name="Save this page"), folder)
-    assert "AUAC" in file.read_text(encoding="utf-8")
+    assert "AUAC" in saved(page, page.locator('[data-save="html"]'), folder).read_text(encoding="utf-8")
+    assert "polyline" in saved(page, page.locator('[data-save="svg"]'), folder).read_text(encoding="utf-8")
+    assert saved(page, page.locator('[data-save="png"]'), folder).read_bytes().startswith(b"\x89PNG")
+    assert "fractions" in saved(page, page.locator('[data-save="json"]'), folder).read_text(encoding="utf-8")
 
     page.get_by_label("Open a result").select_option(label="run (explained dataset)")
     page.locator('[data-part="words"][aria-pressed=true]').wait_for()
-    assert "film" in page.locator(".numbers").all_inner_texts()[0]
+    page.locator(".numbers", has_text="film").first.wait_for()
     shot(page, "results-words")
     page.locator('[data-part="rows"]').click()
     page.get_by_role("button", name="score", exact=True).click()

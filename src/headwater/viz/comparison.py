@@ -226,10 +226,12 @@ def sums_table(shown: Sequence[Line]) -> Table:
 # HTML
 
 
-def page(comparison: Compared, *, words: bool = False, title: str = "Headwater", picture: str | None = None) -> str:
+def page(
+    comparison: Compared, *, words: bool = False, title: str = "Headwater", picture: str | None = None, more: str = ""
+) -> str:
     """The whole page: the table of heatmaps, every number in a table that folds away, and what gave none.
 
-    Of an image, `picture` is the sheet that `viz.images` draws, in place of heatmaps.
+    Of an image, `picture` is the sheet that `viz.images` draws, in place of heatmaps. `more` is HTML that comes below.
     """
     shown = lines(comparison, words)
     maps = _heatmaps(shown) if picture is None else f"{html.sheet(picture)}\n{_sums(shown)}"
@@ -237,6 +239,7 @@ def page(comparison: Compared, *, words: bool = False, title: str = "Headwater",
     parts = (
         _heading(comparison, picture is not None),
         maps,
+        more,
         *map(_numbers, alike(shown)),
         ledgers,
         _refused(comparison),

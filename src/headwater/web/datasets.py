@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
@@ -11,9 +11,10 @@ from ..viz.reading import cells
 from .answering import RESPONSES, answered, studio_of
 from .schemas import TextAnswer
 from .security import FRAMED
+from .stores.drawings import drawn
 from .stores.interface import Query as RowQuery
 from .stores.interface import Store
-from .texts import cells_of, row_of
+from .texts import cells_of, row_of, unit_for
 
 router = APIRouter(prefix="/api/datasets", tags=["datasets"], responses=RESPONSES)
 Name = Annotated[str, Path(min_length=1, max_length=80)]
@@ -134,7 +135,7 @@ async def row(request: Request, name: Name, row: Annotated[int, Path(ge=0, le=LA
 
 def row_answer(store: Store, number: int) -> TextAnswer:
     e = store.explanation(number)
-    unit = "token" if e.offsets is None else "word"
+    unit = unit_for(e, "word")
     return TextAnswer(
         target=e.target,
         output=e.output,
@@ -182,6 +183,29 @@ async def curves(request: Request, name: Name) -> list[CurvesShown]:
         ]
 
     return await answered(request, work, None)
+
+
+@router.get(
+    "/{name}/drawing",
+    response_class=Response,
+    responses={200: {"content": {"image/svg+xml": {}}, "description": "The drawing."}},
+)
+async def drawing(
+    request: Request,
+    name: Name,
+    part: Literal["rows", "words", "curves"],
+    sort: Annotated[str | None, Query(max_length=200)] = None,
+    down: bool = False,
+    find: Annotated[str, Query(max_length=200)] = "",
+    start: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
+    count: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Response:
+    """A part of the result as SVG."""
+    store = studio_of(request).store(name)
+    query = RowQuery(sort, down, find, start, count)
+    made = await answered(request, lambda: drawn(store, part, query), None)
+    saved = {"Content-Disposition": f'attachment; filename="headwater-{part}.svg"'}
+    return Response(made, media_type="image/svg+xml", headers=saved)
 
 
 @router.get(

@@ -21,5 +21,4 @@ class Limits:
     body: int = 12 * MIB
     image_pixels: int = 24_000_000
     atoms: int = 150
-    rows: int = 200_000  # of a result that is opened, so that a page of rows stays quick
     kept: int = 64  # answers that are kept, so that a report does not compute again what is on the screen

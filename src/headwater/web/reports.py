@@ -30,16 +30,17 @@ MEDIA = {
 WIDTH = 110  # of a drawing of text, in characters
 
 
-def text_report(found: Comparison, words: bool, form: Format, colours: str) -> str:
+def text_report(found: Comparison, words: bool, form: Format, colours: str, tested: str = "") -> str:
+    """`tested` is what masking words showed, as HTML: a part of the page."""
     if form == "json":
         return as_json(found.to_dict())
     with palette(colours):
         if form == "svg":
             drawn = comparison.render(found, words=words, theme="light")
             return picture(drawn, width=WIDTH, title="headwater", theme="light")
-        if len(found) == 1 and not found.refused:
+        if len(found) == 1 and not found.refused and not tested:
             return html.page(found.explanations, words=words)
-        return comparison.page(found, words=words)
+        return comparison.page(found, words=words, more=tested)
 
 
 def audit_report(found: Sequence[Audit], form: Format) -> str:

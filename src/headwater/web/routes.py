@@ -12,6 +12,7 @@ from ..version import __version__
 from ..viz.colour import PALETTES
 from .answering import RESPONSES, JobName, answered, studio_of
 from .layers import audit_answer
+from .masking import put_to_the_test
 from .models import Kind, Shelf
 from .pictures import image_answer, image_sheet, molecule_answer, molecule_sheet
 from .reports import (
@@ -44,7 +45,7 @@ from .schemas import (
     TextAsked,
 )
 from .speaking import spoken_answer
-from .texts import predicted, text_answer
+from .texts import predicted, text_answer, unit_for
 
 router = APIRouter(prefix="/api", responses=RESPONSES)
 JobPath = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{8,64}$")]
@@ -96,8 +97,14 @@ async def explain_report(
 ) -> Response:
     """The same as one file: a self-contained page, an SVG, or JSON."""
     studio = studio_of(request)
-    made = await answered(request, lambda: text_report(studio.text(ask), ask.unit == "word", form, palette), job)
-    return file(made, form, "explanation")
+
+    def work() -> str:
+        found = studio.text(ask)
+        tested = put_to_the_test(studio.models.text.take(), ask, found) if ask.masked and form == "html" else ""
+        words = unit_for(found.explanations[0], ask.unit) == "word"
+        return text_report(found, words, form, palette, tested)
+
+    return file(await answered(request, work, job), form, "explanation")
 
 
 @router.post("/predict", tags=["text"])

@@ -35,11 +35,17 @@ class Asked(Strict):
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
 
 
+Masked = Annotated[list[Annotated[int, Field(ge=0, le=TEXT)]], Field(max_length=MASKED)]
+
+
 class TextAsked(Asked):
     """A text to be explained. One that is longer than the model takes is explained in overlapping windows."""
 
     text: str = Field(min_length=1, max_length=TEXT)
     unit: Literal["word", "token"] = "word"
+    masked: Masked = Field(
+        default=[], description="Words whose masking a report tells of; the text is explained whole."
+    )
 
 
 class AuditAsked(Strict):
@@ -55,7 +61,7 @@ class PredictAsked(Strict):
     """A text with some of its words masked, and what the model makes of it."""
 
     text: str = Field(min_length=1, max_length=TEXT)
-    masked: Annotated[list[Annotated[int, Field(ge=0, le=TEXT)]], Field(max_length=MASKED)] = []
+    masked: Masked = []
     target: Name | None = None
     output: Output = "logit"
 

@@ -69,7 +69,9 @@ def serve(
         token = token_for(host, token)
         where = address(host, found.getsockname()[1], token)
         app = create_app(studio, hosts=hosts_for(host), token=token)
-        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+        )
         say(f"the explorer is at {where}  (Ctrl+C stops it)")
         if browser:
             threading.Timer(0.5, webbrowser.open, [where]).start()

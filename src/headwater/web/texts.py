@@ -61,18 +61,24 @@ def some(found: Comparison) -> Comparison:
 
 def text_answer(loaded: Loaded, ask: TextAsked, found: Comparison) -> TextAnswer:
     first = found.explanations[0]
+    unit = unit_for(first, ask.unit)
     return TextAnswer(
         target=first.target,
         output=first.output,
         score=first.score,
         prediction=first.prediction,
         classes=classes_of(loaded, logits_in(outputs_for(loaded, ask.text))),
-        cells=cells_of(first, ask.unit),
-        rows=[row_of(e, [c.relevance for c in cells(e, ask.unit == "word")]) for e in found.explanations],
+        cells=cells_of(first, unit),
+        rows=[row_of(e, [c.relevance for c in cells(e, unit == "word")]) for e in found.explanations],
         refused=refusals(found),
         windows=first.windows,
         model=first.provenance.model,
     )
+
+
+def unit_for(e: Explanation, asked: str) -> str:
+    """Words need a tokenizer that says where its tokens stand; without it there are tokens."""
+    return asked if e.offsets is not None else "token"
 
 
 def refusals(found: Comparison) -> list[Refused]:

@@ -69,6 +69,12 @@ async function asked(path, body, { signal, onPlace, onWait } = {}) {
 export const post = async (path, body, options) => (await asked(path, body, options)).json();
 export const file = async (path, body, options) => (await asked(path, body, options)).blob();
 
+export async function fetched(path) {
+  const response = await fetch(path);
+  if (!response.ok) throw await problem(response);
+  return response.blob();
+}
+
 export async function get(path) {
   const response = await fetch(path);
   if (!response.ok) throw await problem(response);

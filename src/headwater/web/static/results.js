@@ -5,7 +5,9 @@ import { lines } from './chart.js';
 import { debounced, h, signed } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
+import { FORMS, saver } from './saving.js';
 import { state } from './state.js';
+import { Status } from './status.js';
 
 const COUNT = 50;
 const NAMES = { rows: 'Rows', words: 'Words', curves: 'Curves', page: 'Page' };
@@ -31,10 +33,10 @@ export class ResultsView {
       this.facts = h('dl', { className: 'facts-row' });
       this.parts = h('div', { className: 'tabs', role: 'group', 'aria-label': 'Parts of the result' });
       this.body = h('div');
-      this.status = h('p', { className: 'status', role: 'status' });
+      this.status = new Status();
       this.element.replaceChildren(
         h('section', { className: 'card input' }, h('h1', { className: 'heard' }, 'Results'), h('label', { for: 'result', className: 'big' }, 'Open a result'), this.choice, this.facts),
-        h('div', { className: 'results' }, h('section', { className: 'card' }, h('div', { className: 'headed' }, this.parts, this.status), this.body)));
+        h('div', { className: 'results' }, h('section', { className: 'card' }, h('div', { className: 'headed' }, this.parts, saver(() => this.files(), this.status, FORMS)), this.status.element, this.body)));
     }
     const wanted = state.get('result');
     this.choice.value = this.list.some((one) => one.id === wanted) ? wanted : this.list[0].id;
@@ -44,18 +46,31 @@ export class ResultsView {
   get path() { return `/api/datasets/${encodeURIComponent(this.choice.value)}`; }
 
   async open() {
-    this.status.textContent = 'reading …';
+    this.status.working(() => {});
     try {
       const found = await get(this.path);
       this.facts.replaceChildren(...found.facts.map((fact) => h('div', {}, h('dt', {}, fact.name), h('dd', {}, fact.value))));
       const part = found.has.includes(state.get('part')) ? state.get('part') : found.has[0];
       this.parts.replaceChildren(...found.has.map((name) => h('button', { type: 'button', 'aria-pressed': String(name === part), 'data-part': name, onclick: () => { state.set({ part: name }); this.open(); } }, NAMES[name])));
-      this.status.textContent = '';
+      this.status.say('');
       this.kind = found.kind;
+      this.part = part;
       await this[part]();
     } catch (error) {
-      this.status.textContent = error.message;
+      this.status.fail(error.message);
     }
+  }
+
+  query() {
+    const sort = state.get('sort');
+    return new URLSearchParams({ start: this.start ?? 0, count: COUNT, find: state.get('find'), down: state.get('down') === '1', ...(sort ? { sort } : {}) });
+  }
+
+  // What is on the screen as files: the page of the whole, a drawing and the numbers of the part.
+  files() {
+    const part = this.part === 'page' ? (this.kind === 'evaluation' ? 'curves' : 'words') : this.part;
+    const drawing = `${this.path}/drawing?part=${part}&${this.query()}`;
+    return { name: part, files: { html: `${this.path}/page?save=true`, svg: drawing, json: `${this.path}/${part}?${this.query()}` } };
   }
 
   async rows() {
@@ -72,8 +87,7 @@ export class ResultsView {
 
   async page_of_rows() {
     const [sort, down] = [state.get('sort'), state.get('down') === '1'];
-    const query = new URLSearchParams({ start: this.start, count: COUNT, find: state.get('find'), down, ...(sort ? { sort } : {}) });
-    const found = await get(`${this.path}/rows?${query}`);
+    const found = await get(`${this.path}/rows?${this.query()}`);
     const head = found.columns.map((column) => h('th', { scope: 'col', className: column.text ? 'text' : '', 'aria-sort': column.name === sort ? (down ? 'descending' : 'ascending') : undefined },
       h('button', { type: 'button', className: 'sorts', onclick: () => { state.set({ sort: column.name, down: column.name === sort && !down ? '1' : '' }); this.start = 0; this.page_of_rows(); } }, column.name)));
     const whole = Object.fromEntries(found.columns.map((column, i) => [column.name, found.rows.every((row) => Number.isInteger(row[i]))]));
@@ -135,7 +149,6 @@ export class ResultsView {
 
   async page() {
     this.body.replaceChildren(
-      h('p', {}, h('a', { href: `${this.path}/page?save=true`, download: '' }, 'Save this page'), h('span', { className: 'soft' }, ' It needs nothing but itself.')),
       h('iframe', { className: 'framed', src: `${this.path}/page`, sandbox: '', title: 'The result as a page' }));
   }
 }

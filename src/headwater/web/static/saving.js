@@ -1,7 +1,9 @@
 // Any view as a file. Pages and drawings come from the server; a PNG is the drawing, painted here.
 
-import { file } from './api.js';
+import { fetched, file } from './api.js';
 import { h } from './dom.js';
+
+export const FORMS = { html: 'Page', svg: 'SVG', png: 'PNG', json: 'JSON' };
 
 function hand(blob, name) {
   const link = h('a', { href: URL.createObjectURL(blob), download: name });
@@ -30,13 +32,14 @@ async function painted(drawing) {
   }
 }
 
-// `ask()` gives {path, body, name, query, png} of what is on the screen, or nothing where nothing is.
-export function saver(ask, status) {
+// `ask()` gives {path, body, name, query, png} of what is on the screen, or nothing where nothing is. Results on disk
+// have `files`: the address of each form instead.
+export function saver(ask, status, forms = FORMS) {
   const save = async (form) => {
     const found = ask();
     if (!found) return;
-    const { path, body, name, query = '', png = false } = found;
-    const get = (asked) => file(`${path}?form=${asked}${query}`, body);
+    const { path, body, name, query = '', png = false, files } = found;
+    const get = (asked) => (files ? fetched(files[asked]) : file(`${path}?form=${asked}${query}`, body));
     try {
       const made = form === 'png' && !png ? await painted(await get('svg')) : await get(form);
       hand(made, `headwater-${name}.${form}`);
@@ -45,7 +48,6 @@ export function saver(ask, status) {
       status.fail(error.message);
     }
   };
-  const forms = { html: 'Page', svg: 'SVG', png: 'PNG', json: 'JSON' };
   return h('div', { className: 'save', role: 'group', 'aria-label': 'Save this view' },
     h('span', { className: 'soft' }, 'Save as'),
     Object.entries(forms).map(([form, name]) => h('button', { type: 'button', className: 'quiet', 'data-save': form, onclick: () => save(form) }, name)));

@@ -246,7 +246,7 @@ export class TextView {
 
   report() {
     if (!this.found) return null;
-    return { path: '/api/explain/report', name: 'explanation', body: this.body(), query: `&palette=${state.get('palette', 'red-blue')}` };
+    return { path: '/api/explain/report', name: 'explanation', body: { ...this.body(), masked: [...this.masked] }, query: `&palette=${state.get('palette', 'red-blue')}` };
   }
 }
 
