@@ -32,7 +32,7 @@ function route(path, method, one) {
   const body = one.requestBody?.content['application/json']?.schema;
   const given = one.responses['200'] ?? one.responses['202'] ?? one.responses['204'];
   const answer = given?.content?.['application/json']?.schema;
-  const parameters = (one.parameters ?? []).map((p) => [p.name, [type(p.schema), h('small', {}, ` in the ${p.in}`)], [bounds(p.schema), p.description].filter(Boolean).join('; ')]);
+  const parameters = (one.parameters ?? []).map((p) => [p.name, [type(p.schema), h('small', {}, ` in the ${p.in}`)], bounds({ ...p.schema, description: p.description })]);
   return h('section', { className: 'card' },
     h('h2', { className: 'path' }, h('code', {}, `${method.toUpperCase()} ${path}`)),
     h('p', {}, one.description ?? ''),

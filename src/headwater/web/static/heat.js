@@ -16,17 +16,17 @@ export function look(value, scale) {
   return { kind: value > 0 ? 'add' : value < 0 ? 'take' : 'none', share };
 }
 
-// One method's row. `masked` are numbers of words; `act(word)` is called for a click or Enter on one.
-export function row(cells, relevance, scale, masked, label) {
+// One method's row. `masked` are numbers of words. An `inert` row is only to be read: no word of it can be masked.
+export function row(cells, relevance, scale, masked, label, inert = false) {
   const line = h('div', { className: 'words', role: 'group', 'aria-label': label });
   let first = true;
   cells.forEach((cell, i) => {
     const { kind, share } = look(relevance[i], scale);
-    const can = cell.word !== null;
+    const can = cell.word !== null && !inert;
     const hidden = can && masked.has(cell.word);
     if (cell.gap && i) line.append(' ');
     line.append(h('span', {
-      className: `w ${kind}${can ? ' can' : ' special'}${hidden ? ' masked' : ''}`,
+      className: `w ${kind}${can ? ' can' : ''}${cell.word === null ? ' special' : ''}${hidden ? ' masked' : ''}`,
       style: { '--o': share.toFixed(3) },
       'data-i': i,
       role: can ? 'button' : undefined,

@@ -112,7 +112,7 @@ export class ResultsView {
     const found = await get(`${this.path}/rows/${number}`);
     const [row] = found.rows;
     const unit = 'word';
-    const words = heat.row(found.cells.map((cell) => ({ ...cell, word: null })), row.relevance, row.scale, new Set(), `row ${number}`);
+    const words = heat.row(found.cells, row.relevance, row.scale, new Set(), `row ${number}`, true);
     heat.listen(words, { act() {}, numbers: (i) => [[row.method, signed(row.relevance[i], row.scale)]] });
     this.detail.replaceChildren(h('article', { className: 'test opened' },
       h('div', { className: 'headed' }, h('h3', {}, `Row ${number}: ${found.target} ${signed(found.score)} (${found.output})`),
