@@ -222,7 +222,7 @@ def image_reports() -> Iterator[tuple[str, str]]:
         ask = ImageAsked(image=picture(), name=text, methods=["lrp"])
         image = opened(ask, base.limits)
         found = image_comparison(base.models.image.take(), ask, image)
-        yield f"image-{number}.html", stripped(sheet_report(found, image_sheet(found, image, ask), "html"))
+        yield f"image-{number}.html", stripped(sheet_report(found, image_sheet(found, image, ask), "html", ask.palette))
 
 
 def test_results_on_disk_are_harmless(page, tmp_path):

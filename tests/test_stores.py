@@ -18,6 +18,7 @@ from test_explorer import serious, shot
 from headwater.errors import UsageError
 from headwater.explanation import Explanation
 from headwater.web.app import create_app
+from headwater.web.security import LOOPBACK
 from headwater.web.server import served
 from headwater.web.stores import Store, stores_in
 from headwater.web.stores.interface import Query
@@ -123,6 +124,15 @@ def test_a_part_is_a_drawing(client, name, part):
     assert found.headers["content-type"] == "image/svg+xml"
     assert tree.fromstring(found.text).tag.endswith("svg")
     assert client.get(f"/api/datasets/{name}/drawing?part=everything").status_code == 422
+
+
+@pytest.mark.parametrize("name", ["an-evaluation", "run", "words-of-film"])
+def test_schemathesis_finds_no_server_error(made, name):
+    from trying import tried
+
+    app = create_app(Studio(studio().models, stores=made[0]), hosts=(*LOOPBACK, "testserver"))
+    statuses = tried(app, lambda path: "{name}" in path, lambda path: 8, name=name)
+    assert statuses.count(200) > 15
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -439,7 +438,7 @@ def test_a_model_that_cannot_be_read_leaves_the_others(made, tmp_path):
 
 def test_the_first_answer_comes_within_300_ms(made):
     """With the bundled model, once the server is there; the median of nine, as others may use the machine."""
-    with served(made) as home, httpx.Client(base_url=home) as client:
+    with served(Studio(made.models)) as home, httpx.Client(base_url=home) as client:
         taken = []
         for i in range(9):
             begun = time.perf_counter()
@@ -453,52 +452,18 @@ def test_the_first_answer_comes_within_300_ms(made):
 # its own document
 
 
-def test_schemathesis_finds_no_server_error(made):
-    import schemathesis
-    from hypothesis import HealthCheck, settings
-    from schemathesis.checks import not_a_server_error
-    from schemathesis.specs.openapi.checks import (
-        content_type_conformance,
-        negative_data_rejection,
-        response_schema_conformance,
-        status_code_conformance,
-    )
-
-    checks = [
-        not_a_server_error,
-        status_code_conformance,
-        content_type_conformance,
-        response_schema_conformance,
-        negative_data_rejection,
-    ]
-    app = create_app(made, hosts=(*LOOPBACK, "testserver"))
-    schema = schemathesis.openapi.from_asgi("/api/openapi.json", app)
-    tried = 0
-    for found in schema.get_all_operations():
-        operation = found.ok()
-        quick = operation.path in ("/api/generate", "/api/generate/report", "/api/audit", "/api/audit/report")
-
-        @settings(
-            max_examples=6 if quick else 15,
-            deadline=None,
-            database=None,
-            derandomize=True,
-            suppress_health_check=list(HealthCheck),
-        )
-        @_given(operation)
-        def attempt(case: Any) -> None:
-            nonlocal tried
-            tried += 1
-            case.call_and_validate(checks=checks)
-
-        attempt()
-    assert tried > 100
+SLOWER = ("/api/generate", "/api/generate/report", "/api/audit", "/api/audit/report")
 
 
-def _given(operation: Any) -> Any:
-    from hypothesis import given
+def test_schemathesis_finds_no_server_error(made, client):
+    from trying import tried
 
-    return given(case=operation.as_strategy())
+    app = create_app(Studio(made.models), hosts=(*LOOPBACK, "testserver"))
+    statuses = tried(app, lambda path: True, lambda path: 6 if path in SLOWER else 15)
+    assert len(statuses) > 200
+    assert statuses.count(200) > 40  # it was really asked, and not only turned away
+    assert {400, 404, 422} <= set(statuses)
+    assert 429 not in statuses
 
 
 def test_static_files_are_in_the_package():

@@ -51,11 +51,12 @@ def audit_report(found: Sequence[Audit], form: Format) -> str:
     return audit_page.page(found)
 
 
-def sheet_report(found: Comparison, svg: str, form: PictureFormat) -> str:
+def sheet_report(found: Comparison, svg: str, form: PictureFormat, colours: str) -> str:
     """Of a molecule or an image, the sheet as it is on the screen."""
     if form == "json":
         return as_json(found.to_dict())
-    return svg if form == "svg" else comparison.page(found, picture=svg)
+    with palette(colours):
+        return svg if form == "svg" else comparison.page(found, picture=svg)
 
 
 def image_png(found: Comparison, image: Image, level: str, colours: str) -> bytes:

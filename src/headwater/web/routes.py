@@ -152,7 +152,7 @@ async def image_report(
         found, picture = studio.image(ask)
         if form == "png":
             return image_png(found, picture, ask.level, ask.palette)
-        return sheet_report(found, image_sheet(found, picture, ask), form)
+        return sheet_report(found, image_sheet(found, picture, ask), form, ask.palette)
 
     return file(await answered(request, work, job), form, "image")
 
@@ -175,7 +175,7 @@ async def molecule_report(request: Request, ask: MoleculeAsked, form: Format = "
 
     def work() -> str:
         found = studio.molecule(ask)
-        return sheet_report(found, molecule_sheet(found, ask), form)
+        return sheet_report(found, molecule_sheet(found, ask), form, ask.palette)
 
     return file(await answered(request, work, job), form, "molecule")
 
