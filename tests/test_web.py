@@ -47,11 +47,11 @@ def client(made: Studio) -> TestClient:
     return TestClient(create_app(made), **HERE)
 
 
-def picture(width: int = 28, height: int = 28, form: str = "PNG") -> str:
+def picture(width: int = 28, height: int = 28, form: str = "PNG", mode: str = "L") -> str:
     from PIL import Image
 
     kept = io.BytesIO()
-    Image.new("L", (width, height), 90).save(kept, form)
+    Image.new(mode, (width, height)).save(kept, form)
     return base64.b64encode(kept.getvalue()).decode()
 
 
@@ -148,6 +148,24 @@ def test_palettes_reach_the_files(client):
     found = client.post("/api/explain/report?palette=green-purple", json=body).text
     assert "116 196 134" in found
     assert "255 107 107" not in found
+
+
+@pytest.mark.parametrize(
+    ("mode", "size"),
+    [
+        ("1", (1, 1)),
+        ("L", (3, 90)),
+        ("LA", (40, 30)),
+        ("P", (8, 8)),
+        ("RGB", (9, 5)),
+        ("RGBA", (2, 2)),
+        ("CMYK", (7, 7)),
+    ],
+)
+def test_images_of_every_kind_are_taken(client, mode, size):
+    image = picture(*size, "JPEG" if mode == "CMYK" else "PNG", mode)
+    assert client.post("/api/image", json={"image": image}).status_code == 200
+    assert client.post("/api/image/report?form=png", json={"image": image}).content.startswith(b"\x89PNG")
 
 
 # what it refuses

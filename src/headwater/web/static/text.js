@@ -156,7 +156,7 @@ export class TextView {
     const book = row.ledger;
     return h('article', { className: 'method', 'data-method': row.method },
       h('header', {}, h('h3', {}, row.method),
-        h('p', { className: 'soft' }, `${found.target} ${signed(found.score)} (${found.output}) · words sum to ${signed(book.inputs, found.score)} · `,
+        h('p', { className: 'soft' }, `${found.target} ${signed(found.score)} (${found.output}) · ${found.windows > 1 ? `mean of ${found.windows} windows · ` : ''}words sum to ${signed(book.inputs, found.score)} · `,
           h('span', { className: book.closed ? 'closed' : 'open' }, book.closed ? 'adds up' : `${signed(book.unaccounted, found.score)} unaccounted`))),
       heat.row(found.cells, row.relevance, row.scale, this.masked, `${row.method}: ${found.cells.length} ${this.unit.value}s with their relevance`));
   }
@@ -241,7 +241,8 @@ export class TextView {
     if (!found) return;
     this.audited = asked;
     const save = saver(() => ({ path: '/api/audit/report', name: 'audit', body: { text, methods: ['gi', 'lrp'], target, output } }), this.status);
-    this.auditBody.replaceChildren(audit(found), save);
+    const cut = this.found.windows > 1 ? h('p', { className: 'soft' }, 'The text is longer than the model takes: this follows its beginning.') : '';
+    this.auditBody.replaceChildren(cut, audit(found), save);
   }
 
   report() {
