@@ -24,9 +24,10 @@ def test_there_are_three():
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_runs(name, monkeypatch):
+def test_a_notebook_runs(name, monkeypatch, tmp_path):
     from IPython.core.interactiveshell import InteractiveShell
 
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     if name == "a-language-model-explained":
         found = smollm2()
         monkeypatch.setattr("headwater.models.loading.load", lambda _: found)
