@@ -22,7 +22,8 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 browser:  ## find Chromium, which the tests of the explorer drive; install it where apt may
-	@command -v chromium chromium-browser google-chrome >/dev/null || { apt-get update -qq && apt-get install -qq -y chromium; }
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
+	{ apt-get update -qq && apt-get install -qq -y chromium; }
 
 app: setup  ## open the explorer in the browser
 	$(BIN)/headwater app

@@ -67,6 +67,12 @@ def palette(name: str) -> Iterator[None]:
         _chosen.reset(token)
 
 
+def hues() -> tuple[str, str]:
+    """What a person calls the two colours in force."""
+    adds, _, takes = _chosen.get().partition("-")
+    return adds, takes or adds
+
+
 class Hue(Mapping[Theme, Rgb]):
     """One side of the palette that is in force, by theme."""
 
