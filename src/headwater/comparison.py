@@ -34,6 +34,12 @@ class Comparison:
     def __len__(self) -> int:
         return len(self.explanations)
 
+    def _repr_html_(self) -> str:
+        """How it shows itself in a notebook."""
+        from .viz.notebook import comparison
+
+        return comparison(self)
+
     def to_dict(self) -> dict[str, object]:
         """Plain types, ready for JSON."""
         return {"explanations": [e.to_dict() for e in self.explanations], "refused": dict(self.refused)}

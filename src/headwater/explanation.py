@@ -92,6 +92,12 @@ class Explanation:
 
         return words_of(self)
 
+    def _repr_html_(self) -> str:
+        """How it shows itself in a notebook."""
+        from .viz.notebook import explanation
+
+        return explanation(self)
+
     def to_dict(self) -> dict[str, object]:
         """Plain types, ready for JSON."""
         return {

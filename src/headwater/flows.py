@@ -80,6 +80,12 @@ class Audit:
     heads: tuple[HeadFlow, ...]
     leaks: tuple[Leak, ...]
 
+    def _repr_html_(self) -> str:
+        """How it shows itself in a notebook."""
+        from .viz.notebook import audit
+
+        return audit(self)
+
     def to_dict(self) -> dict[str, object]:
         """Plain types, ready for JSON."""
         rows = {

@@ -216,6 +216,12 @@ class Generation:
     def _sink(self) -> int:
         return self.roles.index("start") if "start" in self.roles else 0
 
+    def _repr_html_(self) -> str:
+        """How it shows itself in a notebook."""
+        from .viz.notebook import generation
+
+        return generation(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain types, ready for JSON."""
         return {

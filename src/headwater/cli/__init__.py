@@ -17,6 +17,7 @@ from . import (
     compare,
     evaluate,
     explain,
+    explorer,
     generate,
     image,
     methods,
@@ -35,6 +36,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("app")(explorer.command)
 app.command("explain")(explain.command)
 app.command("compare")(compare.command)
 app.command("generate")(generate.command)

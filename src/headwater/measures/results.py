@@ -205,6 +205,12 @@ class Evaluation:
         """Every pair of methods in every measure."""
         return [self.compare(a, b, measure) for measure in self.measures for a, b in combinations(self.methods, 2)]
 
+    def _repr_html_(self) -> str:
+        """How it shows itself in a notebook."""
+        from .notebook import fragment
+
+        return fragment(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain types, ready for JSON; without the numbers of every sample."""
         return {

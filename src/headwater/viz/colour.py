@@ -1,18 +1,99 @@
-"""The one scale of all pictures: the largest relevance is full colour, zero is none; red adds, blue takes away."""
+"""The one scale of all pictures: the largest relevance is full colour, zero is none.
+
+Red adds and blue takes away, unless another palette is asked for: `with palette("green-purple"): …`. No picture leaves
+the sign to hue alone, so that every palette can be read without one.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
+
+from headwater.errors import UnknownName
 
 Rgb = tuple[int, int, int]
 Theme = Literal["dark", "light"]
 
+
+@dataclass(frozen=True)
+class Palette:
+    """Full colour of what adds and of what takes away, for each theme; `said` is what a person calls the pair."""
+
+    said: str
+    positive: dict[Theme, Rgb]
+    negative: dict[Theme, Rgb]
+
+
 # Full colour under white text on a dark ground and under black text on a light one: contrast at least 4.5 to 1.
-POSITIVE: dict[Theme, Rgb] = {"dark": (192, 45, 45), "light": (255, 107, 107)}
-NEGATIVE: dict[Theme, Rgb] = {"dark": (38, 92, 204), "light": (116, 169, 255)}
+PALETTES = {
+    "red-blue": Palette(
+        "red and blue",
+        {"dark": (192, 45, 45), "light": (255, 107, 107)},
+        {"dark": (38, 92, 204), "light": (116, 169, 255)},
+    ),
+    "orange-blue": Palette(
+        "orange and blue, for red-green blindness",
+        {"dark": (176, 84, 0), "light": (250, 164, 58)},
+        {"dark": (0, 97, 166), "light": (110, 180, 236)},
+    ),
+    "green-purple": Palette(
+        "green and purple, for blue-yellow blindness",
+        {"dark": (22, 122, 62), "light": (116, 196, 134)},
+        {"dark": (128, 66, 156), "light": (194, 158, 214)},
+    ),
+    "grey": Palette(
+        "one grey, the sign by line alone",
+        {"dark": (112, 112, 118), "light": (160, 160, 166)},
+        {"dark": (112, 112, 118), "light": (160, 160, 166)},
+    ),
+}
+DEFAULT = "red-blue"
+_chosen: ContextVar[str] = ContextVar("palette", default=DEFAULT)
+
+
+@contextmanager
+def palette(name: str) -> Iterator[None]:
+    """Everything that is drawn inside is drawn in this palette, on this thread."""
+    if name not in PALETTES:
+        raise UnknownName("palette", name, PALETTES)
+    token = _chosen.set(name)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def hues() -> tuple[str, str]:
+    """What a person calls the two colours in force."""
+    adds, _, takes = _chosen.get().partition("-")
+    return adds, takes or adds
+
+
+class Hue(Mapping[Theme, Rgb]):
+    """One side of the palette that is in force, by theme."""
+
+    def __init__(self, side: Literal["positive", "negative"]) -> None:
+        self.side = side
+
+    def _now(self) -> dict[Theme, Rgb]:
+        chosen = PALETTES[_chosen.get()]
+        return chosen.positive if self.side == "positive" else chosen.negative
+
+    def __getitem__(self, theme: Theme) -> Rgb:
+        return self._now()[theme]
+
+    def __iter__(self) -> Iterator[Theme]:
+        return iter(self._now())
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+
+POSITIVE, NEGATIVE = Hue("positive"), Hue("negative")
 GROUND: dict[Theme, Rgb] = {"dark": (24, 24, 27), "light": (255, 255, 255)}
 INK: dict[Theme, Rgb] = {"dark": (245, 245, 245), "light": (17, 17, 17)}
 

@@ -226,14 +226,24 @@ def sums_table(shown: Sequence[Line]) -> Table:
 # HTML
 
 
-def page(comparison: Compared, *, words: bool = False, title: str = "Headwater", picture: str | None = None) -> str:
+def page(
+    comparison: Compared, *, words: bool = False, title: str = "Headwater", picture: str | None = None, more: str = ""
+) -> str:
     """The whole page: the table of heatmaps, every number in a table that folds away, and what gave none.
 
-    Of an image, `picture` is the sheet that `viz.images` draws, in place of heatmaps.
+    Of an image, `picture` is the sheet that `viz.images` draws, in place of heatmaps. `more` is HTML that comes below.
     """
     shown = lines(comparison, words)
     maps = _heatmaps(shown) if picture is None else f"{html.sheet(picture)}\n{_sums(shown)}"
-    parts = (_heading(comparison, picture is not None), maps, *map(_numbers, alike(shown)), _refused(comparison))
+    ledgers = "".join(map(_ledger, shown))
+    parts = (
+        _heading(comparison, picture is not None),
+        maps,
+        more,
+        *map(_numbers, alike(shown)),
+        ledgers,
+        _refused(comparison),
+    )
     made = "".join(html.made_with(line.explanation) for line in shown[:1])
     body = "\n".join(part for part in parts if part)
     drawn = picture is not None
@@ -282,6 +292,12 @@ def _numbers(group: Sequence[Line]) -> str:
     )
     inside = _scrolling("numbers", heads, rows)
     return f"<details><summary>every {table.columns[0]} with its numbers</summary>{inside}</details>"
+
+
+def _ledger(line: Line) -> str:
+    method, ledger = line.explanation.method, line.explanation.ledger
+    inside = html.ledger_section(ledger, f"ledger of {method}")
+    return f"<details><summary>ledger of {escape(method)}: {line.state}</summary>{inside}</details>"
 
 
 def _scrolling(name: str, heads: str, rows: Iterable[str]) -> str:

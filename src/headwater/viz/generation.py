@@ -19,7 +19,7 @@ from rich.text import Text
 
 from headwater.generation import Contribution, Generation
 
-from .colour import Theme, largest, shade
+from .colour import Theme, hues, largest, shade
 from .html import amounts, document, facts_list, ledger_section, made_with
 from .reading import decimals, signed, verdict, visible
 from .terminal import facts_line, style_of
@@ -27,7 +27,6 @@ from .terminal import facts_line, style_of
 SHOWN = 8  # sources of an output token, in a list
 FEW = 3  # and in a line
 FEW_COLOURS = ("standard", "windows")
-SCALE = "red adds, blue takes away and is underlined; every row has a scale of its own"
 NAMES = {"logit": "logit", "logprob": "log-probability", "contrast": "logit minus another's"}
 
 
@@ -211,9 +210,14 @@ SCRIPT = """
 def render(generation: Generation, *, theme: Theme = "dark") -> RenderableType:
     """A terminal: what was said, and for every output token its largest sources."""
     said = Text().append(visible(_prompt(generation)), "dim").append(visible(generation.text), "bold")
-    notes = [Text(f" {note}", style="dim") for note in (SCALE, *closing(generation))]
+    notes = [Text(f" {note}", style="dim") for note in (scale(), *closing(generation))]
     listing = Listing(generation, theme)
     return Group(facts_line(facts(generation)), Text(), Padding(said, (0, 0, 0, 2)), Text(), listing, *notes)
+
+
+def scale() -> str:
+    adds, takes = hues()
+    return f"{adds} adds, {takes} takes away and is underlined; every row has a scale of its own"
 
 
 @dataclass(frozen=True)

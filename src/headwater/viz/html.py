@@ -45,7 +45,7 @@ def document(body: str, *, title: str, style: str = "", script: str = "", images
         f'<meta http-equiv="Content-Security-Policy" content="{policy(script, images)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n"
+        f"<title>{escape(title)}</title>\n<style>{colours()}{STYLE}{style}</style>\n</head>\n"
         f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{_key()}\n{body}\n</main>\n"
         f"{f'<script>{script}</script>' if script else ''}</body>\n</html>\n"
     )
@@ -126,7 +126,7 @@ def _token_table(shown: Sequence[Cell], name: str) -> str:
     return f"<details><summary>every {name} with its number</summary>{table}</details>"
 
 
-def ledger_section(ledger: Ledger) -> str:
+def ledger_section(ledger: Ledger, name: str = "ledger") -> str:
     """The lines that add up to the score, and whether they do."""
     places = decimals(
         [ledger.score, ledger.inputs, ledger.readout, *ledger.biases.values(), *ledger.constants.values()]
@@ -141,7 +141,7 @@ def ledger_section(ledger: Ledger) -> str:
     state = "closed" if ledger.closed else "open"
     table = amounts(("line", "amount"), rows, ("score", ledger.score), places)
     return (
-        f'<section aria-label="ledger"><h3>Ledger</h3>{table}'
+        f'<section aria-label="{escape(name)}"><h3>Ledger</h3>{table}'
         f'<p class="{state}">{escape(verdict(ledger))}</p>{folded}</section>'
     )
 
@@ -185,34 +185,38 @@ def _css(colour: Rgb) -> str:
     return " ".join(map(str, colour))
 
 
-STYLE = f"""
-:root {{ --add: {_css(POSITIVE["light"])}; --take: {_css(NEGATIVE["light"])};
-  --ink: #111; --pen: 17 17 17; --soft: #595959; --line: #d4d4d8; --ground: #fff; }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --add: {_css(POSITIVE["dark"])}; --take: {_css(NEGATIVE["dark"])};
-    --ink: #f5f5f5; --pen: 245 245 245; --soft: #a1a1aa; --line: #3f3f46; --ground: #18181b; }} }}
-body {{ margin: 0; background: var(--ground); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }}
-main {{ max-width: 50rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }}
-h1 {{ font-size: 1.1rem; margin: 0; }} h2 {{ font-size: 1.4rem; margin: 0; }}
-h3 {{ font-size: 1rem; margin: 1.5rem 0 .25rem; }}
-article {{ border-top: 1px solid var(--line); margin-top: 1.5rem; padding-top: 1.25rem; }}
-dl {{ display: flex; flex-wrap: wrap; gap: 0 1.5rem; margin: .25rem 0 0; color: var(--soft); }}
-dl div {{ display: flex; gap: .4rem; }} dd {{ margin: 0; color: var(--ink); }}
-.text {{ font-size: 1.25rem; line-height: 2; margin: 1rem 0 .25rem; overflow-wrap: anywhere; }}
-.t {{ padding: .15em .1em; border-radius: .2em; }}
-.add {{ background: rgb(var(--add) / var(--o)); }}
-.take {{ background: rgb(var(--take) / var(--o)); text-decoration: underline 2px; text-underline-offset: .2em;
-  text-decoration-color: rgb(var(--pen) / max(.3, var(--o))); }}
-.special, .scale, .made, .part {{ color: var(--soft); }}
-.add.special, .take.special {{ color: inherit; }}
-.scale, .made, .key, .part {{ font-size: .85rem; margin: .25rem 0; }}
-.heard {{ position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap;
-  user-select: none; }}
-table {{ border-collapse: collapse; margin: .5rem 0; font-variant-numeric: tabular-nums; }}
-th {{ text-align: left; font-weight: normal; padding: .1rem 2rem .1rem 0; overflow-wrap: anywhere; }}
-td, th[scope=col]:last-child {{ text-align: right; padding-right: 0; }}
-thead th {{ color: var(--soft); font-size: .85rem; }}
-td {{ white-space: nowrap; }} tfoot th, tfoot td {{ border-top: 1px solid var(--line); font-weight: 600; }}
-.sheet {{ overflow-x: auto; margin: 1rem 0; }} .sheet svg {{ display: block; background: #fff; }}
-summary {{ cursor: pointer; color: var(--soft); padding: .25rem 0; }} .open {{ font-weight: 600; }}
+def colours() -> str:
+    """The two colours of the palette in force, for each theme."""
+    light, dark = (f"--add: {_css(POSITIVE[t])}; --take: {_css(NEGATIVE[t])};" for t in ("light", "dark"))
+    return f":root {{ {light} }} @media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+
+
+STYLE = """
+:root { --ink: #111; --pen: 17 17 17; --soft: #595959; --line: #d4d4d8; --ground: #fff; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #f5f5f5; --pen: 245 245 245; --soft: #a1a1aa; --line: #3f3f46; --ground: #18181b; } }
+body { margin: 0; background: var(--ground); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
+main { max-width: 50rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
+h1 { font-size: 1.1rem; margin: 0; } h2 { font-size: 1.4rem; margin: 0; }
+h3 { font-size: 1rem; margin: 1.5rem 0 .25rem; }
+article { border-top: 1px solid var(--line); margin-top: 1.5rem; padding-top: 1.25rem; }
+dl { display: flex; flex-wrap: wrap; gap: 0 1.5rem; margin: .25rem 0 0; color: var(--soft); }
+dl div { display: flex; gap: .4rem; } dd { margin: 0; color: var(--ink); }
+.text { font-size: 1.25rem; line-height: 2; margin: 1rem 0 .25rem; overflow-wrap: anywhere; }
+.t { padding: .15em .1em; border-radius: .2em; }
+.add { background: rgb(var(--add) / var(--o)); }
+.take { background: rgb(var(--take) / var(--o)); text-decoration: underline 2px; text-underline-offset: .2em;
+  text-decoration-color: rgb(var(--pen) / max(.3, var(--o))); }
+.special, .scale, .made, .part { color: var(--soft); }
+.add.special, .take.special { color: inherit; }
+.scale, .made, .key, .part { font-size: .85rem; margin: .25rem 0; }
+.heard { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap;
+  user-select: none; }
+table { border-collapse: collapse; margin: .5rem 0; font-variant-numeric: tabular-nums; }
+th { text-align: left; font-weight: normal; padding: .1rem 2rem .1rem 0; overflow-wrap: anywhere; }
+td, th[scope=col]:last-child { text-align: right; padding-right: 0; }
+thead th { color: var(--soft); font-size: .85rem; }
+td { white-space: nowrap; } tfoot th, tfoot td { border-top: 1px solid var(--line); font-weight: 600; }
+.sheet { overflow-x: auto; margin: 1rem 0; } .sheet svg { display: block; background: #fff; }
+summary { cursor: pointer; color: var(--soft); padding: .25rem 0; } .open { font-weight: 600; }
 """

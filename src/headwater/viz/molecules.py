@@ -6,6 +6,7 @@ Atoms and bonds of one explanation share a scale, since their relevance has one 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -109,10 +110,19 @@ def colours(amounts: Mapping[int, float], scale: float) -> dict[int, tuple[float
     return {i: tuple(channel / 255 for channel in colour) for i, colour in found.items()}
 
 
+STYLED = re.compile(r"style='([^']*)'")
+
+
+def attributes(styled: re.Match[str]) -> str:
+    """Looks as attributes: a page that forbids inline styles shows them too."""
+    parts = (part.partition(":") for part in styled[1].split(";") if part.strip())
+    return " ".join(f"{name.strip()}='{value.strip()}'" for name, _, value in parts)
+
+
 def inner(svg: str) -> str:
     """What RDKit drew, without its frame and ground."""
     start, end = svg.index("<!-- END OF HEADER -->"), svg.rindex("</svg>")
-    body = svg[start + len("<!-- END OF HEADER -->") : end].lstrip()
+    body = STYLED.sub(attributes, svg[start + len("<!-- END OF HEADER -->") : end].lstrip())
     return body.partition("</rect>")[2] if body.startswith("<rect") else body
 
 

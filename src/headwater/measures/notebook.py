@@ -1,0 +1,40 @@
+"""An evaluation as it shows itself in a notebook: scores with intervals, and its curves."""
+
+from __future__ import annotations
+
+from ..viz.notebook import tables
+from .charts import Series, legend, line_chart
+from .report import AXES
+from .results import Evaluation
+from .summary import headline
+from .summary import tables as tables_of
+
+# Between light and dark, so that both grounds show them.
+COLOURS = ("#3b7fc4", "#d2622a", "#2f9455", "#a457c4", "#d04848", "#1394a8", "#a87a1c", "#808080")
+
+
+def fragment(evaluation: Evaluation) -> str:
+    titled = [(table.title, table.columns, table.rows) for table in tables_of(evaluation)]
+    return tables(headline(evaluation), titled, curves(evaluation))
+
+
+def curves(evaluation: Evaluation) -> str:
+    drawn = []
+    for name in next(iter(evaluation)).curves:
+        series = [Series(s.method, s.curves[name].fractions, s.curves[name].mean.tolist()) for s in evaluation]
+        chart = line_chart(series, *AXES[name], f"{name} curves of {', '.join(evaluation.methods)}")
+        drawn.append(f"<figure><figcaption>{name}</figcaption>{chart}</figure>")
+    if not drawn:
+        return ""
+    return f'<style>{STYLE}</style>{legend(evaluation.methods)}<div class="curves">{"".join(drawn)}</div>'
+
+
+STYLE = f"""
+.hw .curves {{ display: flex; flex-wrap: wrap; gap: 1em; }} .hw figure {{ margin: 0; flex: 1 1 20em; max-width: 34em; }}
+.hw .chart {{ width: 100%; height: auto; font: 11px system-ui, sans-serif; }} .hw .chart text {{ fill: currentColor; }}
+.hw .grid, .hw .tick {{ stroke: currentColor; stroke-opacity: .25; stroke-width: .7; }}
+.hw .s {{ stroke: currentColor; stroke-width: 1.6; fill: currentColor; }} .hw .s polyline, .hw .s path {{ fill: none; }}
+{" ".join(f".hw .s{i}, .hw .s{i} * {{ color: {colour}; }}" for i, colour in enumerate(COLOURS))}
+.hw .legend {{ list-style: none; display: flex; flex-wrap: wrap; gap: .25em 1.25em; padding: 0; margin: .5em 0; }}
+.hw .legend li {{ display: flex; align-items: center; gap: .4em; }} .hw .legend svg {{ width: 40px; height: 14px; }}
+"""

@@ -1,0 +1,68 @@
+"""Audits as one HTML page: layer by layer what each method keeps and loses, then what every part of the model did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from headwater.flows import Audit
+
+from . import html
+from .audits import tables
+from .layers import Layer, layers
+from .reading import decimals, headline, signed
+from .tables import Table
+
+HEADS = ("layer", "arrives", "taken by biases and constants", "lost", "leaves")
+
+
+def page(audits: Audit | Sequence[Audit], *, title: str = "Headwater") -> str:
+    """The whole page, one article a method."""
+    many = [audits] if isinstance(audits, Audit) else list(audits)
+    body = "\n".join(_article(audit, number) for number, audit in enumerate(many, 1))
+    return html.document(body, title=title, style=STYLE)
+
+
+def _article(audit: Audit, number: int) -> str:
+    e = audit.explanation
+    found = tables(audit, full=True)
+    return (
+        f'<article aria-labelledby="a{number}">\n<h2 id="a{number}">{escape(e.method)}</h2>\n'
+        f"{html.facts_list(fact for fact in headline(e) if fact[0] != 'method')}\n{by_layer(audit)}\n"
+        f"{html.ledger_section(e.ledger)}\n{''.join(_folded(table) for table in found)}\n{html.made_with(e)}</article>"
+    )
+
+
+def by_layer(audit: Audit) -> str:
+    """Relevance on its way from the score to the inputs."""
+    found = layers(audit)
+    places = decimals([audit.explanation.score, *(amount for one in found for amount in amounts(one))], digits=4)
+    rows = [(one.name, *(signed(amount, places).strip() for amount in amounts(one))) for one in found]
+    foot = ("inputs", "", "", "", signed(audit.explanation.ledger.inputs, places).strip())
+    return f"<h3>From the score to the inputs</h3>{table_of(HEADS, [*rows, foot])}"
+
+
+def amounts(one: Layer) -> tuple[float, float, float, float]:
+    return one.arrives, one.sources, one.lost, one.leaves
+
+
+def _folded(table: Table) -> str:
+    if not table.rows:
+        return f'<p class="scale">{escape(table.title)}: {escape(table.note)}</p>'
+    return f"<details><summary>{escape(table.title)}</summary>{table_of(table.columns, table.rows)}</details>"
+
+
+def table_of(heads: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+    top = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{escape(cell.strip())}</td>" for cell in cells)}</tr>'
+        for name, *cells in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+STYLE = """
+main { max-width: 64rem; } .wide { overflow-x: auto; }
+.wide td, .wide thead th + th { text-align: right; padding: .1rem 0 .1rem 1.5rem; vertical-align: bottom; }
+.wide tbody tr:last-child { border-top: 1px solid var(--line); }
+"""

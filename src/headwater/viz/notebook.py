@@ -1,0 +1,163 @@
+"""Results as they show themselves in a notebook: fragments without script, in the notebook's own theme.
+
+Ink, ground and lines are the notebook's: text inherits its colour, lines are drawn in it, and the two colours of
+relevance are laid over the ground in part, so that black ink on white and white ink on black both stay readable. No
+theme has to be known. Everything that comes from a text or a model is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from headwater.errors import InputError
+from headwater.explanation import Explanation
+from headwater.flows import Audit
+from headwater.generation import Generation
+
+from . import generation as generations
+from .audit_page import by_layer, table_of
+from .colour import NEGATIVE, POSITIVE, largest, shade
+from .comparison import Compared, lines
+from .html import facts_list, ledger_section, made_with, running_text
+from .reading import Cell, cells, headline, signed, verdict, visible
+
+ROWS = 20  # output tokens whose sources are opened one by one
+FULL = 0.62  # opacity of full colour: under it both inks are read
+
+
+def fragment(body: str) -> str:
+    """A result for a notebook's page, whose own style it leaves alone."""
+    return f'<div class="hw"><style>{style()}</style>{body}</div>'
+
+
+def explanation(e: Explanation) -> str:
+    """The coloured text, or the patches of an image, with the ledger below."""
+    shown = patches(e) if e.image is not None else running_text(worded(e))
+    scale = largest(cell.relevance for cell in worded(e))
+    said = facts_list([*headline(e), ("full colour", f"±{scale:.3g}")])
+    return fragment(f"{said}{shown}{folded(f'ledger: {verdict(e.ledger)}', ledger_section(e.ledger))}{made_with(e)}")
+
+
+def comparison(compared: Compared) -> str:
+    """A row of coloured words for every method."""
+    try:
+        shown = lines(compared, words=all(e.offsets is not None for e in compared.explanations))
+    except InputError:
+        shown = lines(compared)
+    rows = []
+    for line in shown:
+        size, total, score = (number.strip() for number in line.numbers)
+        e = line.explanation
+        text = patches(e) if e.image is not None else running_text(line.cells)
+        state = f"full colour ±{size}, sum {total}, score {score}, {line.state}"
+        rows.append(f'<h4>{escape(e.method)}</h4>{text}<p class="scale">{escape(state)}</p>')
+        rows.append(folded(f"ledger of {e.method}", ledger_section(e.ledger, f"ledger of {e.method}")))
+    rows += [f"<p><b>{escape(name)}</b> gave no explanation: {escape(reason)}</p>" for name, reason in compared.refused]
+    first = compared.explanations[:1]
+    return fragment("".join(facts_list(headline(e)[:-1]) for e in first) + "".join(rows))
+
+
+def generation(made: Generation) -> str:
+    """What was said, and for every output token what it came from, opened one by one."""
+    said = "".join(escape(visible(piece) if "\n" in piece else piece) for piece in made.pieces[: made.prompt])
+    answer = escape(visible(made.text))
+    parts = [
+        f'{facts_list(generations.facts(made))}<p class="text"><span class="soft">{said}</span> <b>{answer}</b></p>',
+        *(sources(made, number) for number in range(min(len(made), ROWS))),
+    ]
+    if len(made) > ROWS:
+        parts.append(f'<p class="scale">{len(made) - ROWS} more; the page of `headwater generate --html` has all.</p>')
+    return fragment("".join(parts) + made_with(made.explanation(0)))
+
+
+def sources(made: Generation, number: int) -> str:
+    """One output token: its sources in colour, the first one opened."""
+    row = made.relevance[number].tolist()[: made.prompt + number + (made.unit != "token")]
+    shown = [
+        Cell(visible(piece.strip(" ") or " "), value, special, gap=piece.startswith(" "))
+        for piece, value, special in zip(made.pieces, row, made.special, strict=False)
+    ]
+    piece, target = visible(made.output[number].strip(" ") or " "), visible(made.targets[number].strip(" ") or " ")
+    title = f"{piece}: {target} {signed(made.scores[number]).strip()}, probability {made.probabilities[number]:.3f}"
+    state = "closed" if made.ledgers[number].closed else "NOT closed"
+    body = f'{running_text(shown)}<p class="scale">full colour ±{largest(row):.3g}, ledger {state}</p>'
+    return folded(title, body, number == 0)
+
+
+def audit(found: Audit) -> str:
+    """From the score to the inputs, layer by layer."""
+    e = found.explanation
+    return fragment(f"{facts_list(headline(e))}{by_layer(found)}{folded('ledger', ledger_section(e.ledger))}")
+
+
+def tables(said: str, titled: Iterable[tuple[str, Sequence[str], Iterable[Sequence[str]]]], more: str = "") -> str:
+    """A headline, tables under their titles, and what else there is (HTML)."""
+    shown = "".join(f"<h4>{escape(title)}</h4>{table_of(heads, rows)}" for title, heads, rows in titled)
+    return fragment(f"<p>{escape(said)}</p>{shown}{more}")
+
+
+def worded(e: Explanation) -> list[Cell]:
+    """Words where the tokenizer tells them, else tokens."""
+    return cells(e, words=e.offsets is not None and not isinstance(e.text, tuple) and not e.segments)
+
+
+def patches(e: Explanation) -> str:
+    """The patches of an image as they lie, without the image, which an explanation does not hold."""
+    scale = largest(e.relevance.flatten().tolist())
+    rows = []
+    for line in e.patches.tolist():
+        found = []
+        for value in line:
+            tone = shade(value, scale)
+            kind = {1: "add", 0: "none", -1: "take"}[tone.sign]
+            number = signed(value).strip()
+            sign = "−" if tone.sign < 0 and tone.opacity > 0.2 else ""
+            found.append(f'<td class="{kind}" style="--o:{tone.opacity:.3f}" title="{number}">{sign}</td>')
+        rows.append(f"<tr>{''.join(found)}</tr>")
+    return f'<table class="patches">{"".join(rows)}</table>'
+
+
+def folded(title: str, body: str, opened: bool = False) -> str:
+    return f"<details{' open' if opened else ''}><summary>{escape(title)}</summary>{body}</details>"
+
+
+def style() -> str:
+    """Every rule begins with `.hw`: nothing else of the notebook is touched."""
+    add, take = (" ".join(map(str, hue["light"])) for hue in (POSITIVE, NEGATIVE))
+    rules = (RULES.replace("ADD", add).replace("TAKE", take).replace("FULL", str(FULL))).strip().splitlines()
+    return "\n".join(f".hw {rule}" for rule in rules)
+
+
+# One rule a line.
+RULES = """
+, .hw * { color: inherit; box-sizing: border-box; }
+{ font: 14px/1.55 system-ui, sans-serif; max-width: 64rem; overflow-wrap: anywhere; }
+h3, .hw h4 { font-size: 1em; font-weight: 600; margin: .7em 0 .1em; }
+p { margin: .25em 0; }
+dl { display: flex; flex-wrap: wrap; gap: 0 1.5em; margin: 0; }
+dl div { display: flex; gap: .4em; }
+dt { opacity: .72; font-weight: 400; }
+dd { margin: 0; }
+.text { font-size: 1.2em; line-height: 1.9; }
+.soft, .hw .scale, .hw .made, .hw .part, .hw summary { opacity: .75; }
+.scale, .hw .made, .hw .part { font-size: .88em; }
+.t { padding: .12em .12em; border-radius: .2em; }
+.add { background: rgb(ADD / calc(var(--o) * FULL)); }
+.take { background: rgb(TAKE / calc(var(--o) * FULL)); }
+.t.take { text-decoration: underline 2px; text-underline-offset: .2em; }
+.t.take { text-decoration-color: color-mix(in srgb, currentColor calc(30% + var(--o) * 70%), transparent); }
+.heard { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+table { border-collapse: collapse; margin: .4em 0; font-variant-numeric: tabular-nums; border: 0; }
+tr, .hw th, .hw td { background: none; border: 0; }
+th { text-align: left; font-weight: 400; padding: .1em 1.5em .1em 0; }
+td, .hw thead th + th { text-align: right; padding: .1em 0 .1em 1.2em; }
+tfoot th, .hw tfoot td { border-top: 1px solid currentColor; font-weight: 600; }
+thead th { opacity: .75; }
+.wide { overflow-x: auto; }
+.patches td { width: 1.7em; height: 1.7em; padding: 0; text-align: center; border: 1px solid rgb(128 128 128 / .35); }
+.patches td.add { background: rgb(ADD / calc(var(--o) * FULL)); }
+.patches td.take { background: rgb(TAKE / calc(var(--o) * FULL)); }
+summary { cursor: pointer; }
+.open { font-weight: 600; }
+"""

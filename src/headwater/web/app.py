@@ -1,0 +1,59 @@
+"""The server's application: routes, pages and guards around one `Studio`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
+
+from ..version import __version__
+from .answering import explain_refusals
+from .datasets import router as results
+from .routes import router
+from .security import LOOPBACK, Guard
+from .studio import Studio
+
+STATIC = Path(__file__).parent / "static"
+ABOUT = (
+    "Explanations of transformer predictions that add up. Every route answers with JSON; where several requests "
+    "wait, a name in the header X-Headwater-Job lets one ask for its place, and cancel."
+)
+
+
+def create_app(studio: Studio, *, hosts: Iterable[str] | None = LOOPBACK, token: str | None = None) -> FastAPI:
+    """The application. `hosts` are the names it may be addressed by, `token` what every request must then show."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        studio.pool.close()
+
+    app = FastAPI(
+        title="Headwater",
+        version=__version__,
+        description=ABOUT,
+        docs_url=None,  # they are made of scripts from another host; ours stands below
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        lifespan=lifespan,
+    )
+    app.state.studio = studio
+    app.include_router(router)
+    app.include_router(results)
+    explain_refusals(app)
+    app.add_middleware(Guard, hosts=hosts, token=token, body=studio.limits.body)
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(STATIC / "index.html")
+
+    @app.get("/docs", include_in_schema=False)
+    async def documents() -> FileResponse:
+        return FileResponse(STATIC / "docs.html")
+
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    return app

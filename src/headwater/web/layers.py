@@ -1,0 +1,60 @@
+"""Audits of a text: where relevance is lost on its way from the score to the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..audits import audit
+from ..flows import Audit
+from ..viz.layers import Layer, layers
+from .models import Loaded
+from .schemas import AuditAnswer, AuditAsked, AuditRow, LayerShown, LeakShown
+
+SHOWN = 6  # leaks of a layer
+
+
+def audited(loaded: Loaded, ask: AuditAsked) -> tuple[Audit, ...]:
+    """One audit a method. A long text is cut: relevance is followed through one run of the model."""
+    return tuple(
+        audit(
+            loaded.model,
+            ask.text,
+            tokenizer=loaded.reader,
+            method=method,
+            target=ask.target,
+            output=ask.output,
+            truncate=True,
+        )
+        for method in ask.methods
+    )
+
+
+def audit_answer(found: Sequence[Audit]) -> AuditAnswer:
+    first = found[0].explanation
+    return AuditAnswer(target=first.target, output=first.output, rows=[row_of(one) for one in found])
+
+
+def row_of(found: Audit) -> AuditRow:
+    ledger = found.explanation.ledger
+    return AuditRow(
+        method=found.explanation.method,
+        score=ledger.score,
+        inputs=ledger.inputs,
+        sources=ledger.biases.total + ledger.constants.total + ledger.readout,
+        lost=ledger.unaccounted,
+        closed=ledger.closed,
+        layers=[layer_shown(one) for one in layers(found)],
+    )
+
+
+def layer_shown(one: Layer) -> LayerShown:
+    return LayerShown(
+        name=one.name,
+        arrives=one.arrives,
+        sources=one.sources,
+        lost=one.lost,
+        leaves=one.leaves,
+        leaks=[
+            LeakShown(operation=leak.operation, module=leak.module, amount=leak.amount) for leak in one.leaks[:SHOWN]
+        ],
+    )

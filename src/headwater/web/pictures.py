@@ -1,0 +1,138 @@
+"""Images and molecules: the same question, and an answer that is drawn."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..api import Request, Work, where_it_is
+from ..comparison import Comparison, compare
+from ..errors import InputError
+from ..targets import logits_of
+from ..viz import images, molecules
+from ..viz.colour import palette
+from .limits import Limits
+from .models import Loaded
+from .schemas import ImageAsked, MoleculeAsked, PictureAnswer
+from .texts import classes_of, refusals, row_of, some
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+
+
+def picture(ask: ImageAsked, limits: Limits) -> Image:
+    """The image of a request, small enough to be worked on. Its size is looked at before its pixels are."""
+    from PIL import Image as module
+    from PIL import ImageOps, UnidentifiedImageError
+
+    try:
+        content = base64.b64decode(ask.image.rpartition(",")[2], validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError("the image is no base64, nor a data URL of it.") from error
+    try:
+        with module.open(io.BytesIO(content), formats=FORMATS) as file:
+            if file.width * file.height > limits.image_pixels:
+                raise InputError(
+                    f"the image has {file.width} x {file.height} pixels; at most {limits.image_pixels:,} are taken."
+                )
+            turned = ImageOps.exif_transpose(file)
+            turned.load()
+            return turned
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, module.DecompressionBombError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"this cannot be read as an image ({', '.join(FORMATS)}).") from error
+
+
+def image_comparison(loaded: Loaded, ask: ImageAsked, image: Image) -> Comparison:
+    found = some(
+        compare(
+            loaded.model,
+            image,
+            processor=loaded.reader,
+            methods=ask.methods,
+            target=ask.target,
+            output=ask.output,
+            seed=ask.seed,
+        )
+    )
+    named = []
+    for e in found.explanations:
+        assert e.image is not None
+        named.append(replace(e, image=replace(e.image, frame=replace(e.image.frame, source=ask.name))))
+    return replace(found, explanations=tuple(named))
+
+
+def image_sheet(found: Comparison, image: Image, ask: ImageAsked) -> str:
+    with palette(ask.palette):
+        return images.picture(found.explanations, image, levels=[ask.level], columns=4)
+
+
+def image_answer(loaded: Loaded, ask: ImageAsked, found: Comparison, image: Image) -> PictureAnswer:
+    return answer(loaded, found, image, {"processor": loaded.reader}, image_sheet(found, image, ask))
+
+
+def molecule(ask: MoleculeAsked, limits: Limits) -> Any:
+    from ..models.molecules import from_smiles
+
+    graph = from_smiles(ask.smiles)
+    if len(graph) > limits.atoms:
+        raise InputError(f"the molecule has {len(graph)} atoms; at most {limits.atoms} are taken.")
+    return graph
+
+
+def molecule_comparison(loaded: Loaded, ask: MoleculeAsked, limits: Limits) -> Comparison:
+    found = some(
+        compare(
+            loaded.model,
+            molecule(ask, limits),
+            methods=ask.methods,
+            target=ask.target,
+            output=ask.output,
+            seed=ask.seed,
+        )
+    )
+    return replace(found, explanations=tuple(replace(e, text=ask.smiles) for e in found.explanations))
+
+
+def molecule_sheet(found: Comparison, ask: MoleculeAsked) -> str:
+    alone = len(found.explanations) == 1
+    with palette(ask.palette):
+        return molecules.picture(found.explanations, ask.smiles, columns=2, size=(560, 380) if alone else (420, 300))
+
+
+def molecule_answer(loaded: Loaded, ask: MoleculeAsked, found: Comparison, limits: Limits) -> PictureAnswer:
+    return answer(loaded, found, molecule(ask, limits), {}, molecule_sheet(found, ask))
+
+
+def answer(loaded: Loaded, found: Comparison, data: Any, options: dict[str, Any], svg: str) -> PictureAnswer:
+    first = found.explanations[0]
+    items = [f"{token} {i}" for i, token in enumerate(first.tokens)] if first.image is None else list(first.tokens)
+    return PictureAnswer(
+        target=first.target,
+        output=first.output,
+        score=first.score,
+        prediction=first.prediction,
+        classes=classes_of(loaded, logits(loaded, data, options)),
+        svg=svg,
+        items=items,
+        rows=[row_of(e, e.relevance.flatten().tolist()) for e in found.explanations],
+        refused=refusals(found),
+        model=first.provenance.model,
+    )
+
+
+def logits(loaded: Loaded, data: Any, options: dict[str, Any]) -> Sequence[float]:
+    work = Work.of(Request(loaded.model, data, **options))
+    batch = work.plan.steps[0].batch.to(*where_it_is(work.model))
+    with torch.no_grad():
+        found: list[float] = logits_of(work.model(*batch.args, **batch.kwargs)).reshape(-1).double().tolist()
+    return found

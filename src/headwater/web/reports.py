@@ -1,0 +1,79 @@
+"""Any view as a file of its own: a page, a drawing, or the numbers. Drawn by `viz`, as on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Group
+
+from ..comparison import Comparison
+from ..flows import Audit
+from ..generation import Generation
+from ..viz import audit_page, comparison, generation, html, images
+from ..viz.colour import palette
+from ..viz.svg import picture
+from ..viz.terminal import render_audit
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Format = Literal["html", "svg", "json"]
+PictureFormat = Literal["html", "svg", "png", "json"]
+MEDIA = {
+    "html": "text/html; charset=utf-8",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "json": "application/json",
+}
+WIDTH = 110  # of a drawing of text, in characters
+
+
+def text_report(found: Comparison, words: bool, form: Format, colours: str, tested: str = "") -> str:
+    """`tested` is what masking words showed, as HTML: a part of the page."""
+    if form == "json":
+        return as_json(found.to_dict())
+    with palette(colours):
+        if form == "svg":
+            drawn = comparison.render(found, words=words, theme="light")
+            return picture(drawn, width=WIDTH, title="headwater", theme="light")
+        if len(found) == 1 and not found.refused and not tested:
+            return html.page(found.explanations, words=words)
+        return comparison.page(found, words=words, more=tested)
+
+
+def audit_report(found: Sequence[Audit], form: Format) -> str:
+    if form == "json":
+        return as_json([one.to_dict() for one in found])
+    if form == "svg":
+        return picture(Group(*map(render_audit, found)), width=WIDTH, title="headwater audit", theme="light")
+    return audit_page.page(found)
+
+
+def sheet_report(found: Comparison, svg: str, form: PictureFormat, colours: str) -> str:
+    """Of a molecule or an image, the sheet as it is on the screen."""
+    if form == "json":
+        return as_json(found.to_dict())
+    with palette(colours):
+        return svg if form == "svg" else comparison.page(found, picture=svg)
+
+
+def image_png(found: Comparison, image: Image, level: str, colours: str) -> bytes:
+    with palette(colours):
+        return images.png(found.explanations, image, levels=[level], columns=4)
+
+
+def generation_report(found: Generation, form: Format, colours: str) -> str:
+    if form == "json":
+        return as_json(found.to_dict())
+    with palette(colours):
+        if form == "svg":
+            return picture(
+                generation.render(found, theme="light"), width=WIDTH, title="headwater generate", theme="light"
+            )
+        return generation.page(found)
+
+
+def as_json(found: object) -> str:
+    return json.dumps(found, ensure_ascii=False, indent=1) + "\n"

@@ -1,0 +1,216 @@
+"""The API: one function a route, which takes a request, lets the library answer it, and says it in the API's terms."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+
+from ..errors import DataError
+from ..methods import available
+from ..version import __version__
+from ..viz.colour import PALETTES
+from .answering import RESPONSES, JobName, answered, studio_of
+from .layers import audit_answer
+from .masking import put_to_the_test
+from .models import Kind, Shelf
+from .pictures import image_answer, image_sheet, molecule_answer, molecule_sheet
+from .reports import (
+    MEDIA,
+    Format,
+    PictureFormat,
+    audit_report,
+    generation_report,
+    image_png,
+    sheet_report,
+    text_report,
+)
+from .schemas import (
+    About,
+    AuditAnswer,
+    AuditAsked,
+    GenerateAnswer,
+    GenerateAsked,
+    ImageAsked,
+    JobShown,
+    MethodAbout,
+    ModelAbout,
+    MoleculeAsked,
+    PaletteAbout,
+    PaletteName,
+    PictureAnswer,
+    PredictAnswer,
+    PredictAsked,
+    TextAnswer,
+    TextAsked,
+)
+from .speaking import spoken_answer
+from .texts import predicted, text_answer, unit_for
+
+router = APIRouter(prefix="/api", responses=RESPONSES)
+JobPath = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{8,64}$")]
+FILE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {media: {} for media in MEDIA.values()}, "description": "The file."}
+}
+
+
+@router.get("/about", tags=["about"])
+def about(request: Request) -> About:
+    """What this server has and allows: models, methods, palettes, limits."""
+    studio = studio_of(request)
+    return About(
+        version=__version__,
+        models=[model_about(shelf) for shelf in studio.models.all()],
+        methods=[MethodAbout(name=m.name, summary=m.summary, group=m.group) for m in available()],
+        palettes=[
+            PaletteAbout(name=name, said=p.said, positive={**p.positive}, negative={**p.negative})
+            for name, p in PALETTES.items()
+        ],
+        limits={name: float(value) for name, value in vars(studio.limits).items()},
+        datasets=len(studio.stores),
+    )
+
+
+def model_about(shelf: Shelf) -> ModelAbout:
+    classes = [] if shelf.found is None or shelf.kind == "language" else shelf.found.classes[:1000]
+    return ModelAbout(kind=shelf.kind, name=shelf.name, state=shelf.state, hint=shelf.hint, classes=classes)
+
+
+@router.post("/models/{kind}", tags=["about"], status_code=202)
+def read(request: Request, kind: Kind) -> ModelAbout:
+    """Begin to read a model, where that has not begun. Which one it is was said when the server started."""
+    shelf = next(shelf for shelf in studio_of(request).models.all() if shelf.kind == kind)
+    shelf.begin()
+    return model_about(shelf)
+
+
+@router.post("/explain", tags=["text"])
+async def explain(request: Request, ask: TextAsked, job: JobName = None) -> TextAnswer:
+    """What each word of a text contributed to a score, by one or several methods, with a ledger for each."""
+    studio = studio_of(request)
+    return await answered(request, lambda: text_answer(studio.models.text.take(), ask, studio.text(ask)), job)
+
+
+@router.post("/explain/report", tags=["text"], response_class=Response, responses=FILE)
+async def explain_report(
+    request: Request, ask: TextAsked, form: Format = "html", palette: PaletteName = "red-blue", job: JobName = None
+) -> Response:
+    """The same as one file: a self-contained page, an SVG, or JSON."""
+    studio = studio_of(request)
+
+    def work() -> str:
+        found = studio.text(ask)
+        tested = put_to_the_test(studio.models.text.take(), ask, found) if ask.masked and form == "html" else ""
+        words = unit_for(found.explanations[0], ask.unit) == "word"
+        return text_report(found, words, form, palette, tested)
+
+    return file(await answered(request, work, job), form, "explanation")
+
+
+@router.post("/predict", tags=["text"])
+async def predict(request: Request, ask: PredictAsked, job: JobName = None) -> PredictAnswer:
+    """What the model says when some words are masked: the quickest test of an explanation."""
+    studio = studio_of(request)
+    return await answered(request, lambda: predicted(studio.models.text.take(), ask), job)
+
+
+@router.post("/audit", tags=["text"])
+async def audit(request: Request, ask: AuditAsked, job: JobName = None) -> AuditAnswer:
+    """Where relevance is lost on its way from the score to the inputs, layer by layer."""
+    studio = studio_of(request)
+    return await answered(request, lambda: audit_answer(studio.audit(ask)), job)
+
+
+@router.post("/audit/report", tags=["text"], response_class=Response, responses=FILE)
+async def audit_file(request: Request, ask: AuditAsked, form: Format = "html", job: JobName = None) -> Response:
+    """The audit as one file."""
+    studio = studio_of(request)
+    made = await answered(request, lambda: audit_report(studio.audit(ask), form), job)
+    return file(made, form, "audit")
+
+
+@router.post("/image", tags=["image"])
+async def image(request: Request, ask: ImageAsked, job: JobName = None) -> PictureAnswer:
+    """What each patch of an image contributed, drawn over the image."""
+    studio = studio_of(request)
+
+    def work() -> PictureAnswer:
+        loaded = studio.models.image.take()
+        return image_answer(loaded, ask, *studio.image(ask))
+
+    return await answered(request, work, job)
+
+
+@router.post("/image/report", tags=["image"], response_class=Response, responses=FILE)
+async def image_report(
+    request: Request, ask: ImageAsked, form: PictureFormat = "html", job: JobName = None
+) -> Response:
+    """The image with its relevance as one file: a page, an SVG, a PNG or JSON."""
+    studio = studio_of(request)
+
+    def work() -> str | bytes:
+        found, picture = studio.image(ask)
+        if form == "png":
+            return image_png(found, picture, ask.level, ask.palette)
+        return sheet_report(found, image_sheet(found, picture, ask), form, ask.palette)
+
+    return file(await answered(request, work, job), form, "image")
+
+
+@router.post("/molecule", tags=["molecule"])
+async def molecule(request: Request, ask: MoleculeAsked, job: JobName = None) -> PictureAnswer:
+    """What each atom of a molecule contributed, drawn on its structure."""
+    studio = studio_of(request)
+    return await answered(
+        request,
+        lambda: molecule_answer(studio.models.molecule.take(), ask, studio.molecule(ask), studio.limits),
+        job,
+    )
+
+
+@router.post("/molecule/report", tags=["molecule"], response_class=Response, responses=FILE)
+async def molecule_report(request: Request, ask: MoleculeAsked, form: Format = "html", job: JobName = None) -> Response:
+    """The molecule as one file."""
+    studio = studio_of(request)
+
+    def work() -> str:
+        found = studio.molecule(ask)
+        return sheet_report(found, molecule_sheet(found, ask), form, ask.palette)
+
+    return file(await answered(request, work, job), form, "molecule")
+
+
+@router.post("/generate", tags=["generation"])
+async def generate(request: Request, ask: GenerateAsked, job: JobName = None) -> GenerateAnswer:
+    """Let a language model go on, and say what every token came from."""
+    studio = studio_of(request)
+    return await answered(request, lambda: spoken_answer(studio.generation(ask)), job)
+
+
+@router.post("/generate/report", tags=["generation"], response_class=Response, responses=FILE)
+async def generate_report(
+    request: Request, ask: GenerateAsked, form: Format = "html", palette: PaletteName = "red-blue", job: JobName = None
+) -> Response:
+    """The generated text as one file; in the page every token lights up what it came from."""
+    studio = studio_of(request)
+    made = await answered(request, lambda: generation_report(studio.generation(ask), form, palette), job)
+    return file(made, form, "generation")
+
+
+@router.get("/jobs/{job}", tags=["jobs"])
+async def place(request: Request, job: JobPath) -> JobShown:
+    """Where a request stands: 0 is being done, 1 comes next."""
+    return JobShown(id=job, place=studio_of(request).pool.place(job))
+
+
+@router.delete("/jobs/{job}", tags=["jobs"], status_code=204)
+async def cancel(request: Request, job: JobPath) -> None:
+    """Take a request out of the line, or stop it."""
+    if not studio_of(request).pool.cancel(job):
+        raise DataError(f"no request called {job!r} waits or is being answered.")
+
+
+def file(content: str | bytes, form: str, name: str) -> Response:
+    """A file to be saved. Its name is ours, so nothing of a request is in the header."""
+    saved = {"Content-Disposition": f'attachment; filename="headwater-{name}.{form}"'}
+    return Response(content, media_type=MEDIA[form], headers=saved)

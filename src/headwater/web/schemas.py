@@ -1,0 +1,310 @@
+"""What the API takes and gives: the OpenAPI document is made of these.
+
+Bounds that need nothing but the field itself stand here, so that a reader of the document sees them too.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+TEXT, PROMPT, SMILES, NAME = 20_000, 4_000, 400, 200
+METHODS, MASKED, IMAGE = 8, 512, 11_000_000
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME)]
+Methods = Annotated[list[Name], Field(min_length=1, max_length=METHODS)]
+Output = Literal["logit", "probability", "log-probability"]
+PaletteName = Literal["red-blue", "orange-blue", "green-purple", "grey"]
+
+
+class Strict(BaseModel):
+    """A request: what it does not know, it refuses."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Asked(Strict):
+    """What every explanation may be asked for."""
+
+    methods: Methods = ["lrp"]
+    target: Name | None = Field(
+        default=None, description="A class by name or index, or 'a - b'; the predicted one by default."
+    )
+    output: Output = "logit"
+    seed: int = Field(default=0, ge=0, le=2**31 - 1)
+
+
+Masked = Annotated[list[Annotated[int, Field(ge=0, le=TEXT)]], Field(max_length=MASKED)]
+
+
+class TextAsked(Asked):
+    """A text to be explained. One that is longer than the model takes is explained in overlapping windows."""
+
+    text: str = Field(min_length=1, max_length=TEXT)
+    unit: Literal["word", "token"] = "word"
+    masked: Masked = Field(
+        default=[], description="Words whose masking a report tells of; the text is explained whole."
+    )
+
+
+class AuditAsked(Strict):
+    """A text whose relevance is followed through the model, by one or two methods."""
+
+    text: str = Field(min_length=1, max_length=TEXT)
+    methods: Annotated[list[Name], Field(min_length=1, max_length=2)] = ["gi", "lrp"]
+    target: Name | None = None
+    output: Output = "logit"
+
+
+class PredictAsked(Strict):
+    """A text with some of its words masked, and what the model makes of it."""
+
+    text: str = Field(min_length=1, max_length=TEXT)
+    masked: Masked = []
+    target: Name | None = None
+    output: Output = "logit"
+
+
+class ImageAsked(Asked):
+    """An image, as base64 of a PNG, JPEG, WebP, GIF or BMP file, or as a data URL of one."""
+
+    image: str = Field(min_length=1, max_length=IMAGE)
+    name: str = Field(default="image", max_length=NAME, description="What the image is called in reports.")
+    level: Literal["patches", "pixels"] = "patches"
+    palette: PaletteName = "red-blue"
+
+
+class MoleculeAsked(Asked):
+    """A molecule as a SMILES string."""
+
+    smiles: str = Field(min_length=1, max_length=SMILES)
+    palette: PaletteName = "red-blue"
+
+
+class GenerateAsked(Strict):
+    """A prompt, which the model continues; or one question of a chat."""
+
+    prompt: str = Field(min_length=1, max_length=PROMPT)
+    chat: bool = Field(default=False, description="Put the prompt to the model as a chat's question.")
+    answer: str | None = Field(
+        default=None, min_length=1, max_length=PROMPT, description="Explain this in place of its own."
+    )
+    new_tokens: int = Field(default=12, ge=1, le=48)
+    method: Name = "lrp"
+    score: Literal["logit", "logprob", "contrast"] = "logit"
+    contrast: str | None = Field(
+        default=None, min_length=1, max_length=NAME, description="Why what it says rather than this."
+    )
+    unit: Literal["token", "word"] = "token"
+    aside: bool = Field(default=True, description="Move the attention sink, the first token, to a line of the ledger.")
+
+
+class ModelAbout(BaseModel):
+    kind: Literal["text", "image", "molecule", "language"]
+    name: str
+    state: Literal["absent", "idle", "loading", "ready", "failed"]
+    hint: str
+    classes: list[str]
+
+
+class MethodAbout(BaseModel):
+    name: str
+    summary: str
+    group: str
+
+
+class PaletteAbout(BaseModel):
+    name: str
+    said: str
+    positive: dict[Literal["dark", "light"], tuple[int, int, int]]
+    negative: dict[Literal["dark", "light"], tuple[int, int, int]]
+
+
+class About(BaseModel):
+    """What this server has and allows."""
+
+    version: str
+    models: list[ModelAbout]
+    methods: list[MethodAbout]
+    palettes: list[PaletteAbout]
+    limits: dict[str, float]
+    datasets: int
+
+
+class ClassShare(BaseModel):
+    name: str
+    logit: float
+    probability: float
+
+
+class Cell(BaseModel):
+    """A word or token. `word` is the number of the word it belongs to, to be masked by; None for special tokens."""
+
+    text: str
+    gap: bool
+    word: int | None
+
+
+class Entry(BaseModel):
+    name: str
+    amount: float
+
+
+class Folded(BaseModel):
+    """Lines of the ledger that belong to one layer."""
+
+    name: str
+    amount: float
+    lines: list[Entry]
+
+
+class LedgerShown(BaseModel):
+    score: float
+    inputs: float
+    biases: list[Folded]
+    constants: list[Folded]
+    readout: float
+    unaccounted: float
+    closed: bool
+    error: float
+    verdict: str
+
+
+class MethodRow(BaseModel):
+    """What one method says: a number for every cell; `scale` is the one that gets full colour."""
+
+    method: str
+    relevance: list[float]
+    scale: float
+    ledger: LedgerShown
+
+
+class Refused(BaseModel):
+    method: str
+    reason: str
+
+
+class TextAnswer(BaseModel):
+    """An explanation of a text by several methods, over the same cells."""
+
+    target: str
+    output: str
+    score: float
+    prediction: str | None
+    classes: list[ClassShare]
+    cells: list[Cell]
+    rows: list[MethodRow]
+    refused: list[Refused]
+    windows: int
+    model: str
+
+
+class PredictAnswer(BaseModel):
+    """The prediction before and after masking, and the score that the target has in each."""
+
+    target: str
+    output: str
+    before: list[ClassShare]
+    after: list[ClassShare]
+    score_before: float
+    score_after: float
+    text: str
+
+
+class LeakShown(BaseModel):
+    operation: str
+    module: str
+    amount: float
+
+
+class LayerShown(BaseModel):
+    """What happened to relevance in one layer, on its way from the score to the inputs.
+
+    `arrives` - `sources` - `lost` = `leaves`. `lost` below 0 was invented.
+    """
+
+    name: str
+    arrives: float
+    sources: float
+    lost: float
+    leaves: float
+    leaks: list[LeakShown]
+
+
+class AuditRow(BaseModel):
+    method: str
+    score: float
+    inputs: float
+    sources: float
+    lost: float
+    closed: bool
+    layers: list[LayerShown]
+
+
+class AuditAnswer(BaseModel):
+    """Layer by layer, from the score to the inputs: what a method keeps and what it loses."""
+
+    target: str
+    output: str
+    rows: list[AuditRow]
+
+
+class PictureAnswer(BaseModel):
+    """A drawing with one panel a method, and the numbers behind it."""
+
+    target: str
+    output: str
+    score: float
+    prediction: str | None
+    classes: list[ClassShare]
+    svg: str
+    items: list[str]
+    rows: list[MethodRow]
+    refused: list[Refused]
+    model: str
+
+
+class Piece(BaseModel):
+    """A token of prompt or output as text, with the space before it; `aside`: its relevance is in the ledger."""
+
+    text: str
+    role: str
+    special: bool
+    aside: bool
+
+
+class OutputRow(BaseModel):
+    """What one output token came from: a number for every piece before it."""
+
+    text: str
+    target: str
+    score: float
+    probability: float
+    relevance: list[float]
+    ledger: LedgerShown
+
+
+class GenerateAnswer(BaseModel):
+    prompt: int
+    pieces: list[Piece]
+    rows: list[OutputRow]
+    text: str
+    method: str
+    score: str
+    unit: str
+    model: str
+
+
+class JobShown(BaseModel):
+    """Where a request stands: 0 is being done, 1 comes next; None: it has been answered, or never came."""
+
+    id: str
+    place: int | None
+
+
+class Problem(BaseModel):
+    """Why there is no answer. `error` is a word for programs, `message` a sentence for people."""
+
+    error: str
+    message: str

@@ -1,0 +1,36 @@
+"""A picture of the explorer, made by the explorer: `headwater app --screenshot out.png`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlencode
+
+from ..errors import MissingExtra
+from .browsers import arguments, chromium
+from .server import served
+from .studio import Studio
+
+SIZE = {"width": 1280, "height": 1180}
+SHOWN = {
+    "text": "The plot is thin, but the cast is wonderful.",
+    "methods": "gi|lrp",
+    "mask": "10",
+}
+
+
+def take(studio: Studio, path: Path) -> None:
+    """One picture of a text with a word masked, the ledger open."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError as error:
+        raise MissingExtra("a screenshot", "dev") from error
+    with served(studio) as address, sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium(), args=arguments())
+        page = browser.new_page(viewport=SIZE, device_scale_factor=1.5, color_scheme="light")
+        page.goto(f"{address}#{urlencode(SHOWN)}")
+        page.locator(".test h3").wait_for()
+        page.locator('[data-line="/biases"]').click()
+        page.mouse.move(0, 0)
+        page.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0); }")
+        page.screenshot(path=str(path))
+        browser.close()

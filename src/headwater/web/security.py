@@ -1,0 +1,141 @@
+"""What stands between the network and the routes: headers, hosts, origins, a token, and the size of a request."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+COOKIE = "headwater-token"
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
+    "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+# A page that was saved by us or by somebody else: it may be looked at, inside the app, and do nothing.
+FRAMED = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; sandbox"
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "SAMEORIGIN",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+    "cache-control": "no-store",
+}
+
+
+def hosts_for(bound: str) -> tuple[str, ...] | None:
+    """The names that a request may address the server by; None for any, where a token guards it.
+
+    A page elsewhere can have its own name point to 127.0.0.1 and then talk to us as its own server: the name in the
+    request gives it away.
+    """
+    return LOOPBACK if is_loopback(bound) else None
+
+
+def is_loopback(address: str) -> bool:
+    return address in ("localhost", "::1") or address.startswith("127.")
+
+
+class Guard:
+    """Refuses what is not for us, and gives every answer the headers that forbid foreign scripts."""
+
+    def __init__(self, app: ASGIApp, *, hosts: Iterable[str] | None, token: str | None, body: int) -> None:
+        self.app, self.token, self.body = app, token, body
+        self.hosts = None if hosts is None else frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, headed(send))
+            return
+        await self.app(scope, bounded(receive, self.body), headed(send))
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if self.hosts is not None and name_of(host) not in self.hosts:
+            return refused(403, "this server answers on this machine alone: open it by 127.0.0.1 or localhost.")
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return refused(403, "requests from pages of other servers are refused.")
+        if headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/api/"):
+            return refused(403, "requests from pages of other servers are refused.")
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) > self.body:
+            return refused(413, f"a request may have {self.body:,} bytes, this one has {int(length):,}.")
+        return None if self.token is None else self._without_token(scope, headers, self.token)
+
+    def _without_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
+        asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if scope["path"] == "/" and same(asked, token):
+            found = RedirectResponse("/", status_code=303)  # the browser keeps the fragment, and forgets the token
+            found.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+            return found
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        if same(bearer, token) or same(cookie_of(headers), token):
+            return None
+        return refused(401, "this server needs its token: open the address that it printed when it started.")
+
+
+def name_of(host: str) -> str:
+    """A host without its port."""
+    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+
+
+def same(given: str, token: str) -> bool:
+    return secrets.compare_digest(given.encode(), token.encode())
+
+
+def cookie_of(headers: Headers) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value
+
+
+def refused(status: int, message: str) -> JSONResponse:
+    return JSONResponse({"error": "refused", "message": message}, status_code=status)
+
+
+def headed(send: Send) -> Send:
+    """Every answer with the headers, unless a route has set its own."""
+
+    async def with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return with_headers
+
+
+class TooLarge(Exception):
+    """A body that goes on past what a request may have."""
+
+
+def bounded(receive: Receive, most: int) -> Receive:
+    """The body of a request as far as it may go, whatever its header says of its length."""
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > most:
+            raise TooLarge
+        return message
+
+    return counted

@@ -1,0 +1,92 @@
+"""Runs the explorer: finds a port, says where it is, opens the browser."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from ..errors import UsageError
+from .app import create_app
+from .security import hosts_for, is_loopback
+from .studio import Studio
+
+PORT = 8765
+TRIED = 20  # ports from the usual one on, where that is taken and none was asked for
+
+
+def listening(host: str, port: int | None) -> socket.socket:
+    """A socket on the port asked for, else on the first free one from the usual on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    last: OSError | None = None
+    for number in [port] if port is not None else range(PORT, PORT + TRIED):
+        found = socket.socket(family)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((host, number))
+        except OSError as error:
+            found.close()
+            last = error
+        else:
+            return found
+    said = last.strerror if last is not None else ""
+    raise UsageError(f"{host} cannot listen on port {port or PORT}: {said}. Choose another with --port.")
+
+
+def address(host: str, port: int, token: str | None) -> str:
+    """What to open in a browser."""
+    name = "127.0.0.1" if host in ("0.0.0.0", "") else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
+
+
+def token_for(host: str, given: str | None) -> str | None:
+    """None on this machine alone; else the token that was given, or a new one."""
+    if given is not None:
+        if len(given) < 16:
+            raise UsageError("a token has at least 16 characters, so that it cannot be guessed.")
+        return given
+    return None if is_loopback(host) else secrets.token_urlsafe(24)
+
+
+def share_cores(workers: int) -> None:
+    """Cores among workers: more threads than cores only wait for each other."""
+    import torch
+
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+
+
+def serve(
+    studio: Studio, host: str, port: int | None, token: str | None, browser: bool, say: Callable[[str], None]
+) -> None:
+    """Serve until interrupted."""
+    with listening(host, port) as found:
+        token = token_for(host, token)
+        where = address(host, found.getsockname()[1], token)
+        app = create_app(studio, hosts=hosts_for(host), token=token)
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
+        )
+        say(f"the explorer is at {where}  (Ctrl+C stops it)")
+        if browser:
+            threading.Timer(0.5, webbrowser.open, [where]).start()
+        uvicorn.Server(config).run(sockets=[found])
+
+
+@contextmanager
+def served(studio: Studio) -> Iterator[str]:
+    """The explorer on a free port of this machine, as long as the block runs."""
+    with listening("127.0.0.1", 0) as found:
+        server = uvicorn.Server(uvicorn.Config(create_app(studio), log_level="warning", access_log=False))
+        thread = threading.Thread(target=lambda: server.run(sockets=[found]), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{found.getsockname()[1]}/"
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)

@@ -1,0 +1,181 @@
+// Generated text: what a language model says, and what every token of it came from.
+
+import { Latest, post, ready } from './api.js';
+import { examples } from './choosing.js';
+import { h, signed } from './dom.js';
+import * as heat from './heat.js';
+import { ledger } from './ledger.js';
+import { saver } from './saving.js';
+import { state } from './state.js';
+import { Status } from './status.js';
+
+const EXAMPLES = [
+  ['a capital', 'The capital of France is'],
+  ['a pronoun', 'Anna gave Peter the book, because he had asked'],
+  ['a list', 'Monday, Tuesday, Wednesday,'],
+  ['a sum', 'Two plus two equals'],
+  ['a fact, turned', 'In this story the sky is green. The colour of the sky is'],
+];
+
+export class GenerationView {
+  constructor(about) {
+    this.about = about;
+    this.model = about.models.find((m) => m.kind === 'language');
+    this.status = new Status();
+    this.latest = new Latest(this.status);
+    const none = this.model.state === 'absent' || this.model.state === 'failed';
+    this.element = none ? h('div', {}, h('div', { className: 'note' }, h('h1', {}, 'No language model here yet'), h('p', {}, this.model.hint))) : this.built();
+    this.none = none;
+  }
+
+  built() {
+    this.box = h('textarea', { id: 'prompt', rows: 2, maxlength: 4000, spellcheck: 'false' });
+    this.box.addEventListener('keydown', (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) { e.preventDefault(); this.ask(); } });
+    const select = (options, act) => h('select', { onchange: act }, Object.entries(options).map(([value, said]) => h('option', { value }, said)));
+    this.count = h('input', { type: 'number', min: 1, max: 48, step: 1 });
+    this.score = select({ logit: 'logit', logprob: 'log-probability', contrast: 'logit over the runner-up' });
+    this.method = select(Object.fromEntries(this.about.methods.filter((m) => ['rules', 'other', 'attention'].includes(m.group)).map((m) => [m.name, m.name])));
+    this.unit = select({ token: 'tokens', word: 'words' });
+    this.contrast = h('input', { type: 'text', maxlength: 200 });
+    this.chat = h('input', { type: 'checkbox' });
+    this.aside = h('input', { type: 'checkbox' });
+    this.said = h('div', { className: 'said' });
+    this.said.addEventListener('pointerover', (e) => this.peek(e));
+    this.said.addEventListener('focusin', (e) => this.peek(e));
+    heat.listen(this.said, { act: (i) => this.choose(i - this.found.prompt), numbers: (i) => this.numbers(i) });
+    this.said.addEventListener('pointerleave', () => this.colour(this.kept));
+    this.books = h('div');
+    this.top = h('div', { className: 'top-sources' });
+    return h('div', { className: 'view' },
+      h('section', { className: 'card input' },
+        h('h1', { className: 'heard' }, 'Explain generated text'),
+        h('label', { for: 'prompt', className: 'big' }, 'Let the model go on from here'), this.box,
+        h('div', { className: 'under' }, examples('Examples', EXAMPLES, (text) => { this.box.value = text; this.ask(); }),
+          h('button', { type: 'button', className: 'main', id: 'generate', onclick: () => this.ask() }, 'Generate and explain')),
+        this.status.element),
+      h('aside', { className: 'side', 'aria-label': 'Choices' },
+        h('section', { className: 'card choices' }, h('h2', {}, 'What is explained'),
+          h('label', { className: 'row' }, 'score', this.score),
+          h('label', { className: 'row' }, 'rather than (another answer)', this.contrast),
+          h('label', { className: 'row' }, 'method', this.method),
+          h('div', { className: 'row two' }, h('label', {}, 'new tokens', this.count), h('label', {}, 'by', this.unit)),
+          h('label', { className: 'check row' }, this.chat, h('span', {}, 'put it as a chat’s question')),
+          h('label', { className: 'check' }, this.aside, h('span', {}, 'set the attention sink aside', h('small', {}, 'the first token, on which idle attention rests: a line of the ledger')))),
+        h('section', { className: 'card' }, h('h2', {}, 'Came from'), this.top)),
+      h('div', { className: 'results' },
+        h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'What it said'), saver(() => this.report(), this.status)), this.said,
+          h('p', { className: 'soft hint' }, 'Point at a piece of the output, tap it, or reach it by Tab and the arrow keys: what it came from lights up. Enter keeps it.')),
+        h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'Ledger')), this.books)));
+  }
+
+  show() {
+    if (this.none) return;
+    this.box.value = state.get('prompt', EXAMPLES[0][1]);
+    this.count.value = state.get('n', '8');
+    this.score.value = state.get('score', 'contrast');
+    this.method.value = state.get('gm', 'lrp');
+    this.unit.value = state.get('gu', 'token');
+    this.contrast.value = state.get('rather', '');
+    this.chat.checked = state.get('chat') === '1';
+    this.aside.checked = state.get('sink') !== 'shown';
+    if (!this.found && (state.get('prompt') || this.model.state === 'ready')) this.ask();
+    else if (!this.found) this.status.say(`${this.model.name} is read when it is first asked, which takes a while.`);
+  }
+
+  body() {
+    const contrast = this.contrast.value.trim();
+    return {
+      prompt: this.box.value, chat: this.chat.checked, new_tokens: Number(this.count.value) || 8, method: this.method.value,
+      score: contrast ? 'contrast' : this.score.value, contrast: contrast || null, unit: this.unit.value, aside: this.aside.checked,
+    };
+  }
+
+  async ask() {
+    if (!this.box.value.trim()) { this.status.say('Type a prompt, or choose an example.'); return; }
+    state.set({
+      prompt: this.box.value, n: this.count.value === '8' ? '' : this.count.value, score: this.score.value === 'contrast' ? '' : this.score.value,
+      gm: this.method.value === 'lrp' ? '' : this.method.value, gu: this.unit.value === 'token' ? '' : this.unit.value,
+      rather: this.contrast.value, chat: this.chat.checked ? '1' : '', sink: this.aside.checked ? '' : 'shown',
+    });
+    const found = await this.latest.run(async (options) => {
+      if (this.model.state !== 'ready') this.model = await ready('language', options);
+      return post('/api/generate', this.body(), options);
+    });
+    if (!found) return;
+    this.found = found;
+    this.draw();
+  }
+
+  draw() {
+    const { found } = this;
+    const part = (from, to, name, output) => h('p', { className: `said-part ${output ? 'output' : ''}` }, h('b', { className: 'soft' }, name), h('span', { className: 'words' }, found.pieces.slice(from, to).map((piece, k) => this.piece(piece, from + k, output))));
+    const parts = [];
+    for (let i = 0; i < found.prompt;) {
+      let end = i;
+      while (end < found.prompt && found.pieces[end].role === found.pieces[i].role) end += 1;
+      parts.push(part(i, end, found.pieces[i].role, false));
+      i = end;
+    }
+    this.said.replaceChildren(...parts, part(found.prompt, found.pieces.length, 'output', true));
+    this.spans = [...this.said.querySelectorAll('.w')];
+    this.choose(Math.min(Number(state.get('at', '0')), found.rows.length - 1));
+  }
+
+  piece(piece, i, output) {
+    const inner = piece.text.trimStart();
+    return [piece.text.slice(0, piece.text.length - inner.length), h('span', {
+      className: `w ${output ? 'can' : ''}${piece.special ? ' special' : ''}${piece.aside ? ' aside' : ''}`, 'data-i': i,
+      role: output ? 'button' : undefined, tabindex: output ? (i === this.found.prompt ? 0 : -1) : undefined, 'aria-pressed': output ? 'false' : undefined,
+      title: piece.aside ? 'set aside: a line of the ledger' : undefined,
+    }, inner || '␣')];
+  }
+
+  peek(event) {
+    const found = event.target.closest?.('.w.can');
+    if (found) this.colour(Number(found.dataset.i) - this.found.prompt);
+  }
+
+  choose(number) {
+    if (!this.found.rows[number]) return;
+    this.kept = number;
+    state.set({ at: number || '' });
+    this.spans.forEach((span, i) => {
+      if (!span.classList.contains('can')) return;
+      span.setAttribute('aria-pressed', String(i === this.found.prompt + number));
+      span.tabIndex = i === this.found.prompt + number ? 0 : -1;
+    });
+    this.colour(number);
+    const row = this.found.rows[number];
+    this.books.replaceChildren(ledger(row.ledger, this.sources(row), this.found.unit));
+  }
+
+  sources(row) {
+    return row.relevance.map((amount, i) => ({ name: this.found.pieces[i].text.trim() || '␣', amount })).filter((_, i) => !this.found.pieces[i].aside);
+  }
+
+  colour(number) {
+    const row = this.found?.rows[number];
+    if (!row) return;
+    this.now = number;
+    const scale = Math.max(...row.relevance.map(Math.abs), 0);
+    this.spans.forEach((span, i) => {
+      const { kind, share } = heat.look(row.relevance[i] ?? 0, scale);
+      span.classList.toggle('add', kind === 'add');
+      span.classList.toggle('take', kind === 'take');
+      span.classList.toggle('now', i === this.found.prompt + number);
+      span.style.setProperty('--o', share.toFixed(3));
+    });
+    const best = this.sources(row).sort((a, b) => Math.abs(b.amount) - Math.abs(a.amount)).slice(0, 6);
+    this.top.replaceChildren(h('p', {}, h('b', {}, row.text), h('span', { className: 'soft' }, ` ${row.target} ${signed(row.score)} · probability ${row.probability.toFixed(3)}`)),
+      h('table', { className: 'numbers' }, h('tbody', {}, best.map((one) => h('tr', {}, h('th', { scope: 'row' }, one.name), h('td', {}, signed(one.amount, row.score)))))));
+  }
+
+  numbers(i) {
+    const row = this.found.rows[this.now];
+    return i < row.relevance.length ? [[`for ${row.text}`, signed(row.relevance[i])]] : null;
+  }
+
+  report() {
+    return this.found ? { path: '/api/generate/report', name: 'generation', body: this.body(), query: `&palette=${state.get('palette', 'red-blue')}` } : null;
+  }
+}

@@ -1,0 +1,78 @@
+"""Parts of a result as SVG: tables as a terminal would show them, curves as charts."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ...errors import UnknownName
+from ...measures.charts import Series, line_chart
+from ...measures.report import AXES
+from ...measures.sheets import sheet
+from ...viz.reading import signed, visible
+from ...viz.svg import picture
+from .interface import Query, Store, Word
+
+PARTS = ("rows", "words", "curves")
+WIDTH = 130  # of a table, in characters
+LONG = 90  # characters of a text in it
+
+
+def drawn(store: Store, part: str, query: Query) -> str:
+    if part == "rows":
+        return rows(store, query)
+    if part == "words":
+        return words(store, query.count)
+    if part == "curves":
+        return curves(store)
+    raise UnknownName("part", part, PARTS)
+
+
+def rows(store: Store, query: Query) -> str:
+    """The rows that the query finds."""
+    found = store.sheet()
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=visible(store.name), title_justify="left")
+    for name in found.columns:
+        grid.add_column(Text(visible(name)), overflow="fold", justify="left" if found.is_text(name) else "right")
+    for row in found.find(query).rows:
+        grid.add_row(*(Text(shown(cell)) for cell in row))
+    return picture(grid, width=WIDTH + 12 * len(found.columns), title="headwater", theme="light")
+
+
+def shown(cell: object) -> str:
+    if isinstance(cell, float):
+        return signed(cell, 3).strip()
+    text = "" if cell in (None, "") else visible(str(cell))
+    return text if len(text) <= LONG else f"{text[:LONG]} …"
+
+
+def words(store: Store, count: int) -> str:
+    """The words that add most, and those that take away most."""
+    found = store.words().words
+    both = (("add most over all", list(found[:count])), ("take away most", list(reversed(found[-count:]))))
+    return picture(Group(*(word_table(*one) for one in both)), width=80, title="headwater", theme="light")
+
+
+def word_table(title: str, found: list[Word]) -> Table:
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    grid.add_column("word", overflow="fold")
+    for name in ("times", "mean", "in all"):
+        grid.add_column(name, justify="right")
+    for word in found:
+        grid.add_row(Text(visible(word.text)), str(word.count), signed(word.mean).strip(), signed(word.total).strip())
+    return grid
+
+
+def curves(store: Store) -> str:
+    """The charts of all measures."""
+    found = store.curves()
+    charts = [
+        (
+            f"{one.name}: a {one.better} curve is better",
+            line_chart([Series(s.method, one.fractions, s.mean) for s in one.series], *AXES[one.name], one.name),
+        )
+        for one in found
+    ]
+    return sheet(charts, [s.method for s in found[0].series])

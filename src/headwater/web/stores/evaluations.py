@@ -1,0 +1,65 @@
+"""What `headwater evaluate --out` wrote: numbers of every sample, curves, a page."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...measures.report import page
+from ...measures.results import BETTER, Evaluation, total_of
+from ...measures.saving import load
+from .interface import Curve, Curves, Lacking, Sheet
+
+
+class EvaluationStore(Lacking):
+    """One evaluation, read when it is first asked."""
+
+    kind: Literal["evaluation"] = "evaluation"
+
+    def __init__(self, name: str, called: str, path: Path) -> None:
+        self.id, self.name, self.path = name, called, path
+
+    @cached_property
+    def found(self) -> Evaluation:
+        return load(self.path)
+
+    def facts(self) -> list[tuple[str, str]]:
+        about, accuracy = self.found.provenance, self.found.accuracy
+        return [
+            ("model", str(about["model"])),
+            ("data", str(about["data"])),
+            ("samples", f"{len(self.found):,}"),
+            ("accuracy", "without labels" if accuracy is None else f"{accuracy:.1%}"),
+            ("protocol", self.found.protocol.name),
+        ]
+
+    def sheet(self) -> Sheet:
+        """A row a sample: its label and prediction, then every method's score and measures."""
+        samples = self.found.samples
+        columns: dict[str, NDArray[Any]] = {name: np.asarray(values) for name, values in samples.common.items()}
+        for method, values in samples.values.items():
+            columns[f"{method} score"] = np.asarray(values["score"])
+            columns[f"{method} sum"] = np.asarray(values["inputs"])
+            for measure in self.found.measures:
+                columns[f"{method} {measure}"] = np.asarray(total_of(values, measure, self.found))
+        return Sheet(columns)
+
+    def curves(self) -> list[Curves]:
+        names = list(next(iter(self.found)).curves)
+        tasks = {task.name: task for task in self.found.tasks}
+        return [
+            Curves(
+                name,
+                BETTER[tasks[name].score],
+                list(next(iter(self.found)).curves[name].fractions),
+                [Curve(one.method, one.curves[name].mean.tolist(), one.curves[name].area) for one in self.found],
+            )
+            for name in names
+        ]
+
+    def page(self) -> str:
+        return page(self.found)

@@ -1,0 +1,237 @@
+"""Texts: explained by several methods, asked again with words masked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..api import Request, Work, describe, where_it_is
+from ..comparison import Comparison, compare
+from ..errors import InputError, ModelError
+from ..explanation import Explanation
+from ..inputs.batch import Batch
+from ..inputs.text import encode
+from ..inputs.words import continues
+from ..ledger import Ledger, Lines
+from ..targets import Reader, logits_of
+from ..viz.colour import largest
+from ..viz.reading import by_layer, cells, layer_of, verdict
+from .models import Loaded
+from .schemas import (
+    Cell,
+    ClassShare,
+    Entry,
+    Folded,
+    LedgerShown,
+    MethodRow,
+    PredictAnswer,
+    PredictAsked,
+    Refused,
+    TextAnswer,
+    TextAsked,
+)
+
+CLASSES = 12  # shown, the likeliest
+
+
+def explained(loaded: Loaded, ask: TextAsked) -> Comparison:
+    """The methods asked for, on one text."""
+    return some(
+        compare(
+            loaded.model,
+            ask.text,
+            tokenizer=loaded.reader,
+            methods=ask.methods,
+            target=ask.target,
+            output=ask.output,
+            seed=ask.seed,
+            window=True,
+        )
+    )
+
+
+def some(found: Comparison) -> Comparison:
+    """A comparison that has something to show."""
+    if not found.explanations:
+        raise ModelError("no method gave an explanation: " + " ".join(reason for _, reason in found.refused))
+    return found
+
+
+def text_answer(loaded: Loaded, ask: TextAsked, found: Comparison) -> TextAnswer:
+    first = found.explanations[0]
+    unit = unit_for(first, ask.unit)
+    return TextAnswer(
+        target=first.target,
+        output=first.output,
+        score=first.score,
+        prediction=first.prediction,
+        classes=classes_of(loaded, logits_in(outputs_for(loaded, ask.text))),
+        cells=cells_of(first, unit),
+        rows=[row_of(e, [c.relevance for c in cells(e, unit == "word")]) for e in found.explanations],
+        refused=refusals(found),
+        windows=first.windows,
+        model=first.provenance.model,
+    )
+
+
+def unit_for(e: Explanation, asked: str) -> str:
+    """Words need a tokenizer that says where its tokens stand; without it there are tokens."""
+    return asked if e.offsets is not None else "token"
+
+
+def refusals(found: Comparison) -> list[Refused]:
+    return [Refused(method=name, reason=reason) for name, reason in found.refused]
+
+
+def row_of(e: Explanation, relevance: Sequence[float]) -> MethodRow:
+    return MethodRow(
+        method=e.method, relevance=list(relevance), scale=largest(relevance), ledger=ledger_shown(e.ledger)
+    )
+
+
+def ledger_shown(ledger: Ledger) -> LedgerShown:
+    return LedgerShown(
+        score=ledger.score,
+        inputs=ledger.inputs,
+        biases=folded(ledger.biases),
+        constants=folded(ledger.constants),
+        readout=ledger.readout,
+        unaccounted=ledger.unaccounted,
+        closed=ledger.closed,
+        error=ledger.error,
+        verdict=verdict(ledger),
+    )
+
+
+def folded(lines: Lines) -> list[Folded]:
+    """Lines by layer, each with what it is the sum of; what is exactly zero is left out."""
+    inside: dict[str, list[Entry]] = {}
+    for name, amount in lines.items():
+        if amount:
+            inside.setdefault(layer_of(name), []).append(Entry(name=name, amount=amount))
+    sums: Mapping[str, float] = by_layer(lines)
+    return [Folded(name=name, amount=sums[name], lines=found) for name, found in inside.items()]
+
+
+def cells_of(e: Explanation, unit: str) -> list[Cell]:
+    """The words or tokens, each with the number of its word: what masking goes by."""
+    shown = cells(e, unit == "word")
+    numbers = range(len(shown)) if unit == "word" else word_numbers(e)
+    return [
+        Cell(text=cell.text, gap=cell.gap, word=None if cell.special else number)
+        for cell, number in zip(shown, numbers, strict=True)
+    ]
+
+
+def word_numbers(e: Explanation) -> list[int]:
+    """The word that each token lies in, counted as `Explanation.words` counts."""
+    if e.offsets is None:
+        return list(range(len(e.tokens)))
+    numbers = [0]
+    for i in range(1, len(e.tokens)):
+        numbers.append(numbers[-1] + (not continues(e, i - 1, i)))
+    return numbers
+
+
+def masked_text(loaded: Loaded, text: str, numbers: Sequence[int]) -> str:
+    """The text with these words replaced by what stands for a word taken away, here as in the measures."""
+    if not numbers:
+        return text
+    spans = word_spans(loaded, text)
+    wrong = [n for n in numbers if not 0 <= n < len(spans) or spans[n][0] == spans[n][1]]
+    if wrong:
+        raise InputError(f"word {wrong[0]} cannot be masked: the text has {len(spans)}, special tokens among them.")
+    sign = mask_of(loaded.reader)
+    for start, end in sorted((spans[n] for n in set(numbers)), reverse=True):
+        text = text[:start] + sign + text[end:]
+    return text
+
+
+def mask_of(tokenizer: Any) -> str:
+    for name in ("unk_token", "mask_token", "pad_token"):
+        found = getattr(tokenizer, name, None)
+        if isinstance(found, str):
+            return found
+    raise ModelError("the tokenizer has no token that could stand for a masked word.")
+
+
+def word_spans(loaded: Loaded, text: str) -> list[tuple[int, int]]:
+    """Where every word stands in the text; nothing is run for it."""
+    (encoded,) = encode([text], loaded.reader, None, False)
+    item = encoded.item
+    shell = Explanation(
+        tokens=item.tokens,
+        relevance=torch.zeros(len(item.tokens)),
+        score=0.0,
+        target="",
+        ledger=Ledger(0.0, 0.0),
+        method="",
+        provenance=describe(loaded.model, torch.device("cpu"), torch.float32, 0),
+        text=text,
+        special=item.special,
+        offsets=item.offsets,
+        word_ids=item.word_ids,
+        sequence_ids=item.sequence_ids,
+    )
+    return [(word.start, word.end) for word in shell.words()]
+
+
+Outputs = list[tuple[Any, Batch]]
+
+
+def outputs_for(loaded: Loaded, text: str) -> Outputs:
+    """The model's outputs for a text, window by window, with their batches."""
+    work = Work.of(Request(loaded.model, text, tokenizer=loaded.reader, window=True))
+    found: Outputs = []
+    with torch.no_grad():
+        for step in work.plan.steps:
+            batch = step.batch.to(*where_it_is(work.model))
+            found.append((work.model(*batch.args, **batch.kwargs), batch))
+    return found
+
+
+def logits_in(outputs: Outputs) -> list[float]:
+    """The logits of a text; of a long one the mean over its windows."""
+    rows = torch.cat([logits_of(out).reshape(batch.samples, -1) for out, batch in outputs])
+    return [float(v) for v in rows.double().mean(0).tolist()]
+
+
+def classes_of(loaded: Loaded, logits: Sequence[float]) -> list[ClassShare]:
+    """The likeliest classes, in the model's own order."""
+    names = loaded.classes or [str(i) for i in range(len(logits))]
+    several = getattr(loaded.model.config, "problem_type", None) == "multi_label_classification"
+    row = torch.tensor(logits, dtype=torch.float64)
+    shares = row.sigmoid() if several or len(logits) == 1 else row.softmax(-1)
+    best = sorted(sorted(range(len(logits)), key=lambda i: -logits[i])[:CLASSES])
+    return [
+        ClassShare(name=names[i] if i < len(names) else str(i), logit=round(logits[i], 6), probability=float(shares[i]))
+        for i in best
+    ]
+
+
+def predicted(loaded: Loaded, ask: PredictAsked) -> PredictAnswer:
+    """What the model says of the text as it is and with the words masked, for the same score."""
+    text = masked_text(loaded, ask.text, ask.masked)
+    before, after = outputs_for(loaded, ask.text), outputs_for(loaded, text)
+    logits = logits_in(before)
+    target = ask.target if ask.target is not None else str(max(range(len(logits)), key=lambda i: logits[i]))
+    reader = Reader(loaded.model, loaded.reader, target, ask.output)
+    name, score_before = score_in(before, reader)
+    return PredictAnswer(
+        target=name,
+        output=ask.output,
+        before=classes_of(loaded, logits),
+        after=classes_of(loaded, logits_in(after)),
+        score_before=score_before,
+        score_after=score_in(after, reader)[1],
+        text=text,
+    )
+
+
+def score_in(outputs: Outputs, reader: Reader) -> tuple[str, float]:
+    """The score that is explained; of a long text the mean over its windows."""
+    readings = [reader(out, batch) for out, batch in outputs]
+    scores = torch.cat([reading.score.detach().double() for reading in readings])
+    return readings[0].targets[0], float(scores.mean())

@@ -1,0 +1,77 @@
+"""What the tests of the explorer share: a server on this machine, a real Chromium that reaches nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.errors import UsageError
+from headwater.web.browsers import arguments, chromium
+from headwater.web.limits import Limits
+from headwater.web.models import Models, Shelf, models_of
+from headwater.web.studio import Studio
+
+ABSENT = "not in this test"
+
+
+def browser_path() -> str:
+    """Chromium; without it a test is skipped, but not in continuous integration, where it must be."""
+    try:
+        return chromium()
+    except UsageError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    path = browser_path()
+    with sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=path, args=arguments())
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+def studio(limits: Limits | None = None, language: Any = None, **stores: Any) -> Studio:
+    """The small models of the project; no language model unless one is given."""
+    found = models_of()
+    shelf = Shelf("language", "tiny", language) if language is not None else Shelf("language", "", None, ABSENT)
+    made = Studio(Models(found.text, found.image, found.molecule, shelf), limits, **stores)
+    made.warm()
+    return made
+
+
+class Watched:
+    """A page, and everything that went wrong on it or left this machine."""
+
+    def __init__(self, context: Any, home: str) -> None:
+        self.page = context.new_page()
+        self.page.set_default_timeout(20_000)
+        self.trouble: list[str] = []
+        self.page.on("pageerror", lambda error: self.trouble.append(f"error: {error}"))
+        self.page.on("console", lambda m: self.trouble.append(f"console: {m.text}") if m.type == "error" else None)
+        self.page.on("dialog", lambda d: (self.trouble.append(f"dialog: {d.message}"), d.dismiss()))
+        self.page.on("request", lambda r: self._check(r.url, home))
+
+    def _check(self, url: str, home: str) -> None:
+        if not url.startswith((home, "data:", "blob:", "file:")):
+            self.trouble.append(f"request to {url}")
+
+
+def saved(page: Any, button: Any, to: Path) -> Path:
+    """What a button saves, on disk."""
+    with page.expect_download() as waiting:
+        button.click()
+    path = to / waiting.value.suggested_filename
+    waiting.value.save_as(path)
+    return path
