@@ -215,6 +215,12 @@ class TestTriton:
         assert not fused.knows(wide.query, wide.key, wide.gradient)
 
 
+@pytest.fixture(params=[blocked.CACHED, 4096], ids=["at once", "by blocks"])
+def cached(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked, "CACHED", request.param)
+
+
+@pytest.mark.usefixtures("cached")
 class TestOnTheProcessor:
     @pytest.mark.parametrize("masked", MASKS)
     @pytest.mark.parametrize("shape", [SQUARE, Shape(37, 90, 48, 32, groups=3), Shape(300, 300, 32, 32)], ids=str)
@@ -253,11 +259,12 @@ class TestOnTheProcessor:
 
     def test_a_block_left_out_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(blocked, "KEYS", 16)
+        monkeypatch.setattr(blocked, "CACHED", 4096)
         case, every = Attention.drawn(SQUARE, "causal", device="cpu"), blocked.spans
         monkeypatch.setattr(blocked, "spans", lambda first, last, step: list(every(first, last, step))[:-1])
         found = on_processor(case)
         assert found is not None
-        assert apart(found, case.expected()) > 10 * ROOM[torch.float32]
+        assert not apart(found, case.expected()) < ROOM[torch.float32]  # what was not written may be anything
 
 
 def attended(case: Attention) -> tuple[Tensor, Tensor, Tensor | None]:

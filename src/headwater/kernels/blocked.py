@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-CACHED = 1 << 18  # weights in a block: 1 MiB of float32
+CACHED = 1 << 20  # weights in a block: 4 MiB of float32
 KEYS = 256  # in a block, where there are more
 DEEP = -1024.0  # a logsumexp below this has lost the digits of its sum to the mask: softmax itself is better then
 
@@ -81,16 +81,44 @@ def values_gradient(
     gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor, mask: Tensor | None, *, scale: float, causal: bool
 ) -> Tensor:
     """P^T dO, [batch, heads of the values, keys, size]."""
+    dtype = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
+    sums = sums.to(dtype).masked_fill(sums == -torch.inf, 0.0)  # a query that sees nothing
+    if sums.numel() * key.shape[2] <= CACHED:
+        return at_once(gradient, query.to(dtype), key.to(dtype), sums, mask, scale, causal)
+    return by_blocks(gradient, query, key, sums, mask, scale, causal)
+
+
+def at_once(
+    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor, mask: Tensor | None, scale: float, causal: bool
+) -> Tensor:
+    """The whole batch is one block. Heads that share keys are rows of one product."""
+    batch, kv_heads, n_keys, _ = key.shape
+    rows = sums[0].numel() // kv_heads
+    q, g, s = (part.reshape(batch * kv_heads, rows, -1) for part in (query, gradient.to(query.dtype), sums))
+    k = key.reshape(batch * kv_heads, n_keys, -1)
+    weights = torch.baddbmm(s.neg(), q, k.transpose(1, 2), alpha=scale)
+    of_heads = weights.view(*query.shape[:3], n_keys)
+    if mask is not None and mask.dtype is not torch.bool:
+        of_heads.add_(mask)
+    weights.exp_()
+    if mask is not None and mask.dtype is torch.bool:
+        of_heads.masked_fill_(~mask, 0.0)
+    if causal:
+        of_heads.tril_()
+    return torch.bmm(weights.transpose(1, 2), g).view(batch, kv_heads, n_keys, -1).to(gradient.dtype)
+
+
+def by_blocks(
+    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor, mask: Tensor | None, scale: float, causal: bool
+) -> Tensor:
     batch, heads, n_queries, _ = query.shape
     kv_heads, n_keys = key.shape[1], key.shape[2]
-    dtype = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
     out = gradient.new_empty(batch, n_keys, kv_heads, gradient.shape[-1]).transpose(1, 2)
     columns = min(KEYS, n_keys)
     rows = max(1, min(n_queries, CACHED // (columns * kv_heads)))
-    buffer = torch.empty(kv_heads * rows * columns, dtype=dtype)
+    buffer = torch.empty(kv_heads * rows * columns, dtype=sums.dtype)
     shape = (kv_heads, heads // kv_heads)
     seen = None if mask is None else mask.expand(batch, heads, n_queries, n_keys)
-    sums = sums.to(dtype).masked_fill(sums == -torch.inf, 0.0)  # a query that sees nothing
     for i in range(batch):
         q, g, s = (part[i].unflatten(0, shape) for part in (query, gradient, sums))
         own = None if seen is None else seen[i].unflatten(0, shape)

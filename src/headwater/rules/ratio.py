@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -41,8 +41,14 @@ class Ratio:
         return self._made
 
 
-class Pending(weakref.WeakSet[Ratio]):
-    """Ratios that somebody may still ask for."""
+class Later(Protocol):
+    """Something that is made when the way back, or a write in place, needs it."""
+
+    def made(self) -> Any: ...
+
+
+class Pending(weakref.WeakSet[Later]):
+    """What is still to be made."""
 
     def settle(self) -> None:
         for one in list(self):
