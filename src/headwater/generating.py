@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,8 +18,8 @@ from .inputs.batch import Batch, Item
 from .inputs.places import find_places
 from .inputs.text import length_limit
 from .methods import Method, resolve
-from .methods.keeping import Keeping
-from .methods.propagation import Run
+from .methods.recomputing import Count
+from .methods.room import Room
 from .targets import Reading, logits_of
 from .texts import Plan
 
@@ -45,6 +45,7 @@ def explain_generation(
     at: str = "embeddings",
     tokens_at_once: int | None = None,
     keep: str = "device",
+    recompute: Count = None,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     seed: int = 0,
@@ -65,6 +66,7 @@ def explain_generation(
     `tokens_at_once`: one forward pass serves at most so many output tokens, and reads no further than these need; by
     default one serves all. Methods that read no gradient take one pass a token. `keep`: where what the backward passes
     need waits for them, which grows with the text: on the "device", on the "host" (main memory) or on "disk".
+    `recompute`: "blocks", or a number of blocks, computes it again instead, once for every output token.
     """
     scoring = Scoring.of(score, contrast)
     check_handling(sinks=sinks, special=special)
@@ -72,7 +74,8 @@ def explain_generation(
     if tokens_at_once is not None and tokens_at_once < 1:
         raise UsageError(f"tokens_at_once must be at least 1, not {tokens_at_once}.")
     check_generates(model, tokenizer)
-    asked = Request(model, None, tokenizer=tokenizer, method=chosen, output=scoring.output, at=at, seed=seed)
+    room = Room(keep, recompute)
+    asked = Request(model, None, tokenizer=tokenizer, method=chosen, output=scoring.output, at=at, seed=seed, room=room)
     ready = prepared(model, device, dtype)
     said = spoken(tokenizer, prompt, chat)
     ids = (
@@ -83,9 +86,8 @@ def explain_generation(
     text = Text.of(ready, tokenizer, said, ids)
     text.check_length(length_limit(ready, tokenizer))
     work = Work(asked, ready, Plan([], lambda found: []), describe(ready, *where_it_is(ready), seed))
-    with Keeping(keep, ready) as keeping:
-        found = explained(work, chosen, text, scoring, tokens_at_once or len(ids), keeping)
-        made = joined(found, text, scoring, chosen, work)
+    found = explained(work, chosen, text, scoring, tokens_at_once or len(ids))
+    made = joined(found, text, scoring, chosen, work)
     return made.set_aside(sinks=sinks == "aside", special=special == "aside")
 
 
@@ -225,14 +227,11 @@ class Text:
 
 
 def explained(
-    work: Work, method: Method, text: Text, scoring: Scoring, size: int, keeping: Keeping
+    work: Work, method: Method, text: Text, scoring: Scoring, size: int
 ) -> Iterator[tuple[Explanation, float]]:
     """An explanation of every output token, and the model's probability of it; `size` tokens a forward pass."""
     others, places = scoring.others(text), find_places(work.model, work.ask.at)
     size = size if method.each is not None else 1
-
-    def watched(run: Run) -> Run:
-        return replace(run, watch=keeping.watch)
 
     for first in range(0, len(text.output), size):
         numbers = range(first, min(first + size, len(text.output)))
@@ -241,7 +240,7 @@ def explained(
             Noted(At(numbers[-1] + 1 - n, text.output[n], others.get(n), scoring.score, namer(text.tokenizer)))
             for n in numbers
         ]
-        for made, reader in zip(work.each(batch, readers, method, watched), readers, strict=True):
+        for made, reader in zip(work.each(batch, readers, method), readers, strict=True):
             yield made, reader.probability
 
 

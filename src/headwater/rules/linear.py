@@ -44,7 +44,9 @@ def affine(
 def enter_scaled(scope: Scope, result: Tensor, bias: Tensor, factor: Tensor, operation: str) -> None:
     """A bias along the last axis of which each output took its own share."""
     name, is_bias = scope.label(bias, operation)
-    scope.books.enter(result, name, bias=is_bias, varies=(result.dim() - 1,), amount=lambda g: (g * factor) * bias)
+    scope.books.enter(
+        result, name, bias=is_bias, varies=(result.dim() - 1,), amount=lambda g, f: (g * f) * bias, held=(factor,)
+    )
 
 
 class _Product(torch.autograd.Function):
@@ -109,7 +111,7 @@ def convolution(scope: Scope, call: Call) -> Any:
     if spread is not None and not is_signal(bias):
         name, is_bias = scope.label(bias, call.name)
         amount = spread if factor is None else spread * factor
-        scope.books.enter(result, name, bias=is_bias, varies=(axis,), amount=lambda g: g * amount)
+        scope.books.enter(result, name, bias=is_bias, varies=(axis,), amount=torch.mul, held=(amount,))
     return result
 
 
@@ -171,7 +173,12 @@ def joined(scope: Scope, call: Call) -> Any:
 def beside(scope: Scope, result: Tensor, value: Tensor, axis: int, start: int, length: int, operation: str) -> None:
     name, bias = scope.label(value, operation)
     scope.books.enter(
-        result, name, bias=bias, varies=(axis,), amount=lambda g: times(g.narrow(axis, start, length), value)
+        result,
+        name,
+        bias=bias,
+        varies=(axis,),
+        amount=lambda g, value: times(g.narrow(axis, start, length), value),
+        held=(value,),
     )
 
 
@@ -211,7 +218,12 @@ def constant_where(scope: Scope, result: Tensor, mask: Tensor, value: Any, opera
         value = torch.tensor(float(value), dtype=result.dtype, device=result.device)
     name, bias = scope.label(value, operation)
     scope.books.enter(
-        result, name, bias=bias, varies=(), amount=lambda g: times(g.masked_fill(~mask.expand_as(g), 0), value)
+        result,
+        name,
+        bias=bias,
+        varies=(),
+        amount=lambda g, mask, value: times(g.masked_fill(~mask.expand_as(g), 0), value),
+        held=(mask, value),
     )
 
 
