@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from tiny import BUILD, arguments, tiny
+from tiny import BUILD, arguments, tiny, tokenizer
 from torch import nn
 
 import headwater as hw
+from headwater import memory
+from headwater.api import answer, requested
 from headwater.errors import HiddenOperation, NotApplicable, UnknownName, UsageError
+from headwater.measures.shapes import Shape
+from headwater.memory import MARGIN, Curve, Trial, bytes_of
 from headwater.methods import keeping, recomputing, shelf
 from headwater.methods.keeping import Keeping
+from headwater.methods.metering import peak_of
 from headwater.methods.room import Room
-from headwater.methods.shelf import Shelf
+from headwater.methods.shelf import UNDERWAY, Shelf
 
 STACKED = [name for name in BUILD if not name.startswith("torch-encoder")]
 RULES = ("gi", "lrp-gamma", "attnlrp", "lrp-secant")
@@ -290,3 +299,160 @@ def test_a_model_without_blocks_and_a_method_without_rules_say_so():
 def test_on_a_processor_the_host_is_the_device():
     with Keeping("host", tiny("bert")) as kept:
         assert kept.shelf is None
+
+
+def said(line: str) -> None:
+    """Shown by pytest -s, and beside a failure."""
+    sys.stdout.write(f"{line}\n")
+
+
+def built(kind: str, times: int = 1) -> tuple[nn.Module, dict[str, torch.Tensor], int]:
+    """A model with random weights, so many times as wide, its input, and the length of that."""
+    if kind == "llama":
+        shape = Shape("llama", 64 * times, 4, 4, 224 * times, 500, 4096, kv_heads=2, decoder=True)
+        return shape.build(), shape.inputs(1, 640), 640
+    shape = Shape("bert", 64 * times, 4, 4, 256 * times, 500, 512)
+    return shape.build(), shape.inputs(3, 160), 160
+
+
+@pytest.mark.parametrize("recompute", [None, 2, "blocks"])
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_an_estimate_is_near_what_torch_then_allocates(kind, recompute):
+    model, inputs, length = built(kind)
+    told = hw.estimate(model, inputs, recompute=recompute)
+    seen = peak_of(lambda: hw.explain(model, inputs, recompute=recompute), torch.device("cpu"))
+    said(f"{kind}, {recompute}: estimated {told.above}, allocated {seen}, error {told.above / seen - 1:+.2%}")
+    assert told.above == pytest.approx(seen, rel=0.05)
+    assert told.length == length
+    assert told.weights == sum(p.nbytes for p in (*model.parameters(), *model.buffers()))
+
+
+MEASURED = """
+import sys
+sys.path.insert(0, "tests")
+import torch
+torch.set_num_threads(1)
+import headwater as hw
+from headwater.measures.memory import Meter
+from test_memory import built
+model, inputs, _ = built(sys.argv[1], times=4)
+hw.explain(model, inputs)
+meter = Meter.started(False)
+print(0 if meter is None else meter.peak(lambda: hw.explain(model, inputs))[1], hw.estimate(model, inputs).above)
+"""
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_an_estimate_is_near_what_the_system_lends(kind):
+    """The system's allocator gives back at once what it is told to; left alone it may hold twice as much."""
+    told = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "PYTHONPATH": "src"}
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, kind],
+        env={**os.environ, **told},
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
+    seen, estimated = (int(word) for word in done.stdout.split()[-2:])
+    if not seen:
+        pytest.skip("the system does not tell how much memory a program held")
+    said(f"{kind}: estimated {estimated}, resident {seen}, error {estimated / seen - 1:+.2%}")
+    assert estimated == pytest.approx(seen, rel=0.15)
+
+
+def test_a_curve_goes_through_its_points_and_sees_what_grows_with_pairs():
+    found = Curve.through([2, 3, 4], [100 + 10 * n + 7 * n**2 for n in (2, 3, 4)])
+    assert (found.constant, found.linear, found.square) == pytest.approx((100, 10, 7))
+    assert found.at(3, 10) == pytest.approx(100 + 3 * (100 + 700))
+    line = Curve.through([2, 3, 4], [1e9 + 1e6 * n + (n == 3) for n in (2, 3, 4)])
+    assert line.square == 0
+    assert line.at(1, 1000) == pytest.approx(2e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("24GiB", 24 * 2**30), ("1.5 GB", 1_500_000_000), (1000, 1000), ("7kib", 7168), ("12", 12)]
+)
+def test_amounts_of_memory_are_read(text, size):
+    assert bytes_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["much", "-3GB", "1.2.3MB", "5 parsecs", 0, "0GB", True])
+def test_what_is_no_amount_of_memory_is_an_error(text):
+    with pytest.raises(UsageError, match=r"memory"):
+        bytes_of(text)
+
+
+def allocated(model: nn.Module, data: object, limit: int, **options: object) -> int:
+    """With the weights, by what a limit chooses."""
+    ask = memory.fitted(requested(model, data, **options), limit)
+    weights = sum(p.nbytes for p in (*model.parameters(), *model.buffers()))
+    return weights + peak_of(lambda: answer(ask), torch.device("cpu"))
+
+
+def test_a_limit_takes_smaller_batches_first_and_is_kept():
+    model = Shape("bert", 128, 2, 4, 512, 120, 512).build()
+    texts = ["the movie is very good and great " * 8] * 6
+    options = {"tokenizer": tokenizer(), "batch_size": 6}
+    plain, whole = hw.explain(model, texts, **options), hw.estimate(model, texts, **options)
+    limit = whole.weights + whole.above // 2
+    told = hw.estimate(model, texts, memory_limit=limit, **options)
+    assert 1 <= told.samples < 6
+    assert told.room == Room()
+    assert whole.peak > limit >= allocated(model, texts, limit, **options)
+    found = hw.explain(model, texts, memory_limit=limit, **options)
+    assert all(torch.allclose(a.relevance, b.relevance, atol=1e-6) for a, b in zip(found, plain, strict=True))
+
+
+def test_then_blocks_are_computed_again_and_at_last_it_is_too_little():
+    model, inputs, _ = built("llama")
+    whole = hw.estimate(model, inputs)
+    limit = int((whole.weights + 0.8 * whole.above) / (1 - MARGIN))
+    told = hw.estimate(model, inputs, memory_limit=limit)
+    assert told.room.recompute in (1, 2, 3)
+    assert allocated(model, inputs, limit) <= limit < whole.peak
+    assert same(hw.explain(model, inputs, memory_limit=limit), hw.explain(model, inputs))
+    with pytest.raises(UsageError, match=r"limit of .* is too little: 1 at once of 640 positions need about"):
+        hw.explain(model, inputs, memory_limit=whole.weights + 1000)
+
+
+def test_what_was_given_as_tensors_is_not_taken_apart():
+    model, inputs, _ = built("bert")
+    whole = hw.estimate(model, inputs)
+    told = hw.estimate(model, inputs, memory_limit=int(whole.weights + 0.9 * whole.above))
+    assert told.samples == 3
+    assert told.room.recompute
+
+
+def test_a_limit_sends_to_the_host_beside_a_card(monkeypatch):
+    model, inputs, _ = built("llama")
+    monkeypatch.setattr(Trial, "device", torch.device("cuda"))
+    monkeypatch.setattr(Trial, "weights", 1000)
+    monkeypatch.setattr(Trial, "curves", lambda self, _: (Curve(0, 1e8, 0), Curve(0, 9e7, 0)))
+    monkeypatch.setattr(memory, "free_on_host", lambda: 100e9)
+    trial = Trial.of(requested(model, inputs))
+    limit = int(50e9 / (1 - MARGIN))
+    told = trial.fitted(limit)
+    assert told.room == Room("host", None, told.room.on_device)
+    assert told.room.on_device == pytest.approx(50e9 - 640 * 1e7 - UNDERWAY, rel=1e-3)
+    assert trial.on_host(640 * 1e7) is None  # not even what cannot wait elsewhere fits
+    monkeypatch.setattr(memory, "free_on_host", lambda: 0)
+    assert trial.on_host(50e9) is None
+
+
+def test_generated_text_within_a_limit():
+    from test_generation import made, talker
+
+    plain, weights = made("llama"), sum(p.nbytes for p in talker("llama").parameters())
+    assert torch.equal(made("llama", memory_limit="1GB").relevance, plain.relevance)
+    with pytest.raises(UsageError, match="too little"):
+        made("llama", memory_limit=weights)
+
+
+def test_images_and_graphs_are_tried_one_and_two_at_a_time():
+    fields = arguments("vit", samples=5)
+    model = tiny("vit")
+    told = hw.estimate(model, fields, inputs="pixel_values")
+    seen = peak_of(lambda: hw.explain(model, fields, inputs="pixel_values"), torch.device("cpu"))
+    assert told.above == pytest.approx(seen, rel=0.15)
+    assert told.length is None

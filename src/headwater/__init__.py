@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .ledger import Ledger as Ledger
     from .measures.evaluation import evaluate as evaluate
     from .measures.results import Evaluation as Evaluation
+    from .memory import Estimate as Estimate
+    from .memory import estimate as estimate
     from .targets import Span as Span
     from .targets import Token as Token
 
@@ -38,6 +40,8 @@ _PUBLIC = {
     "Audit": "flows",
     "explain_generation": "generating",
     "Generation": "generation",
+    "estimate": "memory",
+    "Estimate": "memory",
     "Token": "targets",
     "Span": "targets",
 }
@@ -46,6 +50,7 @@ __all__ = [
     "Audit",
     "BiasAudit",
     "Comparison",
+    "Estimate",
     "Evaluation",
     "Explanation",
     "Generation",
@@ -56,6 +61,7 @@ __all__ = [
     "audit",
     "audit_bias",
     "compare",
+    "estimate",
     "evaluate",
     "explain",
     "explain_generation",

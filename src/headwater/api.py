@@ -55,6 +55,7 @@ def explain(
     patch: int | None = None,
     keep: str = "device",
     recompute: Count = None,
+    memory_limit: int | str | None = None,
 ) -> Any:
     """How much each input contributed to a score of the model's prediction.
 
@@ -75,11 +76,12 @@ def explain(
     are summed over, by default the model's own patches.
     `keep`: where what the backward pass needs waits for it: on the "device", on the "host" (main memory, beside a
     graphics card) or on "disk". `recompute`: "blocks" computes it again block by block instead, a number does so for as
-    many blocks. Neither changes numbers.
+    many blocks. Neither changes numbers. `memory_limit` ("24GiB", or bytes; the model's weights count) picks the batch
+    size, how much waits on the host and what is computed again, by an estimate from short pieces (`estimate`).
     """
-    request = Request(
-        model=model,
-        data=data,
+    request = requested(
+        model,
+        data,
         tokenizer=tokenizer,
         processor=processor,
         method=method,
@@ -96,9 +98,18 @@ def explain(
         window=window,
         stride=stride,
         patch=patch,
-        room=Room(keep, recompute),
+        keep=keep,
+        recompute=recompute,
     )
+    if memory_limit is not None:
+        from .memory import bytes_of, fitted
+
+        request = fitted(request, bytes_of(memory_limit))
     return answer(request)
+
+
+def requested(model: nn.Module, data: Any, *, keep: str = "device", recompute: Count = None, **asked: Any) -> Request:
+    return Request(model, data, room=Room(keep, recompute), **asked)
 
 
 @dataclass(frozen=True)

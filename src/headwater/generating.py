@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,11 +17,12 @@ from .generation import Generation
 from .inputs.batch import Batch, Item
 from .inputs.places import find_places
 from .inputs.text import length_limit
+from .memory import Trial, bytes_of
 from .methods import Method, resolve
 from .methods.recomputing import Count
 from .methods.room import Room
-from .targets import Reading, logits_of
-from .texts import Plan
+from .targets import Reader, Reading, logits_of
+from .texts import Plan, Step
 
 SCORES = ("logit", "logprob", "contrast")
 HANDLING = ("show", "aside")
@@ -46,6 +47,7 @@ def explain_generation(
     tokens_at_once: int | None = None,
     keep: str = "device",
     recompute: Count = None,
+    memory_limit: int | str | None = None,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     seed: int = 0,
@@ -67,6 +69,7 @@ def explain_generation(
     default one serves all. Methods that read no gradient take one pass a token. `keep`: where what the backward passes
     need waits for them, which grows with the text: on the "device", on the "host" (main memory) or on "disk".
     `recompute`: "blocks", or a number of blocks, computes it again instead, once for every output token.
+    `memory_limit` ("24GiB", or bytes; the model's weights count) picks both, by an estimate from short pieces.
     """
     scoring = Scoring.of(score, contrast)
     check_handling(sinks=sinks, special=special)
@@ -86,6 +89,11 @@ def explain_generation(
     text = Text.of(ready, tokenizer, said, ids)
     text.check_length(length_limit(ready, tokenizer))
     work = Work(asked, ready, Plan([], lambda found: []), describe(ready, *where_it_is(ready), seed))
+    if memory_limit is not None:
+        batch = text.batch(len(ids), tokens_at_once or len(ids), find_places(ready, at))
+        step = Step(batch, Reader(ready, tokenizer, None, asked.output))
+        fits = Trial(asked, work, chosen, step).fitted(bytes_of(memory_limit))
+        work = replace(work, ask=replace(asked, room=fits.room))
     found = explained(work, chosen, text, scoring, tokens_at_once or len(ids))
     made = joined(found, text, scoring, chosen, work)
     return made.set_aside(sinks=sinks == "aside", special=special == "aside")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +21,7 @@ from .screen import say, waiting
 if TYPE_CHECKING:
     from headwater.viz.tables import Table
 
-ONLY_COST = ("shape", "batch", "tokens", "layers", "dtype")
+ONLY_COST = ("shape", "batch", "tokens", "layers", "dtype", "keep", "recompute", "memory_limit")
 ONLY_EVALUATION = ("data", "limit", "measures")
 NOISE = "rounds after a first one to warm up; what else runs on this machine moves the figures"
 
@@ -46,6 +48,9 @@ def command(
     tokens: Annotated[str, typer.Option(help="Tokens in a sample; several lengths are separated by commas.")] = "128",
     layers: Annotated[int | None, typer.Option(min=1, help="Layers of the model, where not all are wanted.")] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    keep: options.Keep = "device",
+    recompute: options.Recompute = None,
+    memory_limit: options.MemoryLimit = None,
     data: Annotated[
         Path | None, typer.Option(help="With --evaluation: labelled texts, as for `evaluate`. Default: SST-2 dev.")
     ] = None,
@@ -68,7 +73,8 @@ def command(
     if evaluation:
         found, table = gain(data, limit, names, separated(measures), rounds or 3, device)
     else:
-        found, table = costs(Subject(shape, layers, batch, lengths(tokens), dtype, device), names, rounds or 7)
+        saving = Saving(keep, options.count_of(recompute), memory_limit)
+        found, table = costs(Subject(shape, layers, batch, lengths(tokens), dtype, device), names, rounds or 7, saving)
     typer.echo(json.dumps(found) if as_json else written(table, plain))
 
 
@@ -78,7 +84,7 @@ def refuse_what_has_no_place(context: typer.Context, evaluation: bool) -> None:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             where = "without" if evaluation else "with"
-            raise UsageError(f"--{name} has a meaning only {where} --evaluation.")
+            raise UsageError(f"--{name.replace('_', '-')} has a meaning only {where} --evaluation.")
 
 
 def lengths(text: str) -> list[int]:
@@ -100,7 +106,35 @@ class Subject:
     device: str
 
 
-def costs(asked: Subject, methods: list[str] | None, rounds: int) -> tuple[Any, Table]:
+@dataclasses.dataclass(frozen=True)
+class Saving:
+    """How methods keep what their backward pass needs. A limit is looked at once, before anything is timed."""
+
+    keep: str = "device"
+    recompute: int | str | None = None
+    limit: str | None = None
+
+    def jobs(self, model: Any, inputs: Any, methods: Sequence[str], dtype: str) -> dict[str, Callable[[], Any]]:
+        """Explanations by name, to be timed beside the forward pass; none where nothing is to be saved."""
+        from headwater.api import Request, answer
+        from headwater.memory import Trial, bytes_of
+        from headwater.methods.room import PLENTY, Room
+
+        room = Room(self.keep, self.recompute)
+        found: dict[str, Callable[[], Any]] = {}
+        if room == PLENTY and self.limit is None:
+            return {}
+        for name in methods:
+            ask = Request(model, inputs, method=name, dtype=dtype, room=room)
+            if self.limit is not None:
+                fits = Trial.of(ask).fitted(bytes_of(self.limit))
+                ask = dataclasses.replace(ask, room=fits.room)
+                say(f"{name}, estimated: {fits}")
+            found[name] = functools.partial(answer, ask)
+        return found
+
+
+def costs(asked: Subject, methods: list[str] | None, rounds: int, saving: Saving) -> tuple[Any, Table]:
     """Each method's time over that of the forward pass, with random weights; for JSON and as a table."""
     from headwater.api import DTYPES
     from headwater.errors import UnknownName
@@ -121,7 +155,9 @@ def costs(asked: Subject, methods: list[str] | None, rounds: int) -> tuple[Any, 
         for tokens in asked.lengths:
             inputs = shape.inputs(batch, tokens, asked.device)
             others = dict(peers(model, inputs)) if methods is None else {}
-            found += measure(model, inputs, methods or PRESETS, rounds, others=others, dtype=asked.dtype)
+            saved = saving.jobs(model, inputs, methods or PRESETS, asked.dtype)
+            plain = () if saved else methods or PRESETS
+            found += measure(model, inputs, plain, rounds, others={**saved, **others}, dtype=asked.dtype)
     model_in_words = f"{shape.name}, {shape.layers} layers, {size / GIB:.2f} GiB, {asked.dtype}, {asked.device}"
     title = ", ".join(filter(None, (model_in_words, f"batches of {batch}", f"{rounds} rounds", kernel)))
     return [dataclasses.asdict(cost) for cost in found], table(found, title)

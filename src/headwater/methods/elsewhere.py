@@ -11,6 +11,7 @@ from torch import Tensor
 CHUNK = 64 << 20  # bytes: memory that a card can reach is slow to get, so it comes in pieces that can be used again
 LEFT_ALONE = 4 << 30  # bytes of main memory that stay free
 MEMORY = Path("/proc/meminfo")
+CONTAINER = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"))
 
 
 class Disk:
@@ -126,4 +127,8 @@ def free_on_host() -> int:
     if not MEMORY.exists():
         return 1 << 62
     told = {line.split(":")[0]: line.split()[1] for line in MEMORY.read_text().splitlines()}
-    return max(0, int(told.get("MemAvailable", "0")) * 1024 - LEFT_ALONE)
+    free = int(told.get("MemAvailable", "0")) * 1024
+    if all(file.exists() for file in CONTAINER):
+        most, now = (file.read_text().strip() for file in CONTAINER)
+        free = min(free, int(most) - int(now)) if most.isdigit() else free
+    return max(0, free - LEFT_ALONE)

@@ -7,6 +7,7 @@ the same rules and with books of its own that nobody reads; what it saves is han
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -60,7 +61,7 @@ class Recomputing:
     model: nn.Module
     blocks: list[nn.Module]
     again: int = 0  # how often a block was run once more
-    _latest: Passage | None = None
+    _latest: weakref.ref[Passage] | None = None  # weak, for a passage knows its owner
     _weights: set[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,9 +108,10 @@ class Recomputing:
 
     def only(self, passage: Passage) -> None:
         """What was made again for another block is let go: the way back has left it."""
-        if self._latest is not None and self._latest is not passage:
-            self._latest.made.clear()
-        self._latest = passage
+        latest = self._latest() if self._latest is not None else None
+        if latest is not None and latest is not passage:
+            latest.made.clear()
+        self._latest = weakref.ref(passage)
 
 
 class Enough(Exception):

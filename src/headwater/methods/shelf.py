@@ -17,8 +17,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..errors import HiddenOperation
 
-AHEAD = 512 << 20  # bytes on their way back at a time
-UNDERWAY = 512 << 20  # bytes on their way out at a time; they still lie on the shelf
+AHEAD = 512 << 20  # bytes: what was put here so little before what is taken is sent for
+UNDERWAY = 1 << 30  # bytes on their way out at a time; they still take room
 
 
 class Away(Protocol):
@@ -103,7 +103,7 @@ class Shelf:
             thing = self._tickets[number]()
             if thing is not None:
                 thing.send_for()
-                ahead += thing.size if thing.coming is not None else 0
+                ahead += thing.size
             if ahead >= AHEAD:
                 return
 
