@@ -248,6 +248,14 @@ def test_explanations_are_timed_as_ratios_to_the_forward_pass():
     assert [cost["name"] for cost in json.loads(answer(*words, "--json"))] == ["forward", "lrp"]
 
 
+def test_texts_a_second_are_counted_over_a_dataset(labelled):
+    words = ["bench", "--throughput", "--busy", "--data", labelled]
+    assert re.search(r"^\| lrp \| \d+\.\d \| \d+\.\d \| \d+\.\d\d \|$", answer(*words), re.M)
+    gi, lrp = json.loads(answer(*words, "--json"))
+    assert (gi["name"], gi["ratio"], lrp["name"]) == ("gi", 1.0, "lrp")
+    assert lrp["texts"] == gi["texts"] > 0
+
+
 def test_a_decoder_is_timed_at_several_lengths_beside_other_tools(monkeypatch):
     from headwater.measures import cost, peers
 
@@ -268,7 +276,10 @@ def test_a_decoder_is_timed_at_several_lengths_beside_other_tools(monkeypatch):
         (["--tokens", "8,x"], "--tokens takes numbers above 0, separated by commas, not '8,x'"),
         (["--shape", "bert-bas"], "Did you mean 'bert-base'?"),
         (["--layers", "1", "--tokens", "600"], "bert-base has 512 positions, too few for 600 tokens"),
-        (["--evaluation", "--layers", "3"], "--layers has a meaning only without --evaluation"),
+        (["--evaluation", "--layers", "3"], "--layers has a meaning only with neither --evaluation nor --throughput"),
+        (["--evaluation", "--throughput"], "ask for one at a time"),
+        (["--throughput", "--rounds", "3"], "--rounds has a meaning only with neither"),
+        (["--busy", "--device", "cuda"], "--busy counts the processor's time"),
         (["--evaluation", "--data", "nowhere.csv"], "no file nowhere.csv"),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -407,3 +409,21 @@ def test_no_two_series_look_alike_in_black_and_white():
     }
     assert len(looks) == 16
     assert len({(dash, marker) for *_, dash, marker in map(charts.kind, range(16))}) == 16
+
+
+ALLOCATE = """
+import torch
+from headwater.measures.memory import Meter
+torch.set_num_threads(1)
+meter = Meter.started(on_card=False)
+for job in (lambda: float((torch.ones(32 << 20) + 1).sum()), lambda: None):  # two times 128 MiB, and nothing
+    print(meter.peak(job)[1] >> 20)
+"""
+
+
+def test_memory_is_what_a_computation_holds_at_its_highest():
+    """In a process of its own: here, what other tests left behind may be given back in between."""
+    done = subprocess.run([sys.executable, "-c", ALLOCATE], capture_output=True, text=True, check=True)
+    most, least = map(int, done.stdout.split())
+    assert 256 <= most < 288
+    assert least < 16

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,8 +22,14 @@ from .screen import say, waiting
 if TYPE_CHECKING:
     from headwater.viz.tables import Table
 
-ONLY_COST = ("shape", "batch", "tokens", "layers", "dtype", "keep", "recompute", "memory_limit")
-ONLY_EVALUATION = ("data", "limit", "measures")
+COST, EVALUATION, THROUGHPUT = "neither --evaluation nor --throughput", "--evaluation", "--throughput"
+PLACES = {  # which benchmarks an option has a meaning for, where not for all
+    **dict.fromkeys(("shape", "batch", "tokens", "layers", "dtype", "keep", "recompute", "memory_limit"), (COST,)),
+    **dict.fromkeys(("limit", "measures"), (EVALUATION,)),
+    "rounds": (COST, EVALUATION),
+    "busy": (COST, THROUGHPUT),
+    "data": (EVALUATION, THROUGHPUT),
+}
 NOISE = "rounds after a first one to warm up; what else runs on this machine moves the figures"
 
 
@@ -31,11 +38,14 @@ def command(
     evaluation: Annotated[
         bool, typer.Option("--evaluation", help="Time `evaluate` against a loop over single sentences instead.")
     ] = False,
+    throughput: Annotated[
+        bool, typer.Option("--throughput", help="Texts a second over a whole dataset instead, by the bundled model.")
+    ] = False,
     methods: Annotated[
         str | None,
         typer.Option(
             help="Methods, separated by commas. Default: gi, every preset of lrp, and captum's where it is installed; "
-            "with --evaluation gi,lrp(ah),lrp(ln),lrp(ah+ln),lrp."
+            "with --evaluation gi,lrp(ah),lrp(ln),lrp(ah+ln),lrp; with --throughput gi,lrp."
         ),
     ] = None,
     rounds: Annotated[
@@ -52,39 +62,50 @@ def command(
     recompute: options.Recompute = None,
     memory_limit: options.MemoryLimit = None,
     data: Annotated[
-        Path | None, typer.Option(help="With --evaluation: labelled texts, as for `evaluate`. Default: SST-2 dev.")
+        Path | None,
+        typer.Option(help="With --evaluation or --throughput: labelled texts, as for `evaluate`. Default: SST-2 dev."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="With --evaluation: how many texts, drawn by a fixed seed.")] = 48,
     measures: Annotated[
         str, typer.Option(help="With --evaluation: the curves, as for `evaluate`.")
     ] = "activation,pruning",
     device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda.")] = "cpu",
+    busy: Annotated[
+        bool, typer.Option("--busy", help="Count the processor's time, where others share the machine. Not on a card.")
+    ] = False,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch. Default: its own choice.")] = None,
     as_json: options.Json = False,
     plain: options.Plain = False,
 ) -> None:
     """Time explanations of a model, as ratios to its forward pass; or the evaluation's gain."""
-    refuse_what_has_no_place(context, evaluation)
+    if evaluation and throughput:
+        raise UsageError("--evaluation and --throughput are two benchmarks: ask for one at a time.")
+    refuse_what_has_no_place(context, EVALUATION if evaluation else THROUGHPUT if throughput else COST)
+    if busy and device != "cpu":
+        raise UsageError("--busy counts the processor's time, which says nothing of a card.")
     import torch
 
     if threads is not None:
         torch.set_num_threads(threads)
     names = None if methods is None else separated(methods)
-    if evaluation:
+    clock = time.process_time if busy else time.perf_counter
+    if throughput:
+        found, table = rate(data, names or ["gi", "lrp"], device, clock)
+    elif evaluation:
         found, table = gain(data, limit, names, separated(measures), rounds or 3, device)
     else:
         saving = Saving(keep, options.count_of(recompute), memory_limit)
-        found, table = costs(Subject(shape, layers, batch, lengths(tokens), dtype, device), names, rounds or 7, saving)
+        subject = Subject(shape, layers, batch, lengths(tokens), dtype, device)
+        found, table = costs(subject, names, rounds or 7, clock, saving)
     typer.echo(json.dumps(found) if as_json else written(table, plain))
 
 
-def refuse_what_has_no_place(context: typer.Context, evaluation: bool) -> None:
-    """An option of the other benchmark would be read and not heeded."""
-    for name in ONLY_COST if evaluation else ONLY_EVALUATION:
+def refuse_what_has_no_place(context: typer.Context, mode: str) -> None:
+    """An option of another benchmark would be read and not heeded."""
+    for name, places in PLACES.items():
         source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            where = "without" if evaluation else "with"
-            raise UsageError(f"--{name.replace('_', '-')} has a meaning only {where} --evaluation.")
+        if mode not in places and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(f"--{name.replace('_', '-')} has a meaning only with {' or '.join(places)}.")
 
 
 def lengths(text: str) -> list[int]:
@@ -134,7 +155,9 @@ class Saving:
         return found
 
 
-def costs(asked: Subject, methods: list[str] | None, rounds: int, saving: Saving) -> tuple[Any, Table]:
+def costs(
+    asked: Subject, methods: list[str] | None, rounds: int, clock: Callable[[], float], saving: Saving
+) -> tuple[Any, Table]:
     """Each method's time over that of the forward pass, with random weights; for JSON and as a table."""
     from headwater.api import DTYPES
     from headwater.errors import UnknownName
@@ -155,12 +178,35 @@ def costs(asked: Subject, methods: list[str] | None, rounds: int, saving: Saving
         for tokens in asked.lengths:
             inputs = shape.inputs(batch, tokens, asked.device)
             others = dict(peers(model, inputs)) if methods is None else {}
-            saved = saving.jobs(model, inputs, methods or PRESETS, asked.dtype)
-            plain = () if saved else methods or PRESETS
-            found += measure(model, inputs, plain, rounds, others={**saved, **others}, dtype=asked.dtype)
+            chosen = methods or PRESETS
+            saved = saving.jobs(model, inputs, chosen, asked.dtype)
+            jobs = {**saved, **others}
+            found += measure(
+                model, inputs, () if saved else chosen, rounds, others=jobs, clock=clock, dtype=asked.dtype
+            )
     model_in_words = f"{shape.name}, {shape.layers} layers, {size / GIB:.2f} GiB, {asked.dtype}, {asked.device}"
-    title = ", ".join(filter(None, (model_in_words, f"batches of {batch}", f"{rounds} rounds", kernel)))
+    title = ", ".join(filter(None, (model_in_words, f"batches of {batch}", f"{rounds} rounds", kernel, counted(clock))))
     return [dataclasses.asdict(cost) for cost in found], table(found, title)
+
+
+def counted(clock: Callable[[], float]) -> str:
+    return "processor time" if clock is time.process_time else ""
+
+
+def rate(data: Path | None, methods: list[str], device: str, clock: Callable[[], float]) -> tuple[Any, Table]:
+    """Texts a second of the bundled model."""
+    model, tokenizer = chosen_model(None, None, device, None, False, False)
+    from headwater.data import load
+    from headwater.measures.speed import rows_of
+    from headwater.measures.throughput import BATCH, measure, table
+
+    texts = [text for text, _ in rows_of(model, tokenizer, load("sst2", "dev") if data is None else data)]
+    with waiting(f"explaining {len(texts)} texts"):
+        found = measure(model, tokenizer, texts, methods, clock=clock)
+    title = ", ".join(
+        filter(None, (f"{len(texts)} texts, bundled model, {device}, batches of {BATCH}", counted(clock)))
+    )
+    return [dataclasses.asdict(one) for one in found], table(found, title)
 
 
 def gain(

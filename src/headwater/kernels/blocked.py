@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-CACHED = 1 << 18  # weights in a block: 1 MiB of float32
+CACHED = 1 << 20  # weights in a block: 4 MiB of float32
 KEYS = 256  # in a block, where there are more
 DEEP = -1024.0  # a logsumexp below this has lost the digits of its sum to the mask: softmax itself is better then
 

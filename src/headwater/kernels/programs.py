@@ -18,8 +18,8 @@ NONE, LOOKS, ADDED = (tl.constexpr(kind) for kind in range(3))  # kinds of masks
 
 @triton.jit
 def scores(
-    q, k, mask, m, n, n_queries, n_keys, step_m, step_n, scale, cap, CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP:
-    tl.constexpr
+    q, k, mask, m, n, n_queries, n_keys, step_m, step_n, scale, cap,
+    CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr,
 ):
     """Scores of keys (rows) by queries (columns), -inf where a query does not look.
 
@@ -46,8 +46,9 @@ def scores(
 @triton.jit
 def walked(
     acc, k, Q, G, TOP, REST, mask, first, last, n, n_queries, n_keys, head, width, step_q, step_g, step_m, step_n,
-    scale, cap, CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr, FULL: tl.constexpr, BLOCK_M:
-    tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr
+    scale, cap,
+    CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr, FULL: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
 ):
     """acc += P^T dO over the queries from `first` to `last`."""
     d, e = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_E)
@@ -80,9 +81,9 @@ def walked(
 @triton.jit
 def gradient_kernel(
     Q, K, TOP, REST, G, MASK_AT, OUT, q_b, q_h, q_m, k_b, k_h, k_n, g_b, g_h, g_m, mask_b, mask_h, mask_m, mask_n,
-    o_p, o_b, o_h, o_n, scale, cap, n_queries, n_keys, kv_heads, groups, each, head, width, SIZE: tl.constexpr,
-    CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr, FULL: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E:
-    tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+    o_p, o_b, o_h, o_n, scale, cap, n_queries, n_keys, kv_heads, groups, each, head, width,
+    SIZE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr, FULL: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):
     """One block of keys, and `each` of the heads that share them."""
     start, part = tl.program_id(0) * BLOCK_N, tl.program_id(2)
@@ -119,8 +120,9 @@ def gradient_kernel(
 @triton.jit
 def sums_kernel(
     Q, K, MASK_AT, TOP, REST, q_b, q_h, q_m, k_b, k_h, k_n, mask_b, mask_h, mask_m, mask_n, scale, cap, n_queries,
-    n_keys, heads, groups, head, CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+    n_keys, heads, groups, head,
+    CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
 ):
     """The logsumexp of a block of queries, where the forward kernel did not tell it.
 

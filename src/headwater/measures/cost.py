@@ -25,6 +25,8 @@ METHODS = ("gi", "lrp(ah+ln)", "lrp")
 PRESETS = ("gi", "lrp(ah+ln)", "lrp", "lrp-gamma", "lrp-secant", "attnlrp")
 GIB = 2**30
 
+Clock = Callable[[], float]
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -52,6 +54,7 @@ def measure(
     tick: Callable[[], None] = lambda: None,
     given: Any = None,
     others: Mapping[str, Job] | None = None,
+    clock: Clock = time.perf_counter,
     **options: Any,
 ) -> list[Cost]:
     """Each round times the forward pass and then every method once; a round before the first warms up.
@@ -71,7 +74,7 @@ def measure(
     for _ in range(rounds):
         for name, job in jobs.items():
             if first[name] is not None:
-                times[name].append(timed(job, on_card))
+                times[name].append(timed(job, on_card, clock))
             tick()
     return [cost(name, times[name], times["forward"], first[name], inputs) for name in jobs]
 
@@ -102,14 +105,14 @@ def predict(model: nn.Module, inputs: dict[str, Any]) -> Any:
         return model(**inputs)
 
 
-def timed(job: Job, on_card: bool) -> float:
+def timed(job: Job, on_card: bool, clock: Clock = time.perf_counter) -> float:
     if on_card:
         torch.cuda.synchronize()
-    start = time.perf_counter()
+    start = clock()
     job()
     if on_card:
         torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def cost(name: str, mine: list[float], forward: list[float], first: First | None, inputs: dict[str, Any]) -> Cost:

@@ -80,7 +80,7 @@ class Recomputing:
             signal = first_signal((args, kwargs))
             if signal is None:
                 return
-            scope.pending.settle()
+            scope.pending.settle_ratios()
             stack = ExitStack()
             passage = Passage(self, scope, module, Entered.of(args, kwargs), Precision.now(signal))
             stack.enter_context(torch.autograd.graph.saved_tensors_hooks(passage.pack, passage.unpack))

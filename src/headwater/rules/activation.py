@@ -65,7 +65,7 @@ def at_zero(call: Call, dtype: torch.dtype, device: torch.device) -> tuple[float
     kwargs = {k: v for k, v in call.kwargs.items() if k not in ("input", "inplace")}
     if any(isinstance(v, Tensor) and v.numel() > 1 for v in (*rest, *kwargs.values())):
         return 0.0, 0.0  # prelu: one slope a channel, and nothing at 0
-    key = (call.name, str(rest), str(kwargs), dtype)
+    key = (call.name, str(rest) if rest else "", str(kwargs) if kwargs else "", dtype)
     if key not in _AT_ZERO:
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(itself, itself):
             x = torch.zeros(1, dtype=torch.float64, device=device, requires_grad=True)
@@ -105,6 +105,8 @@ def power(scope: Scope, call: Call) -> Any:
     root = lineage(x).root
     if exponent == 1 or call.inplace or kind(x) >= Kind.WEIGHTS or not scope.applies("act"):
         result = call.run()
+    elif exponent == 2:
+        result = x * x.detach()  # as torch computes it; what x is multiplied by is x
     else:
         with torch.no_grad():
             value = call.run()

@@ -194,10 +194,9 @@ class _WeightsHeld(torch.autograd.Function):
 
 def apart(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     """Queries and keys that are cut out of something larger (queries, keys and values in one) are kept without it."""
-    storages = {part.untyped_storage().data_ptr(): part.untyped_storage().nbytes() for part in (query, key)}
-    if sum(storages.values()) <= query.nbytes + key.nbytes:
-        return query, key
-    return query.clone(), key.clone()
+    storages = [part.untyped_storage() for part in (query, key)]
+    held = storages[0].nbytes() + (storages[1].nbytes() if storages[1].data_ptr() != storages[0].data_ptr() else 0)
+    return (query, key) if held <= query.nbytes + key.nbytes else (query.clone(), key.clone())
 
 
 def values_gradient(

@@ -55,6 +55,8 @@ def carry(result: Any, source: Tensor, *, same_elements: bool) -> Any:
         if not same_elements:
             return result
         found = lineage(source)
+    elif found.kind is Kind.LINEAR and not same_elements:
+        return result  # which nothing says of a tensor, too
     for tensor in (result,) if isinstance(result, Tensor) else tuple(result):
         if isinstance(tensor, Tensor) and tensor.requires_grad:
             mark(tensor, found.kind, found.root if same_elements else None)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .gamma import Boosted, boosted_map, gamma_of
+from .gamma import Boost, Boosted, boosted_map, gamma_of
 from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, original, times, value_of
 
@@ -35,18 +35,15 @@ def affine(
             scope.source(result, bias, operation)
         return result
     scope.applies("gamma")
-    result, factor = Boosted.apply(x, plain(weight), bias, compute, gamma)
+    with torch.no_grad():
+        value = compute(x.detach()).data
+    boost = Boost(x, value, plain(weight), bias, gamma)
+    scope.pending.add(boost)
+    boosted = Boosted.apply(x, [value], boost)
     if bias is not None:
-        enter_scaled(scope, result, bias, factor, operation)
-    return result
-
-
-def enter_scaled(scope: Scope, result: Tensor, bias: Tensor, factor: Tensor, operation: str) -> None:
-    """A bias along the last axis of which each output took its own share."""
-    name, is_bias = scope.label(bias, operation)
-    scope.books.enter(
-        result, name, bias=is_bias, varies=(result.dim() - 1,), amount=lambda g, f: (g * f) * bias, held=(factor,)
-    )
+        name, is_bias = scope.label(bias, operation)
+        boosted.grad_fn.record = scope.books.vector_entered(boosted, name, bias, bias=is_bias)
+    return boosted
 
 
 class _Product(torch.autograd.Function):

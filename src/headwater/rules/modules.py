@@ -54,13 +54,22 @@ def modules_seen(model: nn.Module, scope: Scope) -> Iterator[None]:
         hooks.append(module.register_forward_hook(fused, with_kwargs=True))
         inside_fused.update(id(part) for part in module.modules())
     for module in model.modules():
-        if id(module) not in inside_fused and not any(True for _ in module.children()):
+        if not module._modules and id(module) not in inside_fused and not is_plain(module):
             hooks.append(module.register_forward_hook(activation if is_bare(module) else linear))
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Whether a module is torch's own, with weights of the plain kind: it then hides nothing."""
+    return (
+        type(module).__module__.startswith("torch.nn.modules.")
+        and "forward" not in module.__dict__
+        and all(type(weight) is nn.Parameter for weight in module._parameters.values() if weight is not None)
+    )
 
 
 def outermost(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> Iterator[nn.Module]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import weakref
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -51,13 +51,26 @@ class Ratio:
         return self.make().tensor()
 
 
-class Pending(weakref.WeakSet[Ratio]):
-    """Ratios that somebody may still ask for."""
+class Later(Protocol):
+    """Something that is made when the way back, or a write in place, needs it."""
+
+    def make(self) -> Any: ...
+
+
+class Pending(weakref.WeakSet[Later]):
+    """What is still to be made."""
 
     def settle(self) -> None:
-        for one in sorted(self, key=lambda one: one.number):
+        self.settle_ratios()
+        for one in list(self):
             one.make()
         self.clear()
+
+    def settle_ratios(self) -> None:
+        """In their order, for what they keep goes through hooks that count."""
+        for one in sorted((one for one in self if isinstance(one, Ratio)), key=lambda one: one.number):
+            one.make()
+            self.discard(one)
 
 
 def is_alone(tensor: Tensor) -> bool:

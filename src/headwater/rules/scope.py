@@ -119,12 +119,16 @@ class Scope(TorchFunctionMode):
             name = "transpose" if getattr(func.__self__, "__name__", "") in _TURNS and name == "__get__" else ""
         if not name:
             return func(*args, **kwargs)
-        if not torch.is_grad_enabled():
-            return kept_kind(func(*args, **kwargs), canonical(name)[0], args)
-        args, kwargs = positional(args, kwargs)
-        args, kwargs = self._constants_frozen(args), self._constants_frozen(kwargs)
         name, inplace = canonical(name)
-        if not has_signal(args) and not has_signal(kwargs):
+        if not torch.is_grad_enabled():
+            return kept_kind(func(*args, **kwargs), name, args)
+        if kwargs and len(args) < 2:
+            args, kwargs = positional(args, kwargs)
+        args, alive = self._constants_frozen(args)
+        if kwargs:
+            kwargs, also = self._constants_frozen(kwargs)
+            alive = alive or also
+        if not alive:
             return self._name_passed_on(func(*args, **kwargs), name, args)
         if name in HIDDEN:
             raise HiddenOperation(f"{name!r} {HIDDEN[name]}")
@@ -186,16 +190,28 @@ class Scope(TorchFunctionMode):
         carry(target, done, same_elements=True)
         return None if call.name == "setitem" else target
 
-    def _constants_frozen(self, value: Any) -> Any:
-        """Parameters, also inside lists, replaced by detached aliases."""
-        if isinstance(value, Tensor):
-            leaf = value.is_leaf if value.requires_grad else id(value) in self.names and not hasattr(value, _NAME)
-            return self._freeze(value) if leaf else value
-        if type(value) in (list, tuple):
-            return type(value)([self._constants_frozen(item) for item in value])
-        if type(value) is dict:
-            return {key: self._constants_frozen(item) for key, item in value.items()}
-        return value
+    def _constants_frozen(self, values: Any) -> tuple[Any, bool]:
+        """Parameters among `values`, also inside lists, replaced by detached aliases; and whether a signal is there."""
+        alive, changed = False, {}
+        for place, value in values.items() if type(values) is dict else enumerate(values):
+            if isinstance(value, Tensor):
+                if value.requires_grad:
+                    if not value.is_leaf:
+                        alive = True
+                        continue
+                elif id(value) not in self.names or hasattr(value, _NAME):
+                    continue
+                changed[place] = self._freeze(value)
+            elif type(value) in _CONTAINERS:
+                inner, also = self._constants_frozen(value)
+                alive = alive or also
+                if inner is not value:
+                    changed[place] = inner
+        if not changed:
+            return values, alive
+        if type(values) is dict:
+            return {**values, **changed}, alive
+        return type(values)([changed.get(place, value) for place, value in enumerate(values)]), alive
 
     def _freeze(self, parameter: Tensor) -> Tensor:
         frozen = self._frozen.get(id(parameter))
@@ -221,12 +237,13 @@ class Scope(TorchFunctionMode):
 
     def where(self) -> str:
         """Name of the module whose code is running, found on the Python stack."""
-        frame = sys._getframe(1)
+        frame: Any = sys._getframe(1)
         while frame is not None:
-            this = frame.f_locals.get("self")
-            if isinstance(this, nn.Module) and id(this) in self.modules:
-                return self.modules[id(this)]
-            frame = frame.f_back  # type: ignore[assignment]
+            if frame.f_code.co_varnames[:1] == ("self",):  # to ask for its values is slow
+                this = frame.f_locals.get("self")
+                if isinstance(this, nn.Module) and id(this) in self.modules:
+                    return self.modules[id(this)]
+            frame = frame.f_back
         return ""
 
     def label(self, value: Any, operation: str) -> tuple[str, bool]:
@@ -264,9 +281,8 @@ class Scope(TorchFunctionMode):
     def source(self, result: Tensor, value: Tensor | float, operation: str, *, sign: float = 1.0) -> None:
         """`sign * value` entered `result` additively, broadcast to its shape."""
         if not isinstance(value, Tensor):
-            if value == 0:
-                return
-            value = torch.tensor(float(value), dtype=result.dtype, device=result.device)
+            self._number_entered(result, sign * float(value), operation)
+            return
         name, bias = self.label(value, operation)
         amount = value if sign == 1.0 else value * sign
         offset = result.dim() - amount.dim()
@@ -275,6 +291,13 @@ class Scope(TorchFunctionMode):
             self.books.enter_vector(result, name, amount, bias=bias)
         else:
             self.books.enter(result, name, bias=bias, varies=varies, amount=times, held=(amount,))
+
+    def _number_entered(self, result: Tensor, value: float, operation: str) -> None:
+        if value == 0:
+            return
+        module = self.where()
+        name = f"{module}: {operation}" if module else operation
+        self.books.enter(result, name, bias=False, varies=(), amount=lambda g: times(g, g.new_tensor(value)))
 
 
 def kept_kind(result: Any, name: str, args: Any) -> Any:
@@ -310,6 +333,7 @@ def check_derivative(name: str, result: Any) -> None:
 
 
 _PYTHON = types.FunctionType
+_CONTAINERS = (list, tuple, dict)
 _TURNS = ("T", "mT", "H", "mH")  # properties that are operations
 _SECOND = ("other", "mat2")
 
@@ -325,14 +349,6 @@ def positional(args: Any, kwargs: Any) -> tuple[Any, Any]:
                 kwargs = dict(kwargs)
                 return (args[0], kwargs.pop(name)), kwargs
     return args, kwargs
-
-
-def has_signal(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return value.requires_grad
-    if type(value) in (list, tuple):
-        return any(has_signal(item) for item in value)
-    return type(value) is dict and any(has_signal(item) for item in value.values())
 
 
 _DUNDER = {"radd": "add", "rmul": "mul", "truediv": "div", "rtruediv": "rdiv", "rdiv": "rdiv", "rmatmul": "rmatmul"}

@@ -69,6 +69,10 @@ class Books:
 
     def enter_vector(self, result: Tensor, name: str, vector: Tensor, *, bias: bool = True) -> None:
         """A bias along the last axis. One matrix-vector product, so nothing of the result's size is made."""
+        result.register_hook(self.vector_entered(result, name, vector, bias=bias))
+
+    def vector_entered(self, result: Tensor, name: str, vector: Tensor, *, bias: bool) -> Callable[[Tensor], None]:
+        """The same, for a backward pass that itself says which gradient reaches the bias."""
         index = len(self.sites)
         self.sites.append(Site(name, bias, self._axis(result, (result.dim() - 1,))))
 
@@ -76,7 +80,7 @@ class Books:
             gradient = wide(gradient)
             self._record(index, gradient @ vector.to(gradient.dtype))
 
-        result.register_hook(record)
+        return record
 
     def _axis(self, result: Tensor, varies: tuple[int, ...]) -> int | None:
         if self.scrambled and self.samples > 1:

@@ -1,0 +1,71 @@
+"""What an explanation keeps between its way forward and its way back is what the rules need, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from torch import Tensor, nn
+
+from headwater.inputs.places import start
+from headwater.methods.lrp import every
+from headwater.rules import Books, RuleSet, Scope
+from headwater.rules.modules import modules_seen
+
+HIDDEN, HEADS, INNER = (tiny.SMALL[key] for key in ("hidden_size", "num_attention_heads", "intermediate_size"))
+GROUPED = HIDDEN // 2  # tiny's decoders have one key for two heads
+
+# numbers a token and layer: queries and keys, a sum for every head, a divisor for every norm, an activation's ratio
+NEEDED = {
+    "bert": 2 * HIDDEN + HEADS + 2 + INNER,
+    "gpt2": 2 * HIDDEN + HEADS + 2 + 4 * HIDDEN,
+    "llama": HIDDEN + GROUPED + HEADS + 2 + INNER,
+    "mistral": HIDDEN + GROUPED + HEADS + 2 + INNER,
+}
+
+
+def kept(model: nn.Module, length: int, rules: RuleSet) -> int:
+    """Bytes that the graph behind the prediction holds, weights not counted."""
+    vectors = model.get_input_embeddings()(torch.arange(length)[None]).detach().requires_grad_(True)
+    scope = Scope(rules, Books(1), {id(p): n for n, p in model.named_parameters()}, {})
+    with modules_seen(model, scope), scope:
+        out = model(inputs_embeds=start(vectors))
+    weights = {p.untyped_storage().data_ptr() for p in (*model.parameters(), *model.buffers())}
+    found = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in held_by(out.logits.grad_fn)}
+    return sum(size for place, size in found.items() if place not in weights)
+
+
+def held_by(node: Any) -> Iterator[Tensor]:
+    """Every tensor that a node of the graph, or one behind it, keeps for its backward pass."""
+    seen, stack = set(), [node]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        stack += [parent for parent, _ in node.next_functions]
+        saved = [*getattr(node, "saved_tensors", ())]
+        saved += [getattr(node, name) for name in dir(node) if name.startswith("_saved_")]
+        later = [getattr(node, name, None) for name in ("factor", "boost")]
+        saved += [getattr(one, name, None) for one in later for name in ("_x", "_value", "_made", "_z", "_factor")]
+        yield from (value for value in saved if isinstance(value, Tensor))
+
+
+def a_token_and_layer(name: str, rules: RuleSet) -> float:
+    """Numbers kept for one more token in one layer, of a model with two: what does not grow with it drops out."""
+    model = tiny.tiny(name, torch.float32)
+    return (kept(model, 40, rules) - kept(model, 20, rules)) / 20 / 4 / 2
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_what_is_kept(name: str) -> None:
+    # the last norm, and what a head keeps of its input, stand once in the model: less than a number and a half a layer
+    assert NEEDED[name] <= a_token_and_layer(name, every()) <= NEEDED[name] + 1.5
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_gradient_keeps_more(name: str) -> None:
+    assert a_token_and_layer(name, RuleSet(frozenset())) > 1.3 * NEEDED[name]
