@@ -11,7 +11,7 @@ from tiny import CASTS
 
 import headwater as hw
 from headwater.errors import DataError, EmptyInput, InputError, ModelError, TargetError, UnknownName, UsageError
-from headwater.methods import keeping
+from headwater.methods import elsewhere, keeping
 
 PROMPT = "the capital of France is"
 approx = pytest.approx
@@ -109,15 +109,16 @@ def test_what_waits_on_disk_comes_back_as_it_went(name, method, monkeypatch, tmp
     monkeypatch.setattr(keeping, "SMALL", 0)
     monkeypatch.setattr(keeping.tempfile, "tempdir", str(tmp_path))
     written = []
-    monkeypatch.setattr(keeping.OnDisk, "read", lambda self, read=keeping.OnDisk.read: written.append(1) or read(self))
+    back = elsewhere.OnDisk.back
+    monkeypatch.setattr(elsewhere.OnDisk, "back", lambda self, how: written.append(1) or back(self, how))
     assert torch.equal(made(name, method=method, keep="disk").relevance, made(name, method=method).relevance)
     assert len(written) > 40
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_the_graph_no_longer_needs_leaves_the_disk(tmp_path):
-    kept = keeping.OnDisk(torch.arange(3.0), tmp_path / "1.pt")
-    assert kept.read().tolist() == [0, 1, 2]
+    kept = elsewhere.OnDisk(torch.arange(3.0), tmp_path / "1.pt")
+    assert kept.back(kept.send_for()).tolist() == [0, 1, 2]
     del kept
     assert list(tmp_path.iterdir()) == []
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .ledger import Ledger as Ledger
     from .measures.evaluation import evaluate as evaluate
     from .measures.results import Evaluation as Evaluation
+    from .memory import Estimate as Estimate
+    from .memory import estimate as estimate
     from .methods.recording import recorded as recorded
     from .store.runs import StoredRun as StoredRun
     from .store.runs import open_run as open_run
@@ -42,6 +44,8 @@ _PUBLIC = {
     "Audit": "flows",
     "explain_generation": "generating",
     "Generation": "generation",
+    "estimate": "memory",
+    "Estimate": "memory",
     "recorded": "methods.recording",
     "Token": "targets",
     "Span": "targets",
@@ -54,6 +58,7 @@ __all__ = [
     "Audit",
     "BiasAudit",
     "Comparison",
+    "Estimate",
     "Evaluation",
     "Explanation",
     "Generation",
@@ -65,6 +70,7 @@ __all__ = [
     "audit",
     "audit_bias",
     "compare",
+    "estimate",
     "evaluate",
     "explain",
     "explain_generation",

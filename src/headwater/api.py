@@ -23,6 +23,8 @@ from .inputs.walking import named_modules, named_weights
 from .ledger import Ledger, Lines
 from .methods import Method
 from .methods.propagation import Outcome, Run
+from .methods.recomputing import Count
+from .methods.room import PLENTY, Room
 from .picture import Picture
 from .relevance import Attributed, attribute
 from .targets import Reader, Target
@@ -52,6 +54,9 @@ def explain(
     window: bool = False,
     stride: int | None = None,
     patch: int | None = None,
+    keep: str = "device",
+    recompute: Count = None,
+    memory_limit: int | str | None = None,
 ) -> Any:
     """How much each input contributed to a score of the model's prediction.
 
@@ -70,10 +75,14 @@ def explain(
     `truncate` cuts a text that is too long for the model; `window` explains it in overlapping windows.
     An image is explained at its pixels; `patch` is the side, in pixels of the model's input, of the squares that they
     are summed over, by default the model's own patches.
+    `keep`: where what the backward pass needs waits for it: on the "device", on the "host" (main memory, beside a
+    graphics card) or on "disk". `recompute`: "blocks" computes it again block by block instead, a number does so for as
+    many blocks. Neither changes numbers. `memory_limit` ("24GiB", or bytes; the model's weights count) picks the batch
+    size, how much waits on the host and what is computed again, by an estimate from short pieces (`estimate`).
     """
-    request = Request(
-        model=model,
-        data=data,
+    request = requested(
+        model,
+        data,
         tokenizer=tokenizer,
         processor=processor,
         method=method,
@@ -90,8 +99,18 @@ def explain(
         window=window,
         stride=stride,
         patch=patch,
+        keep=keep,
+        recompute=recompute,
     )
+    if memory_limit is not None:
+        from .memory import bytes_of, fitted
+
+        request = fitted(request, bytes_of(memory_limit))
     return answer(request)
+
+
+def requested(model: nn.Module, data: Any, *, keep: str = "device", recompute: Count = None, **asked: Any) -> Request:
+    return Request(model, data, room=Room(keep, recompute), **asked)
 
 
 @dataclass(frozen=True)
@@ -116,6 +135,7 @@ class Request:
     window: bool = False
     stride: int | None = None
     patch: int | None = None
+    room: Room = PLENTY
 
     @property
     def of_images(self) -> bool:
@@ -150,7 +170,8 @@ class Work:
     ) -> list[Explanation]:
         batch = step.batch.to(*where_it_is(self.model))
         run = prepare(Run(self.model, batch, step.read, self.ask.seed, nothing_token(self.ask.tokenizer)))
-        outcome = method.run(run)
+        with self.ask.room.opened(self.model) as kept:
+            outcome = method.run(kept(run))
         parts = attribute(run.batch, outcome)
         lines = Totals.of(outcome)
         return [explanation(i, run.batch, outcome, lines, part, self, method) for i, part in enumerate(parts)]
@@ -165,14 +186,16 @@ class Work:
         """Several scores of one sample's prediction, in one forward pass where the method can."""
         batch = batch.to(*where_it_is(self.model))
         run = prepare(Run(self.model, batch, readers[0], self.ask.seed, nothing_token(self.ask.tokenizer)))
-        outcomes = (
-            method.each(run, readers)
-            if method.each is not None
-            else (method.run(replace(run, read=reader)) for reader in readers)
-        )
-        for outcome in outcomes:
-            (part,) = attribute(batch, outcome)
-            yield explanation(0, batch, outcome, Totals.of(outcome), part, self, method)
+        with self.ask.room.opened(self.model) as kept:
+            run = kept(run)
+            outcomes = (
+                method.each(run, readers)
+                if method.each is not None
+                else (method.run(replace(run, read=reader)) for reader in readers)
+            )
+            for outcome in outcomes:
+                (part,) = attribute(batch, outcome)
+                yield explanation(0, batch, outcome, Totals.of(outcome), part, self, method)
 
     def gather(self, found: Sequence[list[Explanation]]) -> Any:
         """One text, image, or sample of the model's own kind, gives one explanation, everything else a list."""

@@ -17,11 +17,12 @@ from .generation import Generation
 from .inputs.batch import Batch, Item
 from .inputs.places import find_places
 from .inputs.text import length_limit
+from .memory import Trial, bytes_of
 from .methods import Method, resolve
-from .methods.keeping import Keeping
-from .methods.propagation import Run
-from .targets import Reading, logits_of
-from .texts import Plan
+from .methods.recomputing import Count
+from .methods.room import Room
+from .targets import Reader, Reading, logits_of
+from .texts import Plan, Step
 
 SCORES = ("logit", "logprob", "contrast")
 HANDLING = ("show", "aside")
@@ -45,6 +46,8 @@ def explain_generation(
     at: str = "embeddings",
     tokens_at_once: int | None = None,
     keep: str = "device",
+    recompute: Count = None,
+    memory_limit: int | str | None = None,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     seed: int = 0,
@@ -66,6 +69,8 @@ def explain_generation(
     `tokens_at_once`: one forward pass serves at most so many output tokens, and reads no further than these need; by
     default one serves all. Methods that read no gradient take one pass a token. `keep`: where what the backward passes
     need waits for them, which grows with the text: on the "device", on the "host" (main memory) or on "disk".
+    `recompute`: "blocks", or a number of blocks, computes it again instead, once for every output token.
+    `memory_limit` ("24GiB", or bytes; the model's weights count) picks both, by an estimate from short pieces.
     """
     scoring = Scoring.of(score, contrast)
     check_handling(sinks=sinks, special=special)
@@ -73,7 +78,8 @@ def explain_generation(
     if tokens_at_once is not None and tokens_at_once < 1:
         raise UsageError(f"tokens_at_once must be at least 1, not {tokens_at_once}.")
     check_generates(model, tokenizer)
-    asked = Request(model, None, tokenizer=tokenizer, method=chosen, output=scoring.output, at=at, seed=seed)
+    room = Room(keep, recompute)
+    asked = Request(model, None, tokenizer=tokenizer, method=chosen, output=scoring.output, at=at, seed=seed, room=room)
     ready = prepared(model, device, dtype)
     said = spoken(tokenizer, prompt, chat)
     ids = (
@@ -84,9 +90,13 @@ def explain_generation(
     text = Text.of(ready, tokenizer, said, ids)
     text.check_length(length_limit(ready, tokenizer))
     work = Work(asked, ready, Plan([], lambda found: []), describe(ready, *where_it_is(ready), seed))
-    with Keeping(keep, ready) as keeping:
-        found = explained(work, chosen, text, scoring, tokens_at_once or len(ids), keeping)
-        made = joined(found, text, scoring, chosen, work)
+    if memory_limit is not None:
+        batch = text.batch(len(ids), tokens_at_once or len(ids), find_places(ready, at))
+        step = Step(batch, Reader(ready, tokenizer, None, asked.output))
+        fits = Trial(asked, work, chosen, step).fitted(bytes_of(memory_limit))
+        work = replace(work, ask=replace(asked, room=fits.room))
+    found = explained(work, chosen, text, scoring, tokens_at_once or len(ids))
+    made = joined(found, text, scoring, chosen, work)
     return made.set_aside(sinks=sinks == "aside", special=special == "aside")
 
 
@@ -226,14 +236,11 @@ class Text:
 
 
 def explained(
-    work: Work, method: Method, text: Text, scoring: Scoring, size: int, keeping: Keeping
+    work: Work, method: Method, text: Text, scoring: Scoring, size: int
 ) -> Iterator[tuple[Explanation, float]]:
     """An explanation of every output token, and the model's probability of it; `size` tokens a forward pass."""
     others, places = scoring.others(text), find_places(work.model, work.ask.at)
     size = size if method.each is not None else 1
-
-    def watched(run: Run) -> Run:
-        return replace(run, watch=keeping.watch)
 
     for first in range(0, len(text.output), size):
         numbers = range(first, min(first + size, len(text.output)))
@@ -242,7 +249,7 @@ def explained(
             Noted(At(numbers[-1] + 1 - n, text.output[n], others.get(n), scoring.score, namer(text.tokenizer)))
             for n in numbers
         ]
-        for made, reader in zip(work.each(batch, readers, method, watched), readers, strict=True):
+        for made, reader in zip(work.each(batch, readers, method), readers, strict=True):
             yield made, reader.probability
 
 

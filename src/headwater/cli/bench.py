@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 COST, EVALUATION, THROUGHPUT = "neither --evaluation nor --throughput", "--evaluation", "--throughput"
 PLACES = {  # which benchmarks an option has a meaning for, where not for all
-    **dict.fromkeys(("shape", "batch", "tokens", "layers", "dtype", "replay"), (COST,)),
+    **dict.fromkeys(
+        ("shape", "batch", "tokens", "layers", "dtype", "keep", "recompute", "memory_limit", "replay"), (COST,)
+    ),
     **dict.fromkeys(("limit", "measures"), (EVALUATION,)),
     "rounds": (COST, EVALUATION),
     "busy": (COST, THROUGHPUT),
@@ -60,6 +63,9 @@ def command(
     replay: Annotated[
         bool, typer.Option("--replay", help="Time each method replayed from a recording, too (a graphics card's).")
     ] = False,
+    keep: options.Keep = "device",
+    recompute: options.Recompute = None,
+    memory_limit: options.MemoryLimit = None,
     data: Annotated[
         Path | None,
         typer.Option(help="With --evaluation or --throughput: labelled texts, as for `evaluate`. Default: SST-2 dev."),
@@ -93,9 +99,9 @@ def command(
     elif evaluation:
         found, table = gain(data, limit, names, separated(measures), rounds or 3, device)
     else:
-        found, table = costs(
-            Subject(shape, layers, batch, lengths(tokens), dtype, device, replay), names, rounds or 7, clock
-        )
+        saving = Saving(keep, options.count_of(recompute), memory_limit)
+        subject = Subject(shape, layers, batch, lengths(tokens), dtype, device, replay)
+        found, table = costs(subject, names, rounds or 7, clock, saving)
     typer.echo(json.dumps(found) if as_json else written(table, plain))
 
 
@@ -104,7 +110,7 @@ def refuse_what_has_no_place(context: typer.Context, mode: str) -> None:
     for name, places in PLACES.items():
         source = context.get_parameter_source(name)
         if mode not in places and source is not None and source.name == "COMMANDLINE":
-            raise UsageError(f"--{name} has a meaning only with {' or '.join(places)}.")
+            raise UsageError(f"--{name.replace('_', '-')} has a meaning only with {' or '.join(places)}.")
 
 
 def lengths(text: str) -> list[int]:
@@ -127,7 +133,37 @@ class Subject:
     replay: bool = False
 
 
-def costs(asked: Subject, methods: list[str] | None, rounds: int, clock: Callable[[], float]) -> tuple[Any, Table]:
+@dataclasses.dataclass(frozen=True)
+class Saving:
+    """How methods keep what their backward pass needs. A limit is looked at once, before anything is timed."""
+
+    keep: str = "device"
+    recompute: int | str | None = None
+    limit: str | None = None
+
+    def jobs(self, model: Any, inputs: Any, methods: Sequence[str], dtype: str) -> dict[str, Callable[[], Any]]:
+        """Explanations by name, to be timed beside the forward pass; none where nothing is to be saved."""
+        from headwater.api import Request, answer
+        from headwater.memory import Trial, bytes_of
+        from headwater.methods.room import PLENTY, Room
+
+        room = Room(self.keep, self.recompute)
+        found: dict[str, Callable[[], Any]] = {}
+        if room == PLENTY and self.limit is None:
+            return {}
+        for name in methods:
+            ask = Request(model, inputs, method=name, dtype=dtype, room=room)
+            if self.limit is not None:
+                fits = Trial.of(ask).fitted(bytes_of(self.limit))
+                ask = dataclasses.replace(ask, room=fits.room)
+                say(f"{name}, estimated: {fits}")
+            found[name] = functools.partial(answer, ask)
+        return found
+
+
+def costs(
+    asked: Subject, methods: list[str] | None, rounds: int, clock: Callable[[], float], saving: Saving
+) -> tuple[Any, Table]:
     """Each method's time over that of the forward pass, with random weights; for JSON and as a table."""
     from headwater.api import DTYPES
     from headwater.errors import UnknownName
@@ -148,11 +184,12 @@ def costs(asked: Subject, methods: list[str] | None, rounds: int, clock: Callabl
         for tokens in asked.lengths:
             inputs = shape.inputs(batch, tokens, asked.device)
             others = dict(peers(model, inputs)) if methods is None else {}
-            again, recorders = (
-                replayed(model, inputs, methods or PRESETS, dtype=asked.dtype) if asked.replay else ({}, [])
-            )
+            chosen = methods or PRESETS
+            saved = saving.jobs(model, inputs, chosen, asked.dtype)
+            again, recorders = replayed(model, inputs, chosen, dtype=asked.dtype) if asked.replay else ({}, [])
+            jobs = {**saved, **again, **others}
             found += measure(
-                model, inputs, methods or PRESETS, rounds, others={**others, **again}, clock=clock, dtype=asked.dtype
+                model, inputs, () if saved else chosen, rounds, others=jobs, clock=clock, dtype=asked.dtype
             )
             for why in (why for recorder in recorders for why in recorder.refused.values()):
                 say(f"{tokens} tokens were not replayed: {why}")

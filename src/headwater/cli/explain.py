@@ -54,6 +54,12 @@ def command(
     truncate: options.Truncate = False,
     window: options.Window = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts computed at once.")] = 16,
+    keep: options.Keep = "device",
+    recompute: options.Recompute = None,
+    memory_limit: options.MemoryLimit = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Explain nothing: say how much memory it would take, and how.")
+    ] = False,
     device: options.Device = None,
     dtype: options.Dtype = None,
     seed: options.Seed = 0,
@@ -66,6 +72,7 @@ def command(
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Say how much each token, atom or patch contributed to a prediction, with a ledger that adds up to the score."""
+    saving = {"keep": keep, "recompute": options.count_of(recompute), "memory_limit": memory_limit}
     if image:
         check_alone((texts, pair, smiles), (words, window, truncate, at != "embeddings"))
         check_readable(image)
@@ -79,7 +86,11 @@ def command(
             "batch_size": batch_size,
             "dtype": dtype,
             "seed": seed,
+            **saving,
         }
+        if dry_run:
+            put_estimate(loaded, image, settings, as_json)
+            return
         draw(shown(explained(loaded, image, settings), as_json, plain, full, False), image, png, svg, html)
         return
     if png is not None or patch is not None:
@@ -100,7 +111,11 @@ def command(
         "batch_size": batch_size,
         "dtype": dtype,
         "seed": seed,
+        **saving,
     }
+    if dry_run:
+        put_estimate(loaded, given, settings, as_json)
+        return
     found = explained(loaded, given, settings)
     named_so = found if smiles is None else (replace(made, text=smiles) for made in found)
     kept = shown(named_so, as_json, plain, full, words)
@@ -110,6 +125,15 @@ def command(
         save(html, page(kept, words=words))
     if svg is not None:
         save(svg, drawn(kept, full, words) if smiles is None else coloured(kept, smiles))
+
+
+def put_estimate(model: Any, given: Sequence[Any], settings: dict[str, Any], as_json: bool) -> None:
+    """How much memory the largest batch of all that was given would take."""
+    import headwater
+
+    with waiting("estimating"):
+        found = headwater.estimate(model, list(given), **settings)
+    typer.echo(json.dumps(found.to_dict()) if as_json else str(found))
 
 
 def shown(made: Iterable[Explanation], as_json: bool, plain: bool, full: bool, words: bool) -> list[Explanation]:

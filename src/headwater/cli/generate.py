@@ -47,9 +47,9 @@ def command(
     tokens_at_once: Annotated[
         int | None, typer.Option(min=1, help="Output tokens that one forward pass serves. Default: all.")
     ] = None,
-    keep: Annotated[
-        str, typer.Option(help="Where what the backward passes need waits: device, host or disk.")
-    ] = "device",
+    keep: options.Keep = "device",
+    recompute: options.Recompute = None,
+    memory_limit: options.MemoryLimit = None,
     at: options.At = "embeddings",
     task: options.Task = None,
     device: options.Device = None,
@@ -86,6 +86,8 @@ def command(
             at=at,
             tokens_at_once=tokens_at_once,
             keep=keep,
+            recompute=options.count_of(recompute),
+            memory_limit=memory_limit,
             dtype=dtype,
             seed=seed,
         )

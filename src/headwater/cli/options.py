@@ -54,3 +54,22 @@ Svg = Annotated[
         help="Also write what a terminal would show here; of a molecule its coloured atoms, of an image what --png has."
     ),
 ]
+Keep = Annotated[
+    str, typer.Option(help="Where what the backward pass needs waits for it: device, host (beside a card) or disk.")
+]
+Recompute = Annotated[
+    str | None,
+    typer.Option(help="Compute that again instead: for all blocks of the model (blocks), or for a number of them."),
+]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(
+        help="At most so much memory, the model's weights included: 24GiB, 500MB. Picks batch size, --keep and "
+        "--recompute, by an estimate from short pieces of the same input."
+    ),
+]
+
+
+def count_of(text: str | None) -> int | str | None:
+    """--recompute as the library takes it."""
+    return int(text) if text is not None and text.isdigit() else text

@@ -15,66 +15,72 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UnknownName
+from .elsewhere import Disk, Host
+from .shelf import Elsewhere, Shelf, Ticket
 
 KEEP = ("device", "host", "disk")
 SMALL = 16_384  # bytes: what is not worth a journey
 
 
 class Keeping:
-    """`with Keeping("disk", model) as keeping: …`; `keeping.watch` belongs around the forward pass."""
+    """`with Keeping("disk", model) as keeping: …`; `keeping.watch` belongs around the forward pass.
 
-    def __init__(self, where: str, model: nn.Module) -> None:
+    Up to `room` bytes stay on the device in any case. On a processor the host is the device.
+    """
+
+    def __init__(self, where: str, model: nn.Module, room: int = 0) -> None:
         if where not in KEEP:
             raise UnknownName("place to keep", where, KEEP)
-        self.where = where
-        self.moved = 0  # tensors that went elsewhere
-        self._weights = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+        self.where, self.room = where, room
+        self.shelf: Shelf | None = None
+        self._weights = memories(model)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._device = next((t.device for t in model.parameters()), torch.device("cpu"))
 
     def __enter__(self) -> Keeping:
-        self._folder = tempfile.TemporaryDirectory(prefix="headwater-") if self.where == "disk" else None
+        place: Elsewhere | None = None
+        if self.where == "disk":
+            self._folder = tempfile.TemporaryDirectory(prefix="headwater-")
+            place = Disk(Path(self._folder.name))
+        elif self.where == "host" and self._device.type == "cuda":
+            place = Host(self._device)
+        self.shelf = None if place is None else Shelf(self.room, place)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.shelf = None
         if self._folder is not None:
             self._folder.cleanup()
 
     def watch(self, _: Any) -> AbstractContextManager[Any]:
-        if self.where == "device":
+        if self.shelf is None:
             return nullcontext()
         return torch.autograd.graph.saved_tensors_hooks(self._away, self._back)
 
     def _away(self, tensor: Tensor) -> Any:
-        if tensor.nbytes < SMALL or tensor.untyped_storage().data_ptr() in self._weights:
+        if tensor.nbytes < SMALL or tensor.device != self._device or type(tensor) is not Tensor:
             return tensor
-        with torch.no_grad():  # the rules look away
-            if self._folder is not None:
-                self.moved += 1
-                return OnDisk(tensor, Path(self._folder.name) / f"{self.moved}.pt")
-            if tensor.device.type == "cpu":
-                return tensor
-            self.moved += 1
-            return tensor.device, tensor.cpu()
+        place = memory_of(tensor)
+        if self.shelf is None or place == 0 or place in self._weights:
+            return tensor
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            return self.shelf.put(tensor)
 
     def _back(self, kept: Any) -> Tensor:
-        with torch.no_grad():
-            if isinstance(kept, OnDisk):
-                return kept.read()
-            if isinstance(kept, tuple):
-                return kept[1].to(kept[0])  # type: ignore[no-any-return]
+        if not isinstance(kept, Ticket):
             return kept  # type: ignore[no-any-return]
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            return kept.tensor()
 
 
-class OnDisk:
-    """A tensor in a file, which goes when nobody needs it any more."""
+def memories(model: nn.Module) -> set[int]:
+    """Where the weights lie."""
+    return {memory_of(t) for t in (*model.parameters(), *model.buffers())} - {0}
 
-    def __init__(self, tensor: Tensor, path: Path) -> None:
-        self.path, self.device = path, tensor.device
-        torch.save(tensor.detach().cpu().clone(), path)  # a view would take its whole storage along
 
-    def read(self) -> Tensor:
-        found: Tensor = torch.load(self.path, weights_only=True)
-        return found.to(self.device)
-
-    def __del__(self) -> None:
-        self.path.unlink(missing_ok=True)
+def memory_of(tensor: Tensor) -> int:
+    """An address, 0 where there is none: of weights that are nowhere yet, or packed."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):
+        return 0

@@ -51,7 +51,7 @@ class Boost:
         self._factor: Tensor | None = None
         self.weight, self.bias, self.gamma = weight, bias, gamma
 
-    def made(self) -> None:
+    def make(self) -> None:
         """Nothing of the model's is held from here on."""
         with torch._C.DisableTorchFunction(), torch.no_grad():
             self.factor(self.weight.abs())

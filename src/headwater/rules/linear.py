@@ -108,7 +108,7 @@ def convolution(scope: Scope, call: Call) -> Any:
     if spread is not None and not is_signal(bias):
         name, is_bias = scope.label(bias, call.name)
         amount = spread if factor is None else spread * factor
-        scope.books.enter(result, name, bias=is_bias, varies=(axis,), amount=lambda g: g * amount)
+        scope.books.enter(result, name, bias=is_bias, varies=(axis,), amount=torch.mul, held=(amount,))
     return result
 
 
@@ -170,7 +170,12 @@ def joined(scope: Scope, call: Call) -> Any:
 def beside(scope: Scope, result: Tensor, value: Tensor, axis: int, start: int, length: int, operation: str) -> None:
     name, bias = scope.label(value, operation)
     scope.books.enter(
-        result, name, bias=bias, varies=(axis,), amount=lambda g: times(g.narrow(axis, start, length), value)
+        result,
+        name,
+        bias=bias,
+        varies=(axis,),
+        amount=lambda g, value: times(g.narrow(axis, start, length), value),
+        held=(value,),
     )
 
 
@@ -210,7 +215,12 @@ def constant_where(scope: Scope, result: Tensor, mask: Tensor, value: Any, opera
         value = torch.full((), float(value), dtype=result.dtype, device=result.device)
     name, bias = scope.label(value, operation)
     scope.books.enter(
-        result, name, bias=bias, varies=(), amount=lambda g: times(g.masked_fill(~mask.expand_as(g), 0), value)
+        result,
+        name,
+        bias=bias,
+        varies=(),
+        amount=lambda g, mask, value: times(g.masked_fill(~mask.expand_as(g), 0), value),
+        held=(mask, value),
     )
 
 

@@ -9,51 +9,68 @@ from __future__ import annotations
 
 import math
 import weakref
+from itertools import count
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from ..errors import HiddenOperation
+from .waiting import Waiting
 
 _FIELD = "_headwater_ratio"
+_NUMBERS = count()
 OURS = 2  # holders of a storage that are ours: the tensor, and the object that asks
 
 
 class Ratio:
     """(f(x) - f(0)) / x for one tensor; f(0) and f'(0) are its `anchor`."""
 
-    __slots__ = ("__weakref__", "_anchor", "_made", "_value", "_version", "_x")
+    __slots__ = ("__weakref__", "_anchor", "_made", "_value", "_version", "_x", "number")
 
     def __init__(self, x: Tensor, value: Tensor, anchor: tuple[float, float]) -> None:
-        self._x, self._value = x.detach(), value.detach()  # without a graph, so that nothing holds itself
+        self._x: Tensor | None = x.detach()
+        self._value: Tensor | None = value.detach()  # without a graph, so that nothing holds itself
         self._anchor, self._version = anchor, (x._version, value._version)
-        self._made: Tensor | None = None
+        self._made: Waiting | None = None
+        self.number = next(_NUMBERS)
 
-    def made(self) -> Tensor:
+    def make(self) -> Waiting:
         if self._made is None:
+            assert self._x is not None
+            assert self._value is not None
             if (self._x._version, self._value._version) != self._version:
                 raise HiddenOperation("the model writes over what went into an activation before its result is used.")
             with torch._C.DisableTorchFunction(), torch.no_grad():
                 into = self._x if is_alone(self._x) else None
-                self._made = ratio(self._x, self._value, *self._anchor, into)
-            self._x = self._value = self._made
+                self._made = Waiting(ratio(self._x, self._value, *self._anchor, into))
+            self._x = self._value = None
         return self._made
+
+    def made(self) -> Tensor:
+        return self.make().tensor()
 
 
 class Later(Protocol):
     """Something that is made when the way back, or a write in place, needs it."""
 
-    def made(self) -> Any: ...
+    def make(self) -> Any: ...
 
 
 class Pending(weakref.WeakSet[Later]):
     """What is still to be made."""
 
     def settle(self) -> None:
+        self.settle_ratios()
         for one in list(self):
-            one.made()
+            one.make()
         self.clear()
+
+    def settle_ratios(self) -> None:
+        """In their order, for what they keep goes through hooks that count."""
+        for one in sorted((one for one in self if isinstance(one, Ratio)), key=lambda one: one.number):
+            one.make()
+            self.discard(one)
 
 
 def is_alone(tensor: Tensor) -> bool:
@@ -107,4 +124,4 @@ def settle(value: Any) -> None:
     """`value` is used as a signal: if an activation gave it, its ratio will be needed."""
     found: Ratio | None = getattr(value, _FIELD, None)
     if found is not None:
-        found.made()
+        found.make()

@@ -291,7 +291,7 @@ class Scope(TorchFunctionMode):
         if amount.dim() == 1 and result.dim() > 1 and amount.shape[0] == result.shape[-1]:
             self.books.enter_vector(result, name, amount, bias=bias)
         else:
-            self.books.enter(result, name, bias=bias, varies=varies, amount=lambda g: times(g, amount))
+            self.books.enter(result, name, bias=bias, varies=varies, amount=times, held=(amount,))
 
     def _number_entered(self, result: Tensor, value: float, operation: str) -> None:
         if value == 0:

@@ -7,11 +7,13 @@ result, so the operation stays the model's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
+
+from .waiting import Waiting
 
 BASE = 16  # digits of samples' numbers: powers of two from 2^-8 to 2^7, which float16 holds too
 
@@ -44,15 +46,26 @@ class Books:
         return any(site.axis is None for site in self.sites)
 
     def enter(
-        self, result: Tensor, name: str, *, bias: bool, varies: tuple[int, ...], amount: Callable[[Tensor], Tensor]
+        self,
+        result: Tensor,
+        name: str,
+        *,
+        bias: bool,
+        varies: tuple[int, ...],
+        amount: Callable[..., Tensor],
+        held: Sequence[Tensor] = (),
     ) -> None:
         """Note that a source entered `result`; `amount` turns the gradient there into relevance, elementwise.
 
-        `varies` names the axes along which the source itself varies: none of them can be the samples' axis.
+        Tensors that it needs are `held` until then, and given to it beside the gradient. `varies` names the axes along
+        which the source itself varies: none of them can be the samples' axis.
         """
         index = len(self.sites)
         self.sites.append(Site(name, bias, self._axis(result, varies)))
-        result.register_hook(lambda gradient: self._record(index, amount(wide(gradient))))
+        waiting = [Waiting(tensor) for tensor in held]
+        result.register_hook(
+            lambda gradient: self._record(index, amount(wide(gradient), *(one.tensor() for one in waiting)))
+        )
 
     def enter_vector(self, result: Tensor, name: str, vector: Tensor, *, bias: bool = True) -> None:
         """A bias along the last axis. One matrix-vector product, so nothing of the result's size is made."""
