@@ -98,6 +98,13 @@ def test_words_add_up_over_all_rows(client, made):
     assert totals == sorted(totals, reverse=True)
 
 
+def test_words_of_a_large_run_are_counted_in_its_first_rows(made, monkeypatch):
+    monkeypatch.setattr("headwater.web.stores.runs.COUNTED", 5)  # one row into the second shard
+    run = made[0][1]
+    again = type(run)(run.id, run.name, run.path)
+    assert again.words().rows == 5
+
+
 def test_curves_are_the_evaluations(client, made):
     found = client.get("/api/datasets/an-evaluation/curves").json()
     assert [one["name"] for one in found] == ["activation", "pruning"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +37,19 @@ class Studio:
         self.kept = Kept(self.limits.kept)
 
     def warm(self) -> None:
-        """Read the text model and explain once, so that the first person does not wait for it."""
+        """Read the text model and have every worker explain a little, so that the first person does not wait for it."""
         self.models = self.models.ready()
-        ask = TextAsked(text="a first text", methods=["lrp", "gi"])
-        text_answer(self.models.text.take(), ask, explained(self.models.text.take(), ask))
+        loaded, ask = self.models.text.take(), TextAsked(text="a first text", methods=["lrp", "gi"])
+        count = min(self.limits.workers, self.limits.waiting)
+        everybody = threading.Barrier(count)  # so that none of them does another's part
+
+        def work() -> None:
+            everybody.wait(timeout=60)
+            for _ in range(2):
+                text_answer(loaded, ask, explained(loaded, ask))
+
+        for job in [self.pool.submit(work) for _ in range(count)]:
+            job.done.result()
 
     def text(self, ask: TextAsked) -> Comparison:
         return self.kept.get(key(ask), lambda: explained(self.models.text.take(), ask))

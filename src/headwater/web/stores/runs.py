@@ -104,24 +104,24 @@ class RunStore(Lacking):
         sums: dict[str, list[float]] = {}
         rows = 0
         for table in self._tables(["text", "relevance", "special", "starts", "ends", "word_ids"]):
-            for record in table.to_pylist():
-                rows += 1
+            counted = table.slice(0, COUNTED - rows)
+            rows += counted.num_rows
+            for record in counted.to_pylist():
                 for word, amount in words_in(record):
                     sums.setdefault(word, []).append(amount)
-                if rows >= COUNTED:
-                    break
+            if rows >= COUNTED:
+                break
         found = [Word(w, len(a), sum(a) / len(a), sum(a)) for w, a in sums.items() if len(a) >= min(LEAST, rows)]
         return Words(sorted(found, key=lambda word: -word.total), rows)
 
     def explanation(self, row: int) -> Explanation:
         """One row as `explain` gave it."""
-        from pyarrow import compute, parquet
+        from pyarrow import parquet
 
         for file in self.shards:
-            ids = parquet.read_table(file, columns=["row_id"]).column("row_id")
-            at = compute.index(ids, row).as_py()
-            if at >= 0:
-                return explanation_of(parquet.read_table(file).slice(at, 1).to_pylist()[0], self.manifest)
+            found = parquet.read_table(file, filters=[("row_id", "=", row)]).to_pylist()
+            if found:
+                return explanation_of(found[0], self.manifest)
         raise DataError(f"{self.name} holds no row {row}.")
 
     def page(self) -> str:
