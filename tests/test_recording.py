@@ -15,7 +15,7 @@ from tiny import BUILD, arguments, tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import headwater as hw
-from headwater.methods.recording import Recorder, recorded
+from headwater.methods.recording import PassedOn, Recorder, recorded
 
 
 def again(body, pool):
@@ -103,6 +103,19 @@ def test_most_architectures_can_be_replayed() -> None:
         if not recorder.replays:
             refused.append(name)
     assert refused == []
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "qwen3", "gemma2", "gpt-neox", "phi3", "mixtral"])
+def test_a_decoder_is_recorded_without_looking_for_packed_texts(name: str) -> None:
+    """Else transformers would make a mask while a card records."""
+    recorder = Recorder(call=again)
+    model, inputs = tiny(name), arguments(name, samples=1)
+    with recorder.at_work():
+        for _ in range(3):
+            hw.explain(model, inputs, method="lrp")
+    (tape,) = recorder.tapes.values()
+    assert isinstance(tape.run.batch.kwargs["past_key_values"], PassedOn)
+    assert not recorder.refused
 
 
 def test_another_target_and_a_mask_are_heeded() -> None:
