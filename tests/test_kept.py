@@ -14,6 +14,7 @@ from headwater.inputs.places import start
 from headwater.methods.lrp import every
 from headwater.rules import Books, RuleSet, Scope
 from headwater.rules.modules import modules_seen
+from headwater.rules.waiting import Waiting
 
 HIDDEN, HEADS, INNER = (tiny.SMALL[key] for key in ("hidden_size", "num_attention_heads", "intermediate_size"))
 GROUPED = HIDDEN // 2  # tiny's decoders have one key for two heads
@@ -51,6 +52,7 @@ def held_by(node: Any) -> Iterator[Tensor]:
         saved += [getattr(node, name) for name in dir(node) if name.startswith("_saved_")]
         later = [getattr(node, name, None) for name in ("factor", "boost")]
         saved += [getattr(one, name, None) for one in later for name in ("_x", "_value", "_made", "_z", "_factor")]
+        saved = [value.tensor() if isinstance(value, Waiting) else value for value in saved]
         yield from (value for value in saved if isinstance(value, Tensor))
 
 
