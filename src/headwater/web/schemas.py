@@ -91,7 +91,7 @@ class GenerateAsked(Strict):
         default=None, min_length=1, max_length=PROMPT, description="Explain this in place of its own."
     )
     new_tokens: int = Field(default=12, ge=1, le=48)
-    method: Name = "lrp"
+    method: Name = "lrp-query"
     score: Literal["logit", "logprob", "contrast"] = "logit"
     contrast: str | None = Field(
         default=None, min_length=1, max_length=NAME, description="Why what it says rather than this."

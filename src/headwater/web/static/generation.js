@@ -72,8 +72,8 @@ export class GenerationView {
     if (this.none) return;
     this.box.value = state.get('prompt', EXAMPLES[0][1]);
     this.count.value = state.get('n', '8');
-    this.score.value = state.get('score', 'contrast');
-    this.method.value = state.get('gm', 'lrp');
+    this.score.value = state.get('score', 'logit');
+    this.method.value = state.get('gm', 'lrp-query');
     this.unit.value = state.get('gu', 'token');
     this.contrast.value = state.get('rather', '');
     this.chat.checked = state.get('chat') === '1';
@@ -93,8 +93,8 @@ export class GenerationView {
   async ask() {
     if (!this.box.value.trim()) { this.status.say('Type a prompt, or choose an example.'); return; }
     state.set({
-      prompt: this.box.value, n: this.count.value === '8' ? '' : this.count.value, score: this.score.value === 'contrast' ? '' : this.score.value,
-      gm: this.method.value === 'lrp' ? '' : this.method.value, gu: this.unit.value === 'token' ? '' : this.unit.value,
+      prompt: this.box.value, n: this.count.value === '8' ? '' : this.count.value, score: this.score.value === 'logit' ? '' : this.score.value,
+      gm: this.method.value === 'lrp-query' ? '' : this.method.value, gu: this.unit.value === 'token' ? '' : this.unit.value,
       rather: this.contrast.value, chat: this.chat.checked ? '1' : '', sink: this.aside.checked ? '' : 'shown',
     });
     const found = await this.latest.run(async (options) => {
