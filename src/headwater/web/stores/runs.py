@@ -1,4 +1,4 @@
-"""What `headwater run` wrote: explanations of a whole dataset, in shards. The one place that knows how they lie."""
+"""What `headwater run` wrote: explanations of a whole dataset, in shards, as a sheet of rows and words."""
 
 from __future__ import annotations
 
