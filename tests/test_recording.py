@@ -118,6 +118,35 @@ def test_a_decoder_is_recorded_without_looking_for_packed_texts(name: str) -> No
     assert not recorder.refused
 
 
+def test_a_model_that_asks_is_told_that_no_card_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would do something else while it is recorded than it does otherwise."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)  # as while a card records
+    model, told = BUILD["llama"]().eval(), []
+    model.model.norm.register_forward_pre_hook(lambda *_: told.append(torch.cuda.is_current_stream_capturing()))
+    with Recorder(call=again).at_work():
+        for _ in range(2):
+            hw.explain(model, arguments("llama"), method="lrp")
+    assert told == [True, True, False]  # twice plainly, then for the recording
+    assert torch.cuda.is_current_stream_capturing()
+
+
+def test_the_reason_is_what_went_wrong_first() -> None:
+    def failing(body, pool):
+        def call():
+            try:
+                raise RuntimeError("it looked at a number\nfor a reason that takes lines to tell")
+            finally:
+                raise RuntimeError("something went wrong before")
+
+        return call
+
+    recorder = Recorder(call=failing)
+    with recorder.at_work():
+        for _ in range(2):
+            hw.explain(tiny("bert"), arguments("bert"), method="lrp")
+    assert list(recorder.refused.values()) == ["it cannot be recorded: it looked at a number"]
+
+
 def test_another_target_and_a_mask_are_heeded() -> None:
     model, inputs = tiny("bert"), arguments("bert")
     masked = {**inputs, "attention_mask": torch.ones_like(inputs["input_ids"])}

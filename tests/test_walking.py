@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
-from tiny import BUILD, tiny
+from tiny import BUILD, arguments, tiny
 from torch import nn
 
-from headwater.inputs.walking import named_modules, named_weights
+import headwater as hw
+from headwater.inputs import walking
+from headwater.inputs.walking import named_modules, named_weights, walked_once
 
 
 @pytest.mark.parametrize("name", BUILD)
@@ -27,3 +31,28 @@ def test_what_is_shared_is_found_once() -> None:
 
 def same(ours, theirs) -> bool:
     return [(name, id(one)) for name, one in ours] == [(name, id(one)) for name, one in theirs]
+
+
+def test_an_explanation_walks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the next one walks again, for a model may have changed in between."""
+    walks: list[nn.Module] = []
+    plain = walking.walk
+    monkeypatch.setattr(walking, "walk", lambda model: walks.append(model) or plain(model))
+    model = copy.deepcopy(tiny("llama"))
+    hw.explain(model, arguments("llama"), method="lrp")
+    assert [one is model for one in walks].count(True) == 1
+    model.model.layers.append(copy.deepcopy(model.model.layers[0]))
+    model.config.num_hidden_layers += 1
+    longer = hw.explain(model, arguments("llama"), method="lrp")
+    assert [one is model for one in walks].count(True) == 2
+    assert all(explanation.ledger.closed for explanation in longer)
+
+
+def test_of_a_walk_that_is_over_nothing_is_kept() -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    with walked_once():
+        before = named_modules(model)
+        with walked_once():
+            assert named_modules(model) is before
+        assert named_modules(model) is before
+    assert named_modules(model) is not before

@@ -19,7 +19,7 @@ from .inputs.own import in_batches, takes_own
 from .inputs.places import find_places
 from .inputs.tensors import from_tensors
 from .inputs.text import from_fields
-from .inputs.walking import named_modules, named_weights
+from .inputs.walking import named_modules, named_weights, walked_once
 from .ledger import Ledger, Lines
 from .methods import Method
 from .methods.propagation import Outcome, Run
@@ -146,8 +146,9 @@ class Request:
 def answer(ask: Request, prepare: Callable[[Run], Run] = lambda run: run) -> Any:
     """Explanations for a request; `prepare` may add to each run what watches it."""
     method = methods.resolve(ask.method)
-    work = Work.of(ask)
-    return work.gather([work.explained(step, method, prepare) for step in work.plan.steps])
+    with walked_once():
+        work = Work.of(ask)
+        return work.gather([work.explained(step, method, prepare) for step in work.plan.steps])
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,7 @@ def in_copy(model: nn.Module, copied: nn.Module, inputs: Any) -> Any:
     if not isinstance(inputs, nn.Module) or copied is model:
         return inputs
     model = getattr(model, "_orig_mod", model)
-    names = [name for name, module in model.named_modules() if module is inputs]
+    names = [name for name, module in named_modules(model) if module is inputs]
     if not names:
         raise InputError("inputs= is a module that is not part of the model.")
     return copied.get_submodule(names[0])

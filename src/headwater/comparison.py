@@ -11,6 +11,7 @@ from torch import nn
 from .api import Request, Work, is_text
 from .errors import HeadwaterError, UsageError
 from .explanation import Explanation
+from .inputs.walking import walked_once
 from .methods import Method, resolve
 from .methods.sharing import shared
 from .texts import Step
@@ -56,9 +57,13 @@ def compare(model: nn.Module, data: Any, *, methods: Sequence[str | Method] = PA
         raise UsageError("compare needs at least one method.")
     if isinstance(data, list):
         raise UsageError(f"a comparison is of one input, not of {len(data)}.")
-    work = Work.of(Request(model, data, **options))
+    with walked_once():
+        return compared(Work.of(Request(model, data, **options)), entries)
+
+
+def compared(work: Work, entries: list[Entry]) -> Comparison:
     samples = sum(step.batch.samples for step in work.plan.steps)
-    if samples != 1 and not (is_text(data) and not work.ask.of_images):
+    if samples != 1 and not (is_text(work.ask.data) and not work.ask.of_images):
         raise UsageError(f"a comparison is of one input, not of {samples}.")
     for step in work.plan.steps:  # a text has one, a long one in windows several; one plain pass is kept at a time
         with shared():

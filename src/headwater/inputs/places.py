@@ -70,7 +70,7 @@ def embeddings_around(model: nn.Module, words: nn.Module) -> nn.Module:
 
 
 def holds_stack(module: nn.Module) -> bool:
-    return any(is_stack(part) for _, part in named_modules(module))
+    return any(is_stack(part) for part in module.modules())  # torch's walk, since it is left at the first one
 
 
 def is_stack(module: nn.Module) -> bool:

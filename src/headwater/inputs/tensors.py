@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..errors import EmptyInput, InputError, UnknownName
 from .batch import Batch, Item, leaves
+from .walking import named_modules
 
 
 def from_tensors(model: nn.Module, tensors: Any, inputs: Any, places: list[nn.Module] | None) -> Batch:
@@ -45,7 +46,7 @@ def chosen(
     if isinstance(inputs, str):
         if isinstance(kwargs.get(inputs), Tensor):
             return [], kwargs[inputs]
-        modules = dict(model.named_modules())
+        modules = dict(named_modules(model))
         if inputs not in modules:
             raise UnknownName("input or module", inputs, [*kwargs, *(name for name in modules if name)])
         return [modules[inputs]], None

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import EmptyInput, InputError, TooLong
 from .batch import Batch, Item
+from .walking import named_modules
 
 Text = str | tuple[str, str]
 
@@ -93,7 +94,7 @@ def length_limit(model: nn.Module, tokenizer: Any) -> int | None:
 
 def position_tables(model: nn.Module) -> list[int]:
     """Rows of learned position tables; where one row is padding, positions start after it (RoBERTa's way)."""
-    tables = [m for n, m in model.named_modules() if isinstance(m, nn.Embedding) and "position" in n.rsplit(".", 1)[-1]]
+    tables = [m for n, m in named_modules(model) if isinstance(m, nn.Embedding) and "position" in n.rsplit(".", 1)[-1]]
     return [m.num_embeddings - (m.padding_idx + 1) for m in tables if m.padding_idx is not None]
 
 

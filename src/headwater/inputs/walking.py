@@ -1,18 +1,43 @@
 """A model's modules and weights with their names, in torch's order: torch's own walk is recursive, and slow.
 
-An explanation asks for them several times; on a large model that would take longer than some of its layers.
+An explanation asks for them several times; on a large model that would take longer than some of its layers. So it walks
+once: nobody takes a model apart while it is explained.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from torch import Tensor, nn
 
+Named = list[tuple[str, nn.Module]]
+_KNOWN: ContextVar[dict[int, Named] | None] = ContextVar("walks", default=None)
 
-def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+
+@contextmanager
+def walked_once() -> Iterator[None]:
+    """Inside, each model is walked through once. Its modules must stay where they are; weights may move."""
+    token = _KNOWN.set({} if _KNOWN.get() is None else _KNOWN.get())
+    try:
+        yield
+    finally:
+        _KNOWN.reset(token)
+
+
+def named_modules(model: nn.Module) -> Named:
     """As `model.named_modules()`: each once, parents before their parts."""
-    found: list[tuple[str, nn.Module]] = []
+    known = _KNOWN.get()
+    if known is None:
+        return walk(model)
+    if id(model) not in known:
+        known[id(model)] = walk(model)  # it holds the model, whose number is nobody else's until the end
+    return known[id(model)]
+
+
+def walk(model: nn.Module) -> Named:
+    found: Named = []
     seen: set[int] = set()
     stack = [("", model)]
     while stack:
@@ -26,7 +51,7 @@ def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
     return found
 
 
-def named_weights(model: nn.Module, modules: list[tuple[str, nn.Module]] | None = None) -> Iterator[tuple[str, Tensor]]:
+def named_weights(model: nn.Module, modules: Named | None = None) -> Iterator[tuple[str, Tensor]]:
     """As `model.named_parameters()` and then `model.named_buffers()`: each once."""
     modules = named_modules(model) if modules is None else modules
     for held in ("_parameters", "_buffers"):

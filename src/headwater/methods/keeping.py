@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UnknownName
+from ..inputs.walking import named_weights
 from .elsewhere import Disk, Host
 from .shelf import Elsewhere, Shelf, Ticket
 
@@ -33,9 +34,9 @@ class Keeping:
             raise UnknownName("place to keep", where, KEEP)
         self.where, self.room = where, room
         self.shelf: Shelf | None = None
-        self._weights = memories(model)
+        self._weights = memories(model) if where != "device" else set()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._device = next((t.device for t in model.parameters()), torch.device("cpu"))
+        self._device = next((weight.device for _, weight in named_weights(model)), torch.device("cpu"))
 
     def __enter__(self) -> Keeping:
         place: Elsewhere | None = None
@@ -75,7 +76,7 @@ class Keeping:
 
 def memories(model: nn.Module) -> set[int]:
     """Where the weights lie."""
-    return {memory_of(t) for t in (*model.parameters(), *model.buffers())} - {0}
+    return {memory_of(weight) for _, weight in named_weights(model)} - {0}
 
 
 def memory_of(tensor: Tensor) -> int:

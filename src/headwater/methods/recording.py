@@ -116,7 +116,7 @@ class Recorder:
                 tape = Tape(run, demand, self.call or Graph, more)
                 found = tape.explained(run)
             except (RuntimeError, AttributeError, TypeError) as error:  # it asks the card for a number, or us for more
-                self.refused[key] = f"it cannot be recorded: {error}"
+                self.refused[key] = f"it cannot be recorded: {first_line(error)}"
                 continue
             if same(found, expected):
                 self.tapes[key] = tape
@@ -172,7 +172,8 @@ class Tape:
         run, books = self.run, Books(self.run.batch.samples, self.run.batch.length)
         weights, modules = named_weights(run.model), {id(module): name for name, module in named_modules(run.model)}
         scope = run.scope(self.demand.rules, books, {id(t): name for name, t in weights}, modules)
-        out, inputs = forward(run, scope)
+        with unaware():
+            out, inputs = forward(run, scope)
         scope.release()
         return Way(out, inputs, books, scope)
 
@@ -204,7 +205,7 @@ class Way:
 class PassedOn:
     """A cache that keeps nothing. Where there is one, transformers does not look whether texts are packed into one row.
 
-    While a card records it cannot look, and would take a mask for granted, which costs the fast kernels.
+    While a card records nobody can look.
     """
 
     is_compileable = False
@@ -225,6 +226,28 @@ class PassedOn:
 
     def get_max_cache_shape(self, *_: Any) -> int:
         return -1
+
+
+@contextmanager
+def unaware() -> Iterator[None]:
+    """Inside, a model that asks whether a card records is told that none does, so that it does what it did before.
+
+    transformers asks, and would make a mask where the plain run had none. What a model must not do while a card
+    records is an error as before, and what it says is compared.
+    """
+    asked = torch.cuda.is_current_stream_capturing
+    torch.cuda.is_current_stream_capturing = lambda: False
+    try:
+        yield
+    finally:
+        torch.cuda.is_current_stream_capturing = asked
+
+
+def first_line(error: BaseException) -> str:
+    """Of the error that came first: what a recording says when it ends is only that something went wrong before."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return str(error).strip().split("\n")[0]
 
 
 def takes_cache(run: Run) -> bool:
