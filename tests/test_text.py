@@ -8,6 +8,7 @@ import transformers as tf
 from tiny import SMALL, arguments, randomised, tiny, tokenizer
 
 import headwater as hw
+from headwater.inputs.text import encode
 
 TEXTS = [
     "a gripping, beautifully acted film",
@@ -30,6 +31,33 @@ def test_one_text_one_explanation() -> None:
     assert e.special == (True, *[False] * 6, True)
     assert e.ledger.closed
     assert e.prediction == e.target
+
+
+PAIRS = [("the movie", "is it good"), ("a", "dull film"), ("john", "mary")]
+
+
+@pytest.mark.parametrize("texts", [TEXTS, PAIRS, [*TEXTS, *PAIRS]], ids=["texts", "pairs", "both"])
+@pytest.mark.parametrize(("limit", "truncate"), [(None, False), (64, False), (6, True)])
+def test_asked_about_all_at_once_the_tokenizer_says_the_same(texts: list, limit: int | None, truncate: bool) -> None:
+    together = encode(texts, tokenizer(), limit, truncate)
+    assert together == [one for text in texts for one in encode([text], tokenizer(), limit, truncate)]
+    assert any(one.length == 6 for one in together) or not truncate
+
+
+def test_a_tokenizer_is_asked_once() -> None:
+    class Counted:
+        is_fast, questions = True, 0
+
+        def __call__(self, *args: object, **options: object) -> object:
+            self.questions += 1
+            return tokenizer()(*args, **options)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(tokenizer(), name)
+
+    counted = Counted()
+    encode(TEXTS, counted, None, False)
+    assert counted.questions == 1
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "torch-encoder", "modernbert", "xlnet", "roberta"])

@@ -62,7 +62,8 @@ def of_items(batch: Batch, outcome: Outcome) -> list[Attributed]:
     rows = with_prefix(batch, rows)
     if not any(how in OWN for _, how in rows):
         raise ModelError("the model looks up other tokens than those of the text, so it cannot be told which is which.")
-    return [_sample(batch, i, rows) for i in range(batch.samples)]
+    whole = real_of(batch).all(1).tolist()
+    return [_sample(batch, i, rows, whole[i]) for i in range(batch.samples)]
 
 
 OWN = ("own", "sequence first", "padded", "shifted")
@@ -143,9 +144,13 @@ def real_of(batch: Batch) -> Tensor:
     return torch.ones_like(batch.ids, dtype=torch.bool)
 
 
-def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]]) -> Attributed:
-    real = real_of(batch)[i]
+def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]], whole: bool) -> Attributed:
+    """`whole`: none of its positions is padding."""
     item: Item = batch.items[i]
+    if whole and len(rows) == 1 and rows[0][1] in ("own", "sequence first"):
+        kept = rows[0][0][i].clone().cpu()
+        return Attributed(kept, item.tokens or tuple(str(k) for k in range(len(kept))))
+    real = real_of(batch)[i]
     own = torch.zeros(len(real)).to(rows[0][0])
     prefix: list[Tensor] = []
     constants: dict[str, float] = {}

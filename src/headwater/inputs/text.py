@@ -30,20 +30,60 @@ class Encoded:
 
 def encode(texts: Sequence[Text], tokenizer: Any, limit: int | None, truncate: bool) -> list[Encoded]:
     """Every text tokenised, or a clear refusal that names the one which cannot be."""
-    return [_encode(text, tokenizer, limit, truncate, which(i, len(texts))) for i, text in enumerate(texts)]
+    names = [which(i, len(texts)) for i in range(len(texts))]
+    split = [parts_of(text, name) for text, name in zip(texts, names, strict=True)]
+    found = tokenised(tokenizer, split, limit if truncate else None)
+    return [checked(*one, tokenizer, limit) for one in zip(texts, found, names, strict=True)]
 
 
 def which(index: int, count: int) -> str:
     return "the text" if count == 1 else f"text {index}"
 
 
-def _encode(text: Text, tokenizer: Any, limit: int | None, truncate: bool, name: str) -> Encoded:
+def parts_of(text: Text, name: str) -> tuple[str, ...]:
     parts = text if isinstance(text, tuple) else (text,)
     if not all(isinstance(part, str) for part in parts) or len(parts) > 2:
         raise InputError(f"{name} must be a string or a pair of strings, not {type(text).__name__}.")
     if not any(part.strip() for part in parts):
         raise EmptyInput(f"{name} is empty: there is nothing to explain.")
-    encoding = call(tokenizer, parts, limit if truncate else None)
+    return parts
+
+
+def tokenised(tokenizer: Any, split: Sequence[tuple[str, ...]], limit: int | None) -> list[Any]:
+    """What the tokenizer says of each text. A fast one is asked about all at once: it is the asking that takes time."""
+    together = getattr(tokenizer, "is_fast", False) and len(split) > 1 and len({len(parts) for parts in split}) == 1
+    if not together:
+        return [call(tokenizer, parts, limit) for parts in split]
+    every = call(tokenizer, tuple(list(column) for column in zip(*split, strict=True)), limit)
+    if every.encodings is None or len(every.encodings) != len(split):
+        return [call(tokenizer, parts, limit) for parts in split]
+    return [OneOf(every, number) for number in range(len(split))]
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One text of a tokenizer's answer about many, with the words of an answer about one."""
+
+    every: Any
+    number: int
+
+    def __getitem__(self, name: str) -> Any:
+        return self.every[name][self.number]
+
+    def get(self, name: str) -> Any:
+        return self[name] if name in self.every else None
+
+    def items(self) -> list[tuple[str, Any]]:
+        return [(name, values[self.number]) for name, values in self.every.items()]
+
+    def word_ids(self) -> list[int | None]:
+        return self.every.word_ids(self.number)  # type: ignore[no-any-return]
+
+    def sequence_ids(self) -> list[int | None]:
+        return self.every.sequence_ids(self.number)  # type: ignore[no-any-return]
+
+
+def checked(text: Text, encoding: Any, name: str, tokenizer: Any, limit: int | None) -> Encoded:
     encoded = Encoded(model_fields(encoding), item(text, encoding, tokenizer))
     if all(encoded.item.special):
         raise EmptyInput(f"{name} has no tokens but special ones: there is nothing to explain.")
@@ -52,7 +92,7 @@ def _encode(text: Text, tokenizer: Any, limit: int | None, truncate: bool, name:
     return encoded
 
 
-def call(tokenizer: Any, parts: tuple[str, ...], limit: int | None, **more: Any) -> Any:
+def call(tokenizer: Any, parts: tuple[Any, ...], limit: int | None, **more: Any) -> Any:
     """The tokenizer, silent about lengths (we check them ourselves), with offsets where it has them."""
     options: dict[str, Any] = {"return_offsets_mapping": True} if getattr(tokenizer, "is_fast", False) else {}
     cut = {"truncation": True, "max_length": limit} if limit is not None else {"truncation": False}

@@ -31,8 +31,11 @@ def affine(
     gamma = gamma_of(scope.rules.gamma, scope.name_of(weight)) if "gamma" in scope.rules else 0.0
     if not gamma:
         result = _Product.apply(x, weight, compute)
-        if bias is not None:
+        if bias is not None and (bias.dim() != 1 or result.dim() < 2):
             scope.source(result, bias, operation)
+        elif bias is not None:
+            name, is_bias = scope.label(bias, operation)
+            result.grad_fn.record = scope.books.vector_entered(result, name, bias, bias=is_bias)
         return result
     scope.applies("gamma")
     with torch.no_grad():
@@ -58,6 +61,8 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (weight,) = ctx.saved_tensors
+        if (record := getattr(ctx, "record", None)) is not None:
+            record(gradients[0])
         return through(gradients[0], weight), None, None
 
 

@@ -78,7 +78,7 @@ class Books:
 
         def record(gradient: Tensor) -> None:
             gradient = wide(gradient)
-            self._record(index, gradient @ vector.to(gradient.dtype))
+            self._record(index, gradient @ (vector if vector.dtype is gradient.dtype else vector.to(gradient.dtype)))
 
         return record
 
@@ -95,7 +95,8 @@ class Books:
             self._record_unplaced(index, relevance)
         elif self.probe is None:
             if self.samples > 1:
-                relevance = relevance.movedim(site.axis, 0).reshape(self.samples, -1).sum(1)
+                relevance = relevance if site.axis == 0 else relevance.movedim(site.axis, 0)
+                relevance = relevance if relevance.dim() == 1 else relevance.flatten(1).sum(1)
             else:
                 relevance = relevance.sum().reshape(1)
             self._add(index, relevance)
