@@ -17,10 +17,8 @@ from jobs_here import Slow, contents, here, run, sentences, write
 from ray_nodes import actors, kill
 
 from headwater.errors import UsageError
-from headwater.jobs.cluster import STARTS, History
-from headwater.jobs.explaining import Place
 from headwater.jobs.planning import Chunk
-from headwater.jobs.trouble import DEATHS
+from headwater.jobs.trouble import DEATHS, STARTS, History, Place
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, of files and processes that it leaves to the system
 
@@ -86,15 +84,16 @@ def test_a_cluster_that_is_not_there(tmp_path):
 def test_what_kills_actors_again_and_again_is_left_out():
     """Without a cluster: the history says what to do when a chunk begins again."""
     chunk, history = Chunk(0, 0, 1, 0, 10), History()
-    for _ in range(DEATHS):
-        care = history.begins(chunk)
+    for number in range(DEATHS):
+        care, tells = history.begins(chunk)
         assert care.alone == frozenset()
+        assert tells == (number > 0)  # at first nobody expects trouble
         history.at(chunk, Place(3))
     for _ in range(DEATHS):
-        care = history.begins(chunk)
+        care, _ = history.begins(chunk)
         assert (care.alone, care.left_out) == (frozenset({3}), {})
         history.at(chunk, Place(3, row=7))
-    assert list(history.begins(chunk).left_out) == [7]
+    assert list(history.begins(chunk)[0].left_out) == [7]
     for _ in range(STARTS):
-        care = history.begins(chunk)
-    assert care is None
+        begun = history.begins(chunk)
+    assert begun is None

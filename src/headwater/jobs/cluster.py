@@ -13,17 +13,16 @@ import logging
 import os
 import pickle
 import socket
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ..errors import HeadwaterError, JobStopped, MissingExtra, UsageError
-from .explaining import Care, Finished, Place
+from .explaining import Finished
 from .local import Tick
 from .payload import Payload, unpacked
 from .planning import Chunk
-from .trouble import STARTS, Task
+from .trouble import History
 
 OBJECT_STORE = 512 * 2**20  # of a cluster that is started here: chunks are small, and its memory is the machine's
 
@@ -150,44 +149,19 @@ class Actor:
         """What is refused is handed over as any result: an exception would make Ray try again."""
         import ray
 
-        care: Care | None = ray.get(self.history.begins.remote(chunk))
-        if care is None:
+        begun = ray.get(self.history.begins.remote(chunk))
+        if begun is None:
             return JobStopped(
                 f"actors are lost again and again before they explain rows {chunk.start} to {chunk.stop}."
             )
+        care, again = begun
+        tell = (lambda place, *_: self.history.at.remote(chunk, place)) if again else (lambda *_: None)
         try:
-            found = self.explainer.chunk(chunk, lambda place, *_: self.history.at.remote(chunk, place), care)
+            found = self.explainer.chunk(chunk, tell, care)
         except HeadwaterError as error:
             return error
         self.history.ends.remote(chunk)
         return found
-
-
-class History:
-    """Counts how often each chunk was begun, and where. A chunk that begins again was lost where it last stood."""
-
-    def __init__(self) -> None:
-        self.tasks: dict[Chunk, Task] = {}
-        self.places: dict[Chunk, Place] = {}
-        self.lost: Counter[Chunk] = Counter()
-
-    def begins(self, chunk: Chunk) -> Care | None:
-        """What to take care of; None where it was begun too often without getting anywhere."""
-        known, place = chunk in self.tasks, self.places.pop(chunk, None)
-        task = self.tasks.setdefault(chunk, Task(chunk))
-        if place is not None:
-            task.died_at(place, "the actor was lost")
-        elif known:
-            self.lost[chunk] += 1
-        return task.care if self.lost[chunk] < STARTS else None
-
-    def at(self, chunk: Chunk, place: Place) -> None:
-        self.places[chunk] = place
-
-    def ends(self, chunk: Chunk) -> None:
-        """Nothing more is to be known of it, and memory does not grow with the job."""
-        self.tasks.pop(chunk, None)
-        self.places.pop(chunk, None)
 
 
 def quiet(ray: Any) -> None:

@@ -7,7 +7,7 @@ and those that still fail are told apart, with the reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +18,8 @@ from ..api import Request, Work, describe, prepared, where_it_is
 from ..errors import EmptyInput, HeadwaterError, InputError, TooLong
 from ..explanation import Explanation
 from ..inputs.places import find_places
-from ..inputs.text import Encoded, encode
+from ..inputs.text import Encoded, checked, parts_of, tokenised
+from ..inputs.walking import walked_once
 from ..store.columns import to_table
 from ..store.manifest import Counts
 from ..targets import Reader
@@ -27,28 +28,14 @@ from .planning import Chunk, in_batches
 from .reading.rows import EMPTY, FAILED, TOO_LONG, Bad, shown
 from .reading.sources import Reading, Sources
 from .settings import Settings
+from .trouble import Care, Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_CHARACTERS = 10**6  # of a text that is looked at by the tokenizer
+AT_ONCE = 10**4  # characters of a text that it may look at together with others
 WINDOWS_AT_ONCE = 8
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a worker stands in its chunk: about to run this batch, or this row of it alone."""
-
-    batch: int
-    row: int | None = None
-
-
-@dataclass(frozen=True)
-class Care:
-    """What earlier trouble with a chunk teaches: batches to be run row by row, and rows to be left out, with why."""
-
-    alone: frozenset[int] = frozenset()
-    left_out: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,8 +80,11 @@ class Explainer:
 
     def chunk(self, chunk: Chunk, tell: Tell = lambda *_: None, care: Care | None = None) -> Finished:
         """All rows of a chunk, explained or told apart."""
+        with walked_once():
+            return self._chunk(chunk, tell, care or Care())
+
+    def _chunk(self, chunk: Chunk, tell: Tell, care: Care) -> Finished:
         rows = self.reading.read(chunk.start, chunk.stop)
-        care = care or Care()
         usable, bad = self.usable(rows.start, rows.texts, care)
         made: dict[int, Explanation] = {}
         done = (len(bad), 0)
@@ -119,29 +109,50 @@ class Explainer:
     def usable(self, start: int, texts: Sequence[str | Bad], care: Care) -> tuple[list[Row], dict[int, Bad]]:
         """Texts as the model takes them; those it cannot take, with the reason."""
         usable, bad = [], {}
+        asked = self.asked([text for i, text in enumerate(texts, start) if i not in care.left_out])
         for i, text in enumerate(texts, start):
-            found = Bad(FAILED, care.left_out[i], shown_text(text)) if i in care.left_out else self.tokenised(i, text)
+            left_out = i in care.left_out
+            found = Bad(FAILED, care.left_out[i], shown_text(text)) if left_out else self.row(i, text, asked)
             if isinstance(found, Bad):
                 bad[i] = found
             else:
                 usable.append(found)
         return usable, bad
 
-    def tokenised(self, row: int, text: str | Bad) -> Row | Bad:
+    def asked(self, texts: Sequence[str | Bad]) -> dict[str, Any]:
+        """What the tokenizer says of texts that it can be asked about at once; nothing if it fails on any of them."""
+        short = [text for text in texts if isinstance(text, str) and len(text) <= AT_ONCE and text.strip()]
+        try:
+            return dict(zip(short, tokenised(self.job.tokenizer, [(text,) for text in short], self.cut), strict=True))
+        except Exception:  # a tokenizer is anybody's code; each text is asked about by itself, then
+            return {}
+
+    @property
+    def cut(self) -> int | None:
+        """The length at which texts are cut."""
+        return self.limit if self.settings.truncate else None
+
+    @property
+    def limit(self) -> int | None:
+        """The length from which a text is too long."""
+        return None if self.settings.window else self.job.limit
+
+    def row(self, row: int, text: str | Bad, asked: Mapping[str, Any]) -> Row | Bad:
         """A text beyond all measure is not handed to the tokenizer: it would take its time and memory for nothing."""
         if isinstance(text, Bad):
             return text
         if len(text) > MOST_CHARACTERS and not self.settings.truncate:
             return Bad(TOO_LONG, f"the text has {len(text):,} characters, {MOST_CHARACTERS:,} at most", shown(text))
-        cut = text[:MOST_CHARACTERS]
-        limit = None if self.settings.window else self.job.limit
+        shortened = text[:MOST_CHARACTERS]
         try:
-            (encoded,) = encode([cut], self.job.tokenizer, limit, self.settings.truncate)
+            parts = parts_of(shortened, "the text")
+            said = asked[text] if text in asked else tokenised(self.job.tokenizer, [parts], self.cut)[0]
+            encoded = checked(shortened, said, "the text", self.job.tokenizer, self.limit)
         except EmptyInput:
             return Bad(EMPTY, "the text is empty, or has no tokens but special ones", shown(text))
         except TooLong as error:
-            said = f"the text has {error.length:,} tokens, {error.limit:,} at most; see --truncate and --window"
-            return Bad(TOO_LONG, said, shown(text))
+            told = f"the text has {error.length:,} tokens, {error.limit:,} at most; see --truncate and --window"
+            return Bad(TOO_LONG, told, shown(text))
         except InputError as error:
             return Bad(FAILED, str(error), shown(text))
         except Exception as error:  # a tokenizer is anybody's code

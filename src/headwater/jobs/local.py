@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JobStopped
-from .explaining import Finished, Place
+from .explaining import Finished
 from .machines import device_kind, workers_for
 from .payload import Payload
 from .planning import Chunk
-from .trouble import STARTS, Task
+from .trouble import STARTS, Place, Task
 from .worker import work
 from .writing import plain_failures
 

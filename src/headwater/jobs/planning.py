@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .settings import CHUNK_ROWS
+CHUNK_ROWS = 512
 
 
 @dataclass(frozen=True, order=True)

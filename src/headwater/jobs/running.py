@@ -20,7 +20,7 @@ from ..measures.provenance import machine, model_sha256, now, versions
 from ..store.columns import need_arrow
 from ..store.manifest import Counts, Manifest
 from ..store.runs import StoredRun, open_run
-from .explaining import Care, Explainer, Finished, carried_names, first_line
+from .explaining import Explainer, Finished, carried_names, first_line
 from .local import LocalEngine, Tick
 from .machines import peak_memory
 from .payload import Payload, told_versions
@@ -29,6 +29,7 @@ from .planning import Chunk, Layout
 from .progress import bar
 from .reading.sources import find_sources
 from .settings import BATCH_TOKENS, SHARD_ROWS, Settings, Target
+from .trouble import Care
 from .writing import Writer
 
 BUNDLED = "headwater/sentiment"

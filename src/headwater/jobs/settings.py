@@ -13,7 +13,7 @@ from ..errors import UnknownName, UsageError
 from ..targets import OUTPUTS, Span, Token
 
 Target = int | str | Token | Span | None
-SHARD_ROWS, CHUNK_ROWS = 4096, 512
+SHARD_ROWS = 4096
 BATCH_TOKENS = {"cpu": 1024, "cuda": 2**15}
 
 

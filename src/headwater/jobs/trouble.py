@@ -1,15 +1,34 @@
-"""Where workers died in a chunk, and what that teaches: the same bookkeeping for processes and for actors."""
+"""Where workers died in a chunk, and what that teaches: the same bookkeeping for processes and for actors.
+
+Nothing here needs torch, so that an actor that only counts starts at once.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from .explaining import Care, Place
 from .planning import Chunk
 
 DEATHS = 4  # at one place until it is taken for the cause: somebody may be killing workers for other reasons
 STARTS = 16  # deaths on end of workers that never got to work
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker stands in its chunk: about to run this batch, or this row of it alone."""
+
+    batch: int
+    row: int | None = None
+
+
+@dataclass(frozen=True)
+class Care:
+    """What earlier trouble with a chunk teaches: batches to be run row by row, and rows to be left out, with why."""
+
+    alone: frozenset[int] = frozenset()
+    left_out: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -29,3 +48,33 @@ class Task:
         else:
             said = f"{DEATHS} worker processes ended while they explained this row ({how})"
             self.care = replace(self.care, left_out={**self.care.left_out, place.row: said})
+
+
+class History:
+    """Counts how often each chunk was begun, and where. A chunk that begins again was lost where it last stood.
+
+    Where it stands is told only from the second time on: to tell takes as long as some rows do.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: dict[Chunk, Task] = {}
+        self.places: dict[Chunk, Place] = {}
+        self.lost: Counter[Chunk] = Counter()
+
+    def begins(self, chunk: Chunk) -> tuple[Care, bool] | None:
+        """What to take care of, and whether to tell; None where it was begun too often without getting anywhere."""
+        known, place = chunk in self.tasks, self.places.pop(chunk, None)
+        task = self.tasks.setdefault(chunk, Task(chunk))
+        if place is not None:
+            task.died_at(place, "the actor was lost")
+        elif known:
+            self.lost[chunk] += 1
+        return (task.care, known) if self.lost[chunk] < STARTS else None
+
+    def at(self, chunk: Chunk, place: Place) -> None:
+        self.places[chunk] = place
+
+    def ends(self, chunk: Chunk) -> None:
+        """Nothing more is to be known of it, and memory does not grow with the job."""
+        self.tasks.pop(chunk, None)
+        self.places.pop(chunk, None)

@@ -13,8 +13,9 @@ from typing import Any
 
 from ..errors import HeadwaterError
 from ..measures.workers import end_with_parent
-from .explaining import Explainer, Place
+from .explaining import Explainer
 from .payload import unpacked
+from .trouble import Place
 
 
 def work(pipe: Connection, payload: str, device: str) -> None:
