@@ -25,7 +25,12 @@ import headwater as hw
 from headwater.cli import app
 from headwater.errors import BadRow, DataError, JobStopped, ModelError, UnknownName, UsageError
 from headwater.jobs import place, writing
+from headwater.jobs.explaining import Explainer
 from headwater.jobs.planning import Layout, in_batches
+from headwater.jobs.reading.rows import EMPTY, FAILED
+from headwater.jobs.reading.sources import find_sources
+from headwater.jobs.settings import Settings
+from headwater.jobs.trouble import Care
 from headwater.store import manifest as manifests
 
 TEXTS = sentences(100)
@@ -446,3 +451,36 @@ def test_others_read_it_as_it_is(engine, data, tmp_path):
     duckdb = pytest.importorskip("duckdb")
     found = {token: total for token, _, total in duckdb.sql(QUERY.format(tmp_path / "out")).fetchall()}
     assert found == pytest.approx(expected, abs=1e-5)
+
+
+class Choosy:
+    """A tokenizer that counts how often it is asked, and fails on a word."""
+
+    is_fast, questions = True, 0
+
+    def __call__(self, texts, **options):
+        type(self).questions += 1
+        if any("mary" in text for text in ([texts] if isinstance(texts, str) else texts)):
+            raise ValueError("mary is not to be read")
+        return tiny.tokenizer()(texts, **options)
+
+    def __getattr__(self, name):
+        return getattr(tiny.tokenizer(), name)
+
+
+@pytest.mark.parametrize(("word", "failed", "questions"), [("film", {2: EMPTY}, 1), ("mary", {1: FAILED, 2: EMPTY}, 4)])
+def test_a_tokenizer_is_asked_once_a_chunk_and_where_it_fails_once_a_text(tmp_path, word, failed, questions):
+    explainer = explainer_of(write(tmp_path / "in.parquet", text=["a good film", f"a {word}", " ", "bad"]), Choosy())
+    texts = explainer.reading.read(0, 4).texts
+    Choosy.questions = 0
+    rows, bad = explainer.usable(0, texts, Care())
+    assert {i: found.reason for i, found in bad.items()} == failed
+    assert Choosy.questions == questions
+    plain = explainer_of(tmp_path / "in.parquet", tiny.tokenizer())
+    alone = [row for i, text in enumerate(texts) for row in plain.usable(i, [text], Care())[0] if i not in failed]
+    assert rows == alone
+
+
+def explainer_of(data, tokenizer):
+    settings = Settings()
+    return Explainer(tiny.tiny("bert", torch.float32), tokenizer, settings, find_sources(data, settings.columns))

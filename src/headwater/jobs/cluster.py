@@ -111,7 +111,7 @@ class RayEngine:
         explained = rows.map_batches(
             Actor,
             batch_size=1,
-            compute=ActorPoolStrategy(min_size=1, max_size=workers),
+            compute=ActorPoolStrategy(min_size=1, initial_size=workers, max_size=workers),  # all start at once
             fn_constructor_kwargs={
                 "payload": [packed],
                 "device": "cuda" if gpu else payload.settings.device,

@@ -99,6 +99,8 @@ SHAPES: dict[str, Shape] = {
         # Llama-3-8B's proportions, an eighth as wide
         Shape("llama-small", 512, 8, 8, 1792, 32000, 16384, kv_heads=2, decoder=True),
         Shape("llama-8b", 4096, 32, 32, 14336, 128256, 262144, kv_heads=8, decoder=True),
+        # the same layers with a quarter of the words
+        Shape("mistral-7b", 4096, 32, 32, 14336, 32000, 262144, kv_heads=8, decoder=True),
     )
 }
 
