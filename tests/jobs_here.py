@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pytest
 import tiny
 import torch
 from pyarrow import parquet
@@ -18,7 +21,8 @@ from pyarrow import parquet
 import headwater as hw
 from headwater.jobs import running
 from headwater.jobs.explaining import Explainer
-from headwater.store.manifest import SHARDS
+from headwater.store.manifest import FOOTER, SHARDS, said_in
+from headwater.store.runs import StoredRun
 
 
 class Here:
@@ -63,6 +67,23 @@ def run(data: Any, out: Path, **options: Any):
     model = options.pop("model", None) or tiny.tiny("bert", torch.float32)
     given = {"tokenizer": tiny.tokenizer(), "columns": ["text"], "shard_rows": 40, "batch_tokens": 128, **options}
     return hw.run(model, data, out, **given)
+
+
+def made(out: Path, columns: dict[str, list[Any]], model: Any = None, **options: Any) -> StoredRun:
+    """A run of the bundled model, or of another, over a few rows: begun and ended in this process."""
+    data = write(out.with_name(f"{out.name}.parquet"), **columns)
+    with pytest.MonkeyPatch.context() as patch:
+        here(patch)
+        return hw.run(model, data, out, columns=list(columns), progress=False, **options)
+
+
+def rewritten(file: Path, change: Callable[[pa.Table], pa.Table], **footer: Any) -> None:
+    """A shard as somebody else may have left it: its rows changed, or what it says of itself."""
+    said = said_in(parquet.read_metadata(file)) | footer
+    table = change(parquet.read_table(file))
+    with parquet.ParquetWriter(file, table.schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({FOOTER.decode(): json.dumps(said)})
 
 
 def results(out: Path) -> pa.Table:
