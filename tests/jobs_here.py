@@ -20,7 +20,8 @@ from pyarrow import parquet
 
 import headwater as hw
 from headwater.jobs import running
-from headwater.jobs.explaining import Explainer
+from headwater.jobs.explaining import Explainer, Place
+from headwater.jobs.worker import failures_told
 from headwater.store.manifest import FOOTER, SHARDS, said_in
 from headwater.store.runs import StoredRun
 
@@ -122,6 +123,26 @@ class Deadly(Slow):
         if multiprocessing.parent_process() is not None and (input_ids == word("mary")).any():
             os.kill(os.getpid(), signal.SIGKILL)
         return super().forward(input_ids, attention_mask)
+
+
+class Picky(Slow):
+    """Cannot do with one word, and says so as Python does where nobody thought of it."""
+
+    seconds = 0.0
+
+    def forward(self, input_ids, attention_mask=None, **_):
+        if (input_ids == word("mary")).any():
+            raise KeyError("mary")
+        return super().forward(input_ids, attention_mask)
+
+
+def fails_at_the_end(pipe: Any, payload: str, device: str) -> None:
+    """A worker that explains all rows of its chunk, and then cannot hand them over."""
+    with failures_told(pipe):
+        pipe.send(("ready",))
+        pipe.recv()
+        pipe.send(("at", Place(-1), 0, 0))
+        raise KeyError("what it made")
 
 
 def word(name: str) -> int:

@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 
 import tiny
 import torch
-from jobs_here import contents, here, results, run, sentences, write
+from jobs_here import Picky, contents, here, results, run, sentences, write
 from pyarrow import parquet
 from typer.testing import CliRunner
 
@@ -419,6 +419,28 @@ def test_stopping_the_command_says_how_to_go_on(engine, data, tmp_path, cli, mon
 def test_all_rows_at_once(engine, data, tmp_path):
     run(data, tmp_path / "out")
     assert results(tmp_path / "out").column("row_id").to_pylist() == list(range(100))
+
+
+def test_a_shard_without_a_good_row_keeps_its_columns(engine, tmp_path):
+    """Its rows are all bad, and what goes along has its type all the same."""
+    data = write(
+        tmp_path / "in.parquet", text=["", " ", None, "the cat"], label=[1, 2, 3, 4], when=["a", "b", "c", "d"]
+    )
+    stored = run(data, tmp_path / "out", columns=["text", "label", "when"], shard_rows=2)
+    assert [row["row_id"] for row in stored.errors()] == [0, 1, 2]
+    empty, other = (parquet.read_schema(file) for file in stored.shard_files())
+    assert empty.equals(other)
+    assert stored.table(["label", "when"]).to_pylist() == [{"label": 4, "when": "d"}]
+
+
+def test_what_a_model_raises_is_a_bad_row(engine, tmp_path):
+    data = write(tmp_path / "in.parquet", text=["the cat", "mary", "the dog"])
+    stored = run(data, tmp_path / "out", model=Picky())
+    assert [(row["row_id"], row["reason"], row["message"]) for row in stored.errors()] == [
+        (1, "failed", "KeyError: 'mary'")
+    ]
+    with pytest.raises(ModelError, match="fails on these texts"):
+        run(write(tmp_path / "bad.parquet", text=["mary"]), tmp_path / "bad", model=Picky())
 
 
 QUERY = """

@@ -179,7 +179,7 @@ class History:
             task.died_at(place, "the actor was lost")
         elif known:
             self.lost[chunk] += 1
-        return task.care if self.lost[chunk] < STARTS else None
+        return task.care if self.lost[chunk] < STARTS and not task.hopeless else None
 
     def at(self, chunk: Chunk, place: Place) -> None:
         self.places[chunk] = place

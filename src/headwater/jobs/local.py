@@ -41,6 +41,7 @@ class Worker:
         theirs.close()
         self.ready = False
         self.task: Task | None = None
+        self.failure: str | None = None  # in its own words
         self.place: Place | None = None
         self.rows = self.tokens = 0  # of its chunk, done so far
 
@@ -56,7 +57,7 @@ class Worker:
             self.process.kill()
             self.process.join()
         code = self.process.exitcode or 0
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return self.failure or (signal.Signals(-code).name if code < 0 else f"exit code {code}")
 
 
 class Tasks:
@@ -163,6 +164,8 @@ class Staff:
             worker.ready = True
         elif what == "refused":
             raise said[0]
+        elif what == "failed":
+            (worker.failure,) = said
         elif what == "at":
             worker.place, rows, tokens = said
             worker.rows, worker.tokens = worker.rows + rows, worker.tokens + tokens
@@ -185,7 +188,9 @@ class Staff:
             self._failed_starts += 1
         if worker.task is not None:
             tasks.give_back(worker.task)
-        if self._failed_starts >= STARTS or (not worker.ready and how == "exit code 1"):
+            if worker.task.hopeless:
+                raise JobStopped(worker.task.given_up(how))
+        if self._failed_starts >= STARTS or (not worker.ready and worker.process.exitcode == 1):
             raise JobStopped(
                 f"worker processes end before they get to work ({how}): perhaps there is too little memory for so many "
                 "(try fewer workers), or a script that calls hw.run lacks `if __name__ == '__main__':`. What is done "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Any
 
 from ..errors import HeadwaterError
 from ..measures.workers import end_with_parent
-from .explaining import Explainer, Place
+from .explaining import Explainer, Place, first_line
 from .payload import unpacked
 
 
@@ -38,10 +39,13 @@ def answered(explainer: Explainer, pipe: Connection, *task: Any) -> bytes:
 
 @contextmanager
 def failures_told(pipe: Connection) -> Iterator[None]:
-    """What cannot be mended by another worker is told to the parent in its own words."""
+    """What went wrong is told to the parent, not to the screen."""
     try:
         yield
     except EOFError:
         return
     except HeadwaterError as error:
         pipe.send(("refused", error))
+    except Exception as error:  # another worker may fare better: the parent counts how often this happens, and where
+        pipe.send(("failed", first_line(error)))
+        sys.exit(1)
