@@ -31,7 +31,6 @@ from .reading.sources import find_sources
 from .settings import BATCH_TOKENS, SHARD_ROWS, Settings, Target
 from .writing import Writer
 
-BUNDLED = "headwater/sentiment"
 ENGINES = ("local", "ray")
 PROBED = 512  # rows that are looked at for one to try the model on
 
@@ -139,12 +138,12 @@ def loaded_model(model: nn.Module | str | Path | None, tokenizer: Any) -> tuple[
         if tokenizer is None:
             raise UsageError("a model needs its tokenizer: hw.run(model, data, out, tokenizer=tokenizer).")
         return model, tokenizer
-    from ..models.bundled import load_bundled
+    from ..models.bundled import NAME, load_bundled
     from ..models.loading import load
 
     loaded, own = load_bundled() if model is None else load(model)
     if model is None:
-        loaded.config._name_or_path = BUNDLED  # where this copy of the package lies says nothing
+        loaded.config._name_or_path = NAME
     if tokenizer is None and own is None:
         raise UsageError(f"{model} has no tokenizer, so it takes no texts. Save one beside the model.")
     return loaded, tokenizer if tokenizer is not None else own
