@@ -450,6 +450,13 @@ GROUP BY token ORDER BY token
 """
 
 
+@pytest.mark.parametrize("device", ["tpu", "meta", "cuda:x", ""])
+def test_a_device_that_is_none_is_refused_before_anything_is_written(data, tmp_path, device):
+    with pytest.raises(UsageError, match="cpu"):
+        run(data, tmp_path / "out", device=device)
+    assert not (tmp_path / "out").exists()
+
+
 def by_pandas(out):
     import pandas
 

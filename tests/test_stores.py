@@ -190,6 +190,7 @@ def test_a_large_run_is_shown_in_its_first_rows_and_says_so(copy, monkeypatch, l
 
 def test_a_whole_run_says_nothing_of_first_rows(copy):
     assert "in this view" not in dict(copy.facts())
+    assert dict(copy.facts())["score"] == "of the predicted class"
 
 
 def test_curves_are_the_evaluations(client, made):

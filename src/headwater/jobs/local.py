@@ -50,9 +50,9 @@ class Worker:
         self.pipe.send((task.chunk, task.care))
 
     def end(self) -> str:
-        """However it stands. Says how it ended."""
+        """At once if it is at work; one that waits for more ends by itself. Says how it ended."""
         self.pipe.close()
-        self.process.join(PATIENCE if not self.process.is_alive() else 0)
+        self.process.join(PATIENCE if self.task is None or not self.process.is_alive() else 0)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
@@ -115,6 +115,8 @@ class Staff:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for worker in self._staff:
+            worker.pipe.close()  # to all first: they end side by side
         for worker in self._staff:
             worker.end()
         self._staff.clear()

@@ -125,8 +125,8 @@ class StoredRun:
         known = self.manifest.columns
         if column not in known:
             raise UsageError(
-                f"{self.path} was written without the column {column!r}; it has {', '.join(known)}. Run it again into "
-                f"another directory, with --columns {','.join([*known, column])}."
+                f"{self.path} was written without the column {column!r}; it has {', '.join(known)}. Name one of these, "
+                f"or run it again into another directory with --columns {','.join([*known, column])}."
             )
         return known[column]
 

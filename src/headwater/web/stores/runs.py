@@ -40,9 +40,11 @@ class RunStore(Lacking):
 
     def facts(self) -> list[tuple[str, str]]:
         about, shown = self.run.manifest, len(self.sheet())
+        target = about.asked.get("target")
         return [
             ("model", self.run.provenance.model),
             ("method", self.run.method),
+            ("score", "of the predicted class" if target is None else str(target)),
             ("rows", f"{about.counts.rows:,}"),
             *([("in this view", f"the first {shown:,} rows")] if shown < about.counts.rows else []),
             ("not explained", f"{about.counts.errors:,}"),
