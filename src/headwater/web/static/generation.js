@@ -175,7 +175,7 @@ export class GenerationView {
       span.style.setProperty('--o', share.toFixed(3));
     });
     const best = this.sources(row).sort((a, b) => Math.abs(b.amount) - Math.abs(a.amount)).slice(0, 6);
-    this.top.replaceChildren(h('p', {}, h('b', {}, row.text), h('span', { className: 'soft' }, ` ${row.target} ${signed(row.score)} · probability ${row.probability.toFixed(3)}`)),
+    this.top.replaceChildren(h('p', {}, h('b', {}, row.text), h('span', { className: 'soft' }, ` ${row.target.trim() === row.text.trim() ? '' : `${row.target} `}${signed(row.score)} · probability ${row.probability.toFixed(3)}`)),
       h('table', { className: 'numbers' }, h('tbody', {}, best.map((one) => h('tr', {}, h('th', { scope: 'row' }, one.name), h('td', {}, signed(one.amount, row.score)))))));
   }
 
