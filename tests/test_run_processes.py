@@ -150,6 +150,13 @@ def test_workers_that_fail_at_no_row_end_the_job(tmp_path, monkeypatch, capfd):
     assert hw.open_run(tmp_path / "out").manifest.state == "stopped"
 
 
+def test_a_worker_whose_parent_has_closed_the_pipe_ends_without_a_word():
+    ours, theirs = multiprocessing.Pipe()
+    ours.close()
+    with pytest.raises(SystemExit), failures_told(theirs):
+        theirs.send(("at", None, 0, 0))
+
+
 def test_a_worker_of_another_version_is_no_worker(data, monkeypatch):
     sources = find_sources(data, ["text"])
     content = payload.Payload.of(Slow(), tiny.tokenizer(), Settings(), sources).packed()

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -47,5 +47,6 @@ def failures_told(pipe: Connection) -> Iterator[None]:
     except HeadwaterError as error:
         pipe.send(("refused", error))
     except Exception as error:  # another worker may fare better: the parent counts how often this happens, and where
-        pipe.send(("failed", first_line(error)))
+        with suppress(OSError):  # nobody listens any more where the job was ended
+            pipe.send(("failed", first_line(error)))
         sys.exit(1)
