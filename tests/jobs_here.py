@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pytest
 import tiny
 import torch
 from pyarrow import parquet
 
 import headwater as hw
 from headwater.jobs import running
-from headwater.jobs.explaining import Explainer
-from headwater.store.manifest import SHARDS
+from headwater.jobs.explaining import Explainer, Place
+from headwater.jobs.worker import failures_told
+from headwater.store.manifest import FOOTER, SHARDS, said_in
+from headwater.store.runs import StoredRun
 
 
 class Here:
@@ -65,6 +70,23 @@ def run(data: Any, out: Path, **options: Any):
     return hw.run(model, data, out, **given)
 
 
+def made(out: Path, columns: dict[str, list[Any]], model: Any = None, **options: Any) -> StoredRun:
+    """A run of the bundled model, or of another, over a few rows: begun and ended in this process."""
+    data = write(out.with_name(f"{out.name}.parquet"), **columns)
+    with pytest.MonkeyPatch.context() as patch:
+        here(patch)
+        return hw.run(model, data, out, columns=list(columns), progress=False, **options)
+
+
+def rewritten(file: Path, change: Callable[[pa.Table], pa.Table], **footer: Any) -> None:
+    """A shard as somebody else may have left it: its rows changed, or what it says of itself."""
+    said = said_in(parquet.read_metadata(file)) | footer
+    table = change(parquet.read_table(file))
+    with parquet.ParquetWriter(file, table.schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({FOOTER.decode(): json.dumps(said)})
+
+
 def results(out: Path) -> pa.Table:
     """All rows as they lie there, without saying in which order the shards were read."""
     files = sorted((out / SHARDS).glob("*.parquet"))
@@ -101,6 +123,26 @@ class Deadly(Slow):
         if multiprocessing.parent_process() is not None and (input_ids == word("mary")).any():
             os.kill(os.getpid(), signal.SIGKILL)
         return super().forward(input_ids, attention_mask)
+
+
+class Picky(Slow):
+    """Cannot do with one word, and says so as Python does where nobody thought of it."""
+
+    seconds = 0.0
+
+    def forward(self, input_ids, attention_mask=None, **_):
+        if (input_ids == word("mary")).any():
+            raise KeyError("mary")
+        return super().forward(input_ids, attention_mask)
+
+
+def fails_at_the_end(pipe: Any, payload: str, device: str) -> None:
+    """A worker that explains all rows of its chunk, and then cannot hand them over."""
+    with failures_told(pipe):
+        pipe.send(("ready",))
+        pipe.recv()
+        pipe.send(("at", Place(-1), 0, 0))
+        raise KeyError("what it made")
 
 
 def word(name: str) -> int:

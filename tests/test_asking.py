@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
-from tiny import BUILD, CASTS, arguments, tiny
+from attending import closed, fused_and_written
+from tiny import BUILD, arguments, tiny
 from torch import Tensor, nn
 
 import headwater as hw
 from headwater.rules.asking import ASKED, OFFSET
 
-CASTS_SCORES = ("modernbert", "bloom")  # rotations, or the softmax, in float32
 METHODS = ("lrp-query", "lrp(ah=query+ln+act+gate)")
 
 
@@ -59,26 +59,13 @@ def test_it_is_what_the_sums_say(fused: bool) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", BUILD)
 def test_the_ledger_closes(name: str, method: str) -> None:
-    for e in hw.explain(tiny(name), arguments(name), method=method):
-        assert e.ledger.dtype == ("float32" if name in (*CASTS, *CASTS_SCORES) else "float64")
-        assert e.ledger.error <= (1e-10 if e.ledger.dtype == "float64" else 1e-5)
+    for e in closed(name, method):
         assert any(OFFSET in line for line in e.ledger.constants)
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "gpt2", "qwen3"])
 def test_written_out_or_fused_it_is_the_same(name: str) -> None:
-    model = tiny(name)
-    before = model.config._attn_implementation
-    found = []
-    try:
-        for how in ("sdpa", "eager"):
-            model.set_attn_implementation(how)
-            found.append(hw.explain(model, arguments(name), method="lrp-query"))
-    finally:
-        model.set_attn_implementation(before)
-    for fused, written in zip(*found, strict=True):
-        # Written out, Llama casts its softmax to float32.
-        torch.testing.assert_close(fused.relevance, written.relevance, rtol=1e-4, atol=1e-5)
+    for fused, written in fused_and_written(name, "lrp-query"):
         ours, theirs = (sum(v for k, v in e.ledger.constants.items() if OFFSET in k) for e in (fused, written))
         assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-5)
 

@@ -17,11 +17,11 @@ import pytest
 pytest.importorskip("pyarrow")
 
 import tiny
-from jobs_here import Deadly, Slow, contents, here, run, sentences, write
+from jobs_here import Deadly, Slow, contents, fails_at_the_end, here, run, sentences, write
 
 import headwater as hw
 from headwater.errors import JobStopped
-from headwater.jobs import payload, trouble
+from headwater.jobs import local, payload, trouble
 from headwater.jobs.reading.sources import find_sources
 from headwater.jobs.settings import Settings
 from headwater.jobs.worker import failures_told
@@ -136,6 +136,25 @@ def test_a_row_that_kills_its_worker_is_found_and_left_out(tmp_path, monkeypatch
     assert (bad["row_id"], bad["reason"]) == (60, "failed")
     assert "ended while they explained this row (SIGKILL)" in bad["message"]
     assert len(stored) == 60
+
+
+def test_workers_that_fail_at_no_row_end_the_job(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(trouble, "DEATHS", 1)
+    monkeypatch.setattr(local, "work", fails_at_the_end)
+    data = write(tmp_path / "in.parquet", text=sentences(10))
+    with pytest.raises(
+        JobStopped, match=r"at rows 0 to 9 of the input, and no single row is .*KeyError: 'what it made'"
+    ):
+        run(data, tmp_path / "out", workers=1)
+    assert "Traceback" not in capfd.readouterr().err
+    assert hw.open_run(tmp_path / "out").manifest.state == "stopped"
+
+
+def test_a_worker_whose_parent_has_closed_the_pipe_ends_without_a_word():
+    ours, theirs = multiprocessing.Pipe()
+    ours.close()
+    with pytest.raises(SystemExit), failures_told(theirs):
+        theirs.send(("at", None, 0, 0))
 
 
 def test_a_worker_of_another_version_is_no_worker(data, monkeypatch):

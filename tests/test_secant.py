@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import BUILD, CASTS, arguments, tiny
+from attending import closed, fused_and_written
+from tiny import BUILD, arguments, tiny
 from torch import Tensor
 
 import headwater as hw
 from headwater.errors import UnknownName
 from headwater.rules.attention import even_weights, secant
 
-CASTS_SCORES = ("modernbert", "bloom")  # rotations, or the softmax, in float32
 METHODS = ("lrp-secant", "lrp(ah=secant+ln+act+gate=half)", "lrp(ah=secant+ln+act+gate+gamma=0.05)")
 
 
@@ -54,9 +54,7 @@ def test_where_nothing_is_preferred_it_is_the_gradient() -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", BUILD)
 def test_the_ledger_closes_through_the_softmax(name: str, method: str) -> None:
-    for e in hw.explain(tiny(name), arguments(name), method=method):
-        assert e.ledger.dtype == ("float32" if name in (*CASTS, *CASTS_SCORES) else "float64")
-        assert e.ledger.error <= (1e-10 if e.ledger.dtype == "float64" else 1e-5)
+    assert closed(name, method)
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "gpt2"])
@@ -72,18 +70,7 @@ def test_queries_and_keys_take_part(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["bert", "llama", "gpt2", "qwen3"])
 def test_written_out_or_fused_it_is_the_same(name: str) -> None:
-    model = tiny(name)
-    before = model.config._attn_implementation
-    found = []
-    try:
-        for how in ("sdpa", "eager"):
-            model.set_attn_implementation(how)
-            found.append(hw.explain(model, arguments(name), method="lrp-secant"))
-    finally:
-        model.set_attn_implementation(before)
-    for fused, written in zip(*found, strict=True):
-        # Written out, Llama casts its softmax to float32.
-        torch.testing.assert_close(fused.relevance, written.relevance, rtol=1e-4, atol=1e-5)
+    assert fused_and_written(name, "lrp-secant")
 
 
 def test_a_bias_of_the_scores_is_a_line() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ pytest.importorskip("pyarrow")
 import made_results
 from browsing import Watched, browser, saved, studio
 from fastapi.testclient import TestClient
+from jobs_here import rewritten
 from test_explorer import serious, shot
 
 from headwater.errors import UsageError
@@ -22,6 +25,7 @@ from headwater.web.security import LOOPBACK
 from headwater.web.server import served
 from headwater.web.stores import Store, stores_in
 from headwater.web.stores.interface import Query
+from headwater.web.stores.runs import RunStore
 from headwater.web.studio import Studio
 
 Made = tuple[tuple[Store, ...], list[Explanation]]
@@ -103,6 +107,90 @@ def test_words_of_a_large_run_are_counted_in_its_first_rows(made, monkeypatch):
     run = made[0][1]
     again = type(run)(run.id, run.name, run.path)
     assert again.words().rows == 5
+
+
+@pytest.fixture
+def copy(made: Made, tmp_path: Path) -> RunStore:
+    """A run of its own, to be damaged."""
+    shutil.copytree(made[0][1].path, tmp_path / "copy")
+    (found,) = stores_in([tmp_path / "copy"])
+    return found
+
+
+@pytest.fixture
+def asked(copy: RunStore, ready: Studio) -> Callable[[str], tuple[int, str]]:
+    client = TestClient(create_app(Studio(ready.models, stores=[copy])), base_url="http://127.0.0.1")
+
+    def ask(part: str) -> tuple[int, str]:
+        found = client.get(f"/api/datasets/copy{part}")
+        return found.status_code, found.text
+
+    return ask
+
+
+def missing(shards: list[Path]) -> None:
+    shards[1].unlink()
+
+
+def no_parquet(shards: list[Path]) -> None:
+    shards[1].write_bytes(b"not a parquet file")
+
+
+def cut_pages(shards: list[Path]) -> None:
+    """The footer is whole, so that it is found only when its rows are read."""
+    whole = shards[1].read_bytes()
+    shards[1].write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
+
+
+def of_another_place(shards: list[Path]) -> None:
+    shutil.copy(shards[0], shards[1])
+
+
+def of_another_job(shards: list[Path]) -> None:
+    rewritten(shards[1], lambda table: table, job="another")
+
+
+def without_a_column(shards: list[Path]) -> None:
+    rewritten(shards[1], lambda table: table.drop_columns(["word_ids"]))
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [missing, no_parquet, cut_pages, of_another_place, of_another_job, without_a_column],
+    ids=lambda f: f.__name__,
+)
+def test_a_damaged_shard_is_named_and_the_others_can_be_read(copy, asked, harm):
+    shards = sorted((copy.path / "shards").iterdir())
+    harm(shards)
+    for part in ("", "/rows", "/words", "/page", "/rows/5"):
+        status, said = asked(part)
+        assert (status, "shard-000001.parquet is missing or damaged" in said) == (404, True), (part, said)
+        assert "makes it again" in said
+    assert asked("/rows/3")[0] == 200
+
+
+def test_a_manifest_that_lacks_something_is_named(copy, asked):
+    file = copy.path / "manifest.json"
+    told = json.loads(file.read_text())
+    del told["job"]
+    file.write_text(json.dumps(told))
+    status, said = asked("")
+    assert (status, "lacks 'job'" in said) == (404, True)
+
+
+@pytest.mark.parametrize(("limit", "value"), [("ROWS", 5), ("BYTES", 1)])
+def test_a_large_run_is_shown_in_its_first_rows_and_says_so(copy, monkeypatch, limit, value):
+    monkeypatch.setattr(f"headwater.web.stores.runs.{limit}", value)
+    shown = len(copy.sheet())
+    assert shown == {"ROWS": 5, "BYTES": 4}[limit]  # a shard has four rows
+    assert ("in this view", f"the first {shown} rows") in copy.facts()
+    assert ("rows", "6") in copy.facts()
+    assert copy.explanation(5).text == made_results.TEXTS[5][0]  # also of a row that is not listed
+
+
+def test_a_whole_run_says_nothing_of_first_rows(copy):
+    assert "in this view" not in dict(copy.facts())
+    assert dict(copy.facts())["score"] == "of the predicted class"
 
 
 def test_curves_are_the_evaluations(client, made):

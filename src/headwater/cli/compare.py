@@ -12,7 +12,7 @@ import typer
 from headwater.errors import ModelError, UsageError
 
 from . import options
-from .images import check_alone, check_readable, chosen_image_model, draw_comparison
+from .images import check_alone, check_readable, draw_comparison
 from .models import chosen_model
 from .molecules import bace, check_takes_graphs, coloured, molecule
 from .names import separated
@@ -60,7 +60,7 @@ def command(
     if image is not None:
         check_alone((text, pair, smiles), (words, window, truncate, at != "embeddings"))
         check_readable([image])
-        loaded, processor = chosen_image_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+        loaded, processor = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, images=True)
         settings |= {"processor": processor, "patch": patch, "target": target, "output": output}
         with waiting("comparing"):
             import headwater

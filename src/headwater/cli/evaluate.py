@@ -10,7 +10,6 @@ import typer
 from headwater.errors import UsageError
 
 from . import options
-from .images import chosen_image_model
 from .models import chosen_model
 from .names import separated
 from .screen import say, waiting
@@ -66,8 +65,7 @@ def command(
     """Measure how faithful methods are: activation and pruning curves, with intervals and paired differences."""
     if patch is not None and not images:
         raise UsageError("--patch is for --images.")
-    choose = chosen_image_model if images else chosen_model
-    loaded, reader = choose(model, task, device, dtype, allow_pickle, trust_remote_code)
+    loaded, reader = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, images)
     with waiting("reading the data"):
         from headwater.measures.evaluation import evaluate
     found = evaluate(

@@ -14,7 +14,7 @@ import typer
 from headwater.errors import EmptyInput, HeadwaterError, UsageError
 
 from . import options
-from .images import check_alone, check_readable, chosen_image_model, draw
+from .images import check_alone, check_readable, draw
 from .models import chosen_model
 from .molecules import bace, check_takes_graphs, coloured, molecule
 from .screen import save, say, show, theme, waiting
@@ -76,7 +76,7 @@ def command(
     if image:
         check_alone((texts, pair, smiles), (words, window, truncate, at != "embeddings"))
         check_readable(image)
-        loaded, processor = chosen_image_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+        loaded, processor = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, images=True)
         settings = {
             "processor": processor,
             "patch": patch,

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwater.errors import UsageError
 
-from .screen import save, waiting
+from .screen import save
 
 if TYPE_CHECKING:
     from headwater.comparison import Comparison
     from headwater.explanation import Explanation
-
-MNIST = "headwater/mnist"
 
 
 def check_alone(others: Sequence[object], of_texts: Sequence[bool]) -> None:
@@ -31,32 +29,6 @@ def check_readable(images: Sequence[Path]) -> None:
 
     for image in images:
         opened(image)
-
-
-def chosen_image_model(
-    model: str | None,
-    task: str | None,
-    device: str | None,
-    dtype: str | None,
-    allow_pickle: bool,
-    trust_remote_code: bool,
-) -> tuple[Any, Any]:
-    """The model that was named, else the one trained on MNIST, with its image processor."""
-    with waiting(f"loading {model or 'the model trained on MNIST'}"):
-        from headwater.digits.model import trained
-        from headwater.models.loading import load_image_model
-
-        loaded, processor = load_image_model(
-            trained() if model is None else model,
-            task=task or "image-classification",
-            device=device,
-            dtype=dtype or "float32",
-            allow_pickle=allow_pickle,
-            trust_remote_code=trust_remote_code,
-        )
-    if model is None:
-        loaded.config._name_or_path = MNIST  # where this copy of it lies says nothing
-    return loaded, processor
 
 
 def draw(

@@ -100,7 +100,9 @@ def command(
         )
     typer.echo(json.dumps(found.manifest.to_dict(), ensure_ascii=False) if as_json else summary(found))
     if found.manifest.counts.errors:
-        say(f"{found.manifest.counts.errors:,} rows could not be explained: {out / 'errors.parquet'} says why")
+        bad = found.manifest.counts.errors
+        rows = "1 row" if bad == 1 else f"{bad:,} rows"
+        say(f"{rows} could not be explained: {out / 'errors.parquet'} says why")
         raise typer.Exit(BAD_ROWS)
 
 

@@ -11,6 +11,7 @@ from headwater.measures.results import Evaluation
 from headwater.models.loading import load_image_model
 from headwater.models.superpixels import load_mnist
 
+from . import NAME
 from .model import trained
 
 METHODS = (
@@ -23,7 +24,6 @@ METHODS = (
     "attnlrp",
     "integrated-gradients",
 )
-NAME = "headwater/mnist"
 
 
 def measured(

@@ -20,6 +20,7 @@ from typing import Any
 from ..errors import HeadwaterError, JobStopped, MissingExtra, UsageError
 from .explaining import Finished
 from .local import Tick
+from .machines import known_device
 from .payload import Payload, unpacked
 from .planning import Chunk
 from .trouble import History
@@ -82,7 +83,7 @@ class RayEngine:
 
     def device(self, asked: str | None) -> str:
         if asked is not None:
-            return asked
+            return known_device(asked)
         return "cuda" if self._resource("GPU") else "cpu"
 
     def staff(self, payload: Payload) -> int:

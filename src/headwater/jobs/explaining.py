@@ -164,7 +164,7 @@ class Explainer:
         """Nothing, where the batch fails and its rows must be run one by one."""
         try:
             return dict(zip((row.id for row in batch), self.explained(batch), strict=True))
-        except (HeadwaterError, RuntimeError, ValueError, IndexError, MemoryError) as error:
+        except Exception as error:  # a model is anybody's code
             if is_fatal(error):
                 raise
             return {}
@@ -172,7 +172,7 @@ class Explainer:
     def one(self, row: Row) -> Explanation | Bad:
         try:
             return self.explained([row])[0]
-        except (HeadwaterError, RuntimeError, ValueError, IndexError, MemoryError) as error:
+        except Exception as error:  # a model is anybody's code
             if is_fatal(error):
                 raise
             return Bad(FAILED, first_line(error), shown(row.text))
@@ -188,8 +188,11 @@ class Explainer:
         self, chunk: Chunk, made: Mapping[int, Explanation], bad: Mapping[int, Bad], carried: pa.Table
     ) -> Finished:
         """Both in the order of the input."""
+        import pyarrow as pa
+
         ids = sorted(made)
-        kept = carried.take([i - chunk.start for i in ids]).rename_columns(list(self.renamed.values()))
+        kept = carried.take(pa.array([i - chunk.start for i in ids], pa.int64()))
+        kept = kept.rename_columns(list(self.renamed.values()))
         table = to_table([made[i] for i in ids], ids, kept, "double" if self.settings.dtype == "float64" else "float")
         tokens, unclosed = sum(len(e.tokens) for e in made.values()), sum(not e.ledger.closed for e in made.values())
         counts = Counts(len(ids), len(bad), tokens, unclosed)
@@ -225,7 +228,12 @@ def shown_text(text: str | Bad) -> str | None:
 
 
 def first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:400]
+    """What it says; of a `KeyError` and its like, which only name a thing, also what it is."""
+    name, said = type(error).__name__, str(error).strip().splitlines()
+    if not said:
+        return name
+    speaks = isinstance(error, (HeadwaterError, RuntimeError, ValueError, IndexError, MemoryError, OSError))
+    return (said[0] if speaks else f"{name}: {said[0]}")[:400]
 
 
 def is_fatal(error: BaseException) -> bool:

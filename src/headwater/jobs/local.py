@@ -41,6 +41,7 @@ class Worker:
         theirs.close()
         self.ready = False
         self.task: Task | None = None
+        self.failure: str | None = None  # in its own words
         self.place: Place | None = None
         self.rows = self.tokens = 0  # of its chunk, done so far
 
@@ -49,14 +50,14 @@ class Worker:
         self.pipe.send((task.chunk, task.care))
 
     def end(self) -> str:
-        """However it stands. Says how it ended."""
+        """At once if it is at work; one that waits for more ends by itself. Says how it ended."""
         self.pipe.close()
-        self.process.join(PATIENCE if not self.process.is_alive() else 0)
+        self.process.join(PATIENCE if self.task is None or not self.process.is_alive() else 0)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
         code = self.process.exitcode or 0
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return self.failure or (signal.Signals(-code).name if code < 0 else f"exit code {code}")
 
 
 class Tasks:
@@ -115,6 +116,8 @@ class Staff:
 
     def __exit__(self, *_: object) -> None:
         for worker in self._staff:
+            worker.pipe.close()  # to all first: they end side by side
+        for worker in self._staff:
             worker.end()
         self._staff.clear()
         self._directory.cleanup()
@@ -163,6 +166,8 @@ class Staff:
             worker.ready = True
         elif what == "refused":
             raise said[0]
+        elif what == "failed":
+            (worker.failure,) = said
         elif what == "at":
             worker.place, rows, tokens = said
             worker.rows, worker.tokens = worker.rows + rows, worker.tokens + tokens
@@ -185,7 +190,9 @@ class Staff:
             self._failed_starts += 1
         if worker.task is not None:
             tasks.give_back(worker.task)
-        if self._failed_starts >= STARTS or (not worker.ready and how == "exit code 1"):
+            if worker.task.hopeless:
+                raise JobStopped(worker.task.given_up(how))
+        if self._failed_starts >= STARTS or (not worker.ready and worker.process.exitcode == 1):
             raise JobStopped(
                 f"worker processes end before they get to work ({how}): perhaps there is too little memory for so many "
                 "(try fewer workers), or a script that calls hw.run lacks `if __name__ == '__main__':`. What is done "

@@ -19,11 +19,34 @@ def device_kind(asked: str | None) -> str:
     """`cpu` or `cuda`: the GPUs if there are any, unless told otherwise."""
     import torch
 
-    if asked is not None:
-        if asked.startswith("cuda") and not torch.cuda.is_available():
+    if asked is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if known_device(asked).startswith("cuda"):
+        if not torch.cuda.is_available():
             raise UsageError(f"there is no GPU that torch can use here, so nothing can be computed on {asked}.")
-        return asked
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    elif not computes_on(asked):
+        raise UsageError(f"torch can compute nothing on {asked} here; --device cpu always works.")
+    return asked
+
+
+def known_device(asked: str) -> str:
+    """The name again, if it is one: workers would find out each for itself."""
+    import torch
+
+    try:
+        torch.device(asked)
+    except RuntimeError as error:
+        raise UsageError(f"no device called {asked!r}: cpu, or cuda for GPUs.") from error
+    return asked
+
+
+def computes_on(device: str) -> bool:
+    import torch
+
+    try:
+        return bool(torch.ones(1, device=device).item() == 1)
+    except Exception:  # each kind of device has its own way to say that it is not there
+        return False
 
 
 def workers_for(model: nn.Module, device: str, threads: int) -> int:

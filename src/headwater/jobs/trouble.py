@@ -49,6 +49,18 @@ class Task:
             said = f"{DEATHS} worker processes ended while they explained this row ({how})"
             self.care = replace(self.care, left_out={**self.care.left_out, place.row: said})
 
+    @property
+    def hopeless(self) -> bool:
+        """They go on dying where care was taken already, and where no row is left that could be the cause."""
+        return any(deaths >= 2 * DEATHS for place, deaths in self.deaths.items() if place.row is None)
+
+    def given_up(self, how: str) -> str:
+        rows = f"rows {self.chunk.start} to {self.chunk.stop - 1}"
+        return (
+            f"workers end again and again at {rows} of the input, and no single row is the cause ({how}). What is done "
+            "is kept; the same command goes on from there."
+        )
+
 
 class History:
     """Counts how often each chunk was begun, and where. A chunk that begins again was lost where it last stood.
@@ -69,7 +81,7 @@ class History:
             task.died_at(place, "the actor was lost")
         elif known:
             self.lost[chunk] += 1
-        return (task.care, known) if self.lost[chunk] < STARTS else None
+        return (task.care, known) if self.lost[chunk] < STARTS and not task.hopeless else None
 
     def at(self, chunk: Chunk, place: Place) -> None:
         self.places[chunk] = place

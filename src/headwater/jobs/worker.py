@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pickle
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from ..errors import HeadwaterError
 from ..measures.workers import end_with_parent
-from .explaining import Explainer
+from .explaining import Explainer, first_line
 from .payload import unpacked
 from .trouble import Place
 
@@ -39,10 +40,14 @@ def answered(explainer: Explainer, pipe: Connection, *task: Any) -> bytes:
 
 @contextmanager
 def failures_told(pipe: Connection) -> Iterator[None]:
-    """What cannot be mended by another worker is told to the parent in its own words."""
+    """What went wrong is told to the parent, not to the screen."""
     try:
         yield
     except EOFError:
         return
     except HeadwaterError as error:
         pipe.send(("refused", error))
+    except Exception as error:  # another worker may fare better: the parent counts how often this happens, and where
+        with suppress(OSError):  # nobody listens any more where the job was ended
+            pipe.send(("failed", first_line(error)))
+        sys.exit(1)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import JobStopped
 from ..store.aside import put_in_place, settle, written_aside
-from ..store.manifest import ERRORS, SHARDS, WORK, Counts, shard_path
+from ..store.manifest import ERRORS, FOOTER, SHARDS, WORK, Counts, said_in, shard_path
 from .explaining import Finished
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 GROUP_BYTES = 32 * 2**20  # of a group of rows, before compression
 RESERVE = 64 * 2**20  # bytes that are left free on the disk
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-FOOTER = b"headwater"
 
 
 class Writer:
@@ -156,9 +155,9 @@ def counts_of(file: Path, job: str, number: int) -> Counts | None:
 
     try:
         footer = parquet.read_metadata(file)
-        said = json.loads((footer.metadata or {}).get(FOOTER, b"{}"))
     except (OSError, ValueError, pa.ArrowException):
         return None
+    said = said_in(footer)
     if (said.get("job"), said.get("shard"), said.get("rows")) != (job, number, footer.num_rows):
         return None
     return Counts(said["rows"], said["errors"], said["tokens"], said["open"])

@@ -10,6 +10,8 @@ from headwater.errors import LoadError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+NAME = "headwater/sentiment"  # what it is called in results: where this copy of the package lies says nothing
+
 
 def bundled_path() -> Path:
     """The directory of the bundled model: a BERT of 4 layers, `negative` and `positive`. Its README.md is its card."""

@@ -23,6 +23,7 @@ from .aside import write_json
 FORMAT = 1
 MANIFEST, SHARDS, ERRORS, WORK = "manifest.json", "shards", "errors.parquet", ".work"
 KIND = "headwater run"
+FOOTER = b"headwater"  # of a shard: what it says of itself
 
 
 @dataclass(frozen=True)
@@ -146,9 +147,22 @@ def read_manifest(path: Path) -> Manifest:
         raise DataError(f"{file} cannot be read: {error}.") from error
     if not isinstance(found, dict) or found.get("kind") != KIND:
         raise DataError(f"{file} is not of a run of headwater.")
-    if found["format"] != FORMAT:
-        raise DataError(f"{file} has the format {found['format']!r}; this version reads {FORMAT}.")
-    return Manifest.from_dict(found)
+    if found.get("format") != FORMAT:
+        raise DataError(f"{file} has the format {found.get('format')!r}; this version reads {FORMAT}.")
+    try:
+        return Manifest.from_dict(found)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        said = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise DataError(f"{file} is not as a run leaves it: {said}.") from error
+
+
+def said_in(footer: Any) -> dict[str, Any]:
+    """What a shard says of itself, by its parquet metadata; nothing where it is none of ours."""
+    try:
+        found = json.loads((footer.metadata or {}).get(FOOTER, b"{}"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:

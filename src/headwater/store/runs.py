@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, UsageError
 from ..explanation import Explanation, Provenance
-from .columns import need_arrow, to_explanation
-from .manifest import ERRORS, SHARDS, Manifest, read_manifest, shard_path
+from .columns import RESERVED, need_arrow, to_explanation
+from .manifest import ERRORS, Manifest, read_manifest, said_in, shard_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,13 +70,17 @@ class StoredRun:
 
     def rows(self, columns: list[str] | None = None, start: int = 0) -> Iterator[Row]:
         """Rows as they lie in the shards, from the row number `start` on, of some columns or of all."""
+        for batch in self.batches(with_id(columns), start):
+            for row in batch.to_pylist():
+                if row["row_id"] >= start:
+                    yield row if columns is None or "row_id" in columns else without_id(row)
+
+    def batches(self, columns: list[str] | None = None, start: int = 0) -> Iterator[pa.RecordBatch]:
+        """The same as Arrow's columns, some hundred rows at a time, from the shard of the row number `start` on."""
         for number in sorted(self.manifest.done):
-            if (number + 1) * self.manifest.shard_rows <= start:
-                continue
-            for batch in self._open(number).iter_batches(batch_size=256, columns=with_id(columns)):
-                for row in batch.to_pylist():
-                    if row["row_id"] >= start:
-                        yield row if columns is None or "row_id" in columns else without_id(row)
+            if (number + 1) * self.manifest.shard_rows > start:
+                with self._readable(number) as file:
+                    yield from file.iter_batches(batch_size=256, columns=columns)
 
     def explanations(self, start: int = 0) -> Iterator[Explanation]:
         """Every row as the `Explanation` it was."""
@@ -88,7 +93,8 @@ class StoredRun:
             return None
         place = (number, self._group_of(number, row_id))
         if self._group is None or self._group[0] != place:
-            found = [] if place[1] is None else self._open(number).read_row_group(place[1]).to_pylist()
+            with self._readable(number) as file:
+                found = [] if place[1] is None else file.read_row_group(place[1]).to_pylist()
             self._group = (place, {row["row_id"]: row for row in found})
         return self._group[1].get(row_id)
 
@@ -112,15 +118,15 @@ class StoredRun:
 
         if not self.manifest.done:
             raise DataError(f"no shard of {self.path} is done yet.")
-        return parquet.read_table(self.path / SHARDS, columns=columns)
+        return parquet.read_table(self.shard_files(), columns=columns, partitioning=None)
 
     def carried(self, column: str) -> str:
         """What a column of the input is called here."""
         known = self.manifest.columns
         if column not in known:
             raise UsageError(
-                f"{self.path} was written without the column {column!r}; it has {', '.join(known)}. Run it again into "
-                f"another directory, with --columns {','.join([*known, column])}."
+                f"{self.path} was written without the column {column!r}; it has {', '.join(known)}. Name one of these, "
+                f"or run it again into another directory with --columns {','.join([*known, column])}."
             )
         return known[column]
 
@@ -128,27 +134,43 @@ class StoredRun:
         row["double"] = self.manifest.asked["dtype"] == "float64"
         return to_explanation(row, self.provenance, tuple(sorted(self.manifest.rules_met.items())))
 
-    def _open(self, number: int) -> Any:
+    @contextmanager
+    def _readable(self, number: int) -> Iterator[Any]:
+        """A shard's file. One that is not what the manifest says of it is refused, and the message says what to do."""
         from pyarrow import ArrowException, parquet
 
-        if self._files is None or self._files[0] != number:
-            file = shard_path(self.path, number)
-            try:
-                self._files = (number, parquet.ParquetFile(file))
-            except (OSError, ArrowException) as error:
-                raise DataError(
-                    f"{file} is missing or damaged: {error}. The command that wrote the run makes it again."
-                ) from error
-        return self._files[1]
+        file = shard_path(self.path, number)
+        try:
+            if self._files is None or self._files[0] != number:
+                self._files = (number, checked(parquet.ParquetFile(file), self.manifest.job, number))
+            yield self._files[1]
+        except (OSError, ArrowException) as error:
+            self._files = None
+            said = str(error).rstrip(".")
+            raise DataError(
+                f"{file} is missing or damaged: {said}. The command that wrote the run makes it again."
+            ) from error
 
     def _group_of(self, number: int, row_id: int) -> int | None:
         """Which group of rows of a shard may hold the row, by what the file's footer says of each."""
-        footer = self._open(number).metadata
+        with self._readable(number) as file:
+            footer = file.metadata
         for group in range(footer.num_row_groups):
             known = footer.row_group(group).column(0).statistics
             if known is not None and known.min <= row_id <= known.max:
                 return group
         return None
+
+
+def checked(file: Any, job: str, number: int) -> Any:
+    """The file, if it is this shard of this job. Another's rows would be read as ours."""
+    said = said_in(file.metadata)
+    if (said.get("job"), said.get("shard")) != (job, number):
+        raise OSError("it is of another job")
+    lacking = [name for name in RESERVED if name not in file.schema_arrow.names]
+    if lacking:
+        raise OSError(f"it lacks the column {lacking[0]!r}")
+    return file
 
 
 def with_id(columns: list[str] | None) -> list[str] | None:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Literal
 
+from ..digits import NAME as MNIST
 from ..errors import HeadwaterError, LoadError, ModelError
+from ..models.bundled import NAME as BUNDLED
 
 Kind = Literal["text", "image", "molecule", "language"]
 State = Literal["absent", "idle", "loading", "ready", "failed"]
-BUNDLED, MNIST, BACE = "headwater/sentiment", "headwater/mnist", "headwater/bace"
+BACE = "headwater/bace"
 
 
 class NotReady(HeadwaterError):

@@ -46,6 +46,7 @@ export class GenerationView {
     this.said.addEventListener('pointerleave', () => this.colour(this.kept));
     this.books = h('div');
     this.top = h('div', { className: 'top-sources' });
+    this.filled();
     return h('div', { className: 'view' },
       h('section', { className: 'card input' },
         h('h1', { className: 'heard' }, 'Explain generated text'),
@@ -61,11 +62,18 @@ export class GenerationView {
           h('div', { className: 'row two' }, h('label', {}, 'new tokens', this.count), h('label', {}, 'by', this.unit)),
           h('label', { className: 'check row' }, this.chat, h('span', {}, 'put it as a chat’s question')),
           h('label', { className: 'check' }, this.aside, h('span', {}, 'set the attention sink aside', h('small', {}, 'the first token, on which idle attention rests: a line of the ledger')))),
-        h('section', { className: 'card' }, h('h2', {}, 'Came from'), this.top)),
-      h('div', { className: 'results' },
-        h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'What it said'), saver(() => this.report(), this.status)), this.said,
-          h('p', { className: 'soft hint' }, 'Point at a piece of the output, tap it, or reach it by Tab and the arrow keys: what it came from lights up. Enter keeps it.')),
-        h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'Ledger')), this.books)));
+        this.from),
+      this.results);
+  }
+
+  // Empty cards say nothing: what an answer fills is there when there is one.
+  filled() {
+    this.from = h('section', { className: 'card' }, h('h2', {}, 'Came from'), this.top);
+    this.results = h('div', { className: 'results' },
+      h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'What it said'), saver(() => this.report(), this.status)), this.said,
+        h('p', { className: 'soft hint' }, 'Point at a piece of the output, tap it, or reach it by Tab and the arrow keys: what it came from lights up. Enter keeps it.')),
+      h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'Ledger')), this.books));
+    this.from.hidden = this.results.hidden = true;
   }
 
   show() {
@@ -108,6 +116,7 @@ export class GenerationView {
 
   draw() {
     const { found } = this;
+    this.from.hidden = this.results.hidden = false;
     const part = (from, to, name, output) => h('p', { className: `said-part ${output ? 'output' : ''}` }, h('b', { className: 'soft' }, name), h('span', { className: 'words' }, found.pieces.slice(from, to).map((piece, k) => this.piece(piece, from + k, output))));
     const parts = [];
     for (let i = 0; i < found.prompt;) {
@@ -166,7 +175,7 @@ export class GenerationView {
       span.style.setProperty('--o', share.toFixed(3));
     });
     const best = this.sources(row).sort((a, b) => Math.abs(b.amount) - Math.abs(a.amount)).slice(0, 6);
-    this.top.replaceChildren(h('p', {}, h('b', {}, row.text), h('span', { className: 'soft' }, ` ${row.target} ${signed(row.score)} · probability ${row.probability.toFixed(3)}`)),
+    this.top.replaceChildren(h('p', {}, h('b', {}, row.text), h('span', { className: 'soft' }, ` ${row.target.trim() === row.text.trim() ? '' : `${row.target} `}${signed(row.score)} · probability ${row.probability.toFixed(3)}`)),
       h('table', { className: 'numbers' }, h('tbody', {}, best.map((one) => h('tr', {}, h('th', { scope: 'row' }, one.name), h('td', {}, signed(one.amount, row.score)))))));
   }
 

@@ -52,10 +52,10 @@ export class ResultsView {
       this.facts.replaceChildren(...found.facts.map((fact) => h('div', {}, h('dt', {}, fact.name), h('dd', {}, fact.value))));
       const part = found.has.includes(state.get('part')) ? state.get('part') : found.has[0];
       this.parts.replaceChildren(...found.has.map((name) => h('button', { type: 'button', 'aria-pressed': String(name === part), 'data-part': name, onclick: () => { state.set({ part: name }); this.open(); } }, NAMES[name])));
-      this.status.say('');
       this.kind = found.kind;
       this.part = part;
       await this[part]();
+      this.status.say('');
     } catch (error) {
       this.status.fail(error.message);
     }

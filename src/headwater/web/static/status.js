@@ -39,7 +39,7 @@ export class Status {
   }
 
   done(milliseconds) {
-    this.say(`answered in ${milliseconds} ms`);
+    this.say(`answered in ${milliseconds < 10_000 ? `${milliseconds} ms` : `${(milliseconds / 1000).toFixed(1)} s`}`);
   }
 
   fail(message) {

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...errors import UsageError
+from ...store.manifest import KIND, MANIFEST
 from .biases import BiasStore
 from .evaluations import EvaluationStore
 from .interface import Store
@@ -40,7 +41,7 @@ def results_in(path: Path, taken: set[str]) -> Iterator[Store]:
 def kind_of(path: Path) -> type[EvaluationStore] | type[RunStore] | type[BiasStore] | None:
     if (path / "evaluation.json").is_file():
         return EvaluationStore
-    if (path / "manifest.json").is_file() and says(path / "manifest.json", "headwater run"):
+    if (path / MANIFEST).is_file() and says(path / MANIFEST, KIND):
         return RunStore
     return BiasStore if (path / "audit.json").is_file() and (path / "mentions.csv").is_file() else None
 

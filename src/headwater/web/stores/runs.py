@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from ...errors import DataError, MissingExtra
-from ...explanation import Explanation, Provenance
-from ...ledger import Ledger, Lines
+from ...errors import DataError
+from ...explanation import Explanation
+from ...store.runs import StoredRun, open_run
 from .interface import Lacking, Sheet, Word, Words
 
 ROWS = 200_000  # that are sorted and searched
+BYTES = 256 * 2**20  # of these rows: long texts make fewer of them
 COUNTED = 20_000  # whose words are added up
 LEAST = 3  # times that a word must stand somewhere to be listed
-FIRST = ("row_id", "prediction", "score", "inputs", "biases", "unaccounted", "closed", "text")
-HEAVY = {
-    *("tokens", "relevance", "special", "starts", "ends", "word_ids", "segments", "bias_lines", "constant_lines"),
-    *("target", "output", "ledger_error", "magnitude", "precision", "method", "at", "windows", "constants", "readout"),
-}
+NUMBERS = ("row_id", "prediction", "score", "inputs", "biases", "unaccounted", "closed")
+PLACED = ("text", "relevance", "special", "starts", "ends", "word_ids")
 
 
 class RunStore(Lacking):
@@ -35,31 +32,24 @@ class RunStore(Lacking):
 
     def __init__(self, name: str, called: str, path: Path) -> None:
         self.id, self.name, self.path = name, called, path
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # a run has one file open at a time
 
     @cached_property
-    def manifest(self) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = json.loads((self.path / "manifest.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{self.name} cannot be read: {error}.") from error
-        if found.get("format") != 1:
-            raise DataError(f"{self.name} has the format {found.get('format')!r}; this version reads 1.")
-        return found
-
-    @cached_property
-    def shards(self) -> list[Path]:
-        return sorted((self.path / "shards").glob("shard-*.parquet"))
+    def run(self) -> StoredRun:
+        return open_run(self.path)
 
     def facts(self) -> list[tuple[str, str]]:
-        asked, made = self.manifest.get("asked", {}), self.manifest.get("provenance", {})
+        about, shown = self.run.manifest, len(self.sheet())
+        target = about.asked.get("target")
         return [
-            ("model", str(made.get("model", ""))),
-            ("method", str(asked.get("method", ""))),
-            ("rows", f"{self.manifest.get('rows', 0):,}"),
-            ("not explained", f"{self.manifest.get('errors', 0):,}"),
-            ("open ledgers", f"{self.manifest.get('open_ledgers', 0):,}"),
-            ("state", str(self.manifest.get("state", ""))),
+            ("model", self.run.provenance.model),
+            ("method", self.run.method),
+            ("score", "of the predicted class" if target is None else str(target)),
+            ("rows", f"{about.counts.rows:,}"),
+            *([("in this view", f"the first {shown:,} rows")] if shown < about.counts.rows else []),
+            ("not explained", f"{about.counts.errors:,}"),
+            ("open ledgers", f"{about.counts.open:,}"),
+            ("state", about.state),
         ]
 
     def sheet(self) -> Sheet:
@@ -68,32 +58,17 @@ class RunStore(Lacking):
 
     @cached_property
     def _sheet(self) -> Sheet:
-        kept: dict[str, list[NDArray[Any]]] = {}
-        rows = 0
-        for table in self._tables(None):
-            rows += table.num_rows
-            for name in self._shown(table.column_names):
-                kept.setdefault(name, []).append(as_column(table.column(name)))
-            if rows >= ROWS:
+        """What is short of every row; texts last, since they are wide."""
+        shown = [*NUMBERS, *(name for name in self.run.manifest.columns.values() if name != "text"), "text"]
+        kept: dict[str, list[NDArray[Any]]] = {name: [] for name in shown}
+        rows = size = 0
+        for batch in self.run.batches(shown):
+            for name in shown:
+                kept[name].append(as_column(batch.column(name)))
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= ROWS or size >= BYTES:
                 break
-        return Sheet({name: np.concatenate(parts)[:ROWS] for name, parts in kept.items()})
-
-    def _shown(self, names: list[str]) -> list[str]:
-        first = [name for name in FIRST if name in names]
-        return [*first[:-1], *(n for n in names if n not in HEAVY and n not in FIRST), *first[-1:]]
-
-    def _tables(self, columns: list[str] | None) -> Iterator[Any]:
-        try:
-            from pyarrow import parquet
-        except ImportError as error:
-            raise MissingExtra("reading a run", "data") from error
-        for file in self.shards:
-            try:
-                names = parquet.read_schema(file).names
-                light = [n for n in names if n not in HEAVY] if columns is None else columns
-                yield parquet.read_table(file, columns=light)
-            except (OSError, ValueError) as error:
-                raise DataError(f"{file.name} of {self.name} cannot be read: {error}.") from error
+        return Sheet({name: np.concatenate(parts)[:ROWS] for name, parts in kept.items() if parts})
 
     def words(self) -> Words:
         with self._lock:
@@ -101,28 +76,23 @@ class RunStore(Lacking):
 
     @cached_property
     def _words(self) -> Words:
-        sums: dict[str, list[float]] = {}
+        sums: dict[str, tuple[int, float]] = {}
         rows = 0
-        for table in self._tables(["text", "relevance", "special", "starts", "ends", "word_ids"]):
-            counted = table.slice(0, COUNTED - rows)
-            rows += counted.num_rows
-            for record in counted.to_pylist():
-                for word, amount in words_in(record):
-                    sums.setdefault(word, []).append(amount)
-            if rows >= COUNTED:
-                break
-        found = [Word(w, len(a), sum(a) / len(a), sum(a)) for w, a in sums.items() if len(a) >= min(LEAST, rows)]
+        for record in islice(self.run.rows([*PLACED]), COUNTED):
+            rows += 1
+            for word, amount in words_in(record):
+                count, total = sums.get(word, (0, 0.0))
+                sums[word] = (count + 1, total + amount)
+        found = [Word(word, n, total / n, total) for word, (n, total) in sums.items() if n >= min(LEAST, rows)]
         return Words(sorted(found, key=lambda word: -word.total), rows)
 
     def explanation(self, row: int) -> Explanation:
         """One row as `explain` gave it."""
-        from pyarrow import parquet
-
-        for file in self.shards:
-            found = parquet.read_table(file, filters=[("row_id", "=", row)]).to_pylist()
-            if found:
-                return explanation_of(found[0], self.manifest)
-        raise DataError(f"{self.name} holds no row {row}.")
+        with self._lock:
+            found = self.run.explanation(row)
+        if found is None:
+            raise DataError(f"{self.name} holds no explanation of row {row}: there is none, or none was possible.")
+        return found
 
     def page(self) -> str:
         from .run_page import page
@@ -157,34 +127,3 @@ def words_in(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
         spans[word] = (spans.get(word, (start, end))[0], end)
     for word, amount in sums.items():
         yield record["text"][slice(*spans[word])].strip().lower(), amount
-
-
-def explanation_of(record: dict[str, Any], manifest: dict[str, Any]) -> Explanation:
-    made: dict[str, Any] = manifest.get("provenance", {})
-    starts, ends = record["starts"], record["ends"]
-    ledger = Ledger(
-        score=record["score"],
-        inputs=record["inputs"],
-        biases=Lines(dict(record["bias_lines"])),
-        constants=Lines(dict(record["constant_lines"])),
-        readout=record["readout"],
-        dtype=record["precision"],
-        magnitude=record["magnitude"] or 0.0,
-    )
-    return Explanation(
-        tokens=tuple(record["tokens"]),
-        relevance=torch.tensor(record["relevance"], dtype=torch.float64),
-        score=record["score"],
-        target=record["target"],
-        ledger=ledger,
-        method=record["method"],
-        provenance=Provenance(**{name: made.get(name, "") for name in Provenance.__dataclass_fields__}),
-        text=record["text"],
-        prediction=record["prediction"],
-        output=record["output"],
-        at=record["at"],
-        special=tuple(record["special"]),
-        offsets=None if starts is None else tuple(zip(starts, ends, strict=True)),
-        word_ids=None if record["word_ids"] is None else tuple(record["word_ids"]),
-        windows=record["windows"],
-    )
