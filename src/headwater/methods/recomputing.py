@@ -72,7 +72,7 @@ class Recomputing:
         if type(scope) is not Scope:
             raise NotApplicable("blocks are computed again for methods that are made of rules, such as lrp and gi.")
         thread = get_ident()
-        inside: list[tuple[nn.Module, ExitStack]] = []
+        inside: list[tuple[nn.Module, ExitStack]] = []  # the block that runs, and what is undone after it
 
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
             if get_ident() != thread or inside or not torch.is_grad_enabled():
@@ -82,6 +82,7 @@ class Recomputing:
                 return
             scope.pending.settle_ratios()
             stack = ExitStack()
+            stack.callback(scope.pending.forget_lenders, scope.pending.moment())
             passage = Passage(self, scope, module, Entered.of(args, kwargs), Precision.now(signal))
             stack.enter_context(torch.autograd.graph.saved_tensors_hooks(passage.pack, passage.unpack))
             inside.append((module, stack))
