@@ -72,7 +72,7 @@ class Recomputing:
         if type(scope) is not Scope:
             raise NotApplicable("blocks are computed again for methods that are made of rules, such as lrp and gi.")
         thread = get_ident()
-        inside: list[tuple[nn.Module, ExitStack]] = []  # the block that runs, and what is undone after it
+        inside: list[tuple[nn.Module, ExitStack]] = []
 
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
             if get_ident() != thread or inside or not torch.is_grad_enabled():

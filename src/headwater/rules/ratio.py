@@ -71,9 +71,9 @@ class Pending(weakref.WeakSet[Ratio]):
     def settle(self, written: Any) -> None:
         """Before anything is written in place. In their order, for what they keep goes through hooks that count."""
         self.settle_ratios()
-        tensors = written if isinstance(written, list | tuple) else [written]
+        several = written if isinstance(written, list | tuple) else [written]
         for _, lender in sorted(self._lenders.items(), key=itemgetter(0)):
-            for tensor in tensors:
+            for tensor in (one for one in several if isinstance(one, Tensor)):
                 lender.spare(tensor)
 
     def settle_ratios(self) -> None:
@@ -84,7 +84,7 @@ class Pending(weakref.WeakSet[Ratio]):
     def forget_lenders(self, since: int) -> None:
         """Those who came since then: what they hold is made again, whatever is written over from now on."""
         for number in [number for number in self._lenders if number >= since]:
-            del self._lenders[number]
+            self._lenders.pop(number, None)
 
     @staticmethod
     def moment() -> int:
