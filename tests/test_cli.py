@@ -260,6 +260,7 @@ def test_a_decoder_is_timed_at_several_lengths_beside_other_tools(monkeypatch):
     from headwater.measures import cost, peers
 
     monkeypatch.setattr(peers, "STEPS", 2)
+    monkeypatch.setattr(peers, "installed", lambda: ["captum"])
     monkeypatch.setattr(cost, "PRESETS", ("lrp",))
     words = ["bench", "--shape", "llama-small", "--layers", "1", "--tokens", "5,40", "--rounds", "1", "--json"]
     found = json.loads(answer(*words))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from headwater.inputs.places import start
-from headwater.methods.lrp import every
+from headwater.methods.lrp import ORDER, QUERY, every
 from headwater.rules import Books, RuleSet, Scope
 from headwater.rules.modules import modules_seen
-from headwater.rules.waiting import Waiting
+from headwater.rules.waiting import Lent, Waiting
 
 HIDDEN, HEADS, INNER = (tiny.SMALL[key] for key in ("hidden_size", "num_attention_heads", "intermediate_size"))
 GROUPED = HIDDEN // 2  # tiny's decoders have one key for two heads
@@ -26,6 +27,15 @@ NEEDED = {
     "llama": HIDDEN + GROUPED + HEADS + 2 + INNER,
     "mistral": HIDDEN + GROUPED + HEADS + 2 + INNER,
 }
+
+# the gamma rule needs what goes into and comes out of linear layers besides: of the values (queries and keys are
+# constants), of the joined heads, of the way into the inner layer and of the way out; and once at the end of the model
+GAMMA = {
+    "bert": NEEDED["bert"] + 2 * HIDDEN + 2 * HIDDEN + (HIDDEN + INNER) + (INNER + HIDDEN),
+    "llama": NEEDED["llama"] + (HIDDEN + GROUPED) + 2 * HIDDEN + (HIDDEN + INNER) + (INNER + HIDDEN),
+}
+AT_THE_END = {"bert": HIDDEN, "llama": HIDDEN + tiny.SMALL["vocab_size"]}
+BOOSTED = {"lrp-gamma": replace(every(gamma=0.02), names=frozenset(ORDER)), "lrp-query": QUERY.rules}
 
 
 def kept(model: nn.Module, length: int, rules: RuleSet) -> int:
@@ -52,7 +62,7 @@ def held_by(node: Any) -> Iterator[Tensor]:
         saved += [getattr(node, name) for name in dir(node) if name.startswith("_saved_")]
         later = [getattr(node, name, None) for name in ("factor", "boost")]
         saved += [getattr(one, name, None) for one in later for name in ("_x", "_value", "_made", "_z", "_factor")]
-        saved = [value.tensor() if isinstance(value, Waiting) else value for value in saved]
+        saved = [value.tensor() if isinstance(value, Waiting | Lent) else value for value in saved]
         yield from (value for value in saved if isinstance(value, Tensor))
 
 
@@ -71,3 +81,18 @@ def test_what_is_kept(name: str) -> None:
 @pytest.mark.parametrize("name", NEEDED)
 def test_a_gradient_keeps_more(name: str) -> None:
     assert a_token_and_layer(name, RuleSet(frozenset())) > 1.3 * NEEDED[name]
+
+
+@pytest.mark.parametrize("name", GAMMA)
+def test_gamma_keeps_inputs_and_outputs_of_linear_layers_besides(name: str) -> None:
+    needed = GAMMA[name] + AT_THE_END[name] / 2
+    assert needed <= a_token_and_layer(name, BOOSTED["lrp-gamma"]) <= needed + 1.5
+
+
+@pytest.mark.parametrize("method", BOOSTED)
+@pytest.mark.parametrize("name", NEEDED)
+def test_all_that_grows_goes_through_the_hooks_for_saved_tensors(name: str, method: str) -> None:
+    """So that whoever keeps saved tensors elsewhere, or makes them again, has all of them."""
+    model = tiny.tiny(name, torch.float32)
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: None, lambda _: torch.empty(0)):
+        assert kept(model, 40, BOOSTED[method]) == kept(model, 20, BOOSTED[method]) < 100

@@ -33,14 +33,14 @@ def engine(monkeypatch):
 def explained(monkeypatch):
     """How many texts were explained since, by method."""
     counted: list[int] = []
-    given = tokens.explain
+    given = tokens.answer
 
-    def counting(model, data, **options):
-        made = given(model, data, **options)
+    def counting(ask):
+        made = given(ask)
         counted.append(len(made))
         return made
 
-    monkeypatch.setattr(tokens, "explain", counting)
+    monkeypatch.setattr(tokens, "answer", counting)
     return counted
 
 

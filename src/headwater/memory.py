@@ -251,10 +251,13 @@ class Trial:
         except NotApplicable:
             return 0
 
-    def fitted(self, limit: int) -> Estimate:
-        """The first that fits of: all as asked, smaller batches, a part on the host, blocks computed again."""
+    def fitted(self, limit: int, most: int | None = None) -> Estimate:
+        """The first that fits of: all as asked, smaller batches, a part on the host, blocks computed again.
+
+        Batches may have up to `most` samples such as these, if that is another number than was given.
+        """
         free = limit * (1 - MARGIN) - self.weights
-        for samples in range(self.step.batch.samples, self.fewest - 1, -1):
+        for samples in range(most or self.step.batch.samples, self.fewest - 1, -1):
             above, kept = self.at(samples)
             if above <= free:
                 return self.estimate(above, kept, samples, PLENTY)

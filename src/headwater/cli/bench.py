@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 COST, EVALUATION, THROUGHPUT = "neither --evaluation nor --throughput", "--evaluation", "--throughput"
 PLACES = {  # which benchmarks an option has a meaning for, where not for all
     **dict.fromkeys(
-        ("shape", "batch", "tokens", "layers", "dtype", "keep", "recompute", "memory_limit", "replay"), (COST,)
+        ("shape", "batch", "tokens", "layers", "dtype", "keep", "recompute", "memory_limit", "replay", "peers"), (COST,)
     ),
     **dict.fromkeys(("limit", "measures"), (EVALUATION,)),
     "rounds": (COST, EVALUATION),
@@ -46,8 +46,15 @@ def command(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Methods, separated by commas. Default: gi, every preset of lrp, and captum's where it is installed; "
+            help="Methods, separated by commas. Default: gi and every preset of lrp; "
             "with --evaluation gi,lrp(ah),lrp(ln),lrp(ah+ln),lrp; with --throughput gi,lrp."
+        ),
+    ] = None,
+    peers: Annotated[
+        str | None,
+        typer.Option(
+            help="Other tools to time beside: captum, lxt, none. Default: those that are installed, where no --methods "
+            "are named."
         ),
     ] = None,
     rounds: Annotated[
@@ -100,7 +107,7 @@ def command(
         found, table = gain(data, limit, names, separated(measures), rounds or 3, device)
     else:
         saving = Saving(keep, options.count_of(recompute), memory_limit)
-        subject = Subject(shape, layers, batch, lengths(tokens), dtype, device, replay)
+        subject = Subject(shape, layers, batch, lengths(tokens), dtype, device, replay, asked_beside(peers, names))
         found, table = costs(subject, names, rounds or 7, clock, saving)
     typer.echo(json.dumps(found) if as_json else written(table, plain))
 
@@ -120,9 +127,16 @@ def lengths(text: str) -> list[int]:
     return [int(one) for one in found]
 
 
+def asked_beside(peers: str | None, methods: list[str] | None) -> list[str] | None:
+    """Tools by name; None is all that are installed."""
+    if peers is None:
+        return None if methods is None else []
+    return [] if peers == "none" else separated(peers)
+
+
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What is timed: a model by the name of its shape, and the sizes of what it reads."""
+    """What is timed: a model by the name of its shape, and the sizes of what it reads; which tools beside."""
 
     shape: str
     layers: int | None
@@ -131,6 +145,7 @@ class Subject:
     dtype: str
     device: str
     replay: bool = False
+    peers: list[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,11 +183,12 @@ def costs(
     from headwater.api import DTYPES
     from headwater.errors import UnknownName
     from headwater.measures.cost import GIB, PRESETS, fastest_attention, measure, replayed, table
-    from headwater.measures.peers import peers
+    from headwater.measures.peers import checked, peers
     from headwater.measures.shapes import shape_called
 
     if asked.dtype not in DTYPES:
         raise UnknownName("dtype", asked.dtype, DTYPES)
+    checked(asked.peers or [])
     shape = shape_called(asked.shape).with_layers(asked.layers)
     model = shape.build(asked.device, DTYPES[asked.dtype])
     batch = asked.batch or (1 if shape.decoder else 8)
@@ -183,7 +199,7 @@ def costs(
     with waiting("timing explanations"), fastest_attention(model, trial) as kernel:
         for tokens in asked.lengths:
             inputs = shape.inputs(batch, tokens, asked.device)
-            others = dict(peers(model, inputs)) if methods is None else {}
+            others = dict(peers(model, inputs, asked.peers, say))
             chosen = methods or PRESETS
             saved = saving.jobs(model, inputs, chosen, asked.dtype)
             again, recorders = replayed(model, inputs, chosen, dtype=asked.dtype) if asked.replay else ({}, [])

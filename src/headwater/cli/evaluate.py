@@ -53,6 +53,9 @@ def command(
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, help="Tokens of perturbed inputs run at once. Default: by device.")
     ] = None,
+    keep: options.Keep = "device",
+    recompute: options.Recompute = None,
+    memory_limit: options.MemoryLimit = None,
     workers: options.Workers = 1,
     device: options.Device = None,
     dtype: options.Dtype = None,
@@ -88,6 +91,9 @@ def command(
         resume=resume,
         runtime=runtime,
         workers=workers,
+        keep=keep,
+        recompute=options.count_of(recompute),
+        memory_limit=memory_limit,
     )
     put(found, lambda: summary(found), as_json, plain)
     if out is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,16 @@ import torch
 from torch import nn
 
 from .. import methods as registry
-from ..api import describe, prepared, where_it_is
+from ..api import answer, describe, prepared, where_it_is
 from ..errors import UnknownName, UsageError
 from ..explanation import Explanation
+from ..memory import bytes_of
+from ..methods.recomputing import Count
+from ..methods.room import Room
 from ..targets import Names, class_names
 from . import protocol as protocols
 from . import tasks as perturbations
+from .bounds import Bounds, fitted, share, weights_of
 from .cost import Cost, measure
 from .graphs import GraphSource, read_graphs, takes_graphs, with_reading
 from .images import ImageSource, read_images, takes_images, with_replacement
@@ -68,6 +73,9 @@ def evaluate(
     chunk_size: int = CHUNK,
     workers: int = 1,
     patch: int | None = None,
+    keep: str = "device",
+    recompute: Count = None,
+    memory_limit: int | str | None = None,
 ) -> Evaluation:
     """How faithful each method's explanations are: `r["lrp"].auac`, `.aumse`, `.interval()`, `r.compare("lrp", "gi")`.
 
@@ -92,6 +100,10 @@ def evaluate(
     worked off in chunks, and only their numbers are kept, some hundred bytes a sample and method. With `out`, results
     are kept in that directory and an interrupted run takes up where it stopped. With `workers` so many processes share
     the chunks, each with a copy of the model: worth it on a GPU, which one process keeps waiting.
+
+    `keep` and `recompute` are those of `explain`, the second for methods that are made of rules. `memory_limit`
+    ("24GiB", or bytes; all copies of the model count) picks both, and bounds the batches of texts that are explained
+    and of perturbed inputs.
     """
     tasks, single_names, scramble = chosen_measures(measures)
     names = tuple(dict.fromkeys(registry.resolve(name).name for name in listed(methods)))
@@ -138,7 +150,13 @@ def evaluate(
     if out is not None and place is not None and place.finished:
         return load(out)
     began = time.perf_counter()
-    job = Job(source, table.rows, table.labels, names, tasks, single_names, rule, budget(ready, batch_tokens), seed)
+    room, at_once = Room(keep, recompute), budget(ready, batch_tokens)
+    source.bounds = Bounds(room)
+    if memory_limit is not None:
+        limit = share(bytes_of(memory_limit), weights_of(ready), workers)
+        source.bounds = fitted(source, names, limit, seed, others=int(scramble))
+        at_once = source.bounds.within(at_once)
+    job = Job(source, table.rows, table.labels, names, tasks, single_names, rule, at_once, seed)
     samples = job.run(chunk_size, place, progress, workers)
     runtimes = measured_runtimes(source, names, seed) if runtime else {}
     random = randomised(source, samples.common["predicted"], names, seed) if scramble else {}
@@ -238,12 +256,11 @@ def measured_runtimes(
     source: TokenSource | GraphSource | ImageSource, names: Sequence[str], seed: int
 ) -> dict[str, Cost]:
     """Each method's cost on a batch of the first samples, as a ratio to the forward pass."""
-    count = min(TIMED, source.batch_size, len(source)) if source.mixes else 1
-    inputs = source.part(range(count)).fields(range(count))
-    options: dict[str, Any] = dict(source.options)
-    if isinstance(source, ImageSource):
-        options["given"] = source.images[:count]
-    found = measure(source.model, inputs, names, ROUNDS, seed=seed, **options)
+    most = min(source.bounds.samples_of(name, source.batch_size) for name in names)
+    count = min(TIMED, most, len(source)) if source.mixes else 1
+    part = source.part(range(count))
+    jobs = {name: partial(answer, part.asked(range(count), name, None, seed)) for name in names}
+    found = measure(source.model, part.fields(range(count)), (), ROUNDS, others=jobs)
     return {cost.name: cost for cost in found if cost.name in names}
 
 
@@ -280,7 +297,8 @@ class Job:
     def chunks(self, left: Mapping[int, Sequence[int]], workers: int, tick: Tick) -> Iterator[tuple[int, Samples]]:
         """The chunks by number, as they are done: here, or by worker processes."""
         if workers <= 1:
-            keep_freed_memory()
+            if not self.source.bounds.methods:  # else memory is short
+                keep_freed_memory()
             yield from ((n, self.chunk(numbers, tick)) for n, numbers in left.items())
             return
         with working(self, workers) as pool:

@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..api import explain, where_it_is
+from ..api import Request, answer, where_it_is
 from ..errors import DataError, EmptyInput, HeadwaterError, UsageError
 from ..explanation import Explanation
 from ..models.graphormer import GraphormerForGraphClassification
 from ..models.graphs import Graph, as_graph, collate, induced
 from ..models.graphs.explained import checked
 from ..targets import class_names
+from .bounds import Bounds
 from .labelled import Labelled, column_names, columns_of, label_of
 from .perturbation import Perturbed
 from .protocol import Protocol
@@ -98,13 +99,16 @@ class GraphSource:
             raise UsageError(f"batch_size must be at least 1, not {batch_size}.")
         self.model, self.graphs, self.batch_size = model, graphs, batch_size
         self.removal = protocol.removal
-        self.options: dict[str, Any] = {}
+        self.bounds = Bounds()
 
     def __len__(self) -> int:
         return len(self.graphs)
 
     def part(self, samples: Sequence[int]) -> Nodes:
         return Nodes(self, samples)
+
+    def largest(self) -> int:
+        return max(range(len(self.graphs)), key=lambda i: len(self.graphs[i]))
 
     def describe(self) -> dict[str, Any]:
         return {"items": "nodes", "removal": self.removal}
@@ -113,7 +117,7 @@ class GraphSource:
 class Nodes:
     """Some graphs. `numbers` are their places in the source."""
 
-    mixes = True
+    mixes, tried = True, 2
 
     def __init__(self, source: GraphSource, numbers: Sequence[int]) -> None:
         self.source, self.numbers = source, numbers
@@ -128,13 +132,16 @@ class Nodes:
     def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
         """Graphs of like size go together."""
         order = sorted(samples, key=lambda i: len(self.graphs[i]))
-        graphs = [self.graphs[i] for i in order]
-        options: dict[str, Any] = {"method": method, "target": target, "seed": seed}
-        made = explain(self.source.model, graphs, batch_size=self.source.batch_size, **options)
-        found = dict(zip(order, made, strict=True))
+        found = dict(zip(order, answer(self.asked(order, method, target, seed)), strict=True))
         for i in samples:
             check_relevance(found[i], len(self.graphs[i]), self.numbers[i], "node")
         return [found[i] for i in samples]
+
+    def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
+        source, graphs = self.source, [self.graphs[i] for i in samples]
+        options: dict[str, Any] = {"method": method, "target": target, "seed": seed}
+        options |= {"batch_size": source.bounds.samples_of(method, source.batch_size)}
+        return Request(source.model, graphs, room=source.bounds.room_of(method), **options)
 
     def fields(self, samples: Sequence[int]) -> dict[str, Tensor]:
         """The model's arguments for the whole graphs."""

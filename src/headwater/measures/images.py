@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..api import explain, where_it_is
+from ..api import Request, answer, where_it_is
 from ..errors import DataError, HeadwaterError, InputError, UsageError
 from ..explanation import Explanation
 from ..inputs.images import Boxes, Seen, channels_of, from_seen, is_image, listed, made_ready
 from ..targets import class_names, logits_of
+from .bounds import Bounds
 from .labelled import Labelled, column_names, columns_of, label_of
 from .perturbation import Perturbed
 from .protocol import Protocol
@@ -126,13 +127,16 @@ class ImageSource:
         assert patches is not None
         self.index, self.patches = patches.index, len(patches.cells)
         self.cell = patches.cells.cell
-        self.options: dict[str, Any] = {"patch": side}
+        self.bounds = Bounds()
 
     def __len__(self) -> int:
         return len(self.images)
 
     def part(self, samples: Sequence[int]) -> ImagePart:
         return ImagePart(self, samples)
+
+    def largest(self) -> int:
+        return 0
 
     def describe(self) -> dict[str, Any]:
         high, wide = self.cell
@@ -142,7 +146,7 @@ class ImageSource:
 class ImagePart:
     """Some images. `numbers` are their places in the source."""
 
-    mixes = True
+    mixes, tried = True, 2
 
     def __init__(self, source: ImageSource, numbers: Sequence[int]) -> None:
         self.source, self.numbers = source, numbers
@@ -155,19 +159,16 @@ class ImagePart:
         return np.arange(self.source.patches)
 
     def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
-        source = self.source
-        made: list[Explanation] = explain(
-            source.model,
-            [self.images[i] for i in samples],
-            method=method,
-            target=target,
-            seed=seed,
-            batch_size=source.batch_size,
-            patch=source.side,
-        )
+        made: list[Explanation] = answer(self.asked(samples, method, target, seed))
         for i, explanation in zip(samples, made, strict=True):
-            check_relevance(explanation, source.patches, self.numbers[i], "patch")
+            check_relevance(explanation, self.source.patches, self.numbers[i], "patch")
         return made
+
+    def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
+        source, images = self.source, [self.images[i] for i in samples]
+        options: dict[str, Any] = {"method": method, "target": target, "seed": seed, "patch": source.side}
+        options |= {"batch_size": source.bounds.samples_of(method, source.batch_size)}
+        return Request(source.model, images, room=source.bounds.room_of(method), **options)
 
     def fields(self, samples: Sequence[int]) -> dict[str, Tensor]:
         """The model's arguments for the whole images."""

@@ -17,7 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 from torch import nn
 
+from ..api import Request
 from ..explanation import Explanation
+from .bounds import Bounds
 from .tasks import Counts, Flags, Floats
 
 
@@ -33,7 +35,12 @@ class Perturbed:
 class Subjects(Protocol):
     """Some samples of one kind, all in memory: what is explained, and what can be taken out of it."""
 
+    tried: int  # samples in a request whose memory is estimated, so that what one more takes is seen
+
     def __len__(self) -> int: ...
+
+    @property
+    def source(self) -> Source: ...
 
     @property
     def mixes(self) -> bool:
@@ -48,6 +55,10 @@ class Subjects(Protocol):
         """One explanation a sample, for the class `target`."""
         ...
 
+    def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
+        """The same in one batch, as a request that is still to be answered."""
+        ...
+
     def perturbed(self, sample: int, kept: Flags) -> list[Perturbed]:
         """An input for every row of `kept` [rows, items]: the sample with those items alone."""
         ...
@@ -60,6 +71,9 @@ class Subjects(Protocol):
 class Source(Protocol):
     """All samples of an evaluation, loaded in parts so that memory does not grow with their number."""
 
+    batch_size: int
+    bounds: Bounds
+
     @property
     def model(self) -> nn.Module: ...
 
@@ -67,6 +81,10 @@ class Source(Protocol):
 
     def part(self, samples: Sequence[int]) -> Subjects:
         """These samples, loaded."""
+        ...
+
+    def largest(self) -> int:
+        """The sample that takes the most memory."""
         ...
 
     def describe(self) -> dict[str, Any]:

@@ -55,8 +55,10 @@ def infidelity(
         generator = torch.Generator().manual_seed(drawn_seed(seed, i))
 
         def score(present: Tensor, i: int = i) -> Tensor:
-            rows = present.bool().numpy()
-            return torch.from_numpy(part.logits(part.perturbed(i, rows))[:, targets[i]])
+            inputs, bounds = part.perturbed(i, present.bool().numpy()), part.source.bounds
+            groups = bounds.groups(len(inputs), bounds.inputs)
+            answers = [part.logits([inputs[n] for n in group])[:, targets[i]] for group in groups]
+            return torch.from_numpy(np.concatenate(answers))
 
         def remove(present: Tensor, generator: torch.Generator = generator) -> tuple[Tensor, Tensor]:
             removed = (torch.rand(present.shape, generator=generator) < 0.5).to(present.dtype)
@@ -83,8 +85,11 @@ def sensitivity(
 
             def explain(inputs: tuple[Tensor], i: int = i) -> tuple[Tensor]:
                 (noisy,) = inputs
-                with embeddings_given(part.source.model, noisy):
-                    again = part.explain_together([i] * len(noisy), method, int(targets[i]), seed)
+                again: list[Explanation] = []
+                bounds = part.source.bounds
+                for group in bounds.groups(len(noisy), bounds.samples_of(method, len(noisy))):
+                    with embeddings_given(part.source.model, noisy[group.start : group.stop]):
+                        again += part.explain_together([i] * len(group), method, int(targets[i]), seed)
                 return (torch.stack([e.relevance.double() for e in again]),)
 
             found.append(float(measure(explain, x, perturb_radius=RADIUS * float(x.std()), n_perturb_samples=draws)))

@@ -13,16 +13,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..api import explain, where_it_is
+from ..api import Request, answer, where_it_is
 from ..errors import HeadwaterError, InputError, ModelError, NotFinite, TargetError, UsageError
 from ..explanation import Explanation
 from ..inputs.text import Encoded, Text, encode, filler, length_limit, padded, padding_id, padding_side, to_batch
 from ..methods.propagation import without_cache
 from ..targets import logits_of
+from .bounds import Bounds
 from .perturbation import Perturbed, batches
 from .protocol import Protocol
 from .stored import Stored
 from .tasks import Counts, Flags, Floats
+
+SOME = 1024  # texts that are tokenised at once to find the longest
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class TokenSource:
         if protocol.removal is not None:
             raise UsageError(f"removal={protocol.removal} is about the nodes of a graph; tokens are replaced.")
         self.model, self.tokenizer, self.texts, self.stored = model, tokenizer, texts, stored
-        self.options = {"tokenizer": tokenizer}
+        self.bounds = Bounds()
         self.batch_size, self.keeps_special = batch_size, protocol.special_tokens == "kept"
         self.replacement = find_replacement(model, tokenizer, protocol.replacement)
         limits = [n for n in (length_limit(model, tokenizer), protocol.max_length) if n is not None]
@@ -89,6 +92,14 @@ class TokenSource:
 
     def part(self, samples: Sequence[int]) -> Tokens:
         return Tokens(self, samples, encode([self.texts[i] for i in samples], self.tokenizer, self.limit, True))
+
+    def largest(self) -> int:
+        """The longest. Some at a time are tokenised, so that memory does not grow with their number."""
+        longest = (0, 0)
+        for start in range(0, len(self), SOME):
+            part = self.part(range(start, min(start + SOME, len(self))))
+            longest = max(longest, *((one.length, -(start + i)) for i, one in enumerate(part.encoded)))
+        return -longest[1]
 
     @property
     def mixes(self) -> bool:
@@ -107,6 +118,8 @@ class TokenSource:
 
 class Tokens:
     """Some texts, tokenised. `numbers` are their places in the source."""
+
+    tried = 1
 
     def __init__(self, source: TokenSource, numbers: Sequence[int], encoded: Sequence[Encoded]) -> None:
         self.source, self.numbers, self.encoded = source, numbers, encoded
@@ -129,7 +142,8 @@ class Tokens:
         found = self.stored(samples, method, target)
         left = [i for i in samples if i not in found]
         lengths = [self.encoded[i].length for i in left]
-        room = self.source.batch_size * sum(lengths) / max(1, len(lengths))
+        mean = self.source.batch_size * sum(lengths) / max(1, len(lengths))
+        room = self.source.bounds.length_of(method, mean)
         for group in batches(lengths, room, self.mixes, self.source.batch_size):
             chosen = [left[g] for g in group]
             found.update(zip(chosen, self.explain_together(chosen, method, target, seed), strict=True))
@@ -145,18 +159,15 @@ class Tokens:
 
     def explain_together(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
         """In one batch, whatever its size."""
-        source = self.source
-        made: list[Explanation] = explain(
-            source.model,
-            self.fields(samples),
-            tokenizer=source.tokenizer,
-            method=method,
-            target=target,
-            seed=seed,
-        )
+        made: list[Explanation] = answer(self.asked(samples, method, target, seed))
         for sample, explanation in zip(samples, made, strict=True):
             check_relevance(explanation, self.encoded[sample].length, self.numbers[sample])
         return made
+
+    def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
+        source, room = self.source, self.source.bounds.room_of(method)
+        options: dict[str, Any] = {"tokenizer": source.tokenizer, "method": method, "target": target, "seed": seed}
+        return Request(source.model, self.fields(samples), room=room, **options)
 
     def fields(self, samples: Sequence[int]) -> dict[str, Tensor]:
         """The model's arguments for the whole texts."""

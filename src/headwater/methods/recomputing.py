@@ -82,6 +82,7 @@ class Recomputing:
                 return
             scope.pending.settle_ratios()
             stack = ExitStack()
+            stack.callback(scope.pending.forget_lenders, scope.pending.moment())
             passage = Passage(self, scope, module, Entered.of(args, kwargs), Precision.now(signal))
             stack.enter_context(torch.autograd.graph.saved_tensors_hooks(passage.pack, passage.unpack))
             inside.append((module, stack))

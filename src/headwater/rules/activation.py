@@ -44,6 +44,7 @@ def held(scope: Scope, call: Call, x: Tensor, zero: float, slope: float) -> Tens
     rest = call.args[1:]
     kwargs = {k: v for k, v in call.kwargs.items() if k not in ("input", "inplace")}
     if call.inplace or call.kwargs.get("inplace"):
+        scope.pending.settle(x)
         before = x.detach().clone()
         with torch.no_grad():
             value = call.func(before.clone(), *rest, **kwargs)

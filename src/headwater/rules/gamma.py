@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import HiddenOperation
+from .waiting import Lent
 
 Product = Callable[[Tensor, Tensor], Tensor]
 
@@ -39,60 +39,48 @@ def rescaling(z: Tensor, bias: Tensor | float, size: Tensor, gamma: float) -> Te
 
 
 class Boost:
-    """What the way back needs of one product x W^T + b = z. It is made there, so that what is held constant costs none.
+    """What the way back needs of one product x W^T + b = z: x and z, which wait as saved tensors do.
 
-    Until then x and z are held; before anything is written in place, their signs and the factor z / D instead.
+    The factor z / D is made there, so that what is held constant costs none; where further ways back follow and x and z
+    are at hand anyway, it is kept for them.
     """
 
-    __slots__ = ("__weakref__", "_factor", "_versions", "_x", "_z", "bias", "gamma", "weight")
+    __slots__ = ("__weakref__", "_factor", "_x", "_z", "bias", "gamma")
 
-    def __init__(self, x: Tensor, z: Tensor, weight: Tensor, bias: Tensor | None, gamma: float) -> None:
-        self._x, self._z, self._versions = x.detach(), z.detach(), (x._version, z._version)
+    def __init__(self, x: Tensor, z: Tensor, bias: Tensor | None, gamma: float) -> None:
+        self._x, self._z = Lent(x), Lent(z)
         self._factor: Tensor | None = None
-        self.weight, self.bias, self.gamma = weight, bias, gamma
+        self.bias, self.gamma = bias, gamma
 
-    def make(self) -> None:
-        """Nothing of the model's is held from here on."""
-        with torch._C.DisableTorchFunction(), torch.no_grad():
-            self.factor(self.weight.abs())
-            self._x, self._z = self._x.sign(), self._z.sign()
-            self._versions = (self._x._version, self._z._version)
+    def spare(self, written: Tensor) -> None:
+        """Memory is about to be written over."""
+        self._x.spare(written)
+        self._z.spare(written)
 
-    def factor(self, sizes: Tensor) -> Tensor:
+    def factor(self, x: Tensor, z: Tensor, sizes: Tensor) -> Tensor:
         """z / D, given |W|."""
-        if self._factor is None:
-            summed = torch.nn.functional.linear(self._x.abs(), sizes)
-            summed.copysign_(self._z).add_(self._z)  # |x| |W|^T is positive
-            if self.bias is not None:
-                summed.sub_(self.bias)
-            boosted = torch.add(self._z, summed, alpha=0.5 * self.gamma, out=summed)
-            nothing = boosted == 0
-            self._factor = torch.div(self._z, boosted, out=boosted).masked_fill_(nothing, 0.0)
-        return self._factor
+        if self._factor is not None:
+            return self._factor
+        summed = torch.nn.functional.linear(x.abs(), sizes)
+        summed.copysign_(z).add_(z)  # |x| |W|^T is positive
+        if self.bias is not None:
+            summed.sub_(self.bias)
+        boosted = torch.add(z, summed, alpha=0.5 * self.gamma, out=summed)
+        nothing = boosted == 0
+        made = torch.div(z, boosted, out=boosted).masked_fill_(nothing, 0.0)
+        if self._x.here and self._z.here and torch._C._autograd._get_current_graph_task_keep_graph():
+            self._factor = made
+        return made
 
-    def back(self, gradient: Tensor, record: Callable[[Tensor], None] | None) -> Tensor:
+    def back(self, gradient: Tensor, weight: Tensor, record: Callable[[Tensor], None] | None) -> Tensor:
         """The gradient at x; `record` is told what reaches the bias."""
-        if (self._x._version, self._z._version) != self._versions:
-            raise HiddenOperation("the model writes over what goes into or comes out of a linear layer.")
-        half, sizes = 0.5 * self.gamma, self.weight.abs()
-        flow = gradient * self.factor(sizes)
+        x, z = self._x.tensor(), self._z.tensor()
+        half, sizes = 0.5 * self.gamma, weight.abs()
+        flow = gradient * self.factor(x, z, sizes)
         if record is not None:
             record(flow)
-        whole = flow @ self.weight
-        return whole.mul_(1 + half).addcmul_(self._x.sign(), flow.mul_(self._z.sign()) @ sizes, value=half)
-
-
-class Boosted(torch.autograd.Function):
-    """A product x W^T + b whose value is the model's."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, value: list[Tensor], boost: Boost) -> Tensor:
-        ctx.boost, ctx.record = boost, None
-        return value[0]
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return ctx.boost.back(gradients[0], ctx.record), None, None
+        whole = flow @ weight
+        return whole.mul_(1 + half).addcmul_(x.sign(), flow.mul_(z.sign()) @ sizes, value=half)
 
 
 def boosted_map(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | float, product: Product, gamma: float) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .gamma import Boost, Boosted, boosted_map, gamma_of
+from .gamma import Boost, boosted_map, gamma_of
 from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, original, times, value_of
 
@@ -40,9 +40,9 @@ def affine(
     scope.applies("gamma")
     with torch.no_grad():
         value = compute(x.detach()).data
-    boost = Boost(x, value, plain(weight), bias, gamma)
-    scope.pending.add(boost)
-    boosted = Boosted.apply(x, [value], boost)
+    boost = Boost(x, value, bias, gamma)
+    scope.pending.lend(boost)
+    boosted = _Boosted.apply(x, weight, [value], boost)
     if bias is not None:
         name, is_bias = scope.label(bias, operation)
         boosted.grad_fn.record = scope.books.vector_entered(boosted, name, bias, bias=is_bias)
@@ -64,6 +64,21 @@ class _Product(torch.autograd.Function):
         if (record := getattr(ctx, "record", None)) is not None:
             record(gradients[0])
         return through(gradients[0], weight), None, None
+
+
+class _Boosted(torch.autograd.Function):
+    """The same with the GAMMA-rule; its value is already there."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, value: list[Tensor], boost: Boost) -> Tensor:
+        ctx.save_for_backward(weight)
+        ctx.boost, ctx.record = boost, None
+        return value[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (weight,) = ctx.saved_tensors
+        return ctx.boost.back(gradients[0], plain(weight), ctx.record), None, None, None
 
 
 def through(gradient: Tensor, weight: Tensor) -> Tensor:

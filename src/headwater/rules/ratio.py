@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import weakref
 from itertools import count
+from operator import itemgetter
 from typing import Any, Protocol
 
 import torch
@@ -51,26 +52,43 @@ class Ratio:
         return self.make().tensor()
 
 
-class Later(Protocol):
-    """Something that is made when the way back, or a write in place, needs it."""
+class Lender(Protocol):
+    """Something that holds tensors of the model's for the way back."""
 
-    def make(self) -> Any: ...
+    def spare(self, written: Tensor) -> None: ...
 
 
-class Pending(weakref.WeakSet[Later]):
-    """What is still to be made."""
+class Pending(weakref.WeakSet[Ratio]):
+    """Ratios that are still to be made, and who holds what the model may still write over."""
 
-    def settle(self) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self._lenders: weakref.WeakValueDictionary[int, Lender] = weakref.WeakValueDictionary()
+
+    def lend(self, lender: Lender) -> None:
+        self._lenders[next(_NUMBERS)] = lender
+
+    def settle(self, written: Any) -> None:
+        """Before anything is written in place. In their order, for what they keep goes through hooks that count."""
         self.settle_ratios()
-        for one in list(self):
+        several = written if isinstance(written, list | tuple) else [written]
+        for _, lender in sorted(self._lenders.items(), key=itemgetter(0)):
+            for tensor in (one for one in several if isinstance(one, Tensor)):
+                lender.spare(tensor)
+
+    def settle_ratios(self) -> None:
+        for one in sorted(self, key=lambda one: one.number):
             one.make()
         self.clear()
 
-    def settle_ratios(self) -> None:
-        """In their order, for what they keep goes through hooks that count."""
-        for one in sorted((one for one in self if isinstance(one, Ratio)), key=lambda one: one.number):
-            one.make()
-            self.discard(one)
+    def forget_lenders(self, since: int) -> None:
+        """Those who came since then: what they hold is made again, whatever is written over from now on."""
+        for number in [number for number in self._lenders if number >= since]:
+            self._lenders.pop(number, None)
+
+    @staticmethod
+    def moment() -> int:
+        return next(_NUMBERS)
 
 
 def is_alone(tensor: Tensor) -> bool:

@@ -152,12 +152,12 @@ class Scope(TorchFunctionMode):
 
     def perform(self, call: Call) -> Any:
         """One operation on signals: as its handler has it, or as it is."""
-        if call.inplace and is_signal(call.args[0]) and call.args[0]._is_view():
-            return self._perform_on_copy(call)
         if (recomputing := checkpoint_hooks()) is not None:
             return self._perform_kept(call, recomputing)
-        if call.inplace and self.pending:
-            self.pending.settle()
+        if call.inplace:
+            self.pending.settle(call.args[0])
+            if is_signal(call.args[0]) and call.args[0]._is_view():
+                return self._perform_on_copy(call)
         elif call.args and call.name != "mul":  # a product may hold it constant, and looks after it itself
             settle(call.args[0])
         handler = OPERATIONS.get(call.name)

@@ -10,27 +10,73 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from ..errors import HiddenOperation
 
 
 class Waiting:
     """`Waiting(tensor)` on the way forward, `.tensor()` on the way back."""
 
-    __slots__ = ("_kept", "_unpack")
+    __slots__ = ("_hooks", "_kept")
 
-    def __init__(self, tensor: Tensor) -> None:
-        hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    def __init__(self, tensor: Tensor, like: Waiting | None = None) -> None:
+        """By the hooks of this moment, or by those of another that waits."""
+        self._hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True) if like is None else like._hooks
         with torch._C.DisableTorchFunction():
-            self._kept: Any = tensor.detach()
-            self._unpack: Any = None
-            if hooks is not None:
-                pack, self._unpack = hooks
-                self._kept = pack(self._kept)
+            kept = tensor.detach()
+            self._kept: Any = kept if self._hooks is None else self._hooks[0](kept)
 
     def tensor(self) -> Tensor:
-        found: Tensor = self._kept if self._unpack is None else self._unpack(self._kept)
+        found: Tensor = self._kept if self._hooks is None else self._hooks[1](self._kept)
         return found
 
     @property
     def here(self) -> bool:
         """Whether the tensor itself is held, and nothing in its place."""
         return isinstance(self._kept, Tensor)
+
+
+class Lent:
+    """A tensor of the model's that waits. Before the model writes over it, a copy is put in its place (`spare`).
+
+    While nothing but a ticket is held, its memory is free to go. Whether memory that is written over is still the same
+    one, a weak reference tells: addresses are given out again.
+    """
+
+    __slots__ = ("_memory", "_version", "_view", "_waiting")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._hold(tensor, None)
+
+    def _hold(self, tensor: Tensor, like: Waiting | None) -> None:
+        self._version = tensor._version
+        self._view = (tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride())
+        self._waiting = Waiting(tensor, like)
+        self._memory = None if self.here else StorageWeakRef(tensor.untyped_storage())
+
+    @property
+    def here(self) -> bool:
+        return self._waiting.here
+
+    def tensor(self) -> Tensor:
+        found = self._waiting.tensor()
+        if self.here:  # else whoever keeps it looks after that
+            self._check(found)
+        return found
+
+    def spare(self, written: Tensor) -> None:
+        """`written` will be written over: if this lies in the same memory, a copy waits instead."""
+        memory = written.untyped_storage()
+        mine = self._waiting.tensor().untyped_storage()._cdata if self._memory is None else self._memory.cdata
+        if mine != memory._cdata:
+            return
+        self._check(written)
+        dtype, offset, shape, stride = self._view
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            same = torch.empty(0, dtype=dtype, device=written.device).set_(memory, offset, shape, stride)
+            self._hold(same.clone(), self._waiting)
+
+    def _check(self, tensor: Tensor) -> None:
+        if tensor._version != self._version:
+            raise HiddenOperation("the model writes over what goes into or comes out of a linear layer.")
