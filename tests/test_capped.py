@@ -410,6 +410,12 @@ class TestTheModelTakesIt:
             hw.fast_attention(model)
         assert model.config._attn_implementation == before
 
+    def test_an_attention_that_it_does_not_have_is_refused(self) -> None:
+        model, _ = pair("gemma2")
+        with pytest.raises(NotApplicable, match="does not take the attention 'sdpa'"):
+            interface.given(model, "sdpa")
+        assert model.config._attn_implementation == "eager"
+
     def test_a_model_of_another_library_is_refused(self) -> None:
         with pytest.raises(NotApplicable, match="TorchEncoder is no model of transformers"):
             hw.fast_attention(tiny.tiny("torch-encoder"))

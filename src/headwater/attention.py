@@ -31,6 +31,11 @@ def fast_attention(model: M) -> M:
     knows the name, so that a model can be loaded with `attn_implementation="headwater"`, too. When attention runs for
     the first time, the model's own is asked at a few positions whether it is the same; one that is not is refused.
     """
+    return given(model, NAME)
+
+
+def given(model: M, name: str) -> M:
+    """The model with another of its attentions, really: transformers only warns where it did not take it."""
     if not hasattr(model, "set_attn_implementation"):
         raise NotApplicable(
             f"{type(model).__name__} is no model of transformers, so that its attention cannot be replaced. Attention "
@@ -39,8 +44,12 @@ def fast_attention(model: M) -> M:
     register()
     before = [(part.config, part.config._attn_implementation) for part in parts(model)]
     replace: Any = model.set_attn_implementation
-    replace(NAME)
-    refused = [type(part).__name__ for part in parts(model) if part.config._attn_implementation != NAME]
+    try:
+        replace(name)
+    except ValueError as error:
+        said = str(error).split(". ")[0]
+        raise NotApplicable(f"{type(model).__name__} does not take the attention {name!r}: {said}.") from error
+    refused = [type(part).__name__ for part in parts(model) if part.config._attn_implementation != name]
     if refused:
         for config, chosen in before:
             config._attn_implementation = chosen
@@ -133,34 +142,37 @@ def check(
     A model may add to its scores what no argument tells. Its file has a function of a fixed name that writes it out.
     """
     kind = (type(module), ours, given.get("softcap") is None, given.get("s_aux") is None)
-    if kind in _CHECKED:
+    if kind in _CHECKED or given.get("dropout"):
         return
     eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if eager is None:
         raise NotApplicable(f"{type(module).__name__} does not tell how it computes attention, so ours is not tried.")
     few = tuple(part[:, :, :FEW].detach() for part in (query, key, value))
-    causal = causal_by(module, query, mask, given.get("is_causal"))
-    shape = (few[0].shape[2], few[1].shape[2])
-    if mask is None:
-        seen = torch.ones(shape, dtype=torch.bool, device=query.device)
-        few_mask = (seen.tril() if causal else seen).expand(len(query), 1, *shape)
-    else:
-        few_mask = mask[..., :FEW, :FEW]
-    looks = few_mask if few_mask.dtype is torch.bool else few_mask > torch.finfo(few_mask.dtype).min / 2
-    added = torch.zeros_like(looks, dtype=query.dtype).masked_fill(~looks, torch.finfo(query.dtype).min)
-    if few_mask.dtype is not torch.bool:
-        added = few_mask
+    looks, added = seen_by_few(few, mask, causal_by(module, query, mask, given.get("is_causal")))
+    given = {name: value for name, value in given.items() if value is not None}
     with torch._C.DisableTorchFunction(), torch.no_grad():
         expected = eager(module, *few, added, **given)[0]
-        found = ours(module, *few, few_mask, **given)[0]
+        found = ours(module, *few, added if mask is not None and mask.dtype is not torch.bool else looks, **given)[0]
         alive = looks.any(-1).any(1)  # a query that looks at nothing is computed in several ways, and not looked at
-        apart = (found - expected).abs()[alive]
         room = ROOM.get(query.dtype, 1e-3) * (1e-3 + float(expected.abs().max()))
-        if not len(apart):
-            return
-        if not bool((apart <= room).all()):
-            raise NotApplicable(
-                f"{type(module).__name__} computes something else than attention with a cap and sinks: call "
-                "model.set_attn_implementation('eager')."
-            )
-    _CHECKED.add(kind)
+        same = bool(((found - expected).abs() <= room)[alive].all())
+    if not same:
+        raise NotApplicable(
+            f"{type(module).__name__} computes something else than attention with a cap and sinks: call "
+            "model.set_attn_implementation('eager')."
+        )
+    if bool(alive.any()):
+        _CHECKED.add(kind)
+
+
+def seen_by_few(few: tuple[Tensor, ...], mask: Tensor | None, causal: bool) -> tuple[Tensor, Tensor]:
+    """Where the first queries look among the first keys; and the same to be added, as models that write it out want."""
+    query, key, _ = few
+    shape = (len(query), 1, query.shape[2], key.shape[2])
+    if mask is not None and mask.dtype is not torch.bool:
+        part = mask[..., :FEW, :FEW]
+        return (part > torch.finfo(part.dtype).min / 2).expand(len(query), -1, *shape[2:]), part
+    looks = torch.ones(shape, dtype=torch.bool, device=query.device)
+    looks = mask[..., :FEW, :FEW].expand(len(query), -1, *shape[2:]) if mask is not None else looks
+    looks = looks.tril() if causal else looks
+    return looks, torch.zeros_like(looks, dtype=query.dtype).masked_fill(~looks, torch.finfo(query.dtype).min)
