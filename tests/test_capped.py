@@ -174,7 +174,7 @@ class TestInBlocks:
         made = rows.attended(case.query, case.key, case.value, case.mask, case.sinks, case.options)
         expected = case.exactly().gradients(case.gradient)
         if broken == "slope":
-            monkeypatch.setattr(rows.Attended, "slope", lambda self, scores: torch.ones_like(scores))
+            monkeypatch.setattr(rows.Attended, "slope", lambda self, scores, block: torch.ones_like(scores))
         else:
             made = replace(made, **{"cap": {"cap": 1.001 * CAP}, "sinks": {"sinks": None}}[broken])
         result = made.result()[0]
@@ -267,7 +267,19 @@ def sentences(padded: bool) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": seen}
 
 
-METHODS = ("lrp", "lrp-gamma", "attnlrp", "lrp-query", "lrp-secant", "gi", "lrp(ah)", "lrp(ln)", "rollout", "gae")
+METHODS = (
+    "lrp",
+    "lrp-gamma",
+    "attnlrp",
+    "lrp-query",
+    "lrp-secant",
+    "gi",
+    "lrp(ah)",
+    "lrp(ln)",
+    "lrp(ah=query)",
+    "rollout",
+    "gae",
+)
 ROUGH = 1e-5  # Gemma computes its softmax and its norms in float32 whatever the model's dtype is
 
 
@@ -366,7 +378,7 @@ class Largest(TorchDispatchMode):
         return made
 
 
-@pytest.mark.parametrize("method", ["lrp", "lrp-gamma", "gi"])
+@pytest.mark.parametrize("method", ["lrp", "lrp-gamma", "gi", "attnlrp", "lrp-query"])
 @pytest.mark.parametrize("name", ["gemma2", "gpt-oss"])
 def test_no_weights_are_made_but_those_of_a_block(name: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (rows, blocked):
@@ -455,7 +467,7 @@ class TestTheModelTakesIt:
         monkeypatch.setattr(rule, "written_out", never)
         hw.explain(fast, sentences(False))
         with pytest.raises(AssertionError, match="written out"):
-            hw.explain(fast, sentences(False), method="attnlrp")
+            hw.explain(fast, sentences(False), method="lrp-secant")
 
     def test_nothing_is_registered_by_importing(self) -> None:
         code = (

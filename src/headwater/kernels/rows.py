@@ -31,7 +31,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Attended:
-    """One attention, [batch, heads, length, size]. `sinks`, a score for each head, takes weight and gives nothing."""
+    """One attention, [batch, heads, length, size]. `sinks`, a score for each head, takes weight and gives nothing.
+
+    With `ratio` the cap passes back as its input times a constant, which is no gradient, but conserves.
+    """
 
     query: Tensor
     key: Tensor
@@ -41,6 +44,7 @@ class Attended:
     scale: float
     causal: bool
     cap: float
+    ratio: bool = False
 
     @property
     def groups(self) -> int:
@@ -89,9 +93,12 @@ class Attended:
         made = self.queries(self.query, block) @ self.keys(self.key, block).T
         return made.mul_(self.scale / self.cap).tanh_().mul_(self.cap) if self.cap else made.mul_(self.scale)
 
-    def slope(self, scores: Tensor) -> Tensor:
-        """The derivative of the cap where it gave these scores."""
-        return 1 - (scores / self.cap).square_()
+    def slope(self, scores: Tensor, block: Block) -> Tensor:
+        """The derivative of the cap where it gave these scores, or their ratio to what it was given."""
+        if not self.ratio:
+            return 1 - (scores / self.cap).square_()
+        given = (self.queries(self.query, block) @ self.keys(self.key, block).T).mul_(self.scale)
+        return (scores / given).masked_fill_(given == 0, 1.0)
 
     def weighed(self, scores: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:
         """exp(scores - top), in the memory of `scores`; its sums with the sinks', and top, [heads and queries, 1]."""
@@ -142,7 +149,7 @@ class Attended:
         to_sinks = None if self.sinks is None else self.query.new_zeros(self.query.shape[:2], dtype=self.dtype)
         for block in self.blocks():
             scores = self.scores(block)
-            slope = self.slope(scores) if self.cap else None
+            slope = self.slope(scores, block) if self.cap else None
             weights, total, top = self.weighed(scores, block)
             weights = weights.div_(alive(total))
             from_query = self.queries(gradient, block)
@@ -170,7 +177,7 @@ def alive(total: Tensor) -> Tensor:
 def attended(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor | None, options: Any
 ) -> Attended:
-    """By the options of torch's attention, and `cap`."""
+    """By the options of torch's attention, `cap` and `ratio`."""
     scale = options.get("scale") or query.shape[-1] ** -0.5
     causal, cap = bool(options.get("is_causal")), float(options.get("cap") or 0.0)
-    return Attended(query, key, value, mask, sinks, scale, causal, cap)
+    return Attended(query, key, value, mask, sinks, scale, causal, cap, bool(options.get("ratio")))
