@@ -168,6 +168,12 @@ class TestInBlocks:
         assert sums.dtype is torch.float32
         assert apart(found, case.exactly().result.detach()) < ROOM[dtype]
 
+    def test_autocast_does_not_round_its_blocks(self) -> None:
+        case = Case.of(ODD, "both", "causal", torch.float32)
+        with torch.autocast("cpu", torch.bfloat16):
+            found, _ = capped.attend(case.query, case.key, case.value, case.mask, case.sinks, case.options)
+        assert apart(found, case.exactly().result.detach()) < ROOM[torch.float32]
+
     @pytest.mark.parametrize("broken", ["cap", "slope", "sinks"])
     def test_a_broken_kernel_is_found(self, broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
         case = Case.of(ODD, "both", "causal")
@@ -425,7 +431,7 @@ class TestTheModelTakesIt:
     def test_an_attention_that_it_does_not_have_is_refused(self) -> None:
         model, _ = pair("gemma2")
         with pytest.raises(NotApplicable, match="does not take the attention 'sdpa'"):
-            interface.given(model, "sdpa")
+            interface.with_attention(model, "sdpa")
         assert model.config._attn_implementation == "eager"
 
     def test_a_model_of_another_library_is_refused(self) -> None:

@@ -31,10 +31,10 @@ def fast_attention(model: M) -> M:
     knows the name, so that a model can be loaded with `attn_implementation="headwater"`, too. When attention runs for
     the first time, the model's own is asked at a few positions whether it is the same; one that is not is refused.
     """
-    return given(model, NAME)
+    return with_attention(model, NAME)
 
 
-def given(model: M, name: str) -> M:
+def with_attention(model: M, name: str) -> M:
     """The model with another of its attentions, really: transformers only warns where it did not take it."""
     if not hasattr(model, "set_attn_implementation"):
         raise NotApplicable(
@@ -99,6 +99,8 @@ def attention(
         return mixed
     given = {"dropout": dropout, "scaling": scaling, "is_causal": is_causal, "softcap": softcap, "s_aux": s_aux}
     unknown = [name for name in UNKNOWN if kwargs.get(name) is not None] + ["dropout"] * bool(dropout)
+    if attention_mask is not None and attention_mask.requires_grad:
+        unknown.append("mask that is learned")
     if unknown:
         raise NotApplicable(
             f"Headwater's attention knows no {unknown[0]}: call model.set_attn_implementation('eager')."

@@ -152,9 +152,9 @@ class Subject:
         shape = shape_called(self.shape).with_layers(self.layers)
         model = shape.build(self.device, DTYPES[self.dtype])
         if self.attention is not None:
-            from headwater.attention import given
+            from headwater.attention import with_attention
 
-            given(model, self.attention)
+            with_attention(model, self.attention)
         return shape, model
 
 

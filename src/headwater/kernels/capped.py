@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -47,7 +48,10 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """The result, and the logsumexp [batch, heads, queries] with the sinks in it."""
     found = forward_on_card(query, key, value, mask, sinks, options) if query.is_cuda else None
-    return found if found is not None else attended(query, key, value, mask, sinks, options).result()
+    if found is not None:
+        return found
+    with torch.autocast(query.device.type, enabled=False):  # it would round blocks that are precise on purpose
+        return attended(query, key, value, mask, sinks, options).result()
 
 
 Told = Callable[[Tensor], None]
