@@ -22,6 +22,7 @@ STAGES = (
         "relevance",
         "texts",
         "api",
+        "attention",
         "memory",
         "comparison",
         "conversation",

@@ -270,9 +270,16 @@ def test_a_decoder_is_timed_at_several_lengths_beside_other_tools(monkeypatch):
     assert found[1]["error"] < 1e-4
 
 
+def test_the_attention_that_is_timed_can_be_chosen():
+    words = ["bench", "--shape", "gemma2-small", "--layers", "1", "--tokens", "20", "--rounds", "1", "--methods", "lrp"]
+    assert "headwater attention" in answer(*words, "--attention", "headwater")
+    assert "eager attention" in answer(*words, "--attention", "eager")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--attention", "headwaters"], "Did you mean 'headwater'?"),
         (["--limit", "3"], "--limit has a meaning only with --evaluation"),
         (["--tokens", "8,x"], "--tokens takes numbers above 0, separated by commas, not '8,x'"),
         (["--shape", "bert-bas"], "Did you mean 'bert-base'?"),

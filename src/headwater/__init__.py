@@ -9,6 +9,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .api import explain as explain
+    from .attention import fast_attention as fast_attention
     from .audits import audit as audit
     from .bias.audit import audit_bias as audit_bias
     from .bias.results import BiasAudit as BiasAudit
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "explain": "api",
+    "fast_attention": "attention",
     "audit": "audits",
     "audit_bias": "bias.audit",
     "BiasAudit": "bias.results",
@@ -74,6 +76,7 @@ __all__ = [
     "evaluate",
     "explain",
     "explain_generation",
+    "fast_attention",
     "open_run",
     "recorded",
     "run",

@@ -367,7 +367,8 @@ def prepared(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
     if isinstance(chosen, str) and ("flash" in chosen or "flex" in chosen):
         raise HiddenOperation(
             f"the model was loaded with attn_implementation={chosen!r}, which hides its attention from the rules. "
-            "Call model.set_attn_implementation('sdpa') or load it so."
+            "Call model.set_attn_implementation('sdpa') or load it so; where scores are capped or it has sinks, "
+            "hw.fast_attention(model)."
         )
     have, (fixed, made_for_inference) = where_it_is(model), state_of(model)
     own = have[1] if fixed and dtype is None else wanted_dtype(dtype, have[1])

@@ -111,6 +111,7 @@ class Norm:
 class AuditScope(Scope):
     """A scope that notes relevance at every operation, at the operation's own copy of its inputs."""
 
+    reads_weights: bool = True
     operations: list[Passage] = field(default_factory=list)
     modules_called: list[Passage] = field(default_factory=list)
     active: list[Passage] = field(default_factory=list)

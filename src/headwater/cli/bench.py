@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 COST, EVALUATION, THROUGHPUT = "neither --evaluation nor --throughput", "--evaluation", "--throughput"
 PLACES = {  # which benchmarks an option has a meaning for, where not for all
     **dict.fromkeys(
-        ("shape", "batch", "tokens", "layers", "dtype", "keep", "recompute", "memory_limit", "replay", "peers"), (COST,)
+        "shape batch tokens layers dtype attention keep recompute memory_limit replay peers".split(), (COST,)
     ),
     **dict.fromkeys(("limit", "measures"), (EVALUATION,)),
     "rounds": (COST, EVALUATION),
     "busy": (COST, THROUGHPUT),
     "data": (EVALUATION, THROUGHPUT),
 }
+ATTENTION = ("headwater", "sdpa", "eager")
 NOISE = "rounds after a first one to warm up; what else runs on this machine moves the figures"
 
 
@@ -60,13 +61,17 @@ def command(
     rounds: Annotated[
         int | None, typer.Option(min=1, help="How often all is timed, in turn. Default: 7; with --evaluation 3.")
     ] = None,
-    shape: Annotated[str, typer.Option(help="The model, with random weights: bert-base, llama-small, llama-8b.")] = (
-        "bert-base"
-    ),
+    shape: Annotated[
+        str, typer.Option(help="The model, with random weights: bert-base, llama-small, gemma2-small, llama-8b.")
+    ] = "bert-base",
     batch: Annotated[int | None, typer.Option(min=1, help="Samples in a batch. Default: 8; of a decoder 1.")] = None,
     tokens: Annotated[str, typer.Option(help="Tokens in a sample; several lengths are separated by commas.")] = "128",
     layers: Annotated[int | None, typer.Option(min=1, help="Layers of the model, where not all are wanted.")] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    attention: Annotated[
+        str | None,
+        typer.Option(help="How attention is computed: headwater, sdpa, eager. Default: what transformers chooses."),
+    ] = None,
     replay: Annotated[
         bool, typer.Option("--replay", help="Time each method replayed from a recording, too (a graphics card's).")
     ] = False,
@@ -107,7 +112,8 @@ def command(
         found, table = gain(data, limit, names, separated(measures), rounds or 3, device)
     else:
         saving = Saving(keep, options.count_of(recompute), memory_limit)
-        subject = Subject(shape, layers, batch, lengths(tokens), dtype, device, replay, asked_beside(peers, names))
+        beside = asked_beside(peers, names)
+        subject = Subject(shape, layers, batch, lengths(tokens), dtype, device, replay, beside, attention)
         found, table = costs(subject, names, rounds or 7, clock, saving)
     typer.echo(json.dumps(found) if as_json else written(table, plain))
 
@@ -146,6 +152,25 @@ class Subject:
     device: str
     replay: bool = False
     peers: list[str] | None = None
+    attention: str | None = None
+
+    def model(self) -> tuple[Any, Any]:
+        """Its shape, and the model itself with the attention that was asked for."""
+        from headwater.api import DTYPES
+        from headwater.errors import UnknownName
+        from headwater.measures.shapes import shape_called
+
+        if self.dtype not in DTYPES:
+            raise UnknownName("dtype", self.dtype, DTYPES)
+        if self.attention not in (None, *ATTENTION):
+            raise UnknownName("attention", self.attention, ATTENTION)
+        shape = shape_called(self.shape).with_layers(self.layers)
+        model = shape.build(self.device, DTYPES[self.dtype])
+        if self.attention is not None:
+            from headwater.attention import with_attention
+
+            with_attention(model, self.attention)
+        return shape, model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,17 +205,11 @@ def costs(
     asked: Subject, methods: list[str] | None, rounds: int, clock: Callable[[], float], saving: Saving
 ) -> tuple[Any, Table]:
     """Each method's time over that of the forward pass, with random weights; for JSON and as a table."""
-    from headwater.api import DTYPES
-    from headwater.errors import UnknownName
     from headwater.measures.cost import GIB, PRESETS, fastest_attention, measure, replayed, table
     from headwater.measures.peers import checked, peers
-    from headwater.measures.shapes import shape_called
 
-    if asked.dtype not in DTYPES:
-        raise UnknownName("dtype", asked.dtype, DTYPES)
     checked(asked.peers or [])
-    shape = shape_called(asked.shape).with_layers(asked.layers)
-    model = shape.build(asked.device, DTYPES[asked.dtype])
+    shape, model = asked.model()
     batch = asked.batch or (1 if shape.decoder else 8)
     size = sum(weight.nbytes for weight in model.parameters())
     say(f"{rounds} {NOISE}")
@@ -210,7 +229,9 @@ def costs(
             for why in (why for recorder in recorders for why in recorder.refused.values()):
                 say(f"{tokens} tokens were not replayed: {why}")
     model_in_words = f"{shape.name}, {shape.layers} layers, {size / GIB:.2f} GiB, {asked.dtype}, {asked.device}"
-    title = ", ".join(filter(None, (model_in_words, f"batches of {batch}", f"{rounds} rounds", kernel, counted(clock))))
+    chosen_attention = f"{asked.attention} attention" if asked.attention else kernel
+    about = (model_in_words, f"batches of {batch}", f"{rounds} rounds", chosen_attention, counted(clock))
+    title = ", ".join(filter(None, about))
     return [dataclasses.asdict(cost) for cost in found], table(found, title)
 
 

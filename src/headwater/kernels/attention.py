@@ -18,20 +18,27 @@ AMPERE = (8, 0)  # the first cards with bfloat16
 def values_gradient(
     gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, mask: Tensor | None, options: Any
 ) -> Tensor | None:
-    """P^T dO by a kernel, or None where none is made for it. `options` are those of torch's attention."""
+    """P^T dO by a kernel, or None where none is made for it.
+
+    `options` are those of torch's attention, and `cap` and `sinks` where it has them. `sums` are with the sinks.
+    """
     if not is_usual_shape(query, key, mask, options):
         return None
-    scale = options.get("scale") or query.shape[-1] ** -0.5
-    causal = bool(options.get("is_causal"))
     if query.is_cuda:
-        return on_card(gradient, query, key, sums, mask, scale, causal)
+        return on_card(gradient, query, key, sums, mask, options)
     if query.device.type == "cpu" and sums is not None and blocked.knows(sums, mask):
-        return blocked.values_gradient(gradient, query, key, sums, mask, scale=scale, causal=causal)
+        return blocked.values_gradient(gradient, query, key, sums, mask, **numbers(query, options))
     return None
 
 
+def numbers(query: Tensor, options: Any) -> dict[str, Any]:
+    """Scale, cap and whether it is causal, as kernels want to be told."""
+    scale = options.get("scale") or query.shape[-1] ** -0.5
+    return {"scale": scale, "causal": bool(options.get("is_causal")), "cap": float(options.get("cap") or 0.0)}
+
+
 def on_card(
-    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, mask: Tensor | None, scale: float, causal: bool
+    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, mask: Tensor | None, options: Any
 ) -> Tensor | None:
     if not has_triton(query.device):
         return None
@@ -39,7 +46,21 @@ def on_card(
 
     if not fused.knows(query, key, gradient):
         return None
-    return fused.values_gradient(gradient, query, key, sums, mask, scale=scale, causal=causal)
+    told = numbers(query, options)
+    return fused.values_gradient(gradient, query, key, sums, mask, sinks=options.get("sinks"), **told)
+
+
+def forward_on_card(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor | None, options: Any
+) -> tuple[Tensor, Tensor] | None:
+    """Attention with a cap or sinks, and its logsumexp, by a kernel; None where none is made for it."""
+    if not is_usual_shape(query, key, mask, options) or not has_triton(query.device):
+        return None
+    from . import fused
+
+    if not fused.knows(query, key, value):
+        return None
+    return fused.attended(query, key, value, mask, sinks, **numbers(query, options))
 
 
 @cache

@@ -30,6 +30,7 @@ class Blocks:
     mask: Tensor | None
     scale: float
     causal: bool
+    cap: float
 
     def sums_to(self, out: Tensor, buffer: Tensor, rows: int, columns: int) -> None:
         """Writes P^T dO into `out`, [heads of the values, keys, size]."""
@@ -47,14 +48,14 @@ class Blocks:
             out[:, k[0] : k[1]] = 0.0 if total is None else total
 
     def weights(self, group: int, q: Part, k: Part, buffer: Tensor) -> Tensor | None:
-        """exp(scale q k^T + mask - logsumexp) of one block, made in `buffer`; None where nobody sees anything."""
+        """exp(scores + mask - logsumexp) of one block, made in `buffer`; None where nobody sees anything."""
         mask = None if self.mask is None else self.mask[:, group, q[0] : q[1], k[0] : k[1]]
         if mask is not None and not bool((mask if mask.dtype is torch.bool else mask > -torch.inf).any()):
             return None
         query, key = (part.to(buffer.dtype) for part in (self.query[:, group, q[0] : q[1]], self.key[:, k[0] : k[1]]))
         made = buffer[: len(query) * query.shape[1] * key.shape[1]].view(len(query), query.shape[1], key.shape[1])
         below = self.sums[:, group, q[0] : q[1], None].neg()
-        torch.baddbmm(below, query, key.transpose(1, 2), alpha=self.scale, out=made)
+        scored(below, query, key, self.scale, self.cap, out=made)
         if mask is not None and mask.dtype is not torch.bool:
             made.add_(mask)
         made.exp_()
@@ -63,6 +64,14 @@ class Blocks:
         if self.causal and q[0] < k[1] - 1:  # some of these queries come before some of these keys
             made.tril_(q[0] - k[0])
         return made
+
+
+def scored(below: Tensor, query: Tensor, key: Tensor, scale: float, cap: float, out: Tensor | None = None) -> Tensor:
+    """below + scale q k^T, or below + cap tanh(scale q k^T / cap)."""
+    if not cap:
+        return torch.baddbmm(below, query, key.transpose(1, 2), alpha=scale, out=out)
+    made = torch.bmm(query, key.transpose(1, 2), out=out)
+    return made.mul_(scale / cap).tanh_().mul_(cap).add_(below)
 
 
 def spans(first: int, last: int, step: int) -> Iterator[Part]:
@@ -78,25 +87,40 @@ def knows(sums: Tensor | None, mask: Tensor | None) -> bool:
 
 
 def values_gradient(
-    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor, mask: Tensor | None, *, scale: float, causal: bool
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    sums: Tensor,
+    mask: Tensor | None,
+    *,
+    scale: float,
+    causal: bool,
+    cap: float = 0.0,
 ) -> Tensor:
     """P^T dO, [batch, heads of the values, keys, size]."""
     dtype = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
     sums = sums.to(dtype).masked_fill(sums == -torch.inf, 0.0)  # a query that sees nothing
     if sums.numel() * key.shape[2] <= CACHED:
-        return at_once(gradient, query.to(dtype), key.to(dtype), sums, mask, scale, causal)
-    return by_blocks(gradient, query, key, sums, mask, scale, causal)
+        return at_once(gradient, query.to(dtype), key.to(dtype), sums, mask, scale, causal, cap)
+    return by_blocks(gradient, query, key, sums, mask, scale, causal, cap)
 
 
 def at_once(
-    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor, mask: Tensor | None, scale: float, causal: bool
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    sums: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    causal: bool,
+    cap: float,
 ) -> Tensor:
     """The whole batch is one block. Heads that share keys are rows of one product."""
     batch, kv_heads, n_keys, _ = key.shape
     rows = sums[0].numel() // kv_heads
     q, g, s = (part.reshape(batch * kv_heads, rows, -1) for part in (query, gradient.to(query.dtype), sums))
     k = key.reshape(batch * kv_heads, n_keys, -1)
-    weights = torch.baddbmm(s.neg(), q, k.transpose(1, 2), alpha=scale)
+    weights = scored(s.neg(), q, k, scale, cap)
     of_heads = weights.view(*query.shape[:3], n_keys)
     if mask is not None and mask.dtype is not torch.bool:
         of_heads.add_(mask)
@@ -109,7 +133,14 @@ def at_once(
 
 
 def by_blocks(
-    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor, mask: Tensor | None, scale: float, causal: bool
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    sums: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    causal: bool,
+    cap: float,
 ) -> Tensor:
     batch, heads, n_queries, _ = query.shape
     kv_heads, n_keys = key.shape[1], key.shape[2]
@@ -122,5 +153,5 @@ def by_blocks(
     for i in range(batch):
         q, g, s = (part[i].unflatten(0, shape) for part in (query, gradient, sums))
         own = None if seen is None else seen[i].unflatten(0, shape)
-        Blocks(q, g, key[i], s, own, scale, causal).sums_to(out[i], buffer, rows, columns)
+        Blocks(q, g, key[i], s, own, scale, causal, cap).sums_to(out[i], buffer, rows, columns)
     return out

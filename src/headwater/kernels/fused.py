@@ -10,7 +10,7 @@ import torch
 import triton
 from torch import Tensor
 
-from .programs import ADDED, LOOKS, NONE, gradient_kernel, sums_kernel
+from .programs import ADDED, LOOKS, NONE, PER_LOG_E, gradient_kernel, sums_kernel
 
 EVEN = 128  # lengths that are multiples of this fill every block
 CROWD = 512  # programs that keep a card busy; where there are fewer, the heads of a group are taken one by one
@@ -53,6 +53,7 @@ def values_gradient(
     scale: float,
     causal: bool = False,
     cap: float = 0.0,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """P^T dO, [batch, heads of the values, keys, size]. `sums` is the logsumexp; it is made where it is not given."""
     query, key, gradient = (rows_whole(part) for part in (query, key, gradient))
@@ -60,7 +61,7 @@ def values_gradient(
     kv_heads, n_keys, width = key.shape[1], key.shape[2], gradient.shape[-1]
     groups = heads // kv_heads
     if sums is None or mask_kind(mask) == ADDED.value:
-        top, rest = logsumexp(query, key, mask, scale=scale, causal=causal, cap=cap)
+        top, rest = logsumexp(query, key, mask, scale=scale, causal=causal, cap=cap, sinks=sinks)
     else:
         top = rest = sums.float().contiguous()
     parts = groups if batch * kv_heads * triton.cdiv(n_keys, EVEN) < CROWD else 1
@@ -84,28 +85,77 @@ def values_gradient(
 
 
 def logsumexp(
-    query: Tensor, key: Tensor, mask: Tensor | None = None, *, scale: float, causal: bool = False, cap: float = 0.0
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None = None,
+    *,
+    scale: float,
+    causal: bool = False,
+    cap: float = 0.0,
+    sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """log sum_k exp(q k^T scale + mask), [batch, heads, queries]; with an added mask in two parts, see the kernel."""
+    _, top, rest = walk(query, key, None, mask, sinks, scale, causal, cap)
+    return top, rest
+
+
+def attended(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    sinks: Tensor | None = None,
+    *,
+    scale: float,
+    causal: bool = False,
+    cap: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Attention, [batch, heads, queries, size], and its logsumexp. `sinks` is a score for each head."""
+    out, top, rest = walk(query, key, value, mask, sinks, scale, causal, cap)
+    return out, top + rest / PER_LOG_E.value if mask_kind(mask) == ADDED.value else top
+
+
+def walk(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None,
+    mask: Tensor | None,
+    sinks: Tensor | None,
+    scale: float,
+    causal: bool,
+    cap: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Every block of queries over the keys that it sees; without values the result is empty.
+
+    Blocks are those whose numbers stay in registers when compiled for compute capability 9.0, as far as there are any.
+    """
     query, key = rows_whole(query), rows_whole(key)
+    mixes = value is not None
+    value = key if value is None else rows_whole(value)
     batch, heads, n_queries, head = query.shape
-    n_keys, kv_heads = key.shape[2], key.shape[1]
+    n_keys, kv_heads, width = key.shape[2], key.shape[1], value.shape[-1]
+    out = query.new_empty(batch, n_queries if mixes else 0, heads, width).transpose(1, 2)
     seen = mask_like(mask, query, n_keys)
     top, rest = (torch.zeros((batch, heads, n_queries), device=query.device) for _ in range(2))
-    side = 32 if query.dtype is torch.float32 or head > 128 else 64
+    precise, widest = query.dtype is torch.float32, max(head, width)
+    side = 16 if mixes and precise and widest > 64 else 32 if precise or widest > 128 else 64
     with on_device(query):
         sums_kernel[(triton.cdiv(n_queries, side), batch * heads)](
-            *(query, key, seen, top, rest),
-            *(*query.stride()[:3], *key.stride()[:3], *seen.stride()),
-            *(scale, cap or 1.0, n_queries, n_keys, heads, heads // kv_heads, head),
+            *(query, key, value, seen, top if sinks is None else sinks.contiguous(), out, top, rest),
+            *(*query.stride()[:3], *key.stride()[:3], *value.stride()[:3], *seen.stride(), *out.stride()[:3]),
+            *(scale, cap or 1.0, n_queries, n_keys, heads, heads // kv_heads, head, width),
             CAUSAL=causal,
             MASK=mask_kind(mask),
             CAP=bool(cap),
+            SINK=sinks is not None,
+            VALUES=mixes,
             BLOCK_D=block(head),
+            BLOCK_E=block(width),
             BLOCK_M=side,
             BLOCK_N=side,
+            num_warps=8 if mixes and precise else 4,
         )
-    return top, rest
+    return out, top, rest
 
 
 def run(grid: Any, *args: Any, **options: Any) -> None:

@@ -119,24 +119,31 @@ def gradient_kernel(
 
 @triton.jit
 def sums_kernel(
-    Q, K, MASK_AT, TOP, REST, q_b, q_h, q_m, k_b, k_h, k_n, mask_b, mask_h, mask_m, mask_n, scale, cap, n_queries,
-    n_keys, heads, groups, head,
-    CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    Q, K, V, MASK_AT, SINKS, OUT, TOP, REST, q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, mask_b, mask_h, mask_m,
+    mask_n, o_b, o_h, o_m, scale, cap, n_queries, n_keys, heads, groups, head, width,
+    CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr, SINK: tl.constexpr, VALUES: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):
-    """The logsumexp of a block of queries, where the forward kernel did not tell it.
+    """The logsumexp of a block of queries, where the forward kernel did not tell it; with VALUES that kernel itself.
 
     With a mask that is added, two numbers: the highest score, and the log2 of the sum over it. A row whose every score
     is the lowest number there is has a sum whose digits the highest score would swallow.
     """
     start = tl.program_id(0) * BLOCK_M
     batch, h = (tl.program_id(1) // heads).to(tl.int64), (tl.program_id(1) % heads).to(tl.int64)
-    m, d = start + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
+    m, d, e = start + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_E)
     inside = (m[:, None] < n_queries) & (d[None, :] < head)
     q = tl.load(Q + batch * q_b + h * q_h + m[:, None] * q_m + d[None, :], mask=inside, other=0.0)
     at_k, at_mask = K + batch * k_b + (h // groups) * k_h, MASK_AT + batch * mask_b + h * mask_h
+    at_v = V + batch * v_b + (h // groups) * v_h
     most = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     total = tl.zeros([BLOCK_M], dtype=tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_E], dtype=tl.float32)
+    if SINK:  # a score that all queries of the head see, and that has no value
+        sink = tl.load(SINKS + h).to(tl.float32)
+        if MASK != ADDED:
+            sink *= PER_LOG_E
+        most, total = tl.zeros([BLOCK_M], dtype=tl.float32) + sink, total + 1.0
     last = n_keys
     if CAUSAL:
         last = tl.minimum(start + BLOCK_M, n_keys)
@@ -151,9 +158,18 @@ def sums_kernel(
         old, new = most - base, s - base[None, :]
         if MASK == ADDED:
             old, new = old * PER_LOG_E, new * PER_LOG_E
-        total = total * tl.exp2(old) + tl.sum(tl.exp2(new), 0)
+        p, shrunk = tl.exp2(new), tl.exp2(old)
+        total = total * shrunk + tl.sum(p, 0)
         most = higher
+        if VALUES:
+            inside = (n[:, None] < n_keys) & (e[None, :] < width)
+            v = tl.load(at_v + n[:, None] * v_n + e[None, :], mask=inside, other=0.0)
+            acc = acc * shrunk[:, None] + tl.dot(tl.trans(p).to(v.dtype), v, input_precision="ieee")
     row = (batch * heads + h) * n_queries + m
+    if VALUES:
+        acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+        out = OUT + batch * o_b + h * o_h + m[:, None].to(tl.int64) * o_m + e[None, :]
+        tl.store(out, acc.to(OUT.dtype.element_ty), mask=(m[:, None] < n_queries) & (e[None, :] < width))
     if MASK == ADDED:
         tl.store(TOP + row, most, mask=m < n_queries)
         tl.store(REST + row, tl.log2(total), mask=m < n_queries)

@@ -26,6 +26,7 @@ class Shape:
     positions: int
     kv_heads: int = 0
     decoder: bool = False
+    cap: float = 0.0  # of attention's scores
 
     def with_layers(self, layers: int | None) -> Shape:
         return self if layers is None else replace(self, layers=layers)
@@ -34,7 +35,7 @@ class Shape:
         """The model, its weights drawn where it will be computed."""
         with torch.random.fork_rng(devices=[] if device == "cpu" else None), made_as(device, dtype):
             torch.manual_seed(seed)
-            model = (llama if self.decoder else bert)(self)
+            model = (gemma if self.cap else llama if self.decoder else bert)(self)
         return model.eval()
 
     def inputs(self, batch: int, tokens: int, device: str = "cpu", seed: int = 0) -> dict[str, Any]:
@@ -92,12 +93,34 @@ def llama(shape: Shape) -> nn.Module:
     return made
 
 
+def gemma(shape: Shape) -> nn.Module:
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    size = shape.hidden // shape.heads
+    config = Gemma2Config(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=size,
+        query_pre_attn_scalar=size,
+        intermediate_size=shape.inner,
+        max_position_embeddings=shape.positions,
+        attn_logit_softcapping=shape.cap,
+    )
+    made: nn.Module = Gemma2ForCausalLM(config)
+    return made
+
+
 SHAPES: dict[str, Shape] = {
     shape.name: shape
     for shape in (
         Shape("bert-base", 768, 12, 12, 3072, 30522, 512),
         # Llama-3-8B's proportions, an eighth as wide
         Shape("llama-small", 512, 8, 8, 1792, 32000, 16384, kv_heads=2, decoder=True),
+        # the same with Gemma 2's attention
+        Shape("gemma2-small", 512, 8, 8, 1792, 32000, 8192, kv_heads=2, decoder=True, cap=50.0),
         Shape("llama-8b", 4096, 32, 32, 14336, 128256, 262144, kv_heads=8, decoder=True),
         # the same layers with a quarter of the words
         Shape("mistral-7b", 4096, 32, 32, 14336, 32000, 262144, kv_heads=8, decoder=True),

@@ -1,6 +1,6 @@
 """One idea a file: attention, norm, activation, gate, linear; and the scope that applies them."""
 
-from . import activation, attention, carriers, gate, linear, norm
+from . import activation, attention, capped, carriers, gate, linear, norm
 from .scope import OPERATIONS, RULES, RuleSet, Scope
 from .sources import Books
 
@@ -12,6 +12,7 @@ __all__ = [
     "Scope",
     "activation",
     "attention",
+    "capped",
     "carriers",
     "gate",
     "linear",

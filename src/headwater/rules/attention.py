@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -129,7 +130,7 @@ def attention(scope: Scope, call: Call) -> Any:
     if not is_signal(value):
         with torch.no_grad():
             return call.func(query, key, value, attn_mask=mask, **options)
-    return _WeightsHeld.apply(value, query.detach(), key.detach(), mask, call.func, options)
+    return weights_held(value, query, key, mask, partial(attend, call.func), options)
 
 
 def shared_attention(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Any:
@@ -158,6 +159,12 @@ def secant_attention(scope: Scope, call: Call, query: Tensor, key: Tensor, value
     return value_of(result, gradient_of=to_values @ value + to_weights @ value.detach())
 
 
+def weights_held(value: Tensor, query: Tensor, key: Tensor, mask: Tensor | None, forwards: Any, options: Any) -> Tensor:
+    """Attention by `forwards`, which gives its result and the logsumexp, with its weights held constant."""
+    made: Tensor = _WeightsHeld.apply(value, query.detach(), key.detach(), mask, forwards, options)
+    return made
+
+
 class _WeightsHeld(torch.autograd.Function):
     """The model's own attention forwards; backwards dV = P^T dO alone, P made again in blocks.
 
@@ -166,9 +173,10 @@ class _WeightsHeld(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, value: Tensor, query: Tensor, key: Tensor, mask: Tensor | None, func: Any, options: Any
+        ctx: Any, value: Tensor, query: Tensor, key: Tensor, mask: Tensor | None, forwards: Any, options: Any
     ) -> Tensor:
-        result, sums = attend(func, query, key, value, mask, options)
+        result: Tensor
+        result, sums = forwards(query, key, value, mask, options)
         ctx.save_for_backward(*apart(query, key), mask, sums)
         ctx.options, ctx.heads = options, value.shape[-3] if value.dim() > 2 else None
         return result
@@ -212,8 +220,15 @@ def values_gradient(
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any], block: slice) -> Tensor:
-    """softmax(q k^T / sqrt(d) + mask) for a block of queries; a query that may look at nothing attends to nothing."""
+    """softmax(scores + mask, sinks) for a block of queries, without the sinks' column.
+
+    A query that may look at nothing attends to nothing.
+    """
     scores = masked_scores(query, key, mask, options, block)
+    sinks = options.get("sinks")
+    if sinks is not None:
+        sink = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.softmax(torch.cat([scores, sink], -1), -1)[..., :-1]
     weights = torch.softmax(scores, -1)
     return weights if mask is None and not options.get("is_causal") else weights.nan_to_num(0.0)
 
@@ -221,9 +236,11 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, options: 
 def masked_scores(
     query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any], block: slice = _ALL
 ) -> Tensor:
-    """q k^T / sqrt(d) + mask for a block of queries; -inf where a query may not look."""
+    """q k^T / sqrt(d), capped where asked, + mask for a block of queries; -inf where a query may not look."""
     scale = options.get("scale") or 1 / math.sqrt(query.shape[-1])
-    scores = attention_scores(query[..., block, :], key, scale)
+    scores, cap = attention_scores(query[..., block, :], key, scale), options.get("cap")
+    if cap:
+        scores = cap * (scores / cap).tanh()
     allowed = None
     if options.get("is_causal"):
         shape = (query.shape[-2], key.shape[-2])

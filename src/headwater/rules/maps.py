@@ -65,6 +65,7 @@ class MapScope(Scope):
     """A scope that also keeps every attention map it meets, without asking the model for a slower attention."""
 
     maps: list[AttentionMap] = field(default_factory=list)
+    reads_weights: bool = True
 
     def perform(self, call: Call) -> Any:
         found = self._fused(call) or self._mixed(call)

@@ -74,6 +74,7 @@ class Call:
 
 Handler = Callable[["Scope", Call], Any]
 OPERATIONS: dict[str, Handler] = {}
+SPELLED: dict[str, Callable[..., Any]] = {}  # operations of our own, written out in those of torch
 
 
 def on(*names: str) -> Callable[[Handler], Handler]:
@@ -99,6 +100,7 @@ class Scope(TorchFunctionMode):
     known_foreign: set[Any] = field(default_factory=set)  # autograd functions of others that were understood
     coarsest: torch.dtype | None = None  # the least precise type of a signal
     pending: Pending = field(default_factory=Pending)
+    reads_weights: bool = False  # attention is to be written out, for somebody looks at its weights
     fleeting: bool = False  # weights are put into their modules when those are called, and taken out again
     _frozen: dict[int, Tensor] = field(default_factory=dict)
     _unfolding: list[Any] = field(default_factory=list)
@@ -133,6 +135,9 @@ class Scope(TorchFunctionMode):
             return self._name_passed_on(func(*args, **kwargs), name, args)
         if name in HIDDEN:
             raise HiddenOperation(f"{name!r} {HIDDEN[name]}")
+        if self.reads_weights and name in SPELLED:
+            with self:
+                return SPELLED[name](*args, **kwargs)
         if name not in OPERATIONS and name not in OPAQUE and isinstance(func, _PYTHON) and func not in self._unfolding:
             return self._unfolded(func, args, kwargs)
         return self.perform(Call(func, name, inplace, args, kwargs))

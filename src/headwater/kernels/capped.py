@@ -1,0 +1,100 @@
+"""Attention whose scores are capped, or whose softmax has a sink: an operation of its own, as torch's attention is.
+
+torch's kernels know neither, so models write such attention out and hold all weights at once. This one never does. It
+is one operation to whoever watches operations, as a scope of rules does: `torch.overrides` hands it over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.overrides import handle_torch_function, has_torch_function
+
+from .attention import forward_on_card
+from .rows import attended
+
+
+def capped_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    sinks: Tensor | None = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    cap: float = 0.0,
+) -> Tensor:
+    """softmax(cap tanh(q k^T scale / cap) + mask, sink) v, without the column of the sink.
+
+    Queries are [batch, heads, length, size]; heads may share keys and values in groups. `sinks` is one score for each
+    head. A mask is boolean, True where a query looks, or added to the scores after the cap.
+    """
+    every = tuple(part for part in (query, key, value, attn_mask, sinks) if part is not None)
+    options: Any = {"scale": scale, "is_causal": is_causal, "cap": cap}
+    if has_torch_function(every):
+        given = (query, key, value, attn_mask, sinks)
+        return handle_torch_function(capped_attention, every, *given, **options)
+    return exact(query, key, value, attn_mask, sinks, options)
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor | None, options: Any
+) -> tuple[Tensor, Tensor]:
+    """The result, and the logsumexp [batch, heads, queries] with the sinks in it."""
+    found = forward_on_card(query, key, value, mask, sinks, options) if query.is_cuda else None
+    if found is not None:
+        return found
+    with torch.autocast(query.device.type, enabled=False):  # it would round blocks that are precise on purpose
+        return attended(query, key, value, mask, sinks, options).result()
+
+
+Told = Callable[[Tensor], None]
+
+
+def exact(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    sinks: Tensor | None,
+    options: Any,
+    told: Told | None = None,
+) -> Tensor:
+    """With the gradient that autograd would find. That of the sinks, [batch, heads], is `told` on the way back."""
+    return _Exact.apply(query, key, value, sinks, mask, options, told)  # type: ignore[no-any-return]
+
+
+class _Exact(Function):
+    """One block of weights at a time, forwards and backwards."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        sinks: Tensor | None,
+        mask: Tensor | None,
+        options: Any,
+        told: Told | None,
+    ) -> Tensor:
+        result, _ = attend(query, key, value, mask, sinks, options)
+        ctx.save_for_backward(query, key, value, sinks, mask, result)
+        ctx.options, ctx.told = options, told
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        query, key, value, sinks, mask, result = ctx.saved_tensors
+        found = attended(query, key, value, mask, sinks, ctx.options).gradients(gradient, result)
+        to_query, to_key, to_value, to_sinks = found
+        if to_sinks is not None and ctx.told is not None:
+            ctx.told(to_sinks)
+        return to_query, to_key, to_value, None if to_sinks is None else to_sinks.sum(0).to(sinks.dtype), *[None] * 3
