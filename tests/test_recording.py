@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import sys
 import traceback
 
@@ -15,7 +16,7 @@ from tiny import BUILD, arguments, tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import headwater as hw
-from headwater.methods.recording import PassedOn, Recorder, recorded
+from headwater.methods.recording import PassedOn, Recorder, recorded, uncollected
 
 
 def again(body, pool):
@@ -128,6 +129,14 @@ def test_a_model_that_asks_is_told_that_no_card_records(monkeypatch: pytest.Monk
             hw.explain(model, arguments("llama"), method="lrp")
     assert told == [True, True, False]  # twice plainly, then for the recording
     assert torch.cuda.is_current_stream_capturing()
+
+
+def test_no_garbage_is_collected_while_a_card_records() -> None:
+    """A graph among it would be destroyed, which ends the recording."""
+    assert gc.isenabled()
+    with uncollected():
+        assert not gc.isenabled()
+    assert gc.isenabled()
 
 
 def test_the_reason_is_what_went_wrong_first() -> None:

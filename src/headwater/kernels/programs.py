@@ -132,8 +132,8 @@ def sums_kernel(
     start = tl.program_id(0) * BLOCK_M
     batch, h = (tl.program_id(1) // heads).to(tl.int64), (tl.program_id(1) % heads).to(tl.int64)
     m, d, e = start + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_E)
-    inside = (m[:, None] < n_queries) & (d[None, :] < head)
-    q = tl.load(Q + batch * q_b + h * q_h + m[:, None] * q_m + d[None, :], mask=inside, other=0.0)
+    of_queries = (m[:, None] < n_queries) & (d[None, :] < head)
+    q = tl.load(Q + batch * q_b + h * q_h + m[:, None] * q_m + d[None, :], mask=of_queries, other=0.0)
     at_k, at_mask = K + batch * k_b + (h // groups) * k_h, MASK_AT + batch * mask_b + h * mask_h
     at_v = V + batch * v_b + (h // groups) * v_h
     most = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
@@ -149,8 +149,8 @@ def sums_kernel(
         last = tl.minimum(start + BLOCK_M, n_keys)
     for begin in range(0, last, BLOCK_N):
         n = begin + tl.arange(0, BLOCK_N)
-        inside = (n[:, None] < n_keys) & (d[None, :] < head)
-        k = tl.load(at_k + n[:, None] * k_n + d[None, :], mask=inside, other=0.0)
+        of_keys = (n[:, None] < n_keys) & (d[None, :] < head)
+        k = tl.load(at_k + n[:, None] * k_n + d[None, :], mask=of_keys, other=0.0)
         s = scores(q, k, at_mask, m, n, n_queries, n_keys, mask_m, mask_n, scale, cap, CAUSAL, MASK, CAP)
         s = tl.where(n[:, None] < n_keys, s, float("-inf"))
         higher = tl.maximum(most, tl.max(s, 0))
@@ -162,8 +162,8 @@ def sums_kernel(
         total = total * shrunk + tl.sum(p, 0)
         most = higher
         if VALUES:
-            inside = (n[:, None] < n_keys) & (e[None, :] < width)
-            v = tl.load(at_v + n[:, None] * v_n + e[None, :], mask=inside, other=0.0)
+            of_values = (n[:, None] < n_keys) & (e[None, :] < width)
+            v = tl.load(at_v + n[:, None] * v_n + e[None, :], mask=of_values, other=0.0)
             acc = acc * shrunk[:, None] + tl.dot(tl.trans(p).to(v.dtype), v, input_precision="ieee")
     row = (batch * heads + h) * n_queries + m
     if VALUES:

@@ -7,6 +7,7 @@ Between the two the score is read as always, which is a matter of a few numbers.
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -268,11 +269,24 @@ class Graph:
         if self.graph is None:
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self.pool):
+            with uncollected(), torch.cuda.graph(graph, pool=self.pool):
                 self.result = self.body()
             self.graph = graph
         self.graph.replay()
         return self.result
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Inside, Python collects no garbage: an older graph among it would be destroyed, which ends a recording."""
+    gc.collect()
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def key_of(run: Run, demand: Demand) -> Any:
