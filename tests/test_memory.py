@@ -498,6 +498,21 @@ def test_what_was_given_as_tensors_is_not_taken_apart():
     assert told.room.recompute
 
 
+def test_on_a_card_every_piece_runs_once_before_it_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first run of a length may try out kernels, which takes memory that no later one does."""
+    runs: list[int] = []
+
+    def tried(self: Trial, batch: object, room: Room) -> tuple[int, int]:
+        runs.append(batch.ids.shape[1])
+        first = runs.count(runs[-1]) == 1
+        return 1000 * runs[-1] + 10**9 * first, 0
+
+    monkeypatch.setattr(Trial, "device", torch.device("cuda"))
+    monkeypatch.setattr(Trial, "tried", tried)
+    trial = Trial.of(requested(tiny("llama"), arguments("llama", samples=1, length=64)))
+    assert trial.at(1)[0] == pytest.approx(64_000)
+
+
 def test_a_limit_sends_to_the_host_beside_a_card(monkeypatch):
     model, inputs, _ = built("llama")
     monkeypatch.setattr(Trial, "device", torch.device("cuda"))
