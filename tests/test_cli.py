@@ -249,7 +249,7 @@ def test_explanations_are_timed_as_ratios_to_the_forward_pass():
 
 
 def test_texts_a_second_are_counted_over_a_dataset(labelled):
-    words = ["bench", "--throughput", "--busy", "--data", labelled]
+    words = ["bench", "--throughput", "--busy", "--rounds", "2", "--data", labelled]
     assert re.search(r"^\| lrp \| \d+\.\d \| \d+\.\d \| \d+\.\d\d \|$", answer(*words), re.M)
     gi, lrp = json.loads(answer(*words, "--json"))
     assert (gi["name"], gi["ratio"], lrp["name"]) == ("gi", 1.0, "lrp")
@@ -286,7 +286,7 @@ def test_the_attention_that_is_timed_can_be_chosen():
         (["--layers", "1", "--tokens", "600"], "bert-base has 512 positions, too few for 600 tokens"),
         (["--evaluation", "--layers", "3"], "--layers has a meaning only with neither --evaluation nor --throughput"),
         (["--evaluation", "--throughput"], "ask for one at a time"),
-        (["--throughput", "--rounds", "3"], "--rounds has a meaning only with neither"),
+        (["--throughput", "--layers", "3"], "--layers has a meaning only with neither"),
         (["--busy", "--device", "cuda"], "--busy counts the processor's time"),
         (["--evaluation", "--data", "nowhere.csv"], "no file nowhere.csv"),
     ],

@@ -28,7 +28,6 @@ PLACES = {  # which benchmarks an option has a meaning for, where not for all
         "shape batch tokens layers dtype attention keep recompute memory_limit replay peers".split(), (COST,)
     ),
     **dict.fromkeys(("limit", "measures"), (EVALUATION,)),
-    "rounds": (COST, EVALUATION),
     "busy": (COST, THROUGHPUT),
     "data": (EVALUATION, THROUGHPUT),
 }
@@ -59,10 +58,16 @@ def command(
         ),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="How often all is timed, in turn. Default: 7; with --evaluation 3.")
+        int | None,
+        typer.Option(
+            min=1, help="How often all is timed, in turn. Default: 7; with --evaluation 3, with --throughput 5."
+        ),
     ] = None,
     shape: Annotated[
-        str, typer.Option(help="The model, with random weights: bert-base, llama-small, gemma2-small, llama-8b.")
+        str,
+        typer.Option(
+            help="The model, with random weights: bert-base, llama-small, gemma2-small, llama-8b, mistral-7b."
+        ),
     ] = "bert-base",
     batch: Annotated[int | None, typer.Option(min=1, help="Samples in a batch. Default: 8; of a decoder 1.")] = None,
     tokens: Annotated[str, typer.Option(help="Tokens in a sample; several lengths are separated by commas.")] = "128",
@@ -107,7 +112,7 @@ def command(
     names = None if methods is None else separated(methods)
     clock = time.process_time if busy else time.perf_counter
     if throughput:
-        found, table = rate(data, names or ["gi", "lrp"], device, clock)
+        found, table = rate(data, names or ["gi", "lrp"], device, clock, rounds or 5)
     elif evaluation:
         found, table = gain(data, limit, names, separated(measures), rounds or 3, device)
     else:
@@ -239,7 +244,9 @@ def counted(clock: Callable[[], float]) -> str:
     return "processor time" if clock is time.process_time else ""
 
 
-def rate(data: Path | None, methods: list[str], device: str, clock: Callable[[], float]) -> tuple[Any, Table]:
+def rate(
+    data: Path | None, methods: list[str], device: str, clock: Callable[[], float], rounds: int
+) -> tuple[Any, Table]:
     """Texts a second of the bundled model."""
     model, tokenizer = chosen_model(None, None, device, None, False, False)
     from headwater.data import load
@@ -248,10 +255,9 @@ def rate(data: Path | None, methods: list[str], device: str, clock: Callable[[],
 
     texts = [text for text, _ in rows_of(model, tokenizer, load("sst2", "dev") if data is None else data)]
     with waiting(f"explaining {len(texts)} texts"):
-        found = measure(model, tokenizer, texts, methods, clock=clock)
-    title = ", ".join(
-        filter(None, (f"{len(texts)} texts, bundled model, {device}, batches of {BATCH}", counted(clock)))
-    )
+        found = measure(model, tokenizer, texts, methods, clock=clock, rounds=rounds)
+    about = (f"{len(texts)} texts, bundled model, {device}, batches of {BATCH}", f"{rounds} rounds", counted(clock))
+    title = ", ".join(filter(None, about))
     return [dataclasses.asdict(one) for one in found], table(found, title)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from torch import nn
@@ -20,7 +21,7 @@ BATCHES = 4  # after which the next method has its turn
 
 @dataclass(frozen=True)
 class Throughput:
-    """Seconds for all texts, and how many times as many texts a second as the first method."""
+    """Seconds for all texts, and how many times as many texts a second as the first method: medians over rounds."""
 
     name: str
     texts: int
@@ -35,21 +36,37 @@ def measure(
     methods: Sequence[str] = ("gi", "lrp"),
     batch_size: int = BATCH,
     clock: Clock = time.perf_counter,
+    rounds: int = 1,
 ) -> list[Throughput]:
     """Texts of like length share a batch; a few batches by every method, then the next."""
     if not texts:
         raise DataError("there are no texts to explain.")
     ordered = sorted(texts, key=len)
     step = batch_size * BATCHES
-    seconds = dict.fromkeys(methods, 0.0)
-    for start in range(-step, len(ordered), step):  # the first turn warms up
-        part = ordered[max(start, 0) : max(start, 0) + step]
-        for name in methods:
-            before = clock()
-            explain(model, part, tokenizer=tokenizer, method=name, batch_size=batch_size)
-            seconds[name] += (clock() - before) * (start >= 0)
-    first = seconds[methods[0]]
-    return [Throughput(name, len(texts), seconds[name], first / seconds[name]) for name in methods]
+    parts = [ordered[start : start + step] for start in range(0, len(ordered), step)]
+
+    def once(name: str, part: Sequence[str]) -> float:
+        before = clock()
+        explain(model, part, tokenizer=tokenizer, method=name, batch_size=batch_size)
+        return clock() - before
+
+    for name in methods:  # to warm up
+        once(name, parts[0])
+    seconds = [dict.fromkeys(methods, 0.0) for _ in range(rounds)]
+    for taken in seconds:
+        for part in parts:
+            for name in methods:
+                taken[name] += once(name, part)
+    first = methods[0]
+    return [
+        Throughput(
+            name,
+            len(texts),
+            median(taken[name] for taken in seconds),
+            median(taken[first] / taken[name] for taken in seconds),
+        )
+        for name in methods
+    ]
 
 
 def table(found: Sequence[Throughput], title: str) -> Table:
