@@ -50,7 +50,8 @@ def recorded(shapes: int = SHAPES) -> Iterator[Recorder]:
     """Inside, explanations on a graphics card are recorded when a shape comes for the second time, and then replayed.
 
     A recording keeps the memory that one explanation needs; the last `shapes` are kept, and all are let go at the end.
-    `recorder.refused` says why a shape is not replayed. On a processor nothing changes.
+    `recorder.refused` says why a shape is not replayed. On a processor nothing changes. Nor for a model that every
+    explanation copies first, into another dtype than its own: one in half precision needs `dtype=` with its own.
     """
     recorder = Recorder(shapes)
     try:
