@@ -17,6 +17,7 @@ from headwater.errors import UnknownName, UsageError
 from headwater.explanation import Explanation, Provenance
 from headwater.ledger import Ledger
 from headwater.measures import charts, curves, sanity, tasks
+from headwater.measures.bounds import Bounds
 from headwater.measures.conservation import conservation, moments_of
 from headwater.measures.evaluation import Job
 from headwater.measures.perturbation import Perturbed, Pool, batches
@@ -31,6 +32,7 @@ class Sums:
     """Samples of weighted items, no text anywhere: the logits are 0 and the sum of the weights that are present."""
 
     mixes = True
+    bounds = Bounds()
 
     def __init__(self, weights: Sequence[np.ndarray], relevance: dict[str, Sequence[np.ndarray]]) -> None:
         self.weights, self.relevance = weights, relevance
