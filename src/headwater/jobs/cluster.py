@@ -153,7 +153,7 @@ class Actor:
         begun = ray.get(self.history.begins.remote(chunk))
         if begun is None:
             return JobStopped(
-                f"actors are lost again and again before they explain rows {chunk.start} to {chunk.stop}."
+                f"actors are lost again and again before they explain rows {chunk.start} to {chunk.stop - 1}."
             )
         care, again = begun
         tell = (lambda place, *_: self.history.at.remote(chunk, place)) if again else (lambda *_: None)
