@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import headwater as hw
-from headwater.kernels import attention, blocked, forward
+from headwater.kernels import attention, blocked, forward, reached
 from headwater.rules import attention as plain
+from headwater.rules import gamma, linear
 
 pytest.importorskip("triton")  # it is made for Linux alone
 from headwater.kernels import fused
@@ -257,6 +258,30 @@ class TestOnTheProcessor:
         assert found.dtype is dtype
         assert apart(found, case.expected()) < ROOM[dtype]
 
+    @pytest.mark.parametrize("masked", MASKS)
+    @pytest.mark.parametrize("shape", [Shape(300, 300, 32, 32, groups=2), Shape(90, 40, 48, 32)], ids=str)
+    @pytest.mark.parametrize("stretch", [(0, 1), (-1, None), (20, 23), (17, 61), (0, 0)], ids=str)
+    def test_queries_that_nothing_comes_back_to_are_left_out(
+        self, stretch: tuple[int, int | None], shape: Shape, masked: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        case = Attention.drawn(shape, masked, device="cpu")
+        reached = torch.zeros_like(case.gradient[..., :1])
+        reached[-1, :, slice(*stretch)] = 1.0  # in one sample alone
+        case.gradient = case.gradient * reached
+        seen: list[int] = []
+        scored = blocked.scored
+        monkeypatch.setattr(
+            blocked, "scored", lambda *args, **rest: (seen.append(args[1].numel()), scored(*args, **rest))[1]
+        )
+        found = on_processor(case)
+        if masked == "lowest":
+            assert found is None
+            return
+        assert found is not None
+        assert float((found.double() - case.expected()).abs().max()) < 20 * ROOM[torch.float32]
+        whole = case.query.numel() // case.query.shape[2]
+        assert max(seen, default=0) <= whole * int(reached[-1, 0].sum())
+
     def test_a_block_left_out_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(blocked, "KEYS", 16)
         monkeypatch.setattr(blocked, "CACHED", 4096)
@@ -295,6 +320,65 @@ def test_sums_that_are_something_else_are_not_trusted(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(forward, "flash_on_cpu", wrong)
     assert attended(case)[2] is None
+
+
+class TestRowsReached:
+    def test_they_are_those_that_are_not_zero(self) -> None:
+        gradient = torch.randn(4, 30, 8, dtype=torch.float64)
+        gradient[:, 20:] = 0.0
+        gradient[1, :25] = -0.0
+        gradient[2, 3] = 0.0
+        gradient[2, 3, 7] = -1e-300  # tiny, below zero, and not where the quick look falls
+        gradient[2, 4, 0] = 0.0
+        expected = [i for i, row in enumerate(gradient.view(-1, 8).tolist()) if any(row)]
+        assert reached.rows_reached(gradient).tolist() == expected
+
+    def test_what_is_not_a_number_counts(self) -> None:
+        gradient = torch.zeros(64, 8)
+        gradient[5, 3] = torch.nan
+        assert reached.rows_reached(gradient).tolist() == [5]
+
+    @pytest.mark.parametrize("zeros", [0, 1, 15])
+    def test_a_few_zeros_are_not_worth_it(self, zeros: int) -> None:
+        gradient = torch.randn(64, 8)
+        gradient[:zeros] = 0.0
+        assert reached.rows_reached(gradient) is None
+
+    def test_columns_of_zeros_are_no_rows(self) -> None:
+        gradient = torch.randn(64, 8)
+        gradient[:, 0] = 0.0
+        assert reached.rows_reached(gradient) is None
+
+    @pytest.mark.parametrize("shape", [(0, 8), (64, 0), (64,), ()])
+    def test_odd_shapes(self, shape: tuple[int, ...]) -> None:
+        assert reached.rows_reached(torch.zeros(shape)) is None
+
+
+PADDED = {"input_ids": torch.randint(3, 119, (4, 40), generator=torch.Generator().manual_seed(1))}
+PADDED["attention_mask"] = (torch.arange(40) < torch.tensor([40, 31, 12, 5])[:, None]).long()
+
+
+@pytest.mark.parametrize("method", ["gi", "lrp", "lrp-gamma", "lrp-query", "lrp-secant", "attnlrp"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "llama", "gpt2"])
+def test_positions_that_are_not_reached_change_nothing(name: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.tiny(name)
+    few = hw.explain(model, PADDED, method=method)
+    left_out: list[int] = []
+    true = reached.by_rows
+
+    def counting(rows: Tensor, tensors: Any, compute: Any) -> Tensor:
+        left_out.append(tensors[0].shape[:-1].numel() - len(rows))
+        return true(rows, tensors, compute)
+
+    for module in (linear, gamma):
+        monkeypatch.setattr(module, "by_rows", counting)
+    hw.explain(model, PADDED, method=method)
+    assert sum(left_out) > 0
+    for module in (linear, gamma):
+        monkeypatch.setattr(module, "rows_reached", lambda _: None)
+    for one, other in zip(few, hw.explain(model, PADDED, method=method), strict=True):
+        torch.testing.assert_close(one.relevance, other.relevance, rtol=1e-10, atol=1e-13)
+        torch.testing.assert_close(one.ledger.biases, other.ledger.biases, rtol=1e-9, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "mistral", "qwen3", "modernbert"])

@@ -1,16 +1,18 @@
 """dV = P^T dO for the processor: blocks of weights that stay in its cache, each two products and one exponential.
 
 Keys that a group of heads shares are not repeated: the group's gradients are summed where they arise. Blocks that
-nobody sees, by a causal mask or any other, are left out.
+nobody sees, by a causal mask or any other, are left out, and so are queries that nothing came back to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from .reached import queries_reached
 
 CACHED = 1 << 20  # weights in a block: 4 MiB of float32
 KEYS = 256  # in a block, where there are more
@@ -20,63 +22,34 @@ Part = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """One sample's queries and gradients by group, [heads of the values, group, queries, size], and its keys."""
+class Held:
+    """An attention whose weights are held: what they are made of again, [batch, heads, length, size], logsumexps too.
+
+    `first` is the number of the first of its queries, by which a causal mask knows where it is.
+    """
 
     query: Tensor
-    gradient: Tensor
     key: Tensor
     sums: Tensor
     mask: Tensor | None
     scale: float
     causal: bool
     cap: float
+    first: int = 0
 
-    def sums_to(self, out: Tensor, buffer: Tensor, rows: int, columns: int) -> None:
-        """Writes P^T dO into `out`, [heads of the values, keys, size]."""
-        groups, n_queries = self.query.shape[1:3]
-        n_keys = self.key.shape[1]
-        for k in spans(0, n_keys, columns):
-            total: Tensor | None = None
-            for q in spans(k[0] if self.causal else 0, n_queries, rows):
-                for group in range(groups):
-                    weights = self.weights(group, q, k, buffer)
-                    if weights is None:
-                        continue
-                    turned, part = weights.transpose(1, 2), self.gradient[:, group, q[0] : q[1]].to(buffer.dtype)
-                    total = torch.bmm(turned, part) if total is None else total.baddbmm_(turned, part)
-            out[:, k[0] : k[1]] = 0.0 if total is None else total
+    def between(self, start: int, stop: int) -> Held:
+        """The same for some of the queries."""
+        mask = self.mask if self.mask is None or self.mask.shape[-2] == 1 else self.mask[..., start:stop, :]
+        query, sums = self.query[:, :, start:stop], self.sums[:, :, start:stop]
+        return replace(self, query=query, sums=sums, mask=mask, first=self.first + start)
 
-    def weights(self, group: int, q: Part, k: Part, buffer: Tensor) -> Tensor | None:
-        """exp(scores + mask - logsumexp) of one block, made in `buffer`; None where nobody sees anything."""
-        mask = None if self.mask is None else self.mask[:, group, q[0] : q[1], k[0] : k[1]]
-        if mask is not None and not bool((mask if mask.dtype is torch.bool else mask > -torch.inf).any()):
-            return None
-        query, key = (part.to(buffer.dtype) for part in (self.query[:, group, q[0] : q[1]], self.key[:, k[0] : k[1]]))
-        made = buffer[: len(query) * query.shape[1] * key.shape[1]].view(len(query), query.shape[1], key.shape[1])
-        below = self.sums[:, group, q[0] : q[1], None].neg()
-        scored(below, query, key, self.scale, self.cap, out=made)
-        if mask is not None and mask.dtype is not torch.bool:
-            made.add_(mask)
-        made.exp_()
-        if mask is not None and mask.dtype is torch.bool:
-            made.masked_fill_(~mask, 0.0)
-        if self.causal and q[0] < k[1] - 1:  # some of these queries come before some of these keys
-            made.tril_(q[0] - k[0])
-        return made
-
-
-def scored(below: Tensor, query: Tensor, key: Tensor, scale: float, cap: float, out: Tensor | None = None) -> Tensor:
-    """below + scale q k^T, or below + cap tanh(scale q k^T / cap)."""
-    if not cap:
-        return torch.baddbmm(below, query, key.transpose(1, 2), alpha=scale, out=out)
-    made = torch.bmm(query, key.transpose(1, 2), out=out)
-    return made.mul_(scale / cap).tanh_().mul_(cap).add_(below)
-
-
-def spans(first: int, last: int, step: int) -> Iterator[Part]:
-    for start in range(first, last, step):
-        yield start, min(start + step, last)
+    def of_sample(self, i: int) -> Held:
+        """One sample's, with heads that share keys in a group, [heads of the values, group, queries, size]."""
+        (batch, heads, n_queries, _), (_, kv_heads, n_keys, _) = self.query.shape, self.key.shape
+        shape = (kv_heads, heads // kv_heads)
+        mask = None if self.mask is None else self.mask.expand(batch, heads, n_queries, n_keys)[i].unflatten(0, shape)
+        query, sums = (part[i].unflatten(0, shape) for part in (self.query, self.sums))
+        return replace(self, query=query, sums=sums, mask=mask, key=self.key[i])
 
 
 def knows(sums: Tensor | None, mask: Tensor | None) -> bool:
@@ -99,59 +72,98 @@ def values_gradient(
 ) -> Tensor:
     """P^T dO, [batch, heads of the values, keys, size]."""
     dtype = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
-    sums = sums.to(dtype).masked_fill(sums == -torch.inf, 0.0)  # a query that sees nothing
-    if sums.numel() * key.shape[2] <= CACHED:
-        return at_once(gradient, query.to(dtype), key.to(dtype), sums, mask, scale, causal, cap)
-    return by_blocks(gradient, query, key, sums, mask, scale, causal, cap)
+    held = Held(query, key, sums.to(dtype), mask, scale, causal, cap)
+    start, stop = queries_reached(gradient)
+    if start == stop:
+        return gradient.new_zeros(*key.shape[:3], gradient.shape[-1])
+    if (start, stop) != (0, query.shape[2]):
+        held, gradient = held.between(start, stop), gradient[:, :, start:stop]
+    held = replace(held, sums=held.sums.masked_fill(held.sums == -torch.inf, 0.0))  # a query that sees nothing
+    return at_once(gradient, held) if held.sums.numel() * key.shape[2] <= CACHED else by_blocks(gradient, held)
 
 
-def at_once(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    sums: Tensor,
-    mask: Tensor | None,
-    scale: float,
-    causal: bool,
-    cap: float,
-) -> Tensor:
+def at_once(gradient: Tensor, held: Held) -> Tensor:
     """The whole batch is one block. Heads that share keys are rows of one product."""
-    batch, kv_heads, n_keys, _ = key.shape
-    rows = sums[0].numel() // kv_heads
-    q, g, s = (part.reshape(batch * kv_heads, rows, -1) for part in (query, gradient.to(query.dtype), sums))
-    k = key.reshape(batch * kv_heads, n_keys, -1)
-    weights = scored(s.neg(), q, k, scale, cap)
-    of_heads = weights.view(*query.shape[:3], n_keys)
+    batch, kv_heads, n_keys, _ = held.key.shape
+    rows, dtype = held.sums[0].numel() // kv_heads, held.sums.dtype
+    parts = (held.query.to(dtype), gradient.to(dtype), held.sums)
+    q, g, s = (part.reshape(batch * kv_heads, rows, -1) for part in parts)
+    k = held.key.to(dtype).reshape(batch * kv_heads, n_keys, -1)
+    weights = scored(s.neg(), q, k, held.scale, held.cap)
+    of_heads, mask = weights.view(*held.query.shape[:3], n_keys), held.mask
     if mask is not None and mask.dtype is not torch.bool:
         of_heads.add_(mask)
     weights.exp_()
     if mask is not None and mask.dtype is torch.bool:
         of_heads.masked_fill_(~mask, 0.0)
-    if causal:
-        of_heads.tril_()
+    if held.causal:
+        of_heads.tril_(held.first)
     return torch.bmm(weights.transpose(1, 2), g).view(batch, kv_heads, n_keys, -1).to(gradient.dtype)
 
 
-def by_blocks(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    sums: Tensor,
-    mask: Tensor | None,
-    scale: float,
-    causal: bool,
-    cap: float,
-) -> Tensor:
-    batch, heads, n_queries, _ = query.shape
-    kv_heads, n_keys = key.shape[1], key.shape[2]
+def by_blocks(gradient: Tensor, held: Held) -> Tensor:
+    n_queries, (batch, kv_heads, n_keys, _) = held.query.shape[2], held.key.shape
     out = gradient.new_empty(batch, n_keys, kv_heads, gradient.shape[-1]).transpose(1, 2)
     columns = min(KEYS, n_keys)
     rows = max(1, min(n_queries, CACHED // (columns * kv_heads)))
-    buffer = torch.empty(kv_heads * rows * columns, dtype=sums.dtype)
-    shape = (kv_heads, heads // kv_heads)
-    seen = None if mask is None else mask.expand(batch, heads, n_queries, n_keys)
+    buffer = torch.empty(kv_heads * rows * columns, dtype=held.sums.dtype)
     for i in range(batch):
-        q, g, s = (part[i].unflatten(0, shape) for part in (query, gradient, sums))
-        own = None if seen is None else seen[i].unflatten(0, shape)
-        Blocks(q, g, key[i], s, own, scale, causal, cap).sums_to(out[i], buffer, rows, columns)
+        part = gradient[i].unflatten(0, (kv_heads, -1))
+        Blocks(held.of_sample(i), part, buffer).sums_to(out[i], rows, columns)
     return out
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """One sample, block by block, the weights of each made in `buffer`."""
+
+    held: Held
+    gradient: Tensor
+    buffer: Tensor
+
+    def sums_to(self, out: Tensor, rows: int, columns: int) -> None:
+        """Writes P^T dO into `out`, [heads of the values, keys, size]."""
+        groups, n_queries = self.gradient.shape[1:3]
+        for k in spans(0, out.shape[1], columns):
+            total: Tensor | None = None
+            for q in spans(max(0, k[0] - self.held.first) if self.held.causal else 0, n_queries, rows):
+                for group in range(groups):
+                    weights = self.weights(group, q, k)
+                    if weights is None:
+                        continue
+                    turned, part = weights.transpose(1, 2), self.gradient[:, group, q[0] : q[1]].to(self.buffer.dtype)
+                    total = torch.bmm(turned, part) if total is None else total.baddbmm_(turned, part)
+            out[:, k[0] : k[1]] = 0.0 if total is None else total
+
+    def weights(self, group: int, q: Part, k: Part) -> Tensor | None:
+        """exp(scores + mask - logsumexp) of one block; None where nobody sees anything."""
+        held, buffer = self.held, self.buffer
+        mask = None if held.mask is None else held.mask[:, group, q[0] : q[1], k[0] : k[1]]
+        if mask is not None and not bool((mask if mask.dtype is torch.bool else mask > -torch.inf).any()):
+            return None
+        query, key = (part.to(buffer.dtype) for part in (held.query[:, group, q[0] : q[1]], held.key[:, k[0] : k[1]]))
+        made = buffer[: len(query) * query.shape[1] * key.shape[1]].view(len(query), query.shape[1], key.shape[1])
+        below = held.sums[:, group, q[0] : q[1], None].neg()
+        scored(below, query, key, held.scale, held.cap, out=made)
+        if mask is not None and mask.dtype is not torch.bool:
+            made.add_(mask)
+        made.exp_()
+        if mask is not None and mask.dtype is torch.bool:
+            made.masked_fill_(~mask, 0.0)
+        ahead = held.first + q[0] - k[0]
+        if held.causal and ahead < k[1] - k[0] - 1:  # some of these queries come before some of these keys
+            made.tril_(ahead)
+        return made
+
+
+def scored(below: Tensor, query: Tensor, key: Tensor, scale: float, cap: float, out: Tensor | None = None) -> Tensor:
+    """below + scale q k^T, or below + cap tanh(scale q k^T / cap)."""
+    if not cap:
+        return torch.baddbmm(below, query, key.transpose(1, 2), alpha=scale, out=out)
+    made = torch.bmm(query, key.transpose(1, 2), out=out)
+    return made.mul_(scale / cap).tanh_().mul_(cap).add_(below)
+
+
+def spans(first: int, last: int, step: int) -> Iterator[Part]:
+    for start in range(first, last, step):
+        yield start, min(start + step, last)

@@ -32,8 +32,8 @@ def asked_attention(scope: Scope, call: Call, query: Tensor, key: Tensor, value:
     values = Share.apply(value, 1 - ASKED) if is_signal(value) else value
     result = call.func(*pair, values, *call.args[3:], **rest)
     name, weighed, asked = offset_name(scope), result.detach(), asker.detach()
-    scope.books.enter(result, name, bias=False, varies=(), amount=lambda g: share * times(g, weighed))
-    scope.books.enter(own, name, bias=False, varies=(), amount=lambda g: -share * times(g, asked))
+    scope.books.enter(result, name, bias=False, varies=(), amount=lambda g, y: share * times(g, y), held=(weighed,))
+    scope.books.enter(own, name, bias=False, varies=(), amount=lambda g, q: -share * times(g, q), held=(asked,))
     return result
 
 
@@ -43,7 +43,7 @@ def asked_softmax(scope: Scope, call: Call, weights: Tensor) -> Tensor:
     held = weights.detach().nan_to_num(0.0)
     seen = torch.where(held > 0, scores.to(held.dtype), torch.zeros_like(held))
     rest = held - held * (seen - (held * seen).sum(axis, keepdim=True))
-    scope.books.enter(weights, offset_name(scope), bias=False, varies=(), amount=lambda g: times(g, rest))
+    scope.books.enter(weights, offset_name(scope), bias=False, varies=(), amount=times, held=(rest,))
     mark(weights, Kind.WEIGHTS)
     return weights
 

@@ -65,8 +65,8 @@ def asked(scope: Scope, call: Call) -> Tensor:
     parts = (own, key.detach(), Share.apply(value, 1 - ASKED))
     result = exact(*parts, mask, sinks, {**call.kwargs, "ratio": True}, told=None if sinks is None else every(told))
     weighed, held = result.detach(), query.detach()
-    scope.books.enter(result, name, bias=False, varies=(), amount=lambda g: ASKED * times(g, weighed))
-    scope.books.enter(own, name, bias=False, varies=(), amount=lambda g: -ASKED * times(g, held))
+    scope.books.enter(result, name, bias=False, varies=(), amount=lambda g, y: ASKED * times(g, y), held=(weighed,))
+    scope.books.enter(own, name, bias=False, varies=(), amount=lambda g, q: -ASKED * times(g, q), held=(held,))
     return result
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..kernels.reached import by_rows, rows_reached
 from .waiting import Lent
 
 Product = Callable[[Tensor, Tensor], Tensor]
@@ -59,26 +60,36 @@ class Boost:
 
     def factor(self, x: Tensor, z: Tensor, sizes: Tensor) -> Tensor:
         """z / D, given |W|."""
-        if self._factor is not None:
-            return self._factor
         summed = torch.nn.functional.linear(x.abs(), sizes)
         summed.copysign_(z).add_(z)  # |x| |W|^T is positive
         if self.bias is not None:
             summed.sub_(self.bias)
         boosted = torch.add(z, summed, alpha=0.5 * self.gamma, out=summed)
         nothing = boosted == 0
-        made = torch.div(z, boosted, out=boosted).masked_fill_(nothing, 0.0)
-        if self._x.here and self._z.here and torch._C._autograd._get_current_graph_task_keep_graph():
-            self._factor = made
-        return made
+        return torch.div(z, boosted, out=boosted).masked_fill_(nothing, 0.0)
 
     def back(self, gradient: Tensor, weight: Tensor, record: Callable[[Tensor], None] | None) -> Tensor:
         """The gradient at x; `record` is told what reaches the bias."""
-        x, z = self._x.tensor(), self._z.tensor()
-        half, sizes = 0.5 * self.gamma, weight.abs()
-        flow = gradient * self.factor(x, z, sizes)
+        x, z, sizes = self._x.tensor(), self._z.tensor(), weight.abs()
+        if self._x.here and self._z.here and torch._C._autograd._get_current_graph_task_keep_graph():
+            self._factor = self.factor(x, z, sizes) if self._factor is None else self._factor
+        known = () if self._factor is None else (self._factor,)
+        rows = rows_reached(gradient)
+        if rows is None:
+            flow = gradient * (known[0] if known else self.factor(x, z, sizes))
+            if record is not None:
+                record(flow)
+            return self.shared(flow, x, z, weight, sizes)
+        flow = by_rows(
+            rows, (gradient, x, z, *known), lambda g, x, z, *f: g * (f[0] if f else self.factor(x, z, sizes))
+        )
         if record is not None:
             record(flow)
+        return by_rows(rows, (flow, x, z), lambda flow, x, z: self.shared(flow, x, z, weight, sizes))
+
+    def shared(self, flow: Tensor, x: Tensor, z: Tensor, weight: Tensor, sizes: Tensor) -> Tensor:
+        """What flows through z / D, which is written over, handed out to x."""
+        half = 0.5 * self.gamma
         whole = flow @ weight
         return whole.mul_(1 + half).addcmul_(x.sign(), flow.mul_(z.sign()) @ sizes, value=half)
 

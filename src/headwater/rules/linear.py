@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..kernels.reached import by_rows, rows_reached
 from .gamma import Boost, boosted_map, gamma_of
 from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, original, times, value_of
@@ -87,7 +88,8 @@ def through(gradient: Tensor, weight: Tensor) -> Tensor:
     if gradient.dtype != matrix.dtype:
         fine = torch.promote_types(gradient.dtype, matrix.dtype)
         gradient, matrix = gradient.to(fine), matrix.to(fine)
-    return gradient @ matrix
+    rows = rows_reached(gradient)
+    return gradient @ matrix if rows is None else by_rows(rows, (gradient,), lambda part: part @ matrix)
 
 
 def plain(weight: Tensor) -> Tensor:

@@ -1,0 +1,49 @@
+"""Positions that no relevance reaches, and that need no products on the way back.
+
+In the layer whose first or last position alone is read they are all others; with padding, the padding; when a word of
+an answer is explained, the words after it. Their gradients are zero, exactly, and so is what a linear layer makes of
+them. To look for them means to wait for a graphics card, so it is done on the processor alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+FEW = 32  # rows: so few are not worth the look
+SHARE = 1 / 4  # of the rows that must be zero, or they are not worth being left out
+
+
+def rows_reached(gradient: Tensor) -> Tensor | None:
+    """Numbers of the rows that are not zero, all axes but the last taken as one; None where all are better kept."""
+    width = gradient.shape[-1] if gradient.dim() > 1 else 0
+    count = gradient.numel() // width if width else 0
+    if count < FEW or gradient.device.type != "cpu":
+        return None
+    most = count * (1 - SHARE)
+    if gradient[..., 0].count_nonzero() > most:  # one number of each row says it for nearly all gradients
+        return None
+    rows = nonzero(gradient.reshape(count, width)).nonzero().squeeze(1)
+    return rows if len(rows) <= most else None
+
+
+def by_rows(rows: Tensor, tensors: tuple[Tensor, ...], compute: Callable[..., Tensor]) -> Tensor:
+    """What `compute` makes of these rows of every tensor, and zero for the others."""
+    parts = (tensor.reshape(-1, tensor.shape[-1]).index_select(0, rows) for tensor in tensors)
+    made, shape = compute(*parts), tensors[0].shape[:-1]
+    return made.new_zeros(shape.numel(), made.shape[-1]).index_copy_(0, rows, made).view(*shape, -1)
+
+
+def queries_reached(gradient: Tensor) -> tuple[int, int]:
+    """From where to where along the last axis but one a gradient is not zero: (0, 0) if nowhere."""
+    length = gradient.shape[-2]
+    if length < 2 or bool(gradient[..., 0, :].any() & gradient[..., -1, :].any()):
+        return 0, length
+    found = nonzero(gradient).flatten(0, -2).any(0).nonzero().squeeze(1)
+    return (int(found[0]), int(found[-1]) + 1) if len(found) else (0, 0)
+
+
+def nonzero(tensor: Tensor) -> Tensor:
+    """Whether any number along the last axis is not zero: as any() tells, in a third of its time."""
+    return (tensor.amax(-1) != 0) | (tensor.amin(-1) != 0)
