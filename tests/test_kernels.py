@@ -364,14 +364,13 @@ def test_positions_that_are_not_reached_change_nothing(name: str, method: str, m
     model = tiny.tiny(name)
     few = hw.explain(model, PADDED, method=method)
     left_out: list[int] = []
-    true = reached.by_rows
 
-    def counting(rows: Tensor, tensors: Any, compute: Any) -> Tensor:
-        left_out.append(tensors[0].shape[:-1].numel() - len(rows))
-        return true(rows, tensors, compute)
+    def counting(made: Tensor, rows: Tensor | None, shape: torch.Size) -> Tensor:
+        left_out.append(shape.numel() - len(made))
+        return reached.spread(made, rows, shape)
 
     for module in (linear, gamma):
-        monkeypatch.setattr(module, "by_rows", counting)
+        monkeypatch.setattr(module, "spread", counting)
     hw.explain(model, PADDED, method=method)
     assert sum(left_out) > 0
     for module in (linear, gamma):

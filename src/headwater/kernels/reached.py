@@ -7,8 +7,7 @@ them. To look for them means to wait for a graphics card, so it is done on the p
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+import torch
 from torch import Tensor
 
 FEW = 32  # rows: so few are not worth the look
@@ -28,11 +27,17 @@ def rows_reached(gradient: Tensor) -> Tensor | None:
     return rows if len(rows) <= most else None
 
 
-def by_rows(rows: Tensor, tensors: tuple[Tensor, ...], compute: Callable[..., Tensor]) -> Tensor:
-    """What `compute` makes of these rows of every tensor, and zero for the others."""
-    parts = (tensor.reshape(-1, tensor.shape[-1]).index_select(0, rows) for tensor in tensors)
-    made, shape = compute(*parts), tensors[0].shape[:-1]
-    return made.new_zeros(shape.numel(), made.shape[-1]).index_copy_(0, rows, made).view(*shape, -1)
+def picked(tensor: Tensor, rows: Tensor | None) -> Tensor:
+    """These rows of a tensor, or all, as a matrix."""
+    flat = tensor.reshape(-1, tensor.shape[-1])
+    return flat if rows is None else flat.index_select(0, rows)
+
+
+def spread(made: Tensor, rows: Tensor | None, shape: torch.Size) -> Tensor:
+    """What was made of these rows in its place, and zero in the others'; `shape` without the last axis."""
+    if rows is not None:
+        made = made.new_zeros(shape.numel(), made.shape[-1]).index_copy_(0, rows, made)
+    return made.view(*shape, -1)
 
 
 def queries_reached(gradient: Tensor) -> tuple[int, int]:

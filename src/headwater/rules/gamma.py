@@ -10,15 +10,17 @@ M = (z - b - |x| |W|^T) / 2: one more product each way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..kernels.reached import by_rows, rows_reached
+from ..kernels.reached import picked, rows_reached, spread
 from .waiting import Lent
+
+CACHED = 1 << 19  # numbers of one matrix at a time: 2 MiB of float32
 
 Product = Callable[[Tensor, Tensor], Tensor]
 
@@ -58,40 +60,65 @@ class Boost:
         self._x.spare(written)
         self._z.spare(written)
 
-    def factor(self, x: Tensor, z: Tensor, sizes: Tensor) -> Tensor:
-        """z / D, given |W|."""
-        summed = torch.nn.functional.linear(x.abs(), sizes)
-        summed.copysign_(z).add_(z)  # |x| |W|^T is positive
-        if self.bias is not None:
-            summed.sub_(self.bias)
-        boosted = torch.add(z, summed, alpha=0.5 * self.gamma, out=summed)
-        nothing = boosted == 0
-        return torch.div(z, boosted, out=boosted).masked_fill_(nothing, 0.0)
+    def factor(self, size: Tensor, z: Tensor, sizes: Tensor) -> Tensor:
+        """z / D as matrices, given |x| and |W|."""
+        made = torch.nn.functional.linear(size, sizes)
+        for part, whole in pieces(made, z):
+            part.copysign_(whole).add_(whole)  # |x| |W|^T is positive
+            if self.bias is not None:
+                part.sub_(self.bias)
+            torch.add(whole, part, alpha=0.5 * self.gamma, out=part)
+            divided(whole, part)
+        return made
 
-    def back(self, gradient: Tensor, weight: Tensor, record: Callable[[Tensor], None] | None) -> Tensor:
-        """The gradient at x; `record` is told what reaches the bias."""
-        x, z, sizes = self._x.tensor(), self._z.tensor(), weight.abs()
-        if self._x.here and self._z.here and torch._C._autograd._get_current_graph_task_keep_graph():
-            self._factor = self.factor(x, z, sizes) if self._factor is None else self._factor
-        known = () if self._factor is None else (self._factor,)
-        rows = rows_reached(gradient)
-        if rows is None:
-            flow = gradient * (known[0] if known else self.factor(x, z, sizes))
-            if record is not None:
-                record(flow)
-            return self.shared(flow, x, z, weight, sizes)
-        flow = by_rows(
-            rows, (gradient, x, z, *known), lambda g, x, z, *f: g * (f[0] if f else self.factor(x, z, sizes))
-        )
+    def _remember(self, x: Tensor, z: Tensor, sizes: Tensor) -> None:
+        further = torch._C._autograd._get_current_graph_task_keep_graph()
+        if further and self._factor is None and self._x.here and self._z.here:
+            self._factor = self.factor(picked(x.abs(), None), picked(z, None), sizes)
+
+    def back(self, gradient: Tensor, weight: Tensor, record: Callable[..., None] | None) -> Tensor:
+        """The gradient at x; `record` is told what reaches the bias. Memory is used again: to get it takes long."""
+        x, z, sizes, half = self._x.tensor(), self._z.tensor(), weight.abs(), 0.5 * self.gamma
+        self._remember(x, z, sizes)
+        rows, shape = rows_reached(gradient), gradient.shape[:-1]
+        gradient, x, z = (picked(part, rows) for part in (gradient, x, z))
+        size = x.abs()
+        if self._factor is None:
+            flow = times(self.factor(size, z, sizes), gradient)
+        else:
+            flow = gradient * picked(self._factor, rows)
         if record is not None:
-            record(flow)
-        return by_rows(rows, (flow, x, z), lambda flow, x, z: self.shared(flow, x, z, weight, sizes))
-
-    def shared(self, flow: Tensor, x: Tensor, z: Tensor, weight: Tensor, sizes: Tensor) -> Tensor:
-        """What flows through z / D, which is written over, handed out to x."""
-        half = 0.5 * self.gamma
+            record(flow, rows, shape)
         whole = flow @ weight
-        return whole.mul_(1 + half).addcmul_(x.sign(), flow.mul_(z.sign()) @ sizes, value=half)
+        for part, sign in pieces(flow, z):
+            part.mul_(sign.sign())
+        other = torch.mm(flow, sizes, out=size if size.dtype is flow.dtype else None)
+        for total, sign, part in pieces(whole, x, other):
+            total.mul_(1 + half).addcmul_(sign.sign(), part, value=half)
+        return spread(whole, rows, shape)
+
+
+def pieces(*matrices: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The same rows of each, so few on the processor that they stay in its cache from one operation to the next."""
+    if matrices[0].device.type != "cpu":
+        yield matrices
+        return
+    rows = max(1, CACHED // max(1, *(matrix.shape[-1] for matrix in matrices)))
+    yield from zip(*(matrix.split(rows) for matrix in matrices), strict=True)
+
+
+def divided(z: Tensor, by: Tensor) -> None:
+    """z / by in the memory of `by`, and 0 where that is 0: nothing else can be, if z is not."""
+    if by.device.type != "cpu":
+        nothing = by == 0
+        torch.div(z, by, out=by).masked_fill_(nothing, 0.0)
+    elif not bool(torch.div(z, by, out=by).sum().isfinite()):  # 0 / 0 is not
+        by.masked_fill_(by.isnan() & (z == 0), 0.0)
+
+
+def times(made: Tensor, other: Tensor) -> Tensor:
+    """made * other, in the memory of `made` where it is as fine."""
+    return made.mul_(other) if torch.promote_types(made.dtype, other.dtype) is made.dtype else made * other
 
 
 def boosted_map(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | float, product: Product, gamma: float) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.reached import by_rows, rows_reached
+from ..kernels.reached import picked, rows_reached, spread
 from .gamma import Boost, boosted_map, gamma_of
 from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, original, times, value_of
@@ -62,9 +62,16 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (weight,) = ctx.saved_tensors
-        if (record := getattr(ctx, "record", None)) is not None:
-            record(gradients[0])
-        return through(gradients[0], weight), None, None
+        gradient, shape = gradients[0], gradients[0].shape[:-1]
+        record, rows = getattr(ctx, "record", None), rows_reached(gradient)
+        if rows is None:
+            if record is not None:
+                record(gradient)
+            return through(gradient, weight), None, None
+        gradient = picked(gradient, rows)
+        if record is not None:
+            record(gradient, rows, shape)
+        return spread(through(gradient, weight), rows, shape), None, None
 
 
 class _Boosted(torch.autograd.Function):
@@ -88,8 +95,7 @@ def through(gradient: Tensor, weight: Tensor) -> Tensor:
     if gradient.dtype != matrix.dtype:
         fine = torch.promote_types(gradient.dtype, matrix.dtype)
         gradient, matrix = gradient.to(fine), matrix.to(fine)
-    rows = rows_reached(gradient)
-    return gradient @ matrix if rows is None else by_rows(rows, (gradient,), lambda part: part @ matrix)
+    return gradient @ matrix
 
 
 def plain(weight: Tensor) -> Tensor:

@@ -13,7 +13,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from ..kernels.reached import spread
 from .waiting import Waiting
+
+Told = Callable[..., None]
 
 BASE = 16  # digits of samples' numbers: powers of two from 2^-8 to 2^7, which float16 holds too
 
@@ -71,14 +74,17 @@ class Books:
         """A bias along the last axis. One matrix-vector product, so nothing of the result's size is made."""
         result.register_hook(self.vector_entered(result, name, vector, bias=bias))
 
-    def vector_entered(self, result: Tensor, name: str, vector: Tensor, *, bias: bool) -> Callable[[Tensor], None]:
-        """The same, for a backward pass that itself says which gradient reaches the bias."""
+    def vector_entered(self, result: Tensor, name: str, vector: Tensor, *, bias: bool) -> Told:
+        """The same, for a backward pass that itself says which gradient reaches the bias, or which of its rows."""
         index = len(self.sites)
         self.sites.append(Site(name, bias, self._axis(result, (result.dim() - 1,))))
 
-        def record(gradient: Tensor) -> None:
+        def record(gradient: Tensor, rows: Tensor | None = None, shape: torch.Size | None = None) -> None:
             gradient = wide(gradient)
-            self._record(index, gradient @ (vector if vector.dtype is gradient.dtype else vector.to(gradient.dtype)))
+            relevance = gradient @ (vector if vector.dtype is gradient.dtype else vector.to(gradient.dtype))
+            if shape is not None:
+                relevance = spread(relevance.unsqueeze(-1), rows, shape).squeeze(-1)
+            self._record(index, relevance)
 
         return record
 
