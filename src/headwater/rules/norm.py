@@ -21,11 +21,16 @@ def layer_norm(scope: Scope, call: Call) -> Any:
     """
     x, shape = call.args[0], call.get(1, "normalized_shape")
     weight, bias, eps = call.get(2, "weight"), call.get(3, "bias"), call.get(4, "eps", 1e-5)
-    if is_signal(x) and scope.applies("ln"):
-        result = _LayerNormHeld.apply(x, tuple(shape), weight, bias, eps)
-    else:
+    if not is_signal(x) or not scope.applies("ln"):
         result = call.run()
-    if bias is not None:
+        if bias is not None:
+            scope.source(result, bias, "layer_norm")
+        return result
+    result = _LayerNormHeld.apply(x, tuple(shape), weight, bias, eps)
+    if bias is not None and bias.dim() == 1:
+        name, is_bias = scope.label(bias, "layer_norm")
+        result.grad_fn.record = scope.books.vector_entered(result, name, bias, bias=is_bias)
+    elif bias is not None:
         scope.source(result, bias, "layer_norm")
     return result
 
@@ -43,6 +48,8 @@ class _LayerNormHeld(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         weight, scale = ctx.saved_tensors
+        if (record := getattr(ctx, "record", None)) is not None:
+            record(gradients[0])
         flow = wide(gradients[0])
         flow = flow * (scale.to(flow.dtype) if weight is None else weight)
         flow -= flow.mean(ctx.axes, keepdim=True)
