@@ -28,7 +28,7 @@ from .methods.metering import Tally, peak_of
 from .methods.propagation import Run
 from .methods.recomputing import Count, counted
 from .methods.room import PLENTY, Room
-from .methods.shelf import UNDERWAY
+from .methods.shelf import AHEAD, UNDERWAY
 from .targets import Reader
 from .texts import Step
 
@@ -154,7 +154,7 @@ class Trial:
     work: Work
     method: Method
     step: Step
-    seen: dict[Count, tuple[Curve, Curve]] = field(default_factory=dict)
+    seen: dict[Room, tuple[Curve, Curve]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, ask: Request) -> Trial:
@@ -181,7 +181,7 @@ class Trial:
 
     @property
     def plain(self) -> tuple[Curve, Curve]:
-        return self.curves(None)
+        return self.curves(PLENTY)
 
     @property
     def length(self) -> int:
@@ -196,17 +196,16 @@ class Trial:
     def by_length(self) -> bool:
         return self.step.batch.ids is not None and not self.step.batch.before
 
-    def curves(self, recompute: Count) -> tuple[Curve, Curve]:
+    def curves(self, room: Room) -> tuple[Curve, Curve]:
         """What is held at most, and what is kept of it, by samples and length."""
-        if recompute not in self.seen:
-            room = Room(recompute=recompute)
+        if room not in self.seen:
             lengths, batches = self.pieces
             for batch in batches if self.device.type == "cuda" else batches[:1]:
                 self.tried(batch, room)  # kernels are chosen, on a card for every length, and caches filled
             found = [self.tried(batch, room) for batch in batches]
             peaks, kept = ([one[i] for one in found] for i in (0, 1))
-            self.seen[recompute] = Curve.through(lengths, peaks), Curve.through(lengths, kept)
-        return self.seen[recompute]
+            self.seen[room] = Curve.through(lengths, peaks), Curve.through(lengths, kept)
+        return self.seen[room]
 
     @cached_property
     def pieces(self) -> tuple[list[int], list[Batch]]:
@@ -231,15 +230,22 @@ class Trial:
     def asked(self) -> Estimate:
         """As it was asked for."""
         samples, room = self.step.batch.samples, self.ask.room
-        above, kept = self.at(samples, room.recompute)
-        if room.keep == "disk" or (room.keep == "host" and self.device.type == "cuda"):
-            away = max(0.0, kept - room.on_device)
-            above = above - away + min(UNDERWAY, away)
+        above, kept = self.at(samples, Room(recompute=room.recompute))
+        away = max(0.0, kept - room.on_device)
+        if away and (room.keep == "disk" or (room.keep == "host" and self.device.type == "cuda")):
+            above = min(above, self.beside(samples, room) + kept - away + min(away, underway(room.keep)))
         return self.estimate(above, kept, samples, room)
 
-    def at(self, samples: int, recompute: Count = None) -> tuple[float, float]:
-        above, kept = (curve.at(samples, self.length) for curve in self.curves(recompute))
+    def at(self, samples: int, room: Room = PLENTY) -> tuple[float, float]:
+        above, kept = (curve.at(samples, self.length) for curve in self.curves(room))
         return above, kept
+
+    def beside(self, samples: int, room: Room) -> float:
+        """What is held beside all that is kept, if that is elsewhere.
+
+        It is more than the most of both without the most of what is kept: the two do not come at one time.
+        """
+        return self.at(samples, Room(room.keep, room.recompute, patient=True))[0]
 
     def estimate(self, above: float, kept: float, samples: int, room: Room) -> Estimate:
         length = self.length if self.by_length else None
@@ -271,8 +277,8 @@ class Trial:
         """The smallest batch, the oldest of what is kept in main memory; None where that holds too little."""
         if self.device.type != "cuda":
             return None
-        above, kept = self.at(self.fewest)
-        on_device = free - (above - kept) - UNDERWAY
+        _, kept = self.at(self.fewest)
+        on_device = free - self.beside(self.fewest, Room("host")) - underway("host")
         if on_device < 0 or kept - on_device > free_on_host() / HOST_SHARE:
             return None
         return self.estimate(free, kept, self.fewest, Room("host", None, int(on_device)))
@@ -281,11 +287,11 @@ class Trial:
         """The smallest batch, as few blocks computed again as will do."""
         if not self.blocks or self.method.group != "rules":
             return None
-        (above, kept), (_, least) = self.at(self.fewest), self.at(self.fewest, "blocks")
+        (above, kept), (_, least) = self.at(self.fewest), self.at(self.fewest, Room(recompute="blocks"))
         each = (kept - least) / self.blocks
         first = max(1, math.ceil((above - free) / each)) if each > 0 else self.blocks
         for count in (*range(first, self.blocks), "blocks"):
-            above, kept = self.at(self.fewest, count)
+            above, kept = self.at(self.fewest, Room(recompute=count))
             if above <= free:
                 return self.estimate(above, kept, self.fewest, Room(recompute=count))
         return None
@@ -296,13 +302,18 @@ class TooLittle(UsageError):
 
     def __init__(self, trial: Trial, limit: int) -> None:
         ways: list[Count] = [None, *(["blocks"] if trial.blocks and trial.method.group == "rules" else [])]
-        needed = trial.weights + min(trial.at(trial.fewest, way)[0] for way in ways)
+        needed = trial.weights + min(trial.at(trial.fewest, Room(recompute=way))[0] for way in ways)
         each = f" of {trial.length} positions" if trial.by_length else ""
         super().__init__(
             f"the memory limit of {in_words(limit)} is too little: {trial.fewest} at once{each} need about "
             f"{in_words(needed / (1 - MARGIN))}, of which {in_words(trial.weights)} are the model's weights. "
             "Explain a shorter text (truncate=True, window=True), or load the model in a smaller dtype."
         )
+
+
+def underway(keep: str) -> int:
+    """Bytes that are on the device while they leave for elsewhere or come back; to a disk one goes at a time."""
+    return UNDERWAY + AHEAD if keep == "host" else 0
 
 
 def trial_lengths(length: int) -> list[int]:

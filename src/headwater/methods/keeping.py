@@ -26,13 +26,14 @@ SMALL = 16_384  # bytes: what is not worth a journey
 class Keeping:
     """`with Keeping("disk", model) as keeping: …`; `keeping.watch` belongs around the forward pass.
 
-    Up to `room` bytes stay on the device in any case. On a processor the host is the device.
+    Up to `room` bytes stay on the device in any case. On a processor the host is the device. A `patient` one waits for
+    every journey.
     """
 
-    def __init__(self, where: str, model: nn.Module, room: int = 0) -> None:
+    def __init__(self, where: str, model: nn.Module, room: int = 0, patient: bool = False) -> None:
         if where not in KEEP:
             raise UnknownName("place to keep", where, KEEP)
-        self.where, self.room = where, room
+        self.where, self.room, self.patient = where, room, patient
         self.shelf: Shelf | None = None
         self._weights = memories(model) if where != "device" else set()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -45,7 +46,7 @@ class Keeping:
             place = Disk(Path(self._folder.name))
         elif self.where == "host" and self._device.type == "cuda":
             place = Host(self._device)
-        self.shelf = None if place is None else Shelf(self.room, place)
+        self.shelf = None if place is None else Shelf(self.room, place, self.patient)
         return self
 
     def __exit__(self, *_: object) -> None:

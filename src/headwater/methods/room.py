@@ -18,11 +18,15 @@ from .recomputing import Count, Recomputing, counted
 
 @dataclass(frozen=True)
 class Room:
-    """`keep` and `recompute` as `explain` takes them; up to `on_device` bytes stay on the device in any case."""
+    """`keep` and `recompute` as `explain` takes them; up to `on_device` bytes stay on the device in any case.
+
+    A `patient` one waits until what leaves has left: slow, but it shows what is needed at the least.
+    """
 
     keep: str = "device"
     recompute: Count = None
     on_device: int = 0
+    patient: bool = False
 
     def __post_init__(self) -> None:
         if self.keep not in KEEP:
@@ -31,7 +35,7 @@ class Room:
     @contextmanager
     def opened(self, model: nn.Module) -> Iterator[Callable[[Run], Run]]:
         """What makes a run keep so."""
-        with Keeping(self.keep, model, self.on_device) as keeping:
+        with Keeping(self.keep, model, self.on_device, self.patient) as keeping:
             if keeping.shelf is None and not self.recompute:
                 yield lambda run: run
                 return

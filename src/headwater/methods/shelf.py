@@ -51,10 +51,13 @@ class Elsewhere(Protocol):
 
 
 class Shelf:
-    """Room for `room` bytes (copies on their way out come on top), and a place for the rest."""
+    """Room for `room` bytes (copies on their way out come on top), and a place for the rest.
 
-    def __init__(self, room: int, elsewhere: Elsewhere) -> None:
-        self.room, self.elsewhere = room, elsewhere
+    A `patient` one has nothing on its way while something else goes on: each journey is waited for.
+    """
+
+    def __init__(self, room: int, elsewhere: Elsewhere, patient: bool = False) -> None:
+        self.room, self.elsewhere, self.patient = room, elsewhere, patient
         self.moved = 0  # how many went elsewhere
         self.lying = 0  # bytes
         self._things: deque[weakref.ref[Thing]] = deque()  # those that lie here, from the oldest to the youngest
@@ -87,7 +90,7 @@ class Shelf:
                 oldest.leave()
                 self._underway.append(oldest)
                 self.moved += 1
-        self.tidy(UNDERWAY)
+        self.tidy(0 if self.patient else UNDERWAY)
         return thing
 
     def tidy(self, allowed: int | None = None) -> None:
@@ -98,6 +101,8 @@ class Shelf:
 
     def send_for(self, before: int) -> None:
         """What was put here before ticket number `before` will be wanted next."""
+        if self.patient:
+            return
         ahead = 0
         for number in range(before - 1, -1, -1):
             thing = self._tickets[number]()
