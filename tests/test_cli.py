@@ -254,6 +254,8 @@ def test_texts_a_second_are_counted_over_a_dataset(labelled):
     gi, lrp = json.loads(answer(*words, "--json"))
     assert (gi["name"], gi["ratio"], lrp["name"]) == ("gi", 1.0, "lrp")
     assert lrp["texts"] == gi["texts"] > 0
+    other = answer("bench", "--throughput", "--rounds", "1", "--data", labelled, "--shape", "llama-small")
+    assert ", llama-small, cpu, " in other.splitlines()[0]
 
 
 def test_a_decoder_is_timed_at_several_lengths_beside_other_tools(monkeypatch):

@@ -24,11 +24,9 @@ if TYPE_CHECKING:
 
 COST, EVALUATION, THROUGHPUT = "neither --evaluation nor --throughput", "--evaluation", "--throughput"
 PLACES = {  # which benchmarks an option has a meaning for, where not for all
-    **dict.fromkeys(
-        "shape batch tokens layers dtype attention keep recompute memory_limit replay peers".split(), (COST,)
-    ),
+    **dict.fromkeys("batch tokens layers dtype attention keep recompute memory_limit replay peers".split(), (COST,)),
     **dict.fromkeys(("limit", "measures"), (EVALUATION,)),
-    "busy": (COST, THROUGHPUT),
+    **dict.fromkeys(("shape", "busy"), (COST, THROUGHPUT)),
     "data": (EVALUATION, THROUGHPUT),
 }
 ATTENTION = ("headwater", "sdpa", "eager")
@@ -64,11 +62,12 @@ def command(
         ),
     ] = None,
     shape: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="The model, with random weights: bert-base, llama-small, gemma2-small, llama-8b, mistral-7b."
+            help="The model, with random weights: bert-base, llama-small, gemma2-small, llama-8b, mistral-7b. "
+            "Default: bert-base; with --throughput the bundled model."
         ),
-    ] = "bert-base",
+    ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Samples in a batch. Default: 8; of a decoder 1.")] = None,
     tokens: Annotated[str, typer.Option(help="Tokens in a sample; several lengths are separated by commas.")] = "128",
     layers: Annotated[int | None, typer.Option(min=1, help="Layers of the model, where not all are wanted.")] = None,
@@ -112,13 +111,15 @@ def command(
     names = None if methods is None else separated(methods)
     clock = time.process_time if busy else time.perf_counter
     if throughput:
-        found, table = rate(data, names or ["gi", "lrp"], device, clock, rounds or 5)
+        found, table = rate(data, shape, names or ["gi", "lrp"], device, clock, rounds or 5)
     elif evaluation:
         found, table = gain(data, limit, names, separated(measures), rounds or 3, device)
     else:
         saving = Saving(keep, options.count_of(recompute), memory_limit)
         beside = asked_beside(peers, names)
-        subject = Subject(shape, layers, batch, lengths(tokens), dtype, device, replay, beside, attention)
+        subject = Subject(
+            shape or "bert-base", layers, batch, lengths(tokens), dtype, device, replay, beside, attention
+        )
         found, table = costs(subject, names, rounds or 7, clock, saving)
     typer.echo(json.dumps(found) if as_json else written(table, plain))
 
@@ -245,18 +246,22 @@ def counted(clock: Callable[[], float]) -> str:
 
 
 def rate(
-    data: Path | None, methods: list[str], device: str, clock: Callable[[], float], rounds: int
+    data: Path | None, shape: str | None, methods: list[str], device: str, clock: Callable[[], float], rounds: int
 ) -> tuple[Any, Table]:
-    """Texts a second of the bundled model."""
+    """Texts a second of the bundled model, or of another shape that reads them in the same tokens."""
     model, tokenizer = chosen_model(None, None, device, None, False, False)
     from headwater.data import load
+    from headwater.measures.shapes import shape_called
     from headwater.measures.speed import rows_of
     from headwater.measures.throughput import BATCH, measure, table
 
     texts = [text for text, _ in rows_of(model, tokenizer, load("sst2", "dev") if data is None else data)]
+    if shape is not None:
+        model = shape_called(shape).build(device)
     with waiting(f"explaining {len(texts)} texts"):
         found = measure(model, tokenizer, texts, methods, clock=clock, rounds=rounds)
-    about = (f"{len(texts)} texts, bundled model, {device}, batches of {BATCH}", f"{rounds} rounds", counted(clock))
+    name = "bundled model" if shape is None else shape
+    about = (f"{len(texts)} texts, {name}, {device}, batches of {BATCH}", f"{rounds} rounds", counted(clock))
     title = ", ".join(filter(None, about))
     return [dataclasses.asdict(one) for one in found], table(found, title)
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.reached import picked, rows_reached, spread
+from .ratio import ratio
 from .waiting import Lent
 
 CACHED = 1 << 19  # numbers of one matrix at a time: 2 MiB of float32
@@ -68,7 +69,7 @@ class Boost:
             if self.bias is not None:
                 part.sub_(self.bias)
             torch.add(whole, part, alpha=0.5 * self.gamma, out=part)
-            divided(whole, part)
+            ratio(part, whole, 0.0, 0.0, into=part)  # nothing but 0 is divided by 0
         return made
 
     def _remember(self, x: Tensor, z: Tensor, sizes: Tensor) -> None:
@@ -105,15 +106,6 @@ def pieces(*matrices: Tensor) -> Iterator[tuple[Tensor, ...]]:
         return
     rows = max(1, CACHED // max(1, *(matrix.shape[-1] for matrix in matrices)))
     yield from zip(*(matrix.split(rows) for matrix in matrices), strict=True)
-
-
-def divided(z: Tensor, by: Tensor) -> None:
-    """z / by in the memory of `by`, and 0 where that is 0: nothing else can be, if z is not."""
-    if by.device.type != "cpu":
-        nothing = by == 0
-        torch.div(z, by, out=by).masked_fill_(nothing, 0.0)
-    elif not bool(torch.div(z, by, out=by).sum().isfinite()):  # 0 / 0 is not
-        by.masked_fill_(by.isnan() & (z == 0), 0.0)
 
 
 def times(made: Tensor, other: Tensor) -> Tensor:
