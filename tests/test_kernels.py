@@ -354,6 +354,22 @@ class TestRowsReached:
         assert reached.rows_reached(torch.zeros(shape)) is None
 
 
+@pytest.mark.parametrize("method", ["gi", "lrp", "lrp-gamma"])
+def test_an_expert_that_no_token_goes_to(method: str) -> None:
+    class Experts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.busy, self.idle = torch.nn.Linear(6, 4), torch.nn.Linear(6, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([self.busy(x), self.idle(x[:, :0])], 1).sum(1)
+
+    model = tiny.randomised(Experts().double())
+    (e,) = hw.explain(model, torch.randn(1, 5, 6, dtype=torch.float64), method=method, target=1)
+    assert e.ledger.closed
+    assert e.ledger.biases["idle.bias"] == 0.0
+
+
 PADDED = {"input_ids": torch.randint(3, 119, (4, 40), generator=torch.Generator().manual_seed(1))}
 PADDED["attention_mask"] = (torch.arange(40) < torch.tensor([40, 31, 12, 5])[:, None]).long()
 

@@ -37,7 +37,7 @@ def spread(made: Tensor, rows: Tensor | None, shape: torch.Size) -> Tensor:
     """What was made of these rows in its place, and zero in the others'; `shape` without the last axis."""
     if rows is not None:
         made = made.new_zeros(shape.numel(), made.shape[-1]).index_copy_(0, rows, made)
-    return made.view(*shape, -1)
+    return made.view(*shape, made.shape[-1])
 
 
 def queries_reached(gradient: Tensor) -> tuple[int, int]:
