@@ -27,7 +27,7 @@ from .methods.elsewhere import free_on_host
 from .methods.metering import Tally, peak_of
 from .methods.propagation import Run
 from .methods.recomputing import Count, counted
-from .methods.room import PLENTY, Room
+from .methods.room import PLENTY, Patient, Room
 from .methods.shelf import AHEAD, UNDERWAY
 from .targets import Reader
 from .texts import Step
@@ -245,7 +245,7 @@ class Trial:
 
         It is more than the most of both without the most of what is kept: the two do not come at one time.
         """
-        return self.at(samples, Room(room.keep, room.recompute, patient=True))[0]
+        return self.at(samples, Patient(room.keep, room.recompute))[0]
 
     def estimate(self, above: float, kept: float, samples: int, room: Room) -> Estimate:
         length = self.length if self.by_length else None

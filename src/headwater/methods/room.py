@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -18,15 +18,12 @@ from .recomputing import Count, Recomputing, counted
 
 @dataclass(frozen=True)
 class Room:
-    """`keep` and `recompute` as `explain` takes them; up to `on_device` bytes stay on the device in any case.
-
-    A `patient` one waits until what leaves has left: slow, but it shows what is needed at the least.
-    """
+    """`keep` and `recompute` as `explain` takes them; up to `on_device` bytes stay on the device in any case."""
 
     keep: str = "device"
     recompute: Count = None
     on_device: int = 0
-    patient: bool = False
+    patient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.keep not in KEEP:
@@ -56,6 +53,13 @@ class Room:
                 yield
 
         return watch
+
+
+@dataclass(frozen=True)
+class Patient(Room):
+    """Waits until what leaves has left: slow, but it shows what is needed at the least."""
+
+    patient: ClassVar[bool] = True
 
 
 PLENTY = Room()
