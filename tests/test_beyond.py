@@ -446,6 +446,7 @@ def test_a_checkpoint_in_evaluation_changes_nothing(method: str) -> None:
     assert same(found, hw.explain(plain, draw(2, 4, 6), method=method))
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_a_reentrant_checkpoint_is_refused() -> None:
     model = randomised(Checkpointed(use_reentrant=True).double())
     with pytest.raises(HiddenOperation, match=r"CheckpointFunction.*gradient_checkpointing_disable"):

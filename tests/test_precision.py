@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import headwater as hw
 from headwater.errors import NotFinite
 from headwater.ledger import TOLERANCE
-from headwater.rules.sources import Books
+from headwater.rules.sources import Books, Sort
 
 X = arguments("bert")
 NAMES = ["bert", "gpt2", "llama", "modernbert", "torch-encoder"]
@@ -79,7 +79,7 @@ def test_sums_of_half_precision_are_float32() -> None:
     result = torch.zeros(1, 10_000, 1, dtype=torch.bfloat16, requires_grad=True) * 1
     books.enter_vector(result, "bias", torch.ones(1, dtype=torch.bfloat16))
     result.backward(torch.full_like(result, 0.0078125 * 1.0078125))
-    assert float(books.totals(bias=True)["bias"]) == pytest.approx(10_000 * 0.0078125 * 1.0078125, rel=1e-6)
+    assert float(books.totals(Sort.BIAS)["bias"]) == pytest.approx(10_000 * 0.0078125 * 1.0078125, rel=1e-6)
 
 
 @pytest.mark.parametrize("method", ["lrp", "gi", "lrp-gamma"])

@@ -27,6 +27,7 @@ from .methods.recomputing import Count
 from .methods.room import PLENTY, Room
 from .picture import Picture
 from .relevance import Attributed, attribute
+from .rules.sources import Sort
 from .targets import Reader, Target
 from .texts import Plan, Step, TextJob, in_windows
 from .version import __version__
@@ -169,7 +170,7 @@ class Work:
     def explained(
         self, step: Step, method: Method, prepare: Callable[[Run], Run] = lambda run: run
     ) -> list[Explanation]:
-        batch = step.batch.to(*where_it_is(self.model))
+        batch = self._placed(step.batch)
         run = prepare(Run(self.model, batch, step.read, self.ask.seed, nothing_token(self.ask.tokenizer)))
         with self.ask.room.opened(self.model) as kept:
             outcome = method.run(kept(run))
@@ -185,7 +186,7 @@ class Work:
         prepare: Callable[[Run], Run] = lambda run: run,
     ) -> Iterator[Explanation]:
         """Several scores of one sample's prediction, in one forward pass where the method can."""
-        batch = batch.to(*where_it_is(self.model))
+        batch = self._placed(batch)
         run = prepare(Run(self.model, batch, readers[0], self.ask.seed, nothing_token(self.ask.tokenizer)))
         with self.ask.room.opened(self.model) as kept:
             run = kept(run)
@@ -197,6 +198,11 @@ class Work:
             for outcome in outcomes:
                 (part,) = attribute(batch, outcome)
                 yield explanation(0, batch, outcome, Totals.of(outcome), part, self, method)
+
+    def _placed(self, batch: Batch) -> Batch:
+        """Where the model is, and with the token that its decoder starts with."""
+        start = getattr(getattr(self.model, "config", None), "decoder_start_token_id", None)
+        return replace(batch.to(*where_it_is(self.model)), start=start if isinstance(start, int) else None)
 
     def gather(self, found: Sequence[list[Explanation]]) -> Any:
         """One text, image, or sample of the model's own kind, gives one explanation, everything else a list."""
@@ -292,13 +298,16 @@ class Totals:
 
     biases: dict[str, list[float]]
     constants: dict[str, list[float]]
+    cut_off: dict[str, list[float]]
+    held: dict[str, list[float]]
 
     @classmethod
     def of(cls, outcome: Outcome) -> Totals:
-        biases, constants = (
-            {name: amounts.tolist() for name, amounts in outcome.books.totals(bias=b).items()} for b in (True, False)
+        biases, constants, cut_off, held = (
+            {name: amounts.tolist() for name, amounts in outcome.books.totals(sort).items()}
+            for sort in (Sort.BIAS, Sort.CONSTANT, Sort.CUT_OFF, Sort.HELD)
         )
-        return cls(biases, {**constants, **outcome.constants})
+        return cls(biases, {**constants, **outcome.constants}, cut_off, held)
 
 
 def explanation(
@@ -311,8 +320,11 @@ def explanation(
         inputs=float(part.relevance.double().sum()),
         biases=Lines({name: values[index] for name, values in lines.biases.items()}),
         constants=Lines({**constants, **part.constants}),
+        cut_off=Lines({name: values[index] for name, values in lines.cut_off.items()}),
+        held=Lines({name: values[index] for name, values in lines.held.items()}),
         readout=float(outcome.readout[index]),
         dtype=coarser(work.provenance.dtype, outcome.coarsest),
+        spread=float(part.relevance.double().abs().sum()),
         magnitude=0.0 if outcome.reading.magnitudes is None else outcome.reading.magnitudes[index],
     )
     return Explanation(

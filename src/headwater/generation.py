@@ -301,6 +301,9 @@ def summed(ledgers: Sequence[Ledger]) -> Ledger:
         readout=sum(one.readout for one in ledgers),
         dtype=ledgers[0].dtype,
         magnitude=sum(one.magnitude for one in ledgers),
+        cut_off=_sum_lines(one.cut_off for one in ledgers),
+        held=_sum_lines(one.held for one in ledgers),
+        spread=sum(one.spread for one in ledgers),
     )
 
 
@@ -319,9 +322,10 @@ def _moved(ledger: Ledger, row: Tensor, places: dict[str, list[int]]) -> Ledger:
 
 
 def ledger_of(found: dict[str, Any]) -> Ledger:
-    plain = {name: found[name] for name in ("score", "inputs", "readout", "dtype")}
-    plain["magnitude"] = found.get("magnitude", 0.0)
-    return Ledger(**plain, biases=Lines(found["biases"]), constants=Lines(found["constants"]))
+    plain: dict[str, Any] = {name: found[name] for name in ("score", "inputs", "readout", "dtype")}
+    plain |= {name: found.get(name, 0.0) for name in ("magnitude", "spread")}
+    plain |= {name: Lines(found.get(name, {})) for name in ("biases", "constants", "cut_off", "held")}
+    return Ledger(**plain)
 
 
 def product(values: Iterable[float]) -> float:

@@ -1,12 +1,18 @@
-"""Where a score came from: inputs + biases + constants + readout + unaccounted = score, line by line."""
+"""Where a score came from, line by line.
+
+inputs + biases + constants + cut off + held + readout + unaccounted = score
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 5e-2, "float16": 1e-2}
+ROUNDING = 1e-5  # of the lines: what is cut off is no remainder, so that coarse types excuse no more than float32
+HELD = 0.1  # of the lines: past that, what rules hold constant is too much to be set aside
 
 
 class Lines(Mapping[str, float]):
@@ -30,6 +36,17 @@ class Lines(Mapping[str, float]):
     def total(self) -> float:
         return float(sum(self._amounts.values()))
 
+    @property
+    def absolute(self) -> float:
+        """The sum of the absolute amounts."""
+        return float(sum(abs(amount) for amount in self._amounts.values()))
+
+    def largest(self, count: int = 3) -> str:
+        """The largest amounts with their names, for a sentence."""
+        found = sorted(self._amounts.items(), key=lambda line: -abs(line[1]))
+        said = ", ".join(f"{name!r} {amount:+.4g}" for name, amount in found[:count])
+        return said + (f" and {len(found) - count} more" if len(found) > count else "")
+
     def __float__(self) -> float:
         return self.total
 
@@ -51,9 +68,14 @@ class Lines(Mapping[str, float]):
 class Ledger:
     """The books of one score. Every line is gradient times value where that source enters the model.
 
-    `unaccounted` alone is a remainder: what the gradient lost or invented on its way. `closed` says whether it is
-    zero to the precision of `dtype`, measured against the sum of the absolute lines (the score itself may be near 0).
-    A difference is known no better than what it is the difference of: `magnitude` is the absolute sum of that.
+    `cut_off` has what depends on the input, but was cut off from it by the model's own code (`detach`, `no_grad`, a
+    look-up by numbers of the input); `held` has parameters that are weighed by what our rules hold constant (a softmax
+    over a learned memory). Neither is a bias, for it would change with the input.
+
+    `unaccounted` alone is a remainder: what the gradient lost or invented on its way. A ledger is `closed` if that is
+    zero to the precision of `dtype`, nothing was cut off and little is held; else `why` says what stands against it.
+    `spread` is the sum of the inputs' absolute relevance. A difference is known no better than what it is the
+    difference of: `magnitude` is the absolute sum of that.
     """
 
     score: float
@@ -63,15 +85,18 @@ class Ledger:
     readout: float = 0.0
     dtype: str = "float32"
     magnitude: float = 0.0
+    cut_off: Lines = field(default_factory=Lines)
+    held: Lines = field(default_factory=Lines)
+    spread: float = 0.0
 
     @property
     def unaccounted(self) -> float:
-        return self.score - (self.inputs + self.biases.total + self.constants.total + self.readout)
+        return self.score - (self.inputs + self.readout + sum(group.total for group in self.groups.values()))
 
     @property
     def size(self) -> float:
         """Sum of the absolute lines, or the magnitude if that is more: the scale on which an error is judged."""
-        lines = [self.inputs, self.readout, *self.biases.values(), *self.constants.values()]
+        lines = [self.inputs, self.readout, *(line for group in self.groups.values() for line in group.values())]
         return max(float(sum(abs(line) for line in lines)), self.magnitude) or abs(self.score) or 1.0
 
     @property
@@ -80,8 +105,57 @@ class Ledger:
         return abs(self.unaccounted) / self.size
 
     @property
+    def scale(self) -> str:
+        """On which scale what is unaccounted is rounding: that of the "score" and the inputs, or that of the "lines".
+
+        Lines that are large and cancel have rounding errors of their own size. Then only their scale is left.
+        """
+        return "score" if abs(self.unaccounted) <= self.tolerance * self._near else "lines"
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCE[self.dtype]
+
+    @property
     def closed(self) -> bool:
-        return self.error <= TOLERANCE[self.dtype]
+        return not self.why
+
+    @property
+    def why(self) -> str:
+        """Why the ledger is not closed, in a sentence; empty if it is."""
+        missing = abs(self.unaccounted)
+        if not math.isfinite(missing):
+            return "A line is not finite."
+        if missing > self.tolerance * self.size:
+            return f"{self.unaccounted:+.4g} of {self.score:+.4g} is unaccounted for: `audit` says where it is lost."
+        if missing > math.sqrt(self.tolerance) * self._near:
+            return (
+                f"{self.unaccounted:+.4g} is unaccounted for. That is rounding beside lines that cancel "
+                f"({self.size:.4g}), but not beside the score {self.score:+.4g}: compute in a finer dtype."
+            )
+        if self.cut_off.absolute > min(self.tolerance, ROUNDING) * self.size:
+            return f"The model's own code cuts off what depends on the input: {self.cut_off.largest()}."
+        if self.held.absolute > HELD * self.size:
+            return (
+                "Rules hold constant what weighs parameters, and so keep much of the score from the input: "
+                f"{self.held.largest()}."
+            )
+        return ""
+
+    @property
+    def groups(self) -> dict[str, Lines]:
+        """The groups of lines by name. What is cut off or held is named only where something is."""
+        seldom = {"cut off": self.cut_off, "held": self.held}
+        return {
+            "biases": self.biases,
+            "constants": self.constants,
+            **{n: lines for n, lines in seldom.items() if lines},
+        }
+
+    @property
+    def _near(self) -> float:
+        """The scale of the score and of the inputs."""
+        return max(abs(self.score), abs(self.inputs), self.spread, self.magnitude)
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -89,10 +163,15 @@ class Ledger:
             "inputs": self.inputs,
             "biases": dict(self.biases),
             "constants": dict(self.constants),
+            **({"cut_off": dict(self.cut_off)} if self.cut_off else {}),
+            **({"held": dict(self.held)} if self.held else {}),
             "readout": self.readout,
             "unaccounted": self.unaccounted,
             "error": self.error,
             "closed": self.closed,
+            **({"why": self.why} if self.why else {}),
+            "scale": self.scale,
             "dtype": self.dtype,
+            "spread": self.spread,
             **({"magnitude": self.magnitude} if self.magnitude else {}),
         }

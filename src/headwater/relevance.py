@@ -66,7 +66,7 @@ def of_items(batch: Batch, outcome: Outcome) -> list[Attributed]:
     return [_sample(batch, i, rows, whole[i]) for i in range(batch.samples)]
 
 
-OWN = ("own", "sequence first", "padded", "shifted")
+OWN = ("own", "sequence first", "padded", "shifted", "rolled")
 
 
 def _calls(parts: list[Tensor]) -> Attributed:
@@ -130,11 +130,21 @@ def matching(batch: Batch, ids: Tensor | None, shape: Any) -> str:
         if ids.dim() == 2 and ids.shape[1] > own.shape[1] and torch.equal(ids[:, : own.shape[1]], own):
             return "padded"
         if ids.shape == own.shape and bool(((ids[:, 1:] == own[:, :-1]) | ~real_of(batch)[:, 1:]).all()):
-            return "shifted"
+            return "rolled" if is_rolled(batch, ids) else "shifted"
         return "other"
     if tuple(shape) == tuple(own.shape):
         return "own"
     return "sequence first" if tuple(shape) == tuple(own.T.shape) else "other"
+
+
+def is_rolled(batch: Batch, ids: Tensor) -> bool:
+    """Whether the first of the shifted ids is the text's own last one, and not the token that a decoder starts with."""
+    if batch.start is not None and bool((ids[:, 0] == batch.start).all()):
+        return False
+    assert batch.ids is not None
+    real = real_of(batch)
+    last = (real * torch.arange(1, real.shape[1] + 1, device=real.device)).argmax(1, keepdim=True)
+    return torch.equal(ids[:, :1], batch.ids.gather(1, last))
 
 
 def real_of(batch: Batch) -> Tensor:
@@ -161,6 +171,9 @@ def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]], whole: bool) -
         elif how == "shifted":
             own = own + torch.cat([row[1:], row.new_zeros(1)])
             constants["decoder start token"] = constants.get("decoder start token", 0.0) + float(row[0])
+        elif how == "rolled":
+            own = own + torch.cat([row[1:], row.new_zeros(1)])
+            own[int(real.nonzero()[-1])] += row[0]
         elif how == "padded":
             own = own + row[: len(real)]
             constants["padding"] = constants.get("padding", 0.0) + float(row[len(real) :].double().sum())

@@ -158,6 +158,9 @@ def joined(whole: Encoded, found: Sequence[Explanation], places: Sequence[list[i
         constants=mean_lines([one.constants for one in ledgers]),
         readout=sum(one.readout for one in ledgers) / count,
         dtype=ledgers[0].dtype,
+        cut_off=mean_lines([one.cut_off for one in ledgers]),
+        held=mean_lines([one.held for one in ledgers]),
+        spread=float(relevance.double().abs().sum()),
     )
     tokens, predictions = whole.item.tokens, {e.prediction for e in found}
     return replace(

@@ -51,6 +51,7 @@ class Batch:
     beside: Beside | None = None
     alone: Callable[[int], Batch] | None = None
     patches: Patches | None = None
+    start: int | None = None  # the token that the model's decoder starts with
 
     @property
     def length(self) -> int | None:

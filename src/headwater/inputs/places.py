@@ -108,11 +108,12 @@ def captured(
         tensor = output if isinstance(output, Tensor) else next(o for o in output if isinstance(o, Tensor))
         if tensor.requires_grad and not tensor.is_leaf and tensor.grad_fn is not None and depends_on_input(tensor):
             return None
-        leaf = tensor.detach().clone()
         is_item = module is not beside
-        leaf = (leaf + noise(leaf) if noise is not None and is_item else leaf).requires_grad_(True)
+        with torch._C.DisableTorchFunction():  # this is no code of the model's
+            leaf = tensor.detach().clone()
+            leaf = (leaf + noise(leaf) if noise is not None and is_item else leaf).requires_grad_(True)
+            started = start(leaf)
         found.append(Captured(leaf, first_ids(args, kwargs), beside=not is_item))
-        started = start(leaf)
         return started if isinstance(output, Tensor) else type(output)(started if o is tensor else o for o in output)
 
     every = [*places, *([] if beside is None else [beside])]

@@ -421,6 +421,8 @@ def ledger_columns(made: Sequence[Explanation]) -> dict[str, Floats]:
 
 
 def ledger_rows(made: Sequence[Explanation]) -> Iterator[tuple[float, ...]]:
+    """What is cut off or held stands with the constants here: the columns add up to the score."""
     for e in made:
         books = e.ledger
-        yield e.score, books.inputs, books.biases.total, books.constants.total, books.readout, books.error
+        others = books.constants.total + books.cut_off.total + books.held.total
+        yield e.score, books.inputs, books.biases.total, others, books.readout, books.error

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
+import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -13,14 +16,23 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointError
 
-from ..errors import HeadwaterError, HiddenOperation, NoSignal, NotFinite, RuleNotMet
+from ..errors import (
+    AnotherPrediction,
+    HeadwaterError,
+    HiddenOperation,
+    NoSignal,
+    NotFinite,
+    RandomPrediction,
+    RuleNotMet,
+)
 from ..inputs.batch import Batch, leaves, mapped
 from ..inputs.places import Captured, captured, start
 from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, RuleSet, Scope
 from ..rules.linear import plain
 from ..rules.modules import is_foreign_node, modules_seen
-from ..rules.sources import wide
+from ..rules.scope import Entered
+from ..rules.sources import Sort, wide
 from ..targets import Reading
 from .compiled import uncompiled
 
@@ -91,14 +103,19 @@ def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Ba
         {id(m): n for n, m in modules},
     )
     scope.fleeting = any(t.is_meta for _, t in weights)
+    plain = predict_plainly(run) if run.noise is None and is_due(model, demand) else None
     with torch.inference_mode(False), torch.enable_grad(), uncompiled():
         out, inputs = forward(run, scope, beside=run.links and demand.backward and "ah" not in demand.rules.names)
+    settle_choices(scope)
+    find_escapes(run, demand, scope)
     for number, reader in enumerate(readers, 1):
         with torch.inference_mode(False), torch.enable_grad():
             read = read_score(replace(run, read=reader), out)
             if number == 1:
                 check_visible(read.ends, demand, scope)
                 check_met(scope, demand)
+                if plain is not None:
+                    check_prediction(run, plain, read, scope)
             if demand.backward:
                 keep = run.inspect is not None or number < len(readers)
                 gradients = backward(read, inputs, books, keep=keep)
@@ -135,7 +152,7 @@ def outcome_of(
 def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Captured]]:
     """The model's own forward pass with the rules on, its inputs made into leaves; what enters beside them if asked."""
     batch = run.batch
-    args, kwargs = batch.args, batch.kwargs
+    args, kwargs = batch.args, arguments(run)
     given: list[Captured] = []
     if batch.tensor is not None:
         leaf = batch.tensor.detach().clone()
@@ -143,7 +160,6 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
         given.append(Captured(leaf, None))
         begun = start(leaf)
         args, kwargs = mapped((args, kwargs), lambda t: begun if t is batch.tensor else t)
-    kwargs = {**without_cache(run.model), **decoder_start(run), **kwargs, **with_names(run.model, kwargs)}
     other = batch.beside.module if batch.beside is not None and beside else None
     with (
         captured(batch.places, run.noise, other) if batch.places else nullcontext(given) as inputs,
@@ -155,6 +171,12 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
     if not inputs:
         raise NoSignal("the module whose output is to be explained was not called by the model.")
     return out, inputs
+
+
+def arguments(run: Run) -> dict[str, Any]:
+    """The keyword arguments that the model is called with."""
+    given = run.batch.kwargs
+    return {**without_cache(run.model), **decoder_start(run), **given, **with_names(run.model, given)}
 
 
 def decoder_start(run: Run) -> dict[str, Any]:
@@ -293,6 +315,116 @@ def gradients_at(leaves: list[Tensor], read: Read, seeds: Tensor | None, keep: b
         ) from error
 
 
+OFTEN = 64  # explanations of a model by a method after which its plain prediction is asked for again
+
+
+@dataclass
+class Known:
+    """What earlier explanations of a model have shown: how many there were by each method, which reads do no harm."""
+
+    explained: dict[Any, int] = field(default_factory=dict)
+    harmless: set[tuple[str, int]] = field(default_factory=set)
+
+
+_KNOWN: weakref.WeakKeyDictionary[nn.Module, Known] = weakref.WeakKeyDictionary()
+
+
+def is_due(model: nn.Module, demand: Demand) -> bool:
+    """Whether the plain prediction is to be compared: at the first explanation by these rules, and now and then."""
+    known = _KNOWN.setdefault(model, Known())
+    before = known.explained.get(demand.rules, 0)
+    known.explained[demand.rules] = before + 1
+    return before % OFTEN == 0
+
+
+def predict_plainly(run: Run) -> Tensor:
+    """The score of the model's own prediction, as a user would get it: without rules, without gradients."""
+    with torch.no_grad(), uncompiled():
+        out = run.model(*run.batch.args, **arguments(run))
+        return run.read(out, run.batch).score.detach().double()
+
+
+def check_prediction(run: Run, plain: Tensor, read: Read, scope: Scope) -> None:
+    """What is explained is what the model predicts. A model may notice gradients or rules, and do something else."""
+    found = read.reading.score.detach().double()
+    size = max(float(values.detach().double().abs().max()) for values in (plain, *read.ends) if values.numel())
+    room = math.sqrt(torch.finfo(scope.coarsest or torch.float32).eps) * size
+    gap = float((found - plain.to(found.device)).abs().max())
+    if not gap > room:  # a NaN is reported later, with the module that it comes from
+        return
+    apart = float((predict_plainly(run) - plain).abs().max())
+    if apart > room:
+        raise RandomPrediction(
+            f"the model is in evaluation mode, but two predictions of the same input differ by {apart:.3g}: it draws "
+            "random numbers, or changes when it is called. Turn that off, so that there is one prediction to explain."
+        )
+    raise AnotherPrediction(
+        f"under the rules the model's score is off by {gap:.3g} from its plain prediction: it does something else when "
+        "gradients are made (it asks torch.is_grad_enabled() or requires_grad, say). Make it compute the same in both "
+        "cases."
+    )
+
+
+def settle_choices(scope: Scope) -> None:
+    """What was looked up by a choice that also weighs is a bias or a constant after all: an expert's bias."""
+    for one in scope.cuts.chosen:
+        if one.choice.weighs:
+            scope.books.resort(one.site, one.name, Sort.BIAS if one.bias else Sort.CONSTANT)
+
+
+def find_escapes(run: Run, demand: Demand, scope: Scope) -> None:
+    """Numbers that left torch cannot be followed. Constants that change with the input were made of them."""
+    reads = scope.cuts.unclear()
+    if not reads or run.noise is not None:
+        return
+    known, places = _KNOWN.setdefault(run.model, Known()), {read.place for read in reads}
+    if places <= known.harmless:
+        return
+    sites = changing_sites(constants_entered(run, demand), constants_entered(replace(run, noise=unlike), demand))
+    open_sites = {site for site in sites if scope.books.sites[site].sort in (Sort.BIAS, Sort.CONSTANT)}
+    open_sites -= {one.site for one in scope.cuts.chosen}
+    if not open_sites:
+        known.harmless |= places
+    file, line = reads[-1].place
+    for site in open_sites:
+        name = f"{scope.books.sites[site].name}, of numbers read at {os.path.basename(file)}:{line}"
+        scope.books.resort(site, name, Sort.CUT_OFF)
+
+
+def constants_entered(run: Run, demand: Demand) -> list[Entered]:
+    """Every constant that enters on the way forward, in order."""
+    modules = {id(module): name for name, module in named_modules(run.model)}
+    names = {id(t): n for n, t in named_weights(run.model) if not t.is_meta}
+    scope = Scope(demand.rules, Books(run.batch.samples, run.batch.length), names, modules, entered=[])
+    with torch.inference_mode(False), torch.enable_grad(), uncompiled():
+        forward(replace(run, scope=Scope, watch=unwatched), scope)
+    scope.release()
+    assert scope.entered is not None
+    return scope.entered
+
+
+def changing_sites(ours: list[Entered], others: list[Entered]) -> set[int]:
+    """The sites whose constant is another one for another input. Where the two ways differ, names tell."""
+    if [one.name for one in ours] == [one.name for one in others]:
+        return {one.site for one, other in zip(ours, others, strict=True) if one.value != other.value}
+    values, seen = (by_name(found) for found in (ours, others))
+    return {one.site for one in ours if values[one.name] != seen.get(one.name)}
+
+
+def by_name(entered: list[Entered]) -> dict[str, list[tuple[float, float]]]:
+    found: dict[str, list[tuple[float, float]]] = {}
+    for one in sorted(entered, key=lambda one: one.value):
+        found.setdefault(one.name, []).append(one.value)
+    return found
+
+
+def unlike(leaf: Tensor) -> Tensor:
+    """What makes another input of this one: noise of its own size."""
+    drawn = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    size = leaf.detach().double().std().nan_to_num(1.0) if leaf.numel() > 1 else leaf.detach().double().abs().sum()
+    return (3 * drawn.to(leaf.device) * (size + (size == 0))).to(leaf.dtype)
+
+
 def check_met(scope: Scope, demand: Demand) -> None:
     """A rule that silently does nothing gives an explanation that looks entirely reasonable, and is wrong."""
     missing = [rule for rule in demand.required if not scope.met.get(rule)]
@@ -345,8 +477,8 @@ def not_finite(outcome: Outcome) -> str | None:
         return "the relevance"
     if outcome.books.is_finite():
         return None
-    for bias in (True, False):
-        for name, amount in outcome.books.totals(bias=bias).items():
+    for sort in Sort:
+        for name, amount in outcome.books.totals(sort).items():
             if not bool(amount.isfinite().all()):
                 return f"the relevance of {name!r}"
     return None

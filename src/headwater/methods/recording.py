@@ -36,6 +36,7 @@ from .propagation import (
     outcome_of,
     propagate,
     read_score,
+    settle_choices,
     unwatched,
 )
 
@@ -176,6 +177,9 @@ class Tape:
         scope = run.scope(self.demand.rules, books, {id(t): name for name, t in weights}, modules)
         with unaware():
             out, inputs = forward(run, scope)
+        settle_choices(scope)
+        if scope.cuts.unclear():
+            raise RuntimeError("numbers of the input leave torch")
         scope.release()
         return Way(out, inputs, books, scope)
 

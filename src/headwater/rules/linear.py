@@ -293,7 +293,7 @@ def written(scope: Scope, call: Call) -> Any:
     result = call.run()
     written_to = target if call.name == "setitem" else result
     if entered is not None and is_signal(written_to) and bool(entered.count_nonzero()):
-        scope.source(written_to, entered, call.name)
+        scope.source(written_to, scope.cuts.carry(entered, (call.args, call.kwargs)), call.name)
     return result
 
 

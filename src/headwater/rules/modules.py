@@ -18,8 +18,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..inputs.walking import named_modules
+from .cuts import tensors
 from .lineage import Kind, mark
 from .ratio import scaled
 from .scope import Scope, is_signal, value_of
@@ -126,9 +128,53 @@ def activation_held(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) 
 
 
 def is_elementwise(module: nn.Module, x: Tensor, output: Tensor) -> bool:
-    """A function of each element alone does not care in which order the elements stand."""
-    turned = module.forward(x.flatten().flip(0).reshape(x.shape))
-    return torch.equal(turned.flatten().flip(0).reshape(x.shape).nan_to_num(), output.nan_to_num())
+    """Whether a function acts on each element alone: by the operations that it is made of, and by what it gives.
+
+    Operations alone do not tell, for numbers may go through Python or numpy; values alone do not tell either, for a
+    function may look at its neighbours only now and then.
+    """
+    watch = PointwiseOnly(x)
+    with watch:
+        module.forward(x)
+    return watch.holds and all(stays(module, x, output, draw) for draw in range(4))
+
+
+def stays(module: nn.Module, x: Tensor, output: Tensor, draw: int) -> bool:
+    """Whether elements keep their values while others are replaced, by larger and by smaller ones."""
+    chance = torch.Generator().manual_seed(draw)
+    replaced = (torch.rand(x.shape, generator=chance) < (0.5, 0.5, 0.9, 0.1)[draw]).to(x.device)
+    size = float(x.abs().max().nan_to_num(1.0)) + 1.0
+    others = (torch.rand(x.shape, generator=chance) - 0.5).to(x) * size * (8.0, 0.1, 8.0, 8.0)[draw]
+    found = module.forward(torch.where(replaced, others, x))
+    return torch.equal(found[~replaced].nan_to_num(), output[~replaced].nan_to_num())
+
+
+_SAME_ELEMENTS = ("aten::detach", "aten::alias", "aten::clone", "aten::_to_copy", "aten::contiguous", "aten::copy_")
+
+
+class PointwiseOnly(TorchDispatchMode):
+    """Watches the operations of a function of `x`. It `holds` that each acts on single elements of what x became."""
+
+    def __init__(self, x: Tensor) -> None:
+        super().__init__()
+        self.holds, self.shape, self.made = True, x.shape, [x]  # held, for numbers of objects are given out again
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = list(tensors((args, kwargs)))
+        if given or not isinstance(result, Tensor) or result.numel() != 1:
+            self.holds &= self._is_pointwise(func) and all(map(self._is_known, given)) and bool(given)
+            self.made.extend(tensors(result))
+        return result
+
+    def _is_pointwise(self, func: Any) -> bool:
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        return not random and (torch.Tag.pointwise in func.tags or func.name().split(".")[0] in _SAME_ELEMENTS)
+
+    def _is_known(self, tensor: Tensor) -> bool:
+        """Made of x, in its shape; or a single number that is not."""
+        own = any(tensor is one for one in self.made)
+        return tensor.shape == self.shape if own else tensor.numel() == 1
 
 
 def linear_known(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) -> None:
@@ -151,11 +197,16 @@ def linear_known(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) -> 
 
 
 def is_linear(module: nn.Module, x: Tensor, output: Tensor, bias: Tensor) -> bool:
-    """Whether the rows' sum gives the sum of their results, to the precision of the numbers."""
-    other = 0.37 * x.flatten().flip(0).reshape(x.shape)
-    parts = (output - bias) + (module.forward(other) - bias)
-    gap = (module.forward(x + other) - bias - parts).abs().amax()
-    return bool(gap <= 16 * torch.finfo(output.dtype).eps * parts.abs().amax())
+    """Whether the sum of two inputs gives the sum of their results, for inputs of either sign, small and large."""
+    return all(adds_up(module, x, output - bias, bias, scale) for scale in (0.37, -2.0, 30.0))
+
+
+def adds_up(module: nn.Module, x: Tensor, own: Tensor, bias: Tensor, scale: float) -> bool:
+    drawn = torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    other = scale * x.abs().mean() * drawn.to(x)
+    brought = module.forward(other) - bias
+    gap = (module.forward(x + other) - bias - own - brought).abs().amax()
+    return bool(gap <= 16 * torch.finfo(own.dtype).eps * (own.abs() + brought.abs()).amax())
 
 
 def around_zero(module: nn.Module, x: Tensor) -> tuple[float, float]:

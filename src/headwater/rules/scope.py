@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ..errors import HiddenOperation
+from .cuts import ORIGIN, READS, Chosen, Cuts, Origin, merge
 from .gamma import Gamma
 from .lineage import Kind, carry, mark
 from .lineage import kind as kind_of
 from .ratio import Pending, settle
-from .sources import Books
+from .sources import Books, Sort
 
 _NAME = "_headwater_name"
 _EMBEDDED = "_headwater_embedded"
@@ -102,11 +103,14 @@ class Scope(TorchFunctionMode):
     pending: Pending = field(default_factory=Pending)
     reads_weights: bool = False  # attention is to be written out, for somebody looks at its weights
     fleeting: bool = False  # weights are put into their modules when those are called, and taken out again
+    cuts: Cuts = field(init=False)
+    entered: list[Entered] | None = None  # constants as they enter, where somebody compares them
     _frozen: dict[int, Tensor] = field(default_factory=dict)
     _unfolding: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__()
+        self.cuts = Cuts(self.where)
 
     def applies(self, rule: str) -> bool:
         """Whether `rule` acts here; noted as met if so."""
@@ -119,20 +123,33 @@ class Scope(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name in ("__get__", "__set__"):
-            name = "transpose" if getattr(func.__self__, "__name__", "") in _TURNS and name == "__get__" else ""
+            name = _PROPERTIES.get((name, getattr(func.__self__, "__name__", "")), "")
         if not name:
             return func(*args, **kwargs)
+        if name == "set_data":
+            return self._data_set(func, args)
+        if name in _OWN_GRADIENTS and not is_switched_off(name, args, kwargs):
+            raise HiddenOperation(
+                f"the model takes gradients inside its forward pass ({name}), and the rules would change them. Explain "
+                "the model without that part, or write its gradients out."
+            )
+        reads = name in READS
         name, inplace = canonical(name)
         if not torch.is_grad_enabled():
-            return kept_kind(func(*args, **kwargs), name, args)
+            return self._without_gradient(func, name, inplace, args, kwargs)
         if kwargs and len(args) < 2:
             args, kwargs = positional(args, kwargs)
-        args, alive = self._constants_frozen(args)
+        args, alive, origin = self._constants_frozen(args)
         if kwargs:
-            kwargs, also = self._constants_frozen(kwargs)
-            alive = alive or also
+            kwargs, also, another = self._constants_frozen(kwargs)
+            alive, origin = alive or also, merge(origin, another)
+        if reads and args:
+            self.cuts.read(args[0], alive=alive)
         if not alive:
-            return self._name_passed_on(func(*args, **kwargs), name, args)
+            result = self._name_passed_on(func(*args, **kwargs), name, args)
+            if origin is not None:
+                self.cuts.pass_on(result, origin, name, args, inplace=inplace or "out" in kwargs)
+            return result
         if name in HIDDEN:
             raise HiddenOperation(f"{name!r} {HIDDEN[name]}")
         if self.reads_weights and name in SPELLED:
@@ -140,7 +157,28 @@ class Scope(TorchFunctionMode):
                 return SPELLED[name](*args, **kwargs)
         if name not in OPERATIONS and name not in OPAQUE and isinstance(func, _PYTHON) and func not in self._unfolding:
             return self._unfolded(func, args, kwargs)
-        return self.perform(Call(func, name, inplace, args, kwargs))
+        result = self.perform(Call(func, name, inplace, args, kwargs))
+        if type(result) is not Tensor or not result.requires_grad:
+            self.cuts.lose(result, name, args, by_rule=name in OPERATIONS)
+        if origin is not None or self.cuts.selected:
+            self.cuts.meet(result, name, (args, kwargs), origin)
+        return result
+
+    def _data_set(self, func: Any, args: Any) -> Any:
+        """`tensor.data = other`: it is another tensor from now on."""
+        func(*args)
+        self._frozen.pop(id(args[0]), None)
+        origin = self.cuts.of_any(args[1:])
+        if origin is not None:
+            self.cuts.pass_on(None, origin, "data", args, inplace=True)
+
+    def _without_gradient(self, func: Any, name: str, inplace: bool, args: Any, kwargs: Any) -> Any:
+        """Inside the model's own `no_grad`, or inside somebody's own autograd function."""
+        result = kept_kind(func(*args, **kwargs), name, args)
+        origin = self.cuts.of_any((args, kwargs))
+        if origin is not None:
+            self.cuts.pass_on(result, origin, name, args, inplace=inplace or "out" in kwargs)
+        return result
 
     def _unfolded(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A function in Python: the operations in its body are seen one by one."""
@@ -154,6 +192,7 @@ class Scope(TorchFunctionMode):
     def release(self) -> None:
         """Let go of the model: nothing of a run keeps it alive."""
         self._frozen.clear()
+        self.cuts.release()
 
     def perform(self, call: Call) -> Any:
         """One operation on signals: as its handler has it, or as it is."""
@@ -196,28 +235,33 @@ class Scope(TorchFunctionMode):
         carry(target, done, same_elements=True)
         return None if call.name == "setitem" else target
 
-    def _constants_frozen(self, values: Any) -> tuple[Any, bool]:
-        """Parameters among `values`, also inside lists, replaced by detached aliases; and whether a signal is there."""
-        alive, changed = False, {}
+    def _constants_frozen(self, values: Any) -> tuple[Any, bool, Origin | None]:
+        """Parameters among `values`, also inside lists, replaced by detached aliases.
+
+        And whether a signal is there, and the origin of what was made from the input without being one.
+        """
+        alive, changed, origin = False, {}, None
         for place, value in values.items() if type(values) is dict else enumerate(values):
             if isinstance(value, Tensor):
                 if value.requires_grad:
                     if not value.is_leaf:
                         alive = True
                         continue
-                elif id(value) not in self.names or hasattr(value, _NAME):
-                    continue
-                changed[place] = self._freeze(value)
+                    changed[place] = value = self._freeze(value)
+                elif id(value) in self.names and not hasattr(value, _NAME):
+                    changed[place] = value = self._freeze(value)
+                if hasattr(value, ORIGIN) or self.cuts.memory:
+                    origin = merge(origin, self.cuts.of(value))
             elif type(value) in _CONTAINERS:
-                inner, also = self._constants_frozen(value)
-                alive = alive or also
+                inner, also, another = self._constants_frozen(value)
+                alive, origin = alive or also, merge(origin, another)
                 if inner is not value:
                     changed[place] = inner
         if not changed:
-            return values, alive
+            return values, alive, origin
         if type(values) is dict:
-            return {**values, **changed}, alive
-        return type(values)([changed.get(place, value) for place, value in enumerate(values)]), alive
+            return {**values, **changed}, alive, origin
+        return type(values)([changed.get(place, value) for place, value in enumerate(values)]), alive, origin
 
     def _freeze(self, parameter: Tensor) -> Tensor:
         frozen = self._frozen.get(id(parameter))
@@ -252,13 +296,28 @@ class Scope(TorchFunctionMode):
             frame = frame.f_back
         return ""
 
-    def label(self, value: Any, operation: str) -> tuple[str, bool]:
-        """The ledger's name for a source, and whether it is a bias (a parameter that is not looked up by index)."""
+    def label(self, value: Any, operation: str) -> tuple[str, Sort]:
+        """The ledger's name for a source that is about to enter, and its sort.
+
+        A parameter is a bias, unless it is looked up by index. What was made from the input is no constant.
+        """
         name = self.name_of(value)
-        if name is not None:
-            return name, not getattr(value, _EMBEDDED, False)
+        sort = Sort.BIAS if name is not None and not getattr(value, _EMBEDDED, False) else Sort.CONSTANT
+        name = name if name is not None else self._placed(operation)
+        if self.entered is not None:
+            self.entered.append(Entered(len(self.books.sites), name, fingerprint(value)))
+        origin = self.cuts.of(value)
+        if origin is None:
+            return name, sort
+        if not origin.value and origin.choice is not None:
+            self.cuts.chosen.append(Chosen(len(self.books.sites), origin.choice, name, sort is Sort.BIAS))
+        if origin.held:
+            return self._placed(origin.name), Sort.HELD if origin.value else Sort.CUT_OFF
+        return origin.name, Sort.CUT_OFF
+
+    def _placed(self, operation: str) -> str:
         module = self.where()
-        return (f"{module}: {operation}" if module else operation), False
+        return f"{module}: {operation}" if module else operation
 
     def name_of(self, value: Any) -> str | None:
         """The name of the parameter that a constant is, or was made of."""
@@ -301,9 +360,25 @@ class Scope(TorchFunctionMode):
     def _number_entered(self, result: Tensor, value: float, operation: str) -> None:
         if value == 0:
             return
-        module = self.where()
-        name = f"{module}: {operation}" if module else operation
-        self.books.enter(result, name, bias=False, varies=(), amount=lambda g: times(g, value))
+        name, sort = self.label(value, operation)
+        self.books.enter(result, name, bias=sort, varies=(), amount=lambda g: times(g, value))
+
+
+@dataclass(frozen=True)
+class Entered:
+    """A constant that entered as line `site` of the books: its name, and two numbers that tell it from others."""
+
+    site: int
+    name: str
+    value: tuple[float, float]
+
+
+def fingerprint(value: Any) -> tuple[float, float]:
+    if not isinstance(value, Tensor):
+        return float(value), 0.0
+    with torch.no_grad():
+        numbers = value.detach().double().nan_to_num().flatten()
+        return float(numbers.sum()), float(numbers @ torch.arange(1, len(numbers) + 1).to(numbers))
 
 
 def kept_kind(result: Any, name: str, args: Any) -> Any:
@@ -338,9 +413,18 @@ def check_derivative(name: str, result: Any) -> None:
         raise HiddenOperation(f"{name!r} has no derivative, so that relevance would end there. Use unpacked weights.")
 
 
+def is_switched_off(name: str, args: Any, kwargs: Any) -> bool:
+    """Whether `requires_grad_(False)` is what a model says, which changes nothing for constants."""
+    return name == "requires_grad_" and (args[1] if len(args) > 1 else kwargs.get("requires_grad", True)) is False
+
+
 _PYTHON = types.FunctionType
 _CONTAINERS = (list, tuple, dict)
-_TURNS = ("T", "mT", "H", "mH")  # properties that are operations
+_PROPERTIES = {  # those that are operations
+    **{("__get__", turn): "transpose" for turn in ("T", "mT", "H", "mH")},
+    ("__get__", "data"): "data",
+    ("__set__", "data"): "set_data",
+}
 _SECOND = ("other", "mat2")
 
 
@@ -371,6 +455,9 @@ _SYNONYMS = {
     "swapaxes": "transpose",
     "swapdims": "transpose",
 }
+
+# with these a model begins to take gradients of its own: autograd.grad, backward, torch.func.grad and jvp
+_OWN_GRADIENTS = frozenset("grad backward requires_grad_ _make_dual make_dual".split())
 
 # torch functions in Python that are no computation on the tensor, or hold none of our operations inside
 OPAQUE = frozenset(

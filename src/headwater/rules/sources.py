@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 
 import torch
 from torch import Tensor
@@ -21,12 +22,21 @@ Told = Callable[..., None]
 BASE = 16  # digits of samples' numbers: powers of two from 2^-8 to 2^7, which float16 holds too
 
 
+class Sort(IntEnum):
+    """Which group of the ledger's lines a source belongs to."""
+
+    CONSTANT = 0
+    BIAS = 1  # a parameter
+    CUT_OFF = 2  # made from the input, without a gradient that leads there
+    HELD = 3  # the same, because a rule of ours holds it constant
+
+
 @dataclass
 class Site:
     """One place where a source enters."""
 
     name: str
-    bias: bool
+    sort: Sort
     axis: int | None  # the axis of the samples, None where the shape does not tell
 
 
@@ -53,7 +63,7 @@ class Books:
         result: Tensor,
         name: str,
         *,
-        bias: bool,
+        bias: bool | Sort,
         varies: tuple[int, ...],
         amount: Callable[..., Tensor],
         held: Sequence[Tensor] = (),
@@ -64,20 +74,20 @@ class Books:
         which the source itself varies: none of them can be the samples' axis.
         """
         index = len(self.sites)
-        self.sites.append(Site(name, bias, self._axis(result, varies)))
+        self.sites.append(Site(name, Sort(bias), self._axis(result, varies)))
         waiting = [Waiting(tensor) for tensor in held]
         result.register_hook(
             lambda gradient: self._record(index, amount(wide(gradient), *(one.tensor() for one in waiting)))
         )
 
-    def enter_vector(self, result: Tensor, name: str, vector: Tensor, *, bias: bool = True) -> None:
+    def enter_vector(self, result: Tensor, name: str, vector: Tensor, *, bias: bool | Sort = True) -> None:
         """A bias along the last axis. One matrix-vector product, so nothing of the result's size is made."""
         result.register_hook(self.vector_entered(result, name, vector, bias=bias))
 
-    def vector_entered(self, result: Tensor, name: str, vector: Tensor, *, bias: bool) -> Told:
+    def vector_entered(self, result: Tensor, name: str, vector: Tensor, *, bias: bool | Sort) -> Told:
         """The same, for a backward pass that itself says which gradient reaches the bias, or which of its rows."""
         index = len(self.sites)
-        self.sites.append(Site(name, bias, self._axis(result, (result.dim() - 1,))))
+        self.sites.append(Site(name, Sort(bias), self._axis(result, (result.dim() - 1,))))
 
         def record(gradient: Tensor, rows: Tensor | None = None, shape: torch.Size | None = None) -> None:
             gradient = wide(gradient)
@@ -164,14 +174,18 @@ class Books:
             sums[amount.device] = sums[amount.device] + total if amount.device in sums else total
         return all(bool(total.isfinite()) for total in sums.values())
 
-    def totals(self, *, bias: bool) -> dict[str, Tensor]:
-        """Relevance by name, [samples]. A bias that no gradient reached stands there with zero; a constant does not."""
+    def totals(self, sort: Sort) -> dict[str, Tensor]:
+        """Relevance by name, [samples]. A bias that no gradient reached stands there with zero; others do not."""
         found: dict[str, Tensor] = {}
         for index, site in enumerate(self.sites):
-            if site.bias is bias and (bias or index in self.amounts):
+            if site.sort is sort and (sort is Sort.BIAS or index in self.amounts):
                 amount = self.amounts.get(index, torch.zeros(self.samples, dtype=torch.float64)).cpu()
                 found[site.name] = found[site.name] + amount if site.name in found else amount
         return found
+
+    def resort(self, index: int, name: str, sort: Sort) -> None:
+        """A source turned out to be of another sort."""
+        self.sites[index] = replace(self.sites[index], name=name, sort=sort)
 
 
 def wide(tensor: Tensor) -> Tensor:

@@ -128,16 +128,14 @@ def _token_table(shown: Sequence[Cell], name: str) -> str:
 
 def ledger_section(ledger: Ledger, name: str = "ledger") -> str:
     """The lines that add up to the score, and whether they do."""
-    places = decimals(
-        [ledger.score, ledger.inputs, ledger.readout, *ledger.biases.values(), *ledger.constants.values()]
-    )
-    rows = [("inputs", ledger.inputs), ("biases", ledger.biases.total), ("constants", ledger.constants.total)]
+    groups = ledger.groups
+    lines = [amount for group in groups.values() for amount in group.values()]
+    places = decimals([ledger.score, ledger.inputs, ledger.readout, *lines])
+    rows = [("inputs", ledger.inputs), *((group, lines.total) for group, lines in groups.items())]
     if ledger.readout:
         rows.append(("readout", ledger.readout))
     rows.append(("unaccounted", ledger.unaccounted))
-    folded = "".join(
-        _lines(name, lines, places) for name, lines in (("biases", ledger.biases), ("constants", ledger.constants))
-    )
+    folded = "".join(_lines(group, lines, places) for group, lines in groups.items())
     state = "closed" if ledger.closed else "open"
     table = amounts(("line", "amount"), rows, ("score", ledger.score), places)
     return (

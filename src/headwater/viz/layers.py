@@ -37,7 +37,7 @@ def layers(audit: Audit) -> list[Layer]:
     The ledger's lines and the leaks add up to the score, so what leaves the last layer is what the inputs have.
     """
     ledger = audit.explanation.ledger
-    sources = by_layer({**ledger.biases, **ledger.constants})
+    sources = by_layer({name: amount for lines in ledger.groups.values() for name, amount in lines.items()})
     leaks: dict[str, list[Leak]] = {}
     for leak in audit.leaks:
         leaks.setdefault(place_of(leak.module), []).append(leak)

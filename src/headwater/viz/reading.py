@@ -128,7 +128,7 @@ def signed(value: float, places: int = 4) -> str:
 def ledger_rows(ledger: Ledger, full: bool = False) -> list[Row]:
     """Every line that adds up to the score, in the model's order; many of a kind are shown by layer unless `full`."""
     rows = [Row("inputs", ledger.inputs)]
-    for name, lines in (("biases", ledger.biases), ("constants", ledger.constants)):
+    for name, lines in ledger.groups.items():
         rows.append(Row(name, lines.total))
         rows += [
             Row(line, amount, 1)
@@ -158,7 +158,10 @@ def verdict(ledger: Ledger) -> str:
     """One line on whether the ledger closes."""
     state, times = "closed" if ledger.closed else "NOT closed", "times" if ledger.error >= 1 else "of"
     scale = "all other lines together" if ledger.magnitude < ledger.size else "what the score is the difference of"
-    return f"{state}: unaccounted is {ledger.error:.2g} {times} {scale} ({ledger.dtype})"
+    said = f"{state}: unaccounted is {ledger.error:.2g} {times} {scale} ({ledger.dtype})"
+    if ledger.closed:
+        return said if ledger.scale == "score" else f"{said}; beside the score it is more than rounding"
+    return said if ledger.error > ledger.tolerance else f"{state}. {ledger.why}"
 
 
 def by_part(shown: Sequence[Cell]) -> Iterable[tuple[str, list[Cell]]]:

@@ -40,7 +40,7 @@ def row_of(found: Audit) -> AuditRow:
         method=found.explanation.method,
         score=ledger.score,
         inputs=ledger.inputs,
-        sources=ledger.biases.total + ledger.constants.total + ledger.readout,
+        sources=sum(lines.total for lines in ledger.groups.values()) + ledger.readout,
         lost=ledger.unaccounted,
         closed=ledger.closed,
         layers=[layer_shown(one) for one in layers(found)],

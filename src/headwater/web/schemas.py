@@ -164,6 +164,8 @@ class LedgerShown(BaseModel):
     inputs: float
     biases: list[Folded]
     constants: list[Folded]
+    cut_off: list[Folded] = Field(description="What depends on the input, but was cut off by the model's own code.")
+    held: list[Folded] = Field(description="Parameters that are weighed by what the rules hold constant.")
     readout: float
     unaccounted: float
     closed: bool

@@ -97,6 +97,8 @@ def ledger_shown(ledger: Ledger) -> LedgerShown:
         inputs=ledger.inputs,
         biases=folded(ledger.biases),
         constants=folded(ledger.constants),
+        cut_off=folded(ledger.cut_off),
+        held=folded(ledger.held),
         readout=ledger.readout,
         unaccounted=ledger.unaccounted,
         closed=ledger.closed,

@@ -190,7 +190,7 @@ def silence(plain: float, found: Explanation, reached: float, tolerance: float) 
         return "no relevance reaches the inputs"
     if abs(found.score - plain) > tolerance * max(abs(plain), abs(found.score)):
         return f"the score under the rules is {found.score:.6g}, the plain model's {plain:.6g}"
-    return ""
+    return found.ledger.why
 
 
 def leaking(specimen: Specimen, score: Best, lift: bool) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ function drawn(book, inputs, unit, open, toggle) {
     { name: `inputs`, note: `all ${plural(unit)} together`, amount: book.inputs, parts: largest(inputs, unit) },
     folded('biases', book.biases),
     folded('constants', book.constants),
+    folded('cut off', book.cut_off, 'depends on the input, but the model cuts it off'),
+    folded('held', book.held, 'parameters weighed by what the rules hold constant'),
     book.readout ? { name: 'readout', note: 'what a probability adds to its logits', amount: book.readout } : null,
     { name: 'unaccounted', note: 'lost or invented on the way', amount: book.unaccounted, loud: !book.closed },
   ].filter(Boolean);
@@ -41,7 +43,7 @@ function drawn(book, inputs, unit, open, toggle) {
       h('b', {}, book.closed ? 'It adds up. ' : 'It does not add up. '), book.verdict)];
 }
 
-function folded(name, layers) {
+function folded(name, layers, note) {
   if (!layers.length) return null;
   const amount = layers.reduce((sum, layer) => sum + layer.amount, 0);
   const parts = layers.map((layer) => ({
@@ -50,7 +52,7 @@ function folded(name, layers) {
     amount: layer.amount,
     parts: layer.lines.length > 1 ? layer.lines.map((line) => ({ ...line, name: within(line.name, layer.name), title: line.name })) : undefined,
   }));
-  return { name, note: layers.length > 1 ? `${layers.length} layers` : short(layers[0].name), amount, parts };
+  return { name, note: note ?? (layers.length > 1 ? `${layers.length} layers` : short(layers[0].name)), amount, parts };
 }
 
 // A parameter's name inside its layer.
