@@ -1,0 +1,164 @@
+"""A closed ledger is a promise that the explanation is right. Models that try to make it a false one."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from adversarial_models import CASES, Case, relevance
+from adversarial_models.cases import Model
+from torch import Tensor, nn
+
+import headwater as hw
+from headwater import errors
+from headwater.errors import HeadwaterError
+
+REFUSED, OPEN, RIGHT, WRONG = "refused", "open", "closed and right", "closed and wrong"
+
+
+def explained(model: nn.Module, case: Case) -> hw.Explanation:
+    found: list[hw.Explanation] = hw.explain(model, case.data(), score=lambda out: out[:, 1], dtype=case.dtype)
+    return found[0]
+
+
+def arguments(case: Case) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    given = case.data()
+    if isinstance(given, dict):
+        return (), given
+    return (given if isinstance(given, tuple) else (given,)), {}
+
+
+def plain_score(case: Case) -> float:
+    """The first prediction of a model of its own, for some change when they are asked."""
+    args, kwargs = arguments(case)
+    with torch.no_grad():
+        return float(case.model()(*args, **kwargs)[0, 1])
+
+
+def right_answers(model: nn.Module, case: Case) -> list[Tensor]:
+    """Relevance by the linear map that stands beside the model; none where no explanation can be right."""
+    args, kwargs = arguments(case)
+    if kwargs:
+        tokens = getattr(model, "tokens", None)
+        return [] if tokens is None else [tokens(kwargs["input_ids"])]
+    map_of = model.reference if isinstance(model, Model) else None
+    return [] if map_of is None else [relevance(map_of, args[0])]
+
+
+def lines(ledger: hw.Ledger) -> float:
+    """All that the ledger accounts for. Two groups of lines may not be there yet."""
+    more = sum(float(getattr(ledger, name, 0.0)) for name in ("cut_off", "held"))
+    return ledger.inputs + ledger.biases.total + ledger.constants.total + ledger.readout + more
+
+
+def judge(case: Case) -> tuple[str, list[str]]:
+    """What became of a case, and what is wrong with it."""
+    model = case.model()
+    try:
+        with warnings.catch_warnings():  # torch warns of what some of these models do
+            warnings.simplefilter("ignore")
+            score, answers = plain_score(case), right_answers(model, case)
+            found = explained(model, case)
+    except HeadwaterError as error:
+        return REFUSED, [f"it is honest, and was refused: {error}"] if case.closes else []
+    if not found.ledger.closed:
+        why = getattr(found.ledger, "why", "")
+        missing = f"it is honest, and {found.ledger.unaccounted:.3g} of {score:.3g} is open: {why}"
+        return OPEN, [missing] if case.closes else []
+    said = wrong(case, found, score, answers)
+    return WRONG if said else RIGHT, said
+
+
+def wrong(case: Case, found: hw.Explanation, score: float, answers: list[Tensor]) -> list[str]:
+    """What a closed ledger conceals."""
+    said, scale = [], max(abs(score), abs(found.ledger.inputs))
+    if abs(found.score - score) > case.tolerance * scale:
+        said.append(f"another prediction was explained: {found.score:.6g} instead of {score:.6g}")
+    gap = found.ledger.score - lines(found.ledger)
+    if abs(gap) > case.tolerance * scale:
+        said.append(f"{gap:.3g} of {score:.3g} is in no line")
+    if case.conserves_only:
+        last = found.relevance[-1].abs().max() if case.family == "honest" else 0.0
+        return said + ([f"a token without part in it got {last:.3g}"] if last > 0 else [])
+    if not answers:
+        return [*said, f"no explanation of this model can be right: inputs {found.ledger.inputs:.3g} of {score:.3g}"]
+    errors = [float((found.relevance.double() - one).abs().max() / one.abs().max()) for one in answers]
+    if min(errors) > case.tolerance:
+        share = found.ledger.inputs, float(answers[0].sum())
+        said.append(f"relevance is off by {min(errors):.2g} of the largest: inputs {share[0]:.3g}, not {share[1]:.3g}")
+    return said
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
+def test_closed_means_right(case: Case) -> None:
+    _, said = judge(case)
+    assert not said
+
+
+def named(label: str) -> Case:
+    return next(case for case in CASES if case.label == label)
+
+
+METHODS = ("gi", "lrp(ah+ln+act+gate=half)", "attnlrp", "lrp-secant", "lrp-query", "lrp-gamma")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("label", ["cut enters: add", "cut enters: cat", "cut enters: bias of F.linear", "cut: tolist"])
+def test_no_method_closes_over_a_cut(method: str, label: str) -> None:
+    case = named(label)
+    try:
+        (found,) = hw.explain(case.model(), case.data(), score=lambda out: out[:, 1], method=method)
+    except HeadwaterError:
+        return
+    assert not found.ledger.closed
+
+
+def test_a_cut_is_on_the_books_of_its_own_sample() -> None:
+    case = named("cut enters: one sample alone")
+    model = case.model()
+    cut, whole = hw.explain(model, case.data(), score=lambda out: out[:, 1])
+    right = relevance(model.reference, case.data()[1:])
+    assert not cut.ledger.closed
+    assert whole.ledger.closed
+    assert float((whole.relevance - right).abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize("label", ["cut enters: add", "cut enters: residual", "cut: detach", "cut: from_numpy"])
+def test_what_was_cut_has_a_line_and_a_reason(label: str) -> None:
+    """The lines add up to the score with it, and it is what the biases and the inputs leave."""
+    case = named(label)
+    found = explained(case.model(), case)
+    assert abs(found.ledger.cut_off.total) > 1e-3
+    assert found.ledger.score == pytest.approx(lines(found.ledger), abs=1e-12)
+    assert abs(found.ledger.unaccounted) < 1e-12
+    assert found.ledger.why
+
+
+@pytest.mark.parametrize("label", ["held: softmax memory", "held: inverse root mean", "held: student"])
+def test_what_rules_hold_has_a_line_and_a_reason(label: str) -> None:
+    case = named(label)
+    found = explained(case.model(), case)
+    assert abs(found.ledger.held.total) > 0.1 * abs(found.ledger.score)
+    assert found.ledger.score == pytest.approx(lines(found.ledger), abs=1e-12)
+    assert found.ledger.why
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if "noise by" in c.label], ids=lambda case: case.name)
+def test_noise_is_refused_by_name(case: Case) -> None:
+    with pytest.raises(errors.RandomPrediction):
+        explained(case.model(), case)
+
+
+@pytest.mark.parametrize("name", ["gradients are on", "input has a gradient", "a torch function mode is on"])
+def test_another_prediction_is_refused_by_name(name: str) -> None:
+    case = named(f"another score: {name}")
+    with pytest.raises(errors.AnotherPrediction):
+        explained(case.model(), case)
+
+
+def test_there_are_many_of_them() -> None:
+    names = [case.label for case in CASES]
+    assert len(set(names)) == len(names)
+    assert len(names) >= 113
