@@ -76,9 +76,14 @@ def head() -> nn.Linear:
 
 
 def held(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """f(0) + x [(f(x) - f(0)) / x], the bracket constant."""
-    zero = function(torch.zeros((), dtype=x.dtype))
-    return zero + x * ((function(x) - zero) / x).detach()
+    """f(0) + x [(f(x) - f(0)) / x], the bracket constant; f'(0) where x is 0, or so near it that all is rounding."""
+    with torch.enable_grad():
+        origin = torch.zeros((), dtype=x.dtype, requires_grad=True)
+        zero = function(origin)
+        (slope,) = torch.autograd.grad(zero, origin)
+    near = x.detach().abs() < 1e-8
+    quotient = (function(x) - zero) / x.masked_fill(near, 1.0)
+    return zero.detach() + x * torch.where(near, slope, quotient).detach()
 
 
 def gelu(x: Tensor) -> Tensor:

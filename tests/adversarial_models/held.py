@@ -125,12 +125,6 @@ def deviation(x: Tensor, points: Tensor, values: Tensor) -> Tensor:
     return values.sum(0) / x.std(-1, keepdim=True)
 
 
-def sunk(x: Tensor, points: Tensor, values: Tensor) -> Tensor:
-    """A value that the softmax weighs and that is a parameter, beside values that are signals."""
-    keys, memory = torch.cat([x, points[None]], 1), torch.cat([0.001 * x[..., :CLASSES], values[None]], 1)
-    return (x @ keys.transpose(1, 2)).softmax(-1) @ memory
-
-
 for weigh in (
     softmax_memory,
     softmax_einsum,
@@ -184,6 +178,22 @@ class Pooled(Model):
         return self.head(attended(self.query, self.key(x), self.value(x))).mean(1)
 
 
+class Sunk(Model):
+    """Learned keys and values beside those of the input, as in prefix tuning: what is weighed is a signal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys, self.values = nn.Parameter(torch.randn(1, 2, SIZE)), nn.Parameter(torch.randn(1, 2, SIZE))
+        self.head = head()
+
+    def forward(self, x: Tensor) -> Tensor:
+        keys, values = torch.cat([self.keys, x], 1), torch.cat([self.values, x], 1)
+        return self.head(F.scaled_dot_product_attention(x, keys, values)).mean(1)
+
+    def reference(self, x: Tensor) -> Tensor:
+        return self.head(attended(x, torch.cat([self.keys, x], 1), torch.cat([self.values, x], 1))).mean(1)
+
+
 class SilentMemory(Model):
     """Learned values whose lines add up to nothing, half of them for and half against."""
 
@@ -199,6 +209,6 @@ class SilentMemory(Model):
 
 
 add(FAMILY, "attention module over a memory", ModuleMemory)
-add(FAMILY, "small shortcut beside a sink", lambda: Prototypes(sunk, part=0.0))
+add("legitimate", "learned values beside signals", Sunk, closes=True)
 add("legitimate", "learned query over signals", Pooled, closes=True)
 add(FAMILY, "memory minus its own mean", SilentMemory)

@@ -99,6 +99,7 @@ OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "xlogy": (lambda h: torch.xlogy(h, h.abs() + 0.3), SIZE),
     "entropy": (lambda h: torch.special.entr(h.sigmoid()), SIZE),
     "logit of a sigmoid": (lambda h: torch.logit(0.8 * h.sigmoid()), SIZE),
+    "size times sign": (lambda h: h.abs() * h.sign(), SIZE),
     "vmap": (lambda h: torch.vmap(torch.tanh)(h), SIZE),
 }
 for name, (operation, size) in OPERATIONS.items():

@@ -107,6 +107,12 @@ def counted_rows(h: Tensor) -> Tensor:
     return (total / h.new_tensor(float(h.shape[1])))[:, None].expand_as(h)
 
 
+def over_threshold(h: Tensor) -> Tensor:
+    """Tokens that pass are averaged; how many they are depends on the input, and divides."""
+    passes = (h[..., :1] > -0.1).to(h.dtype)
+    return (h * passes).sum(1, keepdim=True) / passes.sum(1, keepdim=True)
+
+
 def root_mean_square(h: Tensor) -> Tensor:
     with torch.no_grad():
         scale = h.square().mean(-1, keepdim=True).add(1e-6).rsqrt()
@@ -158,6 +164,15 @@ OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tenso
     "topk tokens": (
         lambda h: h.gather(1, h[..., :1].topk(2, 1).indices.expand(-1, -1, SIZE)),
         lambda h: h.gather(1, h[..., :1].topk(2, 1).indices.expand(-1, -1, SIZE)),
+    ),
+    "tokens by a threshold": (
+        lambda h: h[h[..., 0] > h[..., 0].median()][None],
+        lambda h: h[h[..., 0] > h[..., 0].median()][None],
+    ),
+    "mean over a threshold": (over_threshold, over_threshold),
+    "hard attention": (
+        lambda h: F.one_hot((h @ h.transpose(1, 2)).argmax(-1), TOKENS).to(h.dtype) @ h,
+        lambda h: h[0, (h @ h.transpose(1, 2)).argmax(-1)[0]][None],
     ),
     "sorted": (lambda h: h.sort(1).values, lambda h: h.sort(1).values),
     "checkpoint": (
