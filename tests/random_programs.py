@@ -101,6 +101,33 @@ class Cut(Step):
         return self.way
 
 
+class Coded(Step):
+    """Numbers that are no longer those of the input, though made from it; without the cut, the input itself."""
+
+    def __init__(self, choose: random.Random) -> None:
+        super().__init__()
+        self.how = choose.choice(("code book", "integers", "rounded", "one number"))
+        self.codes = nn.Parameter(torch.randn(5, SIZE))
+
+    def plain(self, *given: Tensor) -> Tensor:
+        x = given[0]
+        if self.how == "code book":
+            return self.codes[(x @ self.codes.T).argmax(-1)]
+        if self.how == "integers":
+            return (8 * x).long().to(x.dtype) / 8
+        if self.how == "rounded":
+            return ((8 * x).round() / 8).detach()
+        return torch.stack([torch.full_like(one, one.mean().item()) for one in x])
+
+    def run(self, entered: Entered, *given: Part) -> Part:
+        if entered.mended:
+            return given[0]
+        return Part(self.plain(given[0].value.detach()).detach(), alive=False)
+
+    def extra_repr(self) -> str:
+        return self.how
+
+
 class Layer(Step):
     def __init__(self, choose: random.Random) -> None:
         super().__init__()
@@ -255,7 +282,7 @@ class Moved(Step):
             return x.mean(1, keepdim=True).expand(-1, TOKENS, -1)
         if self.how == "index":
             return x[:, [2, 0, 3, 1]]
-        return x.transpose(1, 2).reshape(1, TOKENS, SIZE)
+        return x.transpose(1, 2).reshape(-1, TOKENS, SIZE)
 
     def linear(self, entered: Entered, *given: Part) -> Tensor:
         return self.plain(given[0].value)
@@ -276,7 +303,7 @@ class Program(nn.Module):
         self.seed, self.reads = seed, []
         made: list[Step] = []
         for _ in range(choose.randint(3, 10)):
-            kind = Cut if cuts and choose.random() < 0.15 else choose.choice(STEPS)
+            kind = choose.choice((Cut, Cut, Coded)) if cuts and choose.random() < 0.15 else choose.choice(STEPS)
             made.append(kind(choose))
             recent = [max(0, len(made) - choose.choice((1, 1, 1, 2, 3))) for _ in range(made[-1].takes)]
             self.reads.append(recent)
@@ -291,7 +318,7 @@ class Program(nn.Module):
         return self.head(registers[-1]).mean(1)
 
     def right(self, x: Tensor, mended: bool = False) -> Right:
-        """Relevance of the input, and of what was cut off and entered; or, `mended`, as if nothing were cut."""
+        """For one sample: relevance of the input, and of what was cut off and entered; `mended`, as if nothing were."""
         leaf, entered = x.detach().clone().requires_grad_(), Entered(mended)
         registers = [Part(leaf, alive=True)]
         for step, reads in zip(self.steps, self.reads, strict=True):
@@ -333,4 +360,6 @@ def program(seed: int, cuts: bool = True) -> Program:
 
 
 def numbers(seed: int) -> Tensor:
-    return torch.randn(1, TOKENS, SIZE, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    """One sample, or two: then each has books of its own."""
+    samples = 1 + seed % 2
+    return torch.randn(samples, TOKENS, SIZE, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

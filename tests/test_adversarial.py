@@ -153,6 +153,80 @@ def named(label: str) -> Case:
     return next(case for case in CASES if case.label == label)
 
 
+class Moody(nn.Module):
+    """A number is read at one and the same line, and enters for some inputs alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.layer(x)
+        number = h.detach().sum().item() if x[0, 0, 0] > 0 else 0 * h.detach().sum().item()
+        return self.head(h + number).mean(1)
+
+
+def test_a_second_input_is_looked_at_as_the_first_was() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Moody().double().eval()
+    x = torch.full((1, 4, 6), 0.1, dtype=torch.float64)
+    for _ in range(2):
+        (harmless,) = hw.explain(model, -x, score=lambda out: out[:, 1])
+        assert harmless.ledger.constants.total == 0
+    (found,) = hw.explain(model, x, score=lambda out: out[:, 1])
+    assert not found.ledger.closed
+
+
+WAYS_TO_ASK: dict[str, dict[str, Any]] = {
+    "on disk": {"keep": "disk"},
+    "by blocks": {"recompute": "blocks"},
+    "in single precision": {"dtype": "float32"},
+    "in half precision": {"dtype": "bfloat16"},
+}
+
+
+class Stack(nn.Module):
+    """Blocks in a list, each of which cuts its own residual stream off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Block() for _ in range(3)])
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x).mean(1)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(6), nn.Linear(6, 8), nn.Linear(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.detach() + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+@pytest.mark.parametrize("options", WAYS_TO_ASK.values(), ids=WAYS_TO_ASK)
+def test_a_cut_is_seen_however_it_is_computed(options: dict[str, Any]) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Stack().double().eval()
+    x = named("cut: detach").data()
+    (found,) = hw.explain(model, x.to(torch.float64), score=lambda out: out[:, 1], **options)
+    assert not found.ledger.closed
+
+
+def test_a_cut_is_seen_in_a_comparison_and_by_an_audit() -> None:
+    case, score = named("cut enters: add"), lambda out: out[:, 1]
+    compared = hw.compare(case.model(), case.data(), methods=["gi", "lrp"], score=score)
+    audited = hw.audit(case.model(), case.data(), method="lrp", score=score)
+    found = [*compared.explanations, audited.explanation]
+    assert [explanation.ledger.closed for explanation in found] == [False] * 3
+
+
 METHODS = ("gi", "lrp(ah+ln+act+gate=half)", "attnlrp", "lrp-secant", "lrp-query", "lrp-gamma")
 
 

@@ -43,6 +43,18 @@ class Cut(Shifted):
         return self.head(self.layer(x) + 0.2 * self.backbone(x)).mean(1)
 
 
+class Memory(Shifted):
+    """Nearly all of the score is weighed by what rules hold constant, and is little beside lines that cancel."""
+
+    def __init__(self, large: float) -> None:
+        super().__init__(lambda h: h, large, as_bias=True)
+        self.points, self.values = nn.Parameter(torch.randn(5, 6)), nn.Parameter(torch.randn(5, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed = (x @ self.points.T).softmax(-1) @ self.values + 0.01 * self.head(x)
+        return mixed.mean(1) + self.up + self.down
+
+
 class Doubled(Model):
     """Large signals that cancel: the input through a matrix and through its negative."""
 
@@ -91,6 +103,7 @@ for large in (1e2, 1e3, 1e4, 1e5):
     add(FAMILY, f"cut below {large:.0e}", lambda n=large: Cut(n), single, dtype=torch.float32, tolerance=VISIBLE)
     add(FAMILY, f"signals below {large:.0e}", lambda n=large: Doubled(n), single, **SINGLE)
     add(FAMILY, f"masks below {large:.0e}", lambda n=large: Masked(n), single, **SINGLE)
+add(FAMILY, "a learned memory below 1e+03", lambda: Memory(1e3))
 for large in (1e8, 1e9):
     add(
         FAMILY,

@@ -46,12 +46,47 @@ def sorted_codes(h: Tensor) -> Tensor:
     return CODES[h.argsort(-1)[..., 0] % len(CODES)]
 
 
+def by_bisection(h: Tensor) -> Tensor:
+    """A number that is asked for by yes and no alone."""
+    low, high, mean = -8.0, 8.0, h.mean()
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if mean > middle else (low, middle)
+    return torch.full_like(h, low)
+
+
+def gated_code(h: Tensor) -> Tensor:
+    """A code book whose winning score also gates the signal; the code itself has no weight."""
+    score, index = (h @ CODES.T).max(-1, keepdim=True)
+    return 0.1 * h * torch.sigmoid(score) + CODES[index[..., 0]]
+
+
+def gated_code_by_number(h: Tensor) -> Tensor:
+    score, index = (h @ CODES.T).max(-1, keepdim=True)
+    return 0.1 * h * torch.sigmoid(score) + torch.stack([CODES[int(i)] for i in index.flatten()])[None]
+
+
+def printed(h: Tensor) -> Tensor:
+    return torch.zeros_like(h) + float(str(h.detach().mean()).split("(")[1].split(",")[0])
+
+
 OTHER: dict[str, Callable[[Tensor], Tensor]] = {
     "one number": lambda h: torch.full_like(h, h.mean().item()),
     "float()": lambda h: torch.zeros_like(h) + float(h.sum()),
     "int()": lambda h: torch.zeros_like(h) + int(100 * h.sum()) / 100,
     "formatted": lambda h: torch.ones_like(h) * float(f"{h.max().item():.3f}"),
     "format of a tensor": lambda h: torch.ones_like(h) * float(f"{h.max():.3f}"),
+    "printed": printed,
+    "full_like of a tensor": lambda h: torch.full_like(h, h.detach().mean()),
+    "new_full of a tensor": lambda h: h.new_full(h.shape, h.detach().mean()),
+    "full of a tensor": lambda h: torch.full(h.shape, h.detach().mean(), dtype=h.dtype),
+    "fill_ of a tensor": lambda h: torch.empty_like(h).fill_(h.detach().mean()),
+    "shape of a selection": lambda h: torch.full_like(h, 0.1) * (h > 0).nonzero().shape[0],
+    "size of a selection": lambda h: torch.full_like(h, 0.1) * h[h > 0].numel(),
+    "counted by yes and no": lambda h: torch.full_like(h, 0.1) * sum(1 for v in h.flatten() if v > 0),
+    "number by bisection": by_bisection,
+    "code book with a gate beside it": gated_code,
+    "code book by numbers with a gate beside it": gated_code_by_number,
     "long": lambda h: (10 * h).long().to(h.dtype) / 10,
     "int8": lambda h: (10 * h).round().to(torch.int8).to(h.dtype) / 10,
     "round": lambda h: (8 * h).round() / 8,

@@ -202,6 +202,8 @@ SAME: dict[str, Callable[[Tensor], Tensor]] = {
     "new parameter": new_parameter,
     "new leaf": new_leaf,
     "modes off": with_modes_off,
+    "new_tensor of a tensor": lambda h: h.new_tensor(h.detach()),
+    "copy.copy": lambda h: copy.copy(h.detach()),
     "apply_": lambda h: h.detach().clone().apply_(lambda value: value),
     "map_": lambda h: torch.zeros_like(h).map_(h.detach(), lambda _, value: value),
     "sparse and dense": lambda h: h.detach().to_sparse().to_dense(),

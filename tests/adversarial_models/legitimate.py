@@ -123,10 +123,32 @@ def rms_map(h: Tensor) -> Tensor:
     return h * h.square().mean(-1, keepdim=True).add(1e-6).rsqrt().detach()
 
 
+def refusing(h: Tensor) -> Tensor:
+    """Takes no input that is much larger than this one."""
+    if h.abs().max().item() > 3:
+        raise ValueError("values are out of range")
+    return h
+
+
+def logged(h: Tensor) -> Tensor:
+    LOG[:] = [h.norm().item(), float(h.detach().mean()), *h.detach().flatten().tolist()]
+    return h
+
+
+LOG: list[float] = []
+
+
+def fixed_noise(h: Tensor) -> Tensor:
+    return h + torch.randn(SIZE, generator=torch.Generator().manual_seed(0), dtype=h.dtype)
+
+
 OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "nothing": (lambda h: h, lambda h: h),
     "NaN check": (checked, lambda h: h),
     "check by a number": (checked_by_number, lambda h: h),
+    "refuses what is out of range": (refusing, lambda h: h),
+    "numbers for a log": (logged, lambda h: h),
+    "noise of a fixed seed": (fixed_noise, fixed_noise),
     "relu by where": (lambda h: torch.where(h > 0, h, 0.0), F.relu),
     "relu by where and zeros_like": (lambda h: torch.where(h > 0, h, torch.zeros_like(h)), F.relu),
     "relu by a mask": (lambda h: h * (h > 0), F.relu),
@@ -307,6 +329,34 @@ class Block(Model):
         return self.head(x + self.down(gelu(self.up(normed(self.other_norm, x))))).mean(1)
 
 
+class Lengths(Masked):
+    """How many tokens count is a number read from the mask, which is not explained."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        length = int(mask.sum())
+        return self.head(F.gelu(self.value(x[:, :length])).mean(1))
+
+    def reference(self, x: Tensor) -> Tensor:
+        return self.head(gelu(self.value(x[:, :3])).mean(1))
+
+
+class Lazy(Simple):
+    """A table that is made at the first call and kept, and memory that is used as a gate and then written over."""
+
+    def __init__(self) -> None:
+        super().__init__(self.shifted, lambda h: h * torch.sigmoid(h).detach() + 0.3 + torch.arange(TOKENS)[:, None])
+        self.table: Tensor | None = None
+        self.register_buffer("scratch", torch.zeros(1, TOKENS, SIZE))
+
+    def shifted(self, h: Tensor) -> Tensor:
+        if self.table is None:
+            self.table = torch.arange(h.shape[1]).to(h)[:, None]
+        self.scratch.copy_(torch.sigmoid(h).detach())
+        gated = h * self.scratch.clone()
+        self.scratch.fill_(0.3)
+        return gated + self.scratch + self.table
+
+
 class ClassToken(Model):
     """A learned token in front, learned positions added: parameters that enter, as they should."""
 
@@ -325,6 +375,8 @@ class ClassToken(Model):
 
 
 add(FAMILY, "mask and padding", Masked, lambda: (data(), MASK), closes=True)
+add(FAMILY, "length from a mask", Lengths, lambda: (data(), MASK), closes=True)
+add(FAMILY, "table kept and scratch memory", Lazy, closes=True)
 add(FAMILY, "a block", Block, closes=True)
 add(FAMILY, "a block under a checkpoint", lambda: Block(checkpointed=True), closes=True)
 add(FAMILY, "class token and positions", ClassToken, closes=True)
