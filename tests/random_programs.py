@@ -106,7 +106,7 @@ class Coded(Step):
 
     def __init__(self, choose: random.Random) -> None:
         super().__init__()
-        self.how = choose.choice(("code book", "integers", "rounded", "one number"))
+        self.how = choose.choice(("code book", "integers", "rounded", "numbers"))
         self.codes = nn.Parameter(torch.randn(5, SIZE))
 
     def plain(self, *given: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class Coded(Step):
             return (8 * x).long().to(x.dtype) / 8
         if self.how == "rounded":
             return ((8 * x).round() / 8).detach()
-        return torch.stack([torch.full_like(one, one.mean().item()) for one in x])
+        return torch.tensor([round(value, 1) for value in x.flatten().tolist()], dtype=x.dtype).reshape(x.shape)
 
     def run(self, entered: Entered, *given: Part) -> Part:
         if entered.mended:
@@ -317,12 +317,22 @@ class Program(nn.Module):
             registers.append(step.plain(*(registers[i] for i in reads)))
         return self.head(registers[-1]).mean(1)
 
+    def parts(self, x: Tensor, entered: Entered) -> list[Part]:
+        registers = [Part(x, alive=True)]
+        for step, reads in zip(self.steps, self.reads, strict=True):
+            registers.append(step.run(entered, *(registers[i] for i in reads)))
+        return registers
+
+    def is_sound(self, x: Tensor) -> bool:
+        """Whether all that was cut off is another number for another input, as c - c is not."""
+        ours, others = (self.parts(one, Entered()) for one in (x, 3 * x.flip(0, 1, 2) + 1))
+        cut = [(one.value, other.value) for one, other in zip(ours, others, strict=True) if not one.alive]
+        return not any(torch.allclose(one, other) for one, other in cut)
+
     def right(self, x: Tensor, mended: bool = False) -> Right:
         """For one sample: relevance of the input, and of what was cut off and entered; `mended`, as if nothing were."""
         leaf, entered = x.detach().clone().requires_grad_(), Entered(mended)
-        registers = [Part(leaf, alive=True)]
-        for step, reads in zip(self.steps, self.reads, strict=True):
-            registers.append(step.run(entered, *(registers[i] for i in reads)))
+        registers = self.parts(leaf, entered)
         score = self.head(registers[-1].value).mean(1)[0, 1]
         wanted = [leaf, *entered.leaves]
         found = torch.autograd.grad(score, wanted, allow_unused=True, materialize_grads=True)

@@ -48,6 +48,8 @@ def disagreements(found: hw.Explanation, right: Right, mended: Right) -> list[st
 
 def judged(seed: int, cuts: bool = True) -> list[str]:
     model = program(seed, cuts)
+    if not all(model.is_sound(x) for x in numbers(seed).split(1)):
+        return []
     samples = zip(explained(model), numbers(seed).split(1), strict=True)
     return [said for e, x in samples for said in disagreements(e, model.right(x), model.right(x, mended=True))]
 
@@ -77,4 +79,5 @@ def test_programs_are_cut_and_are_not() -> None:
     """Both kinds come up often, also beside a living path; and without cuts nothing enters."""
     sizes = [program(seed).right(numbers(seed)[:1]).size for seed in range(100)]
     assert 20 < sum(size > 1e-3 for size in sizes) < 80
+    assert sum(program(seed).is_sound(numbers(seed)[:1]) for seed in range(100)) > 80
     assert all(program(seed, cuts=False).right(numbers(seed)[:1]).size == 0 for seed in range(40))
