@@ -48,7 +48,7 @@ class Memory(Shifted):
 
     def __init__(self, large: float) -> None:
         super().__init__(lambda h: h, large, as_bias=True)
-        self.points, self.values = nn.Parameter(torch.randn(5, 6)), nn.Parameter(torch.randn(5, 3))
+        self.points, self.values = nn.Parameter(torch.randn(5, 6)), nn.Parameter(2 + torch.randn(5, 3))
 
     def forward(self, x: Tensor) -> Tensor:
         mixed = (x @ self.points.T).softmax(-1) @ self.values + 0.01 * self.head(x)
