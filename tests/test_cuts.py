@@ -239,15 +239,18 @@ def test_no_false_alarm(legitimate: str) -> None:
         assert not one.ledger.cut_off
 
 
-def test_numbers_that_did_no_harm_are_not_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "looks"), [("relu by hand", 1), ("a number that is only read", 3)])
+def test_another_input_is_looked_at_once_and_always_where_numbers_are_read(
+    name: str, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from headwater.methods import propagation
 
-    model, asked = Hidden(LEGITIMATE["a number that is only read"]), []
-    entered = propagation.constants_entered
-    monkeypatch.setattr(propagation, "constants_entered", lambda *a: asked.append(1) or entered(*a))
+    model, asked = Hidden(LEGITIMATE[name]), []
+    look = propagation.look_at_another
+    monkeypatch.setattr(propagation, "look_at_another", lambda *a: asked.append(1) or look(*a))
     for _ in range(3):
         hw.explain(model, points(), target=0)
-    assert len(asked) == 2  # this input and another, once
+    assert len(asked) == looks
 
 
 def inner_gradient(m: Hidden, x: Tensor) -> Tensor:

@@ -300,6 +300,7 @@ class Totals:
     constants: dict[str, list[float]]
     cut_off: dict[str, list[float]]
     held: dict[str, list[float]]
+    cut_size: list[float]
 
     @classmethod
     def of(cls, outcome: Outcome) -> Totals:
@@ -307,7 +308,7 @@ class Totals:
             {name: amounts.tolist() for name, amounts in outcome.books.totals(sort).items()}
             for sort in (Sort.BIAS, Sort.CONSTANT, Sort.CUT_OFF, Sort.HELD)
         )
-        return cls(biases, {**constants, **outcome.constants}, cut_off, held)
+        return cls(biases, {**constants, **outcome.constants}, cut_off, held, outcome.books.cut_size().tolist())
 
 
 def explanation(
@@ -320,7 +321,8 @@ def explanation(
         inputs=float(part.relevance.double().sum()),
         biases=Lines({name: values[index] for name, values in lines.biases.items()}),
         constants=Lines({**constants, **part.constants}),
-        cut_off=Lines({name: values[index] for name, values in lines.cut_off.items()}),
+        cut_off=Lines({**{name: values[index] for name, values in lines.cut_off.items()}, **part.untold}),
+        cut_size=lines.cut_size[index] + sum(map(abs, part.untold.values())),
         held=Lines({name: values[index] for name, values in lines.held.items()}),
         readout=float(outcome.readout[index]),
         dtype=coarser(work.provenance.dtype, outcome.coarsest),

@@ -304,6 +304,7 @@ def summed(ledgers: Sequence[Ledger]) -> Ledger:
         cut_off=_sum_lines(one.cut_off for one in ledgers),
         held=_sum_lines(one.held for one in ledgers),
         spread=sum(one.spread for one in ledgers),
+        cut_size=sum(one.cut_size for one in ledgers),
     )
 
 
@@ -323,7 +324,7 @@ def _moved(ledger: Ledger, row: Tensor, places: dict[str, list[int]]) -> Ledger:
 
 def ledger_of(found: dict[str, Any]) -> Ledger:
     plain: dict[str, Any] = {name: found[name] for name in ("score", "inputs", "readout", "dtype")}
-    plain |= {name: found.get(name, 0.0) for name in ("magnitude", "spread")}
+    plain |= {name: found.get(name, 0.0) for name in ("magnitude", "spread", "cut_size")}
     plain |= {name: Lines(found.get(name, {})) for name in ("biases", "constants", "cut_off", "held")}
     return Ledger(**plain)
 

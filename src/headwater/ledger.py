@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 5e-2, "float16": 1e-2}
-ROUNDING = 1e-5  # of the lines: what is cut off is no remainder, so that coarse types excuse no more than float32
+ROUNDING = 1e-5  # of the score: what is cut off is no remainder, so that coarse types excuse no more than float32
 HELD = 0.1  # of the lines: past that, what rules hold constant is too much to be set aside
 
 
@@ -74,7 +74,8 @@ class Ledger:
 
     `unaccounted` alone is a remainder: what the gradient lost or invented on its way. A ledger is `closed` if that is
     zero to the precision of `dtype`, nothing was cut off and little is held; else `why` says what stands against it.
-    `spread` is the sum of the inputs' absolute relevance. A difference is known no better than what it is the
+    `spread` is the sum of the inputs' absolute relevance, `cut_size` that of what was cut off: parts that cancel in a
+    line do not cancel there. A difference is known no better than what it is the
     difference of: `magnitude` is the absolute sum of that.
     """
 
@@ -88,6 +89,7 @@ class Ledger:
     cut_off: Lines = field(default_factory=Lines)
     held: Lines = field(default_factory=Lines)
     spread: float = 0.0
+    cut_size: float = 0.0
 
     @property
     def unaccounted(self) -> float:
@@ -133,7 +135,7 @@ class Ledger:
                 f"{self.unaccounted:+.4g} is unaccounted for. That is rounding beside lines that cancel "
                 f"({self.size:.4g}), but not beside the score {self.score:+.4g}: compute in a finer dtype."
             )
-        if self.cut_off.absolute > min(self.tolerance, ROUNDING) * self.size:
+        if max(self.cut_off.absolute, self.cut_size) > min(self.tolerance, ROUNDING) * self._near:
             return f"The model's own code cuts off what depends on the input: {self.cut_off.largest()}."
         if self.held.absolute > HELD * self.size:
             return (
@@ -173,5 +175,6 @@ class Ledger:
             "scale": self.scale,
             "dtype": self.dtype,
             "spread": self.spread,
+            **({"cut_size": self.cut_size} if self.cut_off else {}),
             **({"magnitude": self.magnitude} if self.magnitude else {}),
         }

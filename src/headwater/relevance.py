@@ -24,6 +24,7 @@ class Attributed:
     tokens: tuple[str, ...]
     segments: tuple[str, ...] = ()
     constants: dict[str, float] = field(default_factory=dict)
+    untold: dict[str, float] = field(default_factory=dict)  # of words of the text, nobody can say of which
     links: tuple[Link, ...] | None = None
     pixels: Tensor | None = None
 
@@ -130,7 +131,7 @@ def matching(batch: Batch, ids: Tensor | None, shape: Any) -> str:
         if ids.dim() == 2 and ids.shape[1] > own.shape[1] and torch.equal(ids[:, : own.shape[1]], own):
             return "padded"
         if ids.shape == own.shape and bool(((ids[:, 1:] == own[:, :-1]) | ~real_of(batch)[:, 1:]).all()):
-            return "rolled" if is_rolled(batch, ids) else "shifted"
+            return "rolled" if is_rolled(batch, ids) else "shifted" if is_start(batch, ids) else "other"
         return "other"
     if tuple(shape) == tuple(own.shape):
         return "own"
@@ -145,6 +146,14 @@ def is_rolled(batch: Batch, ids: Tensor) -> bool:
     real = real_of(batch)
     last = (real * torch.arange(1, real.shape[1] + 1, device=real.device)).argmax(1, keepdim=True)
     return torch.equal(ids[:, :1], batch.ids.gather(1, last))
+
+
+def is_start(batch: Batch, ids: Tensor) -> bool:
+    """Whether the first of the shifted ids is a decoder's start token: none of the text, where it is unknown."""
+    assert batch.ids is not None
+    if batch.start is not None:
+        return bool((ids[:, 0] == batch.start).all())
+    return not bool((batch.ids == ids[:, :1]).any())
 
 
 def real_of(batch: Batch) -> Tensor:
@@ -164,6 +173,7 @@ def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]], whole: bool) -
     own = torch.zeros(len(real)).to(rows[0][0])
     prefix: list[Tensor] = []
     constants: dict[str, float] = {}
+    untold: dict[str, float] = {}
     for relevance, how in rows:
         row = relevance[i]
         if how in ("own", "sequence first"):
@@ -180,15 +190,16 @@ def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]], whole: bool) -
         elif how == "prefix":
             prefix.append(row)
         else:
-            constants["other embedded tokens"] = constants.get("other embedded tokens", 0.0) + float(row.sum())
+            untold["words in another order"] = untold.get("words in another order", 0.0) + float(row.double().sum())
     padding = float(own[~real].double().sum())
     if padding:
         constants["padding"] = constants.get("padding", 0.0) + padding
     kept = own[real].cpu()
     tokens = item.tokens or tuple(str(k) for k in range(len(kept)))
     if not prefix:
-        return Attributed(kept, tokens, (), constants)
+        return Attributed(kept, tokens, (), constants, untold)
     target = torch.stack(prefix).sum(0).cpu()
     ids = batch.kwargs["decoder_input_ids"][i].tolist()
     segments = ("source",) * len(kept) + ("target",) * len(target)
-    return Attributed(torch.cat([kept, target]), tokens + tuple(str(t) for t in ids), segments, constants)
+    names = tokens + tuple(str(t) for t in ids)
+    return Attributed(torch.cat([kept, target]), names, segments, constants, untold)

@@ -160,6 +160,7 @@ def joined(whole: Encoded, found: Sequence[Explanation], places: Sequence[list[i
         dtype=ledgers[0].dtype,
         cut_off=mean_lines([one.cut_off for one in ledgers]),
         held=mean_lines([one.held for one in ledgers]),
+        cut_size=sum(one.cut_size for one in ledgers) / count,
         spread=float(relevance.double().abs().sum()),
     )
     tokens, predictions = whole.item.tokens, {e.prediction for e in found}

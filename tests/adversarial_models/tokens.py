@@ -15,7 +15,6 @@ FAMILY = "token ids"
 WORDS, START = 20, 1
 IDS = torch.tensor([[4, 9, 14, 7, 11]])
 PALINDROME = torch.tensor([[4, 9, 14, 9, 4]])
-SAME = torch.tensor([[6, 6, 6, 6, 6]])
 LENGTH = IDS.shape[1]
 Origins = Sequence[int | None]
 
@@ -77,12 +76,6 @@ add(
     "a palindrome reversed",
     lambda: Reordered(lambda ids: ids.flip(1), [4, 3, 2, 1, 0]),
     lambda: {"input_ids": PALINDROME},
-)
-add(
-    FAMILY,
-    "one word many times, rolled",
-    lambda: Reordered(lambda ids: ids.roll(1, 1), [4, 0, 1, 2, 3]),
-    lambda: {"input_ids": SAME},
 )
 
 

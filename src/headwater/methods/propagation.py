@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from ..errors import (
     NotFinite,
     RandomPrediction,
     RuleNotMet,
+    UsageError,
 )
 from ..inputs.batch import Batch, leaves, mapped
 from ..inputs.places import Captured, captured, start
@@ -103,11 +104,15 @@ def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Ba
         {id(m): n for n, m in modules},
     )
     scope.fleeting = any(t.is_meta for _, t in weights)
-    plain = predict_plainly(run) if run.noise is None and is_due(model, demand) else None
+    close = run.noise is None and is_due(model, demand)
+    plain = predict_plainly(run) if close else None
+    other = look_at_another(run, demand) if close else None  # first, for what a model keeps is then of this input
+    scope.entered = [] if close else None
     with torch.inference_mode(False), torch.enable_grad(), uncompiled():
         out, inputs = forward(run, scope, beside=run.links and demand.backward and "ah" not in demand.rules.names)
     settle_choices(scope)
-    find_escapes(run, demand, scope)
+    if other is not None or (run.noise is None and scope.cuts.unclear()):
+        find_escapes(run, demand, scope, inputs, other)
     for number, reader in enumerate(readers, 1):
         with torch.inference_mode(False), torch.enable_grad():
             read = read_score(replace(run, read=reader), out)
@@ -116,6 +121,7 @@ def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Ba
                 check_met(scope, demand)
                 if plain is not None:
                     check_prediction(run, plain, read, scope)
+                    check_score(replace(run, read=reader), out, read)
             if demand.backward:
                 keep = run.inspect is not None or number < len(readers)
                 gradients = backward(read, inputs, books, keep=keep)
@@ -315,26 +321,30 @@ def gradients_at(leaves: list[Tensor], read: Read, seeds: Tensor | None, keep: b
         ) from error
 
 
+LARGE = 10_000_000  # numbers in an output that is not copied for a check
 OFTEN = 64  # explanations of a model by a method after which its plain prediction is asked for again
 
 
 @dataclass
 class Known:
-    """What earlier explanations of a model have shown: how many there were by each method, which reads do no harm."""
+    """What earlier explanations of a model have shown: how many there were by each rules; whether it reads numbers."""
 
-    explained: dict[Any, int] = field(default_factory=dict)
-    harmless: set[tuple[str, int]] = field(default_factory=set)
+    explained: dict[RuleSet, int] = field(default_factory=dict)
+    reads: bool = False
 
 
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, Known] = weakref.WeakKeyDictionary()
 
 
 def is_due(model: nn.Module, demand: Demand) -> bool:
-    """Whether the plain prediction is to be compared: at the first explanation by these rules, and now and then."""
+    """Whether a model is looked at closely: at its first explanation by these rules, now and then, or always.
+
+    Always where it reads numbers of the input, which cannot be followed.
+    """
     known = _KNOWN.setdefault(model, Known())
     before = known.explained.get(demand.rules, 0)
     known.explained[demand.rules] = before + 1
-    return before % OFTEN == 0
+    return known.reads or before % OFTEN == 0
 
 
 def predict_plainly(run: Run) -> Tensor:
@@ -365,42 +375,96 @@ def check_prediction(run: Run, plain: Tensor, read: Read, scope: Scope) -> None:
     )
 
 
+def check_score(run: Run, out: Any, read: Read) -> None:
+    """The gradient of a score that the caller wrote is that of its value: nothing is cut off in it."""
+    if not callable(getattr(run.read, "target", None)) or sum(end.numel() for end in read.ends) > LARGE:
+        return
+    step = 1e-4 / max(1.0, *(float(end.detach().abs().max()) for end in read.ends))
+    try:
+        with torch.no_grad():
+            there, here = (
+                run.read(map_output(out, partial(scaled, factor=1 + sign * step)), run.batch).score.double()
+                for sign in (1, -1)
+            )
+    except RuntimeError:  # it takes no float64
+        return
+    slope, said = (there - here) / (2 * step), read.linear_part()
+    if bool(((slope - said).abs() > 1e-3 * (slope.abs() + said.abs()) + 1e-9).any()):
+        raise UsageError(
+            f"the gradient of score= is not that of its value: along the model's output it is {float(said[0]):.4g}, "
+            f"and differences give {float(slope[0]):.4g}. Leave out what cuts it off (detach, item)."
+        )
+
+
+def scaled(value: Any, factor: float) -> Any:
+    return value.detach().double() * factor if isinstance(value, Tensor) and value.requires_grad else value
+
+
 def settle_choices(scope: Scope) -> None:
     """What was looked up by a choice that also weighs is a bias or a constant after all: an expert's bias."""
     for one in scope.cuts.chosen:
-        if one.choice.weighs:
+        if scope.cuts.is_weighed(one.site, one.choice):
             scope.books.resort(one.site, one.name, Sort.BIAS if one.bias else Sort.CONSTANT)
 
 
-def find_escapes(run: Run, demand: Demand, scope: Scope) -> None:
-    """Numbers that left torch cannot be followed. Constants that change with the input were made of them."""
-    reads = scope.cuts.unclear()
-    if not reads or run.noise is not None:
-        return
-    known, places = _KNOWN.setdefault(run.model, Known()), {read.place for read in reads}
-    if places <= known.harmless:
-        return
-    sites = changing_sites(constants_entered(run, demand), constants_entered(replace(run, noise=unlike), demand))
-    open_sites = {site for site in sites if scope.books.sites[site].sort in (Sort.BIAS, Sort.CONSTANT)}
-    open_sites -= {one.site for one in scope.cuts.chosen}
-    if not open_sites:
-        known.harmless |= places
-    file, line = reads[-1].place
-    for site in open_sites:
-        name = f"{scope.books.sites[site].name}, of numbers read at {os.path.basename(file)}:{line}"
-        scope.books.resort(site, name, Sort.CUT_OFF)
+Look = tuple[list[Entered], list[bool]]
 
 
-def constants_entered(run: Run, demand: Demand) -> list[Entered]:
-    """Every constant that enters on the way forward, in order."""
+def look_at_another(run: Run, demand: Demand) -> Look:
+    """The constants that enter for another input, and which of its look-ups are those of the text."""
+    other = other_input(run)
+    entered, inputs = constants_entered(other, demand)
+    return entered, [looks_up(other.batch, one) for one in inputs]
+
+
+def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured], other: Look | None) -> None:
+    """Constants that are others for another input were made of it, by a way that could not be followed.
+
+    Numbers may leave torch and come back; a thread, a traced function or a shape may carry them.
+    """
+    _KNOWN.setdefault(run.model, Known()).reads |= bool(scope.cuts.unclear())
+    ours = scope.entered if scope.entered is not None else constants_entered(run, demand)[0]
+    theirs, own = other or look_at_another(run, demand)
+    if [looks_up(run.batch, one) for one in inputs] != own:
+        raise HiddenOperation("the model looks up the words of a text in another order: nobody can say which is which.")
+    for site in changing_sites(ours, theirs) - {one.site for one in scope.cuts.chosen}:
+        known = scope.books.sites[site]
+        if known.sort in (Sort.BIAS, Sort.CONSTANT) and not scope.cuts.is_weighed(site):
+            scope.books.resort(site, f"{known.name}, which changes with the input", Sort.CUT_OFF)
+
+
+def other_input(run: Run) -> Run:
+    """The same run for another input: noise at the place that is explained, and words in another order.
+
+    The first and the last word stay, for models look for them.
+    """
+    ids, given = run.batch.ids, run.batch.kwargs.get("input_ids")
+    if ids is None or ids.shape[1] < 4 or not isinstance(given, Tensor) or not torch.equal(ids, given):
+        return replace(run, noise=unlike)
+    real = run.batch.real if run.batch.real is not None else torch.ones_like(given, dtype=torch.bool)
+    moved = given.clone()
+    for row, own in zip(moved, real, strict=True):
+        places = own.nonzero()[1:-1, 0]
+        row[places] = row[places].roll(1)
+    batch = replace(run.batch, ids=moved, kwargs={**run.batch.kwargs, "input_ids": moved})
+    return replace(run, noise=unlike, batch=batch)
+
+
+def looks_up(batch: Batch, one: Captured) -> bool:
+    """Whether a look-up is that of the text, word by word."""
+    return batch.ids is not None and one.ids is not None and torch.equal(one.ids, batch.ids)
+
+
+def constants_entered(run: Run, demand: Demand) -> tuple[list[Entered], list[Captured]]:
+    """Every constant that enters on the way forward, in order; and the inputs."""
     modules = {id(module): name for name, module in named_modules(run.model)}
     names = {id(t): n for n, t in named_weights(run.model) if not t.is_meta}
     scope = Scope(demand.rules, Books(run.batch.samples, run.batch.length), names, modules, entered=[])
     with torch.inference_mode(False), torch.enable_grad(), uncompiled():
-        forward(replace(run, scope=Scope, watch=unwatched), scope)
+        _, inputs = forward(replace(run, scope=Scope, watch=unwatched), scope)
     scope.release()
     assert scope.entered is not None
-    return scope.entered
+    return scope.entered, inputs
 
 
 def changing_sites(ours: list[Entered], others: list[Entered]) -> set[int]:

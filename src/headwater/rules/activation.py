@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .lineage import Kind, carry, kind, lineage, mark
 from .ratio import Scaled, ratio, scaled
-from .scope import Call, Scope, is_signal, on
+from .scope import Call, Scope, is_signal, on, value_of
 
 _FUNCTIONS = """
 relu gelu silu tanh sigmoid softplus elu celu selu leaky_relu prelu rrelu hardtanh relu6 hardswish hardsigmoid mish
@@ -27,6 +27,8 @@ def activation(scope: Scope, call: Call) -> Any:
         return call.run()
     if kind(x) >= Kind.WEIGHTS or any(is_signal(v) for v in (*call.args[1:], *call.kwargs.values()) if v is not x):
         return carry(call.run(), x, same_elements=True)
+    if call.name in _BOUNDS and any(isinstance(v, Tensor) and v.numel() > 1 for v in bounds(call)):
+        return bounded(scope, call, x)
     before, root = lineage(x)
     zero, slope = at_zero(call, x.dtype, x.device)
     if not scope.applies("act") or not math.isfinite(zero) or not math.isfinite(slope):
@@ -38,6 +40,27 @@ def activation(scope: Scope, call: Call) -> Any:
     else:
         mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED, root)
     return result
+
+
+_BOUNDS = {"clamp": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",)}
+
+
+def bounds(call: Call) -> list[Any]:
+    return [call.get(number, name) for number, name in enumerate(_BOUNDS[call.name], 1)]
+
+
+def bounded(scope: Scope, call: Call, x: Tensor) -> Any:
+    """Bounds of their own for each element are constants where they are reached, as in `minimum` and `maximum`."""
+    with torch.no_grad():
+        value = call.func(x.detach().clone(), *call.args[1:], **call.kwargs)
+    result = x
+    with scope:
+        for name, bound in zip(_BOUNDS[call.name], bounds(call), strict=True):
+            if bound is not None:
+                limit = bound if isinstance(bound, Tensor) else torch.as_tensor(bound).to(x)
+                result = torch.maximum(result, limit) if name == "min" else torch.minimum(result, limit)
+    result = value_of(value, gradient_of=result)
+    return x.copy_(result) if call.inplace else result
 
 
 def held(scope: Scope, call: Call, x: Tensor, zero: float, slope: float) -> Tensor:

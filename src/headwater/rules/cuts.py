@@ -16,6 +16,7 @@ constant depends on them (`methods.propagation.find_escapes`).
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -28,8 +29,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 ORIGIN = "_headwater_origin"
 _CHOICE = "_headwater_choice"
 _FAR = 64  # nodes of the graph that are asked whether a weight was chosen
+_NEAR = 128  # nodes before a weighed factor that are asked whether a look-up entered there
 
-# these read a tensor's shape, type or place, and none of its numbers
+# of their first operand these read the shape, the type or the place, and none of its numbers
 SHAPES = frozenset(
     """
     zeros_like ones_like full_like empty_like rand_like randn_like randint_like new_zeros new_ones new_full new_empty
@@ -39,6 +41,7 @@ SHAPES = frozenset(
 # of their operands the first alone gives numbers
 FIRST = frozenset("to type_as expand_as view_as reshape_as sum_to_size unflatten".split())
 WEIGHING = frozenset("mul matmul mm bmm einsum tensordot".split())
+OVERWRITING = frozenset("copy fill zero".split())
 SELECTING = frozenset(
     """
     getitem gather index_select index take take_along_dim masked_select masked_fill where mul scatter scatter_add
@@ -115,6 +118,8 @@ class Cuts:
     chosen: list[Chosen] = field(default_factory=list)
     memory: dict[int, tuple[StorageWeakRef, Origin]] = field(default_factory=dict)
     selected: dict[Any, Choice] = field(default_factory=dict)  # node of the graph -> the choice that selected there
+    weighed: list[tuple[Choice, set[Any]]] = field(default_factory=list)  # choice -> nodes that its weights multiply
+    nodes: dict[int, Any] = field(default_factory=dict)  # site -> node of the graph
 
     def of(self, value: Any) -> Origin | None:
         """The origin of a tensor that is no signal; None for a true constant."""
@@ -136,30 +141,44 @@ class Cuts:
 
     def carry(self, value: Tensor, made_of: Any) -> Tensor:
         """A constant that a rule made of others, with their origin."""
-        found: Origin | None = None
-        for tensor in tensors(made_of):
-            if not tensor.requires_grad:
-                found = merge(found, self.of(tensor))
+        found = self.of_constants(made_of)
         if found is not None:
             self._mark(value, found)
         return value
 
+    def of_constants(self, values: Any) -> Origin | None:
+        """The origin of what is made of these, signals among them left out."""
+        found: Origin | None = None
+        for tensor in tensors(values):
+            if not tensor.requires_grad:
+                found = merge(found, self.of(tensor))
+        return found
+
     def pass_on(self, result: Any, origin: Origin, name: str, args: Any, *, inplace: bool = False) -> None:
         """An operation on constants, one of which has an origin: what it gives has it, and what it writes into."""
-        if name in SHAPES:
-            return
+        if name in SHAPES or (inplace and name in OVERWRITING):
+            again = self.of_any(args[1:])
+            if again is None:
+                self._forget(args[0] if inplace else None)
+                return
+            origin = again
         written = args[0] if inplace and args else None
         if origin.choice is None and chooses(result):
             origin = replace(origin, choice=self._choice(args))
         for tensor in tensors((result, written)):
             if not tensor.requires_grad:
                 self._mark(tensor, origin)
-        if isinstance(written, Tensor) and origin.value:
-            self._remember(written, origin)
+                if origin.value and not origin.held:
+                    self._remember(tensor, origin)
 
-    def lose(self, result: Any, name: str, args: Any, *, by_rule: bool) -> None:
-        """An operation on a signal: what has no gradient now lost it there."""
+    def lose(self, result: Any, name: str, args: Any, given: Origin | None, *, by_rule: bool) -> None:
+        """An operation on a signal: what has no gradient now lost it there. `given` is the origin of its constants."""
         if name in SHAPES:
+            if given is not None and (origin := self.of_constants(args[1:])) is not None:
+                self.pass_on(result, origin, "", args)
+            return
+        if given is not None and given.value and not given.held and name not in FIRST:
+            self.pass_on(result, given, name, args)
             return
         if by_rule and isinstance(result, Tensor) and result.is_floating_point() and name not in FIRST:
             setattr(result, ORIGIN, held(name))  # often, so it is not asked in which module
@@ -187,17 +206,19 @@ class Cuts:
         """A signal meets what has an origin. A weight that was chosen, and now multiplies a signal, makes it a gate."""
         if origin is not None and origin.choice is not None:
             if origin.value and name in WEIGHING:
-                origin.choice.weighs = True
+                self._weigh({origin.choice}, [factor for factor in tensors(args) if factor.requires_grad])
             if name in SELECTING:
                 for tensor in tensors(result):
                     self._select(tensor, origin.choice)
         if self.selected and name in WEIGHING:
             factors = [factor for factor in tensors(args) if factor.requires_grad]
-            for factor in factors if len(factors) > 1 else ():
-                self._weigh(factor.grad_fn)
+            for weight in factors if len(factors) > 1 else ():
+                choices = {self.selected[node] for node in before(weight, _FAR, _STOPS) if node in self.selected}
+                self._weigh(choices, [factor for factor in factors if factor is not weight])
 
-    def read(self, value: Any, *, alive: bool) -> None:
+    def read(self, args: Any, *, alive: bool) -> None:
         """Numbers leave torch. A yes or a no does not count: a model that branches computes what it computes."""
+        value = args[0] if args else None
         if not isinstance(value, Tensor) or value.dtype is torch.bool:
             return
         origin = None if alive else self.of(value)
@@ -206,13 +227,26 @@ class Cuts:
         if alive and value.is_floating_point():
             self._remember(value.detach(), self._here("numbers read"))
 
+    def place(self, result: Any, sites: range) -> None:
+        """Where in the graph the sources entered that an operation has booked."""
+        node = result.grad_fn if isinstance(result, Tensor) else None
+        if node is not None:
+            self.nodes |= dict.fromkeys(sites, node)
+
     def unclear(self) -> tuple[Read, ...]:
         """Numbers that left torch and may have come back as constants."""
         return tuple(read for read in self.reads if read.choice is None or not read.choice.weighs)
 
+    def is_weighed(self, site: int, choice: Choice | None = None) -> bool:
+        """Whether what entered there was multiplied, further on, by a weight that this choice, or any, selected."""
+        node = self.nodes.get(site)
+        return any(node in reached for one, reached in self.weighed if choice is None or one is choice)
+
     def release(self) -> None:
         self.selected.clear()
         self.memory.clear()
+        self.weighed.clear()
+        self.nodes.clear()
 
     def _here(self, how: str, choice: Choice | None = None) -> Origin:
         module = self.where()
@@ -230,6 +264,14 @@ class Cuts:
             self.memory[storage.data_ptr()] = (StorageWeakRef(storage), origin)
         except (NotImplementedError, RuntimeError):  # a tensor without memory of its own
             return
+
+    def _forget(self, written: Any) -> None:
+        """A constant was written over all that was there."""
+        if isinstance(written, Tensor):
+            if hasattr(written, ORIGIN):
+                delattr(written, ORIGIN)
+            if self.memory and not written._is_view():
+                self.memory.pop(written.untyped_storage().data_ptr(), None)
 
     def _of_memory(self, tensor: Tensor) -> Origin | None:
         try:
@@ -252,18 +294,24 @@ class Cuts:
         if choice is not None and not choice.weighs and tensor.requires_grad and tensor.grad_fn is not None:
             self.selected[tensor.grad_fn] = choice
 
-    def _weigh(self, node: Any) -> None:
-        stack: list[Any] = [node]
-        seen: set[Any] = set()
-        while stack and len(seen) < _FAR:
-            node = stack.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            if (choice := self.selected.pop(node, None)) is not None:
-                choice.weighs = True
-            if not node.name().startswith(_STOPS):
-                stack.extend(parent for parent, _ in node.next_functions)
+    def _weigh(self, choices: set[Choice], factors: list[Tensor]) -> None:
+        for choice in choices:
+            choice.weighs = True
+            for factor in factors:
+                self.weighed.append((choice, set(before(factor, _NEAR))))
+
+
+def before(tensor: Tensor, most: int, stops: tuple[str, ...] = ()) -> Iterator[Any]:
+    """The nodes of the graph that led to a tensor, the nearest first, not past those whose names begin so."""
+    queue, seen = deque([tensor.grad_fn]), set[Any]()
+    while queue and len(seen) < most:
+        node = queue.popleft()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        yield node
+        if not (stops and node.name().startswith(stops)):
+            queue.extend(parent for parent, _ in node.next_functions)
 
 
 @cache

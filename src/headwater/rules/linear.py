@@ -187,7 +187,7 @@ def joined(scope: Scope, call: Call) -> Any:
                 continue
             length = part.shape[axis] if call.name == "cat" else 1
             if not is_signal(part) and part.is_floating_point():
-                value = part if call.name == "cat" else part.unsqueeze(axis)
+                value = part if call.name == "cat" else scope.cuts.carry(part.unsqueeze(axis), part)
                 beside(scope, result, value, axis, start, length, call.name)
             start += length
     kinds = {kind(part) if is_signal(part) else Kind.LINEAR for part in parts}
@@ -290,10 +290,12 @@ def written(scope: Scope, call: Call) -> Any:
     """Part of a tensor is overwritten: what stays of a constant, or comes in as one, is a source."""
     target = call.args[0]
     entered = constants_left(call, target) if target.is_floating_point() else None
+    if entered is not None:
+        scope.cuts.carry(entered, (call.args, call.kwargs))
     result = call.run()
     written_to = target if call.name == "setitem" else result
     if entered is not None and is_signal(written_to) and bool(entered.count_nonzero()):
-        scope.source(written_to, scope.cuts.carry(entered, (call.args, call.kwargs)), call.name)
+        scope.source(written_to, entered, call.name)
     return result
 
 

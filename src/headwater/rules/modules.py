@@ -47,7 +47,11 @@ def modules_seen(model: nn.Module, scope: Scope) -> Iterator[None]:
     def fused(module: nn.Module, args: Any, *rest: Any) -> Any:  # another thread may call it without keywords
         if get_ident() != thread or not torch.is_grad_enabled():
             return None
-        return with_inference_value(unwatched(module, hooks), args, rest[0] if len(rest) == 2 else {}, rest[-1])
+        plain = with_inference_value(unwatched(module, hooks), args, rest[0] if len(rest) == 2 else {}, rest[-1])
+        for part, seen in zip(tensors(plain), tensors(rest[-1]), strict=True):
+            if not is_signal(part):
+                scope.cuts.carry(part, seen)
+        return plain
 
     def is_unknown(output: Any) -> bool:  # dropout in evaluation, for one, hands on what came in
         return is_foreign(output) and output.grad_fn not in scope.known_foreign
@@ -185,6 +189,7 @@ def linear_known(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) -> 
             bias is None
             or bias.shape[-1] != output.shape[-1]
             or not is_linear(module, x.detach(), output.detach(), bias)
+            or not has_own_gradient(module, x.detach(), bias)
         ):
             return
     if "gamma" in scope.rules:
@@ -199,6 +204,23 @@ def linear_known(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) -> 
 def is_linear(module: nn.Module, x: Tensor, output: Tensor, bias: Tensor) -> bool:
     """Whether the sum of two inputs gives the sum of their results, for inputs of either sign, small and large."""
     return all(adds_up(module, x, output - bias, bias, scale) for scale in (0.37, -2.0, 30.0))
+
+
+def has_own_gradient(module: nn.Module, x: Tensor, bias: Tensor) -> bool:
+    """Whether the gradient that a linear function gives is its own: <g, f(v)> = <gradient of g at x, v>."""
+    chance = torch.Generator().manual_seed(1)
+    with torch.enable_grad():
+        leaf = x.clone().requires_grad_(True)
+        out = module.forward(leaf)
+        for _ in range(2):
+            seed, step = (torch.randn(t.shape, generator=chance, dtype=torch.float64).to(t) for t in (out, leaf))
+            (found,) = torch.autograd.grad(out, leaf, seed, retain_graph=True)
+            with torch.no_grad():
+                forth, back = (seed * (module.forward(step) - bias)).double(), (found * step).double()
+            room = 64 * torch.finfo(x.dtype).eps * float(forth.abs().sum() + back.abs().sum())
+            if abs(float(forth.sum() - back.sum())) > room:
+                return False
+    return True
 
 
 def adds_up(module: nn.Module, x: Tensor, own: Tensor, bias: Tensor, scale: float) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, value_of
-from .sources import wide
+from .sources import Sort, wide
 
 
 @on("layer_norm")
@@ -121,10 +121,11 @@ def running_norm(scope: Scope, call: Call, mean: Tensor, variance: Tensor, weigh
     scale = (variance + eps).rsqrt() if weight is None else weight * (variance + eps).rsqrt()
     result = value_of(value, gradient_of=call.args[0] * channels(scale, value))
     shift = -mean * scale
-    name, _ = scope.label(mean, "running mean")
+    name, sort = scope.label(mean, "running mean")
     axis = min(1, result.dim() - 1)
     spread = channels(shift, result)
-    scope.books.enter(result, name, bias=False, varies=(axis,), amount=lambda g: g * spread)
+    sort = sort if sort > Sort.BIAS else Sort.CONSTANT  # running statistics are no parameters
+    scope.books.enter(result, name, bias=sort, varies=(axis,), amount=lambda g: g * spread)
     return bias_of_channels(scope, result, bias, call.name)
 
 

@@ -143,13 +143,16 @@ class Scope(TorchFunctionMode):
         if kwargs:
             kwargs, also, another = self._constants_frozen(kwargs)
             alive, origin = alive or also, merge(origin, another)
-        if reads and args:
-            self.cuts.read(args[0], alive=alive)
+        if reads:
+            self.cuts.read(args, alive=alive)
+            return func(*args, **kwargs)
         if not alive:
             result = self._name_passed_on(func(*args, **kwargs), name, args)
             if origin is not None:
                 self.cuts.pass_on(result, origin, name, args, inplace=inplace or "out" in kwargs)
             return result
+        if name == "register_hook":
+            args = (args[0], only_looking(args[1]), *args[2:])
         if name in HIDDEN:
             raise HiddenOperation(f"{name!r} {HIDDEN[name]}")
         if self.reads_weights and name in SPELLED:
@@ -157,11 +160,14 @@ class Scope(TorchFunctionMode):
                 return SPELLED[name](*args, **kwargs)
         if name not in OPERATIONS and name not in OPAQUE and isinstance(func, _PYTHON) and func not in self._unfolding:
             return self._unfolded(func, args, kwargs)
+        known = len(self.books.sites)
         result = self.perform(Call(func, name, inplace, args, kwargs))
         if type(result) is not Tensor or not result.requires_grad:
-            self.cuts.lose(result, name, args, by_rule=name in OPERATIONS)
+            self.cuts.lose(result, name, args, origin, by_rule=name in OPERATIONS)
         if origin is not None or self.cuts.selected:
             self.cuts.meet(result, name, (args, kwargs), origin)
+        if (self.entered is not None or self.cuts.chosen) and len(self.books.sites) > known:
+            self.cuts.place(result, range(known, len(self.books.sites)))
         return result
 
     def _data_set(self, func: Any, args: Any) -> Any:
@@ -304,7 +310,7 @@ class Scope(TorchFunctionMode):
         name = self.name_of(value)
         sort = Sort.BIAS if name is not None and not getattr(value, _EMBEDDED, False) else Sort.CONSTANT
         name = name if name is not None else self._placed(operation)
-        if self.entered is not None:
+        if self.entered is not None and not self._is_parameter(value):
             self.entered.append(Entered(len(self.books.sites), name, fingerprint(value)))
         origin = self.cuts.of(value)
         if origin is None:
@@ -314,6 +320,10 @@ class Scope(TorchFunctionMode):
         if origin.held:
             return self._placed(origin.name), Sort.HELD if origin.value else Sort.CUT_OFF
         return origin.name, Sort.CUT_OFF
+
+    def _is_parameter(self, value: Any) -> bool:
+        """Whether a constant is a whole parameter of the model, which no input changes."""
+        return isinstance(original(value), nn.Parameter) and id(original(value)) in self.names
 
     def _placed(self, operation: str) -> str:
         module = self.where()
@@ -411,6 +421,18 @@ def check_derivative(name: str, result: Any) -> None:
     lost = node is not None and node.name().endswith("NotImplemented")
     if lost or (isinstance(result, Tensor) and result.is_quantized):
         raise HiddenOperation(f"{name!r} has no derivative, so that relevance would end there. Use unpacked weights.")
+
+
+def only_looking(hook: Any) -> Any:
+    """A hook of the model's on a gradient may look at it; one that changes it changes relevance."""
+
+    def look(gradient: Tensor) -> None:
+        if hook(gradient) is not None:
+            raise HiddenOperation(
+                "the model changes gradients by a hook (register_hook), and relevance with them. Remove the hook."
+            )
+
+    return look
 
 
 def is_switched_off(name: str, args: Any, kwargs: Any) -> bool:

@@ -48,6 +48,7 @@ class Books:
     length: int | None = None  # positions of a sample, where known
     sites: list[Site] = field(default_factory=list)
     amounts: dict[int, Tensor] = field(default_factory=dict)
+    sizes: dict[int, Tensor] = field(default_factory=dict)  # of what was cut off: absolute, so that nothing cancels
     first_seen: dict[int, list[Tensor]] = field(default_factory=dict)
     digits: dict[int, list[Tensor]] = field(default_factory=dict)
     probe: int | None = None  # which digit of the samples' numbers a further pass asks for
@@ -110,17 +111,20 @@ class Books:
         if site.axis is None:
             self._record_unplaced(index, relevance)
         elif self.probe is None:
-            if self.samples > 1:
-                relevance = relevance if site.axis == 0 else relevance.movedim(site.axis, 0)
-                relevance = relevance if relevance.dim() == 1 else relevance.flatten(1).sum(1)
-            else:
-                relevance = relevance.sum().reshape(1)
-            self._add(index, relevance)
+            self._add(self.amounts, index, self._by_sample(relevance, site.axis))
+            if site.sort is Sort.CUT_OFF:
+                self._add(self.sizes, index, self._by_sample(relevance.abs(), site.axis))
 
-    def _add(self, index: int, relevance: Tensor) -> None:
+    def _by_sample(self, relevance: Tensor, axis: int) -> Tensor:
+        if self.samples == 1:
+            return relevance.sum().reshape(1)
+        relevance = relevance if axis == 0 else relevance.movedim(axis, 0)
+        return relevance if relevance.dim() == 1 else relevance.flatten(1).sum(1)
+
+    def _add(self, amounts: dict[int, Tensor], index: int, relevance: Tensor) -> None:
         relevance = relevance.detach().double()
-        seen = self.amounts.get(index)
-        self.amounts[index] = relevance if seen is None else seen + relevance
+        seen = amounts.get(index)
+        amounts[index] = relevance if seen is None else seen + relevance
 
     def _record_unplaced(self, index: int, relevance: Tensor) -> None:
         """A further pass scales the score of every sample by a power of two that spells a digit of its number.
@@ -154,17 +158,20 @@ class Books:
                 assert isinstance(sample, Tensor)
                 shares = torch.zeros(self.samples, dtype=torch.float64, device=once.device)
                 flat = sample.clamp(0, self.samples - 1).flatten()
-                self._add(index, shares.scatter_add_(0, flat, once.double().flatten()))
+                self._add(self.amounts, index, shares.scatter_add(0, flat, once.double().flatten()))
+                if self.sites[index].sort is Sort.CUT_OFF:
+                    self._add(self.sizes, index, shares.scatter_add(0, flat, once.double().abs().flatten()))
 
     def taken(self) -> Books:
         """What was booked, as books of its own; these are ready for another score of the same forward pass."""
-        done = replace(self, amounts=self.amounts, first_seen=self.first_seen, digits=self.digits)
-        self.amounts, self.first_seen, self.digits, self.probe = {}, {}, {}, None
+        done = replace(self, amounts=self.amounts, sizes=self.sizes, first_seen=self.first_seen, digits=self.digits)
+        self.amounts, self.sizes, self.first_seen, self.digits, self.probe = {}, {}, {}, {}, None
         return done
 
     def copied(self) -> Books:
         """What was booked, in memory of its own."""
-        return replace(self, amounts={index: amount.clone() for index, amount in self.amounts.items()})
+        amounts, sizes = ({i: t.clone() for i, t in found.items()} for found in (self.amounts, self.sizes))
+        return replace(self, amounts=amounts, sizes=sizes)
 
     def is_finite(self) -> bool:
         """Whether every amount is a number: one question a device, not one a source."""
@@ -182,6 +189,11 @@ class Books:
                 amount = self.amounts.get(index, torch.zeros(self.samples, dtype=torch.float64)).cpu()
                 found[site.name] = found[site.name] + amount if site.name in found else amount
         return found
+
+    def cut_size(self) -> Tensor:
+        """[samples]: the absolute relevance of all that was cut off."""
+        found = torch.zeros(self.samples, dtype=torch.float64)
+        return sum((size.cpu() for size in self.sizes.values()), found)
 
     def resort(self, index: int, name: str, sort: Sort) -> None:
         """A source turned out to be of another sort."""
