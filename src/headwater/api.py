@@ -200,9 +200,13 @@ class Work:
                 yield explanation(0, batch, outcome, Totals.of(outcome), part, self, method)
 
     def _placed(self, batch: Batch) -> Batch:
-        """Where the model is, and with the token that its decoder starts with."""
-        start = getattr(getattr(self.model, "config", None), "decoder_start_token_id", None)
-        return replace(batch.to(*where_it_is(self.model)), start=start if isinstance(start, int) else None)
+        """Where the model is, and with the tokens that its decoder may start with."""
+        config = getattr(self.model, "config", None)
+        configs = (config, getattr(config, "decoder", None)) if getattr(config, "is_encoder_decoder", False) else ()
+        found = [getattr(one, name, None) for one in configs for name in ("decoder_start_token_id", "bos_token_id")]
+        return replace(
+            batch.to(*where_it_is(self.model)), starts=tuple(token for token in found if isinstance(token, int))
+        )
 
     def gather(self, found: Sequence[list[Explanation]]) -> Any:
         """One text, image, or sample of the model's own kind, gives one explanation, everything else a list."""

@@ -51,7 +51,7 @@ class Batch:
     beside: Beside | None = None
     alone: Callable[[int], Batch] | None = None
     patches: Patches | None = None
-    start: int | None = None  # the token that the model's decoder starts with
+    starts: tuple[int, ...] = ()  # tokens that the model's decoder may start with
 
     @property
     def length(self) -> int | None:

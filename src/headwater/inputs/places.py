@@ -88,6 +88,7 @@ class Captured:
     leaf: Tensor
     ids: Tensor | None
     beside: bool = False  # it enters beside the items, see `headwater.samples.Beside`
+    place: nn.Module | None = None
 
 
 @contextmanager
@@ -113,7 +114,7 @@ def captured(
             leaf = tensor.detach().clone()
             leaf = (leaf + noise(leaf) if noise is not None and is_item else leaf).requires_grad_(True)
             started = start(leaf)
-        found.append(Captured(leaf, first_ids(args, kwargs), beside=not is_item))
+        found.append(Captured(leaf, first_ids(args, kwargs), not is_item, module))
         return started if isinstance(output, Tensor) else type(output)(started if o is tensor else o for o in output)
 
     every = [*places, *([] if beside is None else [beside])]

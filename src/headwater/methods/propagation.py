@@ -105,6 +105,8 @@ def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Ba
     )
     scope.fleeting = any(t.is_meta for _, t in weights)
     close = run.noise is None and is_due(model, demand)
+    if close:
+        find_tables(run)
     plain = predict_plainly(run) if close else None
     other = look_at_another(run, demand) if close else None  # first, for what a model keeps is then of this input
     scope.entered = [] if close else None
@@ -167,8 +169,9 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
         begun = start(leaf)
         args, kwargs = mapped((args, kwargs), lambda t: begun if t is batch.tensor else t)
     other = batch.beside.module if batch.beside is not None and beside else None
+    places = [*batch.places, *tables_of(run)]
     with (
-        captured(batch.places, run.noise, other) if batch.places else nullcontext(given) as inputs,
+        captured(places, run.noise, other) if batch.places else nullcontext(given) as inputs,
         modules_seen(run.model, scope),
         run.watch(scope),
         scope,
@@ -331,6 +334,7 @@ class Known:
 
     explained: dict[RuleSet, int] = field(default_factory=dict)
     reads: bool = False
+    tables: list[nn.Module] | None = None  # further modules that look up the words of a text
 
 
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, Known] = weakref.WeakKeyDictionary()
@@ -405,6 +409,38 @@ def settle_choices(scope: Scope) -> None:
     for one in scope.cuts.chosen:
         if scope.cuts.is_weighed(one.site, one.choice):
             scope.books.resort(one.site, one.name, Sort.BIAS if one.bias else Sort.CONSTANT)
+
+
+def tables_of(run: Run) -> list[nn.Module]:
+    known = _KNOWN.get(run.model)
+    return [] if known is None or known.tables is None or run.batch.ids is None else known.tables
+
+
+def find_tables(run: Run) -> None:
+    """Embeddings beside the places that are explained which look up the words of the text, too, as each layer may have.
+
+    That they do is seen with other words: numbers of positions may happen to be those of words.
+    """
+    known, batch = _KNOWN.setdefault(run.model, Known()), run.batch
+    if known.tables is not None or batch.ids is None or not batch.places:
+        return
+    inside = {id(part) for place in batch.places for _, part in named_modules(place)}
+    tables: list[nn.Module] = [
+        m for _, m in named_modules(run.model) if isinstance(m, nn.Embedding) and id(m) not in inside
+    ]
+    other = other_input(run)
+    known.tables = []
+    if tables and other.batch is not batch:
+        with captured(tables) as found, torch.no_grad(), uncompiled():
+            run.model(*other.batch.args, **arguments(other))
+        known.tables = [one.place for one in found if one.place and follows(one.ids, other.batch.ids)]
+
+
+def follows(ids: Tensor | None, text: Tensor | None) -> bool:
+    """Whether a look-up is that of the text, or of the text shifted by one, as a decoder's is."""
+    if ids is None or text is None or ids.shape != text.shape:
+        return False
+    return torch.equal(ids, text) or torch.equal(ids[:, 1:], text[:, :-1])
 
 
 Look = tuple[list[Entered], list[bool]]

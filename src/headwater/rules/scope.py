@@ -128,7 +128,7 @@ class Scope(TorchFunctionMode):
             return func(*args, **kwargs)
         if name == "set_data":
             return self._data_set(func, args)
-        if name in _OWN_GRADIENTS and not is_switched_off(name, args, kwargs):
+        if name in _OWN_GRADIENTS or (name == "requires_grad_" and is_transformed()):
             raise HiddenOperation(
                 f"the model takes gradients inside its forward pass ({name}), and the rules would change them. Explain "
                 "the model without that part, or write its gradients out."
@@ -423,6 +423,11 @@ def check_derivative(name: str, result: Any) -> None:
         raise HiddenOperation(f"{name!r} has no derivative, so that relevance would end there. Use unpacked weights.")
 
 
+def is_transformed() -> bool:
+    """Whether a transform of torch.func runs: what then asks for gradients is a gradient of the model's own."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def only_looking(hook: Any) -> Any:
     """A hook of the model's on a gradient may look at it; one that changes it changes relevance."""
 
@@ -433,11 +438,6 @@ def only_looking(hook: Any) -> Any:
             )
 
     return look
-
-
-def is_switched_off(name: str, args: Any, kwargs: Any) -> bool:
-    """Whether `requires_grad_(False)` is what a model says, which changes nothing for constants."""
-    return name == "requires_grad_" and (args[1] if len(args) > 1 else kwargs.get("requires_grad", True)) is False
 
 
 _PYTHON = types.FunctionType
@@ -478,8 +478,8 @@ _SYNONYMS = {
     "swapdims": "transpose",
 }
 
-# with these a model begins to take gradients of its own: autograd.grad, backward, torch.func.grad and jvp
-_OWN_GRADIENTS = frozenset("grad backward requires_grad_ _make_dual make_dual".split())
+# with these a model takes gradients of its own: autograd.grad, backward, torch.func.grad and jvp
+_OWN_GRADIENTS = frozenset("grad backward _make_dual make_dual".split())
 
 # torch functions in Python that are no computation on the tensor, or hold none of our operations inside
 OPAQUE = frozenset(
