@@ -216,11 +216,11 @@ class Cuts:
                 choices = {self.selected[node] for node in before(weight, _FAR, _STOPS) if node in self.selected}
                 self._weigh(choices, [factor for factor in factors if factor is not weight])
 
-    def read(self, args: Any, *, alive: bool) -> None:
+    def read(self, value: Any) -> None:
         """Numbers leave torch. A yes or a no does not count: a model that branches computes what it computes."""
-        value = args[0] if args else None
         if not isinstance(value, Tensor) or value.dtype is torch.bool:
             return
+        alive = value.requires_grad and not value.is_leaf
         origin = None if alive else self.of(value)
         if alive or origin is not None:
             self.reads.append(Read(caller(), None if origin is None or origin.value else origin.choice))

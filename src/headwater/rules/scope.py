@@ -126,14 +126,8 @@ class Scope(TorchFunctionMode):
             name = _PROPERTIES.get((name, getattr(func.__self__, "__name__", "")), "")
         if not name:
             return func(*args, **kwargs)
-        if name == "set_data":
-            return self._data_set(func, args)
-        if name in _OWN_GRADIENTS or (name == "requires_grad_" and is_transformed()):
-            raise HiddenOperation(
-                f"the model takes gradients inside its forward pass ({name}), and the rules would change them. Explain "
-                "the model without that part, or write its gradients out."
-            )
-        reads = name in READS
+        if name in _UNUSUAL:
+            return self._unusual(func, name, args, kwargs)
         name, inplace = canonical(name)
         if not torch.is_grad_enabled():
             return self._without_gradient(func, name, inplace, args, kwargs)
@@ -143,16 +137,11 @@ class Scope(TorchFunctionMode):
         if kwargs:
             kwargs, also, another = self._constants_frozen(kwargs)
             alive, origin = alive or also, merge(origin, another)
-        if reads:
-            self.cuts.read(args, alive=alive)
-            return func(*args, **kwargs)
         if not alive:
             result = self._name_passed_on(func(*args, **kwargs), name, args)
             if origin is not None:
                 self.cuts.pass_on(result, origin, name, args, inplace=inplace or "out" in kwargs)
             return result
-        if name == "register_hook":
-            args = (args[0], only_looking(args[1]), *args[2:])
         if name in HIDDEN:
             raise HiddenOperation(f"{name!r} {HIDDEN[name]}")
         if self.reads_weights and name in SPELLED:
@@ -169,6 +158,21 @@ class Scope(TorchFunctionMode):
         if (self.entered is not None or self.cuts.chosen) and len(self.books.sites) > known:
             self.cuts.place(result, range(known, len(self.books.sites)))
         return result
+
+    def _unusual(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """What is no operation: a model takes gradients of its own, reads numbers, or exchanges the data of a tensor."""
+        if name in READS:
+            self.cuts.read(args[0] if args else None)
+        elif name == "set_data":
+            return self._data_set(func, args)
+        elif name == "register_hook" and len(args) > 1 and is_signal(args[0]):
+            return func(args[0], only_looking(args[1]), *args[2:], **kwargs)
+        elif name in _OWN_GRADIENTS or is_transformed():
+            raise HiddenOperation(
+                f"the model takes gradients inside its forward pass ({name}), and the rules would change them. Explain "
+                "the model without that part, or write its gradients out."
+            )
+        return func(*args, **kwargs)
 
     def _data_set(self, func: Any, args: Any) -> Any:
         """`tensor.data = other`: it is another tensor from now on."""
@@ -254,9 +258,11 @@ class Scope(TorchFunctionMode):
                         alive = True
                         continue
                     changed[place] = value = self._freeze(value)
+                elif hasattr(value, ORIGIN):
+                    origin = merge(origin, self.cuts.of(value))
                 elif id(value) in self.names and not hasattr(value, _NAME):
                     changed[place] = value = self._freeze(value)
-                if hasattr(value, ORIGIN) or self.cuts.memory:
+                if self.cuts.memory:
                     origin = merge(origin, self.cuts.of(value))
             elif type(value) in _CONTAINERS:
                 inner, also, another = self._constants_frozen(value)
@@ -480,6 +486,7 @@ _SYNONYMS = {
 
 # with these a model takes gradients of its own: autograd.grad, backward, torch.func.grad and jvp
 _OWN_GRADIENTS = frozenset("grad backward _make_dual make_dual".split())
+_UNUSUAL = READS | _OWN_GRADIENTS | {"set_data", "register_hook", "requires_grad_"}
 
 # torch functions in Python that are no computation on the tensor, or hold none of our operations inside
 OPAQUE = frozenset(
