@@ -1,6 +1,6 @@
 """One idea a file: attention, norm, activation, gate, linear; and the scope that applies them."""
 
-from . import activation, attention, capped, carriers, gate, linear, norm
+from . import activation, attention, capped, carriers, distance, gate, linear, logarithm, norm, products, recurrent
 from .scope import OPERATIONS, RULES, RuleSet, Scope
 from .sources import Books
 
@@ -14,7 +14,11 @@ __all__ = [
     "attention",
     "capped",
     "carriers",
+    "distance",
     "gate",
     "linear",
+    "logarithm",
     "norm",
+    "products",
+    "recurrent",
 ]

@@ -88,13 +88,7 @@ def secant(scores: Tensor, weights: Tensor, even: Tensor, dim: int = -1) -> Tens
     with torch.no_grad():
         seen = even > 0
         own = torch.where(seen, scores.detach(), torch.zeros_like(scores))
-        low, high = ((part * own).sum(dim, keepdim=True) for part in (even, weights))
-        gap = high - low
-        centre = torch.where(seen, own, torch.full_like(own, -math.inf)) + even.clamp_min(_TINY).log()
-        share = ((centre.logsumexp(dim, keepdim=True) - low) / torch.where(gap > 0, gap, torch.ones_like(gap))).clamp(
-            0, 1
-        )
-        mixed = torch.lerp(even, weights, share)
+        mixed = between(own, weights, even, dim)
         from_centre = own - (mixed * own).sum(dim, keepdim=True)
         near = from_centre.abs() < _NEAR
         slope = (weights - even) / torch.where(near, torch.ones_like(own), from_centre)
@@ -102,6 +96,16 @@ def secant(scores: Tensor, weights: Tensor, even: Tensor, dim: int = -1) -> Tens
         slope = torch.where(near, 0.5 * (weights + even), slope.clamp(least, most))
     alive = torch.where(seen, scores, torch.zeros_like(scores))
     return even + slope * (alive - (mixed * alive).sum(dim, keepdim=True))
+
+
+def between(own: Tensor, weights: Tensor, even: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
+    """Weights w between even ones and the softmax of the scores, such that log sum u exp(s) = sum_k w_k s_k."""
+    low, high = ((part * own).sum(dim, keepdim=True) for part in (even, weights))
+    gap = high - low
+    centre = torch.where(even > 0, own, torch.full_like(own, -math.inf)) + even.clamp_min(_TINY).log()
+    above = centre.logsumexp(dim, keepdim=True) - low
+    share = (above / torch.where(gap > 0, gap, torch.ones_like(gap))).clamp(0, 1)
+    return torch.lerp(even, weights, share)
 
 
 def mixed_by_secant(weights: Tensor, even: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from .asking import ASKED
 from .attention import Even, even_weights, mixed_by_secant
 from .lineage import Kind, carry, kind, lineage, mark
-from .linear import added_product, times_matrix
+from .linear import added_product, linear, times_matrix
 from .ratio import settle
 from .scope import Call, Scope, first_signal, is_signal, on, value_of
 
@@ -122,6 +123,22 @@ def contraction(scope: Scope, call: Call) -> Any:
     return replaced(call, {held: operands[held].detach()})
 
 
+@on("linear")
+def layer(scope: Scope, call: Call) -> Any:
+    """x W^T + b. Weights that are made from the input are no weights but a second signal: a sum of products of two."""
+    x, weight, bias = (call.get(i, name) for i, name in enumerate(("input", "weight", "bias")))
+    if not is_signal(weight):
+        return linear(scope, call)
+    product = contraction(scope, replace(call, args=(x, weight), kwargs={}))
+    if bias is None:
+        return product
+    with torch.no_grad():
+        value = call.run()
+    with scope:
+        total = product + bias
+    return value_of(value, gradient_of=total)
+
+
 def part_of_first(share: str, a: Tensor) -> float:
     """What the first of two signals takes of their product."""
     if share != "query":
@@ -229,6 +246,21 @@ def gated_linear_unit(scope: Scope, call: Call) -> Any:
     else:
         linear = a * torch.sigmoid(b).detach()
     return value_of(result, gradient_of=linear)
+
+
+@on("lerp")
+def blend(scope: Scope, call: Call) -> Any:
+    """start + weight * (end - start), taken apart so that its product and its constants meet their rules."""
+    start, end, weight = call.args[0], call.get(1, "end"), call.get(2, "weight")
+    if is_signal(start) and is_signal(end) and not is_signal(weight):
+        return call.run()
+    with torch.no_grad():
+        value = call.func(start.clone(), end, weight)
+    before = scope.rename(start.clone(), scope.name_of(start)) if call.inplace else start
+    with scope:
+        line = before + weight * (end - before)
+    result = value_of(value, gradient_of=line)
+    return start.copy_(result) if call.inplace else result
 
 
 @on("addcmul", "addcdiv")

@@ -14,10 +14,10 @@ from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, original, times, value_of
 
 
-@on("linear")
 def linear(scope: Scope, call: Call) -> Any:
+    """x W^T + b with weights that are constants."""
     x, weight, bias = (call.get(i, name) for i, name in enumerate(("input", "weight", "bias")))
-    if is_signal(weight) or is_signal(bias) or not is_signal(x):
+    if is_signal(bias) or not is_signal(x):
         result = call.run()
         if bias is not None and not is_signal(bias):
             scope.source(result, bias, "linear")

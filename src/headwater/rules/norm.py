@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .activation import held
 from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, value_of
 from .sources import wide
@@ -164,33 +165,43 @@ def inverse(scope: Scope, call: Call) -> Any:
     return result
 
 
-@on(
-    "sqrt", "std", "var", "norm", "linalg_vector_norm", "vector_norm", "frobenius_norm", "var_mean", "std_mean", "cdist"
-)
+@on("std", "norm", "linalg_vector_norm", "vector_norm", "frobenius_norm", "std_mean")
 def deviation(scope: Scope, call: Call) -> Any:
-    """A size of the signal. Its gradient stays until something is divided by it.
+    """A size of the signal, twice as large for one twice as large: its gradient passes on all of it.
 
-    The root of an activation (softplus, say) is no size but an activation once more: sqrt(u) = u * [sqrt(u) / u].
+    Where something is divided by it, it is held constant.
     """
-    x = call.args[0]
-    if call.name == "sqrt" and is_signal(x) and kind(x) in (Kind.ACTIVATED, Kind.SHIFTED) and not call.inplace:
-        return root_of_activation(scope, call, x)
+    return sized(call.run())
+
+
+@on("var", "var_mean")
+def variance(scope: Scope, call: Call) -> Any:
+    """A mean of squares, each its root times a constant: half of the gradient, which passes on twice what there is."""
     result = call.run()
+    if not scope.applies("act"):
+        return sized(result)
+    if isinstance(result, Tensor):
+        return sized(value_of(result, gradient_of=0.5 * result))
+    return sized((value_of(result[0], gradient_of=0.5 * result[0]), *result[1:]))
+
+
+def sized(result: Any) -> Any:
     for part in (result,) if isinstance(result, Tensor) else tuple(result)[:1]:
         if is_signal(part):
             mark(part, Kind.NORM)
     return result
 
 
-def root_of_activation(scope: Scope, call: Call, x: Tensor) -> Any:
-    if scope.applies("act"):
-        with torch.no_grad():
-            value = call.run()
-            ratio = (value / x).masked_fill_(x == 0, 0.0)
-        result = value_of(value, gradient_of=x * ratio)
-    else:
-        result = call.run()
-    mark(result, kind(x), lineage(x).root)
+@on("sqrt")
+def root(scope: Scope, call: Call) -> Any:
+    """sqrt(u) = u * [sqrt(u) / u]: a size if u is a sum of squares, an activation if u is one (softplus, say).
+
+    Left to its gradient, it passes on half of what it is.
+    """
+    x = call.args[0]
+    before, origin = lineage(x)
+    result = held(scope, call, x, 0.0, 0.0) if scope.applies("act") else call.run()
+    mark(result, *((before, origin) if before in (Kind.ACTIVATED, Kind.SHIFTED) else (Kind.NORM,)))
     return result
 
 

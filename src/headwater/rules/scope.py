@@ -387,10 +387,6 @@ HIDDEN = {
     "_native_multi_head_attention": "fuses attention so that its weights cannot be held constant.",
     "_transformer_encoder_layer_fwd": "fuses a whole layer so that the rules cannot see into it.",
     "flex_attention": 'hides its attention. Load the model with attn_implementation="sdpa".',
-    "lstm": "fuses a recurrent layer so that the rules cannot see into it.",
-    "gru": "fuses a recurrent layer so that the rules cannot see into it.",
-    "rnn_tanh": "fuses a recurrent layer so that the rules cannot see into it.",
-    "rnn_relu": "fuses a recurrent layer so that the rules cannot see into it.",
 }
 
 
