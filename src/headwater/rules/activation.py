@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .attention import Exponent, takes_part, with_exponent
 from .lineage import Kind, carry, kind, lineage, mark
 from .ratio import Scaled, ratio, scaled
 from .scope import Call, Scope, is_signal, on
@@ -37,6 +38,8 @@ def activation(scope: Scope, call: Call) -> Any:
         mark(result, before, root)  # a bound makes nothing a gate, and of a size a size is made
     else:
         mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED, root)
+    if call.name == "exp" and not call.inplace and takes_part(scope):
+        with_exponent(result, Exponent(x))
     return result
 
 

@@ -27,12 +27,12 @@ def may_reorder_samples(call: Call) -> bool:
 
 _AXIS = {"flip": "dims", "roll": "dims"}
 
-_STAY = """
+STAY = """
 to type type_as float double half bfloat16 cuda cpu clone contiguous neg negative positive
-dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout
+nan_to_num dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout
 """.split()
 
-_MOVE = """
+MOVE = """
 view reshape reshape_as view_as transpose permute movedim moveaxis t flatten unflatten squeeze unsqueeze expand
 expand_as getitem narrow select chunk split split_with_sizes tensor_split unbind repeat repeat_interleave roll flip
 tile broadcast_to masked_select diagonal tril triu
@@ -43,14 +43,14 @@ topk sort gather index_select index take take_along_dim max min amax amin scatte
 """.split()
 
 
-@on(*_STAY)
+@on(*STAY)
 def elements_stay(scope: Scope, call: Call) -> Any:
     signal = first_signal(call)
     result = call.run()
     return carry(result, signal, same_elements=True) if signal is not None else result
 
 
-@on(*_MOVE)
+@on(*MOVE)
 def elements_move(scope: Scope, call: Call) -> Any:
     signal = first_signal(call)
     scope.books.scrambled |= may_reorder_samples(call)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from .asking import ASKED
-from .attention import Even, even_weights, mixed_by_secant
+from .attention import Even, mixed_by_secant
 from .lineage import Kind, carry, kind, lineage, mark
 from .linear import added_product, linear, times_matrix
+from .norm import inverted, over_sum
 from .ratio import settle
 from .scope import Call, Scope, first_signal, is_signal, on, value_of
 
@@ -26,6 +27,8 @@ def product(scope: Scope, call: Call) -> Any:
         return carry(call.run(), signal, same_elements=a is signal and getattr(b, "shape", a.shape) <= a.shape)
     by_hand = lineage(a).root is lineage(b).root
     kinds, root = (kind(a), kind(b)), lineage(a).root
+    if not by_hand and not call.inplace and (weights := times_inverse(scope, call, a, b)) is not None:
+        return weights
     share = split(scope, a, b, "act" if by_hand else "gate")
     for factor, constant in ((a, "a"), (b, "b")):
         if share != constant:
@@ -36,6 +39,15 @@ def product(scope: Scope, call: Call) -> Any:
     else:
         mark(result, Kind.LINEAR)
     return result
+
+
+def times_inverse(scope: Scope, call: Call, a: Tensor, b: Tensor) -> Any:
+    """exp(s) * (1 / sum) is exp(s) / sum."""
+    for above, inverse in ((a, b), (b, a)):
+        below = inverted(inverse)
+        if below is not None and kind(above) is kind(below):
+            return over_sum(scope, call, above, below, inverse)
+    return None
 
 
 def split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> str:
@@ -171,6 +183,8 @@ def added_contraction(scope: Scope, call: Call) -> Any:
         return added_product(scope, call)
     with torch.no_grad():
         value = call.run()
+    if share == "secant":
+        return added_by_secant(scope, call, base, (a, b), value, rest)
     parts = {"a": [(a.detach(), b)], "b": [(a, b.detach())]}.get(share, [(a.detach(), b), (a, b.detach())])
     made = [call.func(base, *part, **rest) for part in parts]
     first = part_of_first(share, a)
@@ -180,17 +194,28 @@ def added_contraction(scope: Scope, call: Call) -> Any:
     return result
 
 
+_WITHIN: dict[str, Any] = {"addmm": torch.mm, "baddbmm": torch.bmm, "addmv": torch.mv, "addbmm": torch.bmm}
+
+
+def added_by_secant(scope: Scope, call: Call, base: Any, parts: Any, value: Tensor, rest: dict[str, Any]) -> Tensor:
+    """The product by itself, then what it is added to."""
+    product = _WITHIN[call.name]
+    mixed = contraction(scope, Call(product, product.__name__, False, parts, {})) * rest.get("alpha", 1)
+    mixed = mixed.sum(0) if call.name == "addbmm" else mixed
+    result = value_of(value, gradient_of=mixed + rest.get("beta", 1) * base if is_signal(base) else mixed)
+    if not is_signal(base):
+        scope.source(result, base, call.name, sign=float(rest.get("beta", 1)))
+    return result
+
+
 def by_secant(call: Call, weights: Place, values: Place) -> Any:
     """Attention written out: even attention belongs to the values, what the scores made of it is shared."""
     operands = operand_places(call)
     own, root = operands[weights], lineage(operands[weights]).root
-    if isinstance(root, Even) and root.weights.numel() == own.numel():
-        even = root.weights.reshape(own.shape)
-    else:
-        even = even_weights(own.detach())
-    to_values, to_weights = mixed_by_secant(own, even)
+    line, even = (root.line, root.weights) if isinstance(root, Even) else (own, torch.zeros_like(own))
     with torch.no_grad():
         value = call.run()
+    to_values, to_weights = mixed_by_secant(own, line, even)
     seen = replaced(call, {weights: to_values})
     brought = replaced(call, {weights: to_weights, values: operands[values].detach()})
     return value_of(value, gradient_of=seen + brought)

@@ -161,7 +161,8 @@ def sum_of_two(scope: Scope, call: Call) -> Any:
         mine, other = lineage(a), lineage(b)
         result = call.run()
         same = mine.root is other.root
-        mark(result, max(mine.kind, other.kind) if same else Kind.LINEAR, mine.root if same else None)
+        weights = mine.kind is other.kind is Kind.WEIGHTS  # one attention less another
+        mark(result, max(mine.kind, other.kind) if same or weights else Kind.LINEAR, mine.root if same else None)
         return result
     constant, signal, sign = (b, a, signs[1]) if is_signal(a) else (a, b, signs[0])
     before = lineage(signal)
