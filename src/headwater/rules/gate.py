@@ -106,7 +106,6 @@ class _Halved(torch.autograd.Function):
     "einsum",
     "tensordot",
     "inner",
-    "bilinear",
     "_grouped_mm",
     "grouped_mm",
 )
@@ -116,8 +115,10 @@ def contraction(scope: Scope, call: Call) -> Any:
     alive = [place for place in operands if is_signal(operands[place])]
     if alive == [(0, -1)] and call.name == "matmul" and call.args[1].dim() == 2 and call.args[0].dim() > 2:
         return times_matrix(scope, call, *call.args)
-    if len(alive) != 2:
+    if len(alive) < 2 or (len(alive) > 2 and not scope.applies("gate")):
         return call.run()
+    if len(alive) > 2:
+        return contraction_of_many(scope, call, operands, alive)
     a, b = (operands[place] for place in alive)
     share = contracted(scope, a, b)
     if share == "none":
@@ -135,6 +136,33 @@ def contraction(scope: Scope, call: Call) -> Any:
     return replaced(call, {held: operands[held].detach()})
 
 
+def contraction_of_many(scope: Scope, call: Call, operands: dict[Place, Any], alive: list[Place]) -> Any:
+    """A sum of products of three signals or more: gates are constants, the others share."""
+    least = Kind.SHIFTED if scope.rules.gate == "half" else min(kind(operands[place]) for place in alive)
+    sharing = [place for place in alive if kind(operands[place]) <= least] or alive
+    with torch.no_grad():
+        value = call.run()
+    held = {place: operands[place].detach() for place in alive}
+    parts = [replaced(call, {p: own for p, own in held.items() if p != place}) for place in sharing]
+    return value_of(value, gradient_of=torch.stack(parts).mean(0))
+
+
+@on("bilinear")
+def bilinear(scope: Scope, call: Call) -> Any:
+    """a W b + c: the bias is no part of the product."""
+    bias = call.get(3, "bias")
+    product = contraction(scope, replace(call, args=call.args[:3], kwargs={}))
+    return product if bias is None else plus_bias(scope, call, product, bias)
+
+
+def plus_bias(scope: Scope, call: Call, product: Tensor, bias: Tensor) -> Tensor:
+    with torch.no_grad():
+        value = call.run()
+    with scope:
+        total = product + bias
+    return value_of(value, gradient_of=total)
+
+
 @on("linear")
 def layer(scope: Scope, call: Call) -> Any:
     """x W^T + b. Weights that are made from the input are no weights but a second signal: a sum of products of two."""
@@ -142,13 +170,7 @@ def layer(scope: Scope, call: Call) -> Any:
     if not is_signal(weight):
         return linear(scope, call)
     product = contraction(scope, replace(call, args=(x, weight), kwargs={}))
-    if bias is None:
-        return product
-    with torch.no_grad():
-        value = call.run()
-    with scope:
-        total = product + bias
-    return value_of(value, gradient_of=total)
+    return product if bias is None else plus_bias(scope, call, product, bias)
 
 
 def part_of_first(share: str, a: Tensor) -> float:

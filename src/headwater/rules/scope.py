@@ -125,8 +125,8 @@ class Scope(TorchFunctionMode):
         name, inplace = canonical(name)
         if not torch.is_grad_enabled():
             return kept_kind(func(*args, **kwargs), name, args)
-        if kwargs and len(args) < 2:
-            args, kwargs = positional(args, kwargs)
+        if kwargs:
+            args, kwargs = positional(name, args, kwargs)
         args, alive = self._constants_frozen(args)
         if kwargs:
             kwargs, also = self._constants_frozen(kwargs)
@@ -341,20 +341,51 @@ def check_derivative(name: str, result: Any) -> None:
 _PYTHON = types.FunctionType
 _CONTAINERS = (list, tuple, dict)
 _TURNS = ("T", "mT", "H", "mH")  # properties that are operations
-_SECOND = ("other", "mat2")
+_OPERANDS = {
+    "where": "condition input other",
+    "masked_fill": "input mask value",
+    "pow": "input exponent",
+    "lerp": "input end weight",
+    "mm": "input mat2",
+    "bmm": "input mat2",
+    "_grouped_mm": "input mat2",
+    "grouped_mm": "input mat2",
+    "mv": "input vec",
+    "dot": "input tensor",
+    "tensordot": "a b",
+    "bilinear": "input1 input2 weight bias",
+    "linear": "input weight bias",
+    "addmm": "input mat1 mat2",
+    "addmv": "input mat vec",
+    "baddbmm": "input batch1 batch2",
+    "addbmm": "input batch1 batch2",
+    "addcmul": "input tensor1 tensor2",
+    "addcdiv": "input tensor1 tensor2",
+    "cdist": "x1 x2",
+    "pairwise_distance": "x1 x2",
+    "cosine_similarity": "x1 x2",
+    "linalg_vector_norm": "x",
+    "linalg_inv": "A",
+    "linalg_solve": "A B",
+    "linalg_solve_triangular": "input B",
+    "scaled_dot_product_attention": "query key value",
+    "cat": "tensors",
+    "stack": "tensors",
+    "hstack": "tensors",
+    "vstack": "tensors",
+    "split": "tensor",
+}
+_USUAL = "input other"  # operands of all others
 
 
-def positional(args: Any, kwargs: Any) -> tuple[Any, Any]:
+def positional(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Operands given by name are put where handlers look for them."""
-    if not args and "input" in kwargs:
-        kwargs = dict(kwargs)
-        args = (kwargs.pop("input"),)
-    if len(args) == 1:
-        for name in _SECOND:
-            if name in kwargs:
-                kwargs = dict(kwargs)
-                return (args[0], kwargs.pop(name)), kwargs
-    return args, kwargs
+    found, rest = list(args), dict(kwargs)
+    for operand in _OPERANDS.get(name, _USUAL).split()[len(found) :]:
+        if operand not in rest:
+            break
+        found.append(rest.pop(operand))
+    return tuple(found), rest
 
 
 _DUNDER = {"radd": "add", "rmul": "mul", "truediv": "div", "rtruediv": "rdiv", "rdiv": "rdiv", "rmatmul": "rmatmul"}
