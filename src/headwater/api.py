@@ -18,7 +18,7 @@ from .inputs.images import channels_of, from_seen, in_groups, is_image, listed, 
 from .inputs.own import in_batches, takes_own
 from .inputs.places import find_places
 from .inputs.tensors import from_tensors
-from .inputs.text import from_fields
+from .inputs.text import from_fields, with_decoder_start
 from .inputs.walking import named_modules, named_weights, walked_once
 from .ledger import Ledger, Lines
 from .methods import Method
@@ -169,7 +169,7 @@ class Work:
     def explained(
         self, step: Step, method: Method, prepare: Callable[[Run], Run] = lambda run: run
     ) -> list[Explanation]:
-        batch = step.batch.to(*where_it_is(self.model))
+        batch = ready(self.model, step.batch)
         run = prepare(Run(self.model, batch, step.read, self.ask.seed, nothing_token(self.ask.tokenizer)))
         with self.ask.room.opened(self.model) as kept:
             outcome = method.run(kept(run))
@@ -185,7 +185,7 @@ class Work:
         prepare: Callable[[Run], Run] = lambda run: run,
     ) -> Iterator[Explanation]:
         """Several scores of one sample's prediction, in one forward pass where the method can."""
-        batch = batch.to(*where_it_is(self.model))
+        batch = ready(self.model, batch)
         run = prepare(Run(self.model, batch, readers[0], self.ask.seed, nothing_token(self.ask.tokenizer)))
         with self.ask.room.opened(self.model) as kept:
             run = kept(run)
@@ -407,15 +407,27 @@ def wanted_dtype(dtype: str | torch.dtype | None, have: torch.dtype | None) -> t
     return DTYPES[dtype]
 
 
+def ready(model: nn.Module, batch: Batch) -> Batch:
+    """A batch as the model takes it: on its device, in its dtype, a decoder's first token with it."""
+    return with_decoder_start(model, batch.to(*where_it_is(model)))
+
+
 def where_it_is(model: nn.Module) -> tuple[torch.device, torch.dtype | None]:
-    """Device and dtype of the first weights. Offloaded ones are nowhere; what holds them moves inputs by itself."""
+    """Device and dtype of the first weights. Offloaded ones are nowhere; what holds them moves inputs by itself.
+
+    Weights in float8 are kept, not computed in: of those the device alone counts.
+    """
     away: torch.dtype | None = None
+    device: torch.device | None = None
     for _, tensor in named_weights(model):
-        if tensor.is_floating_point():
-            if not tensor.is_meta:
-                return tensor.device, tensor.dtype
-            away = away or tensor.dtype
-    return torch.device("cpu"), away
+        if not tensor.is_floating_point():
+            continue
+        computes = tensor.dtype.itemsize > 1
+        if computes and not tensor.is_meta:
+            return tensor.device, tensor.dtype
+        away = away or (tensor.dtype if computes else None)
+        device = device or (None if tensor.is_meta else tensor.device)
+    return device or torch.device("cpu"), away
 
 
 def describe(model: nn.Module, device: torch.device, dtype: torch.dtype | None, seed: int) -> Provenance:

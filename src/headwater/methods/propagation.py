@@ -143,7 +143,7 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
         given.append(Captured(leaf, None))
         begun = start(leaf)
         args, kwargs = mapped((args, kwargs), lambda t: begun if t is batch.tensor else t)
-    kwargs = {**without_cache(run.model), **decoder_start(run), **kwargs, **with_names(run.model, kwargs)}
+    kwargs = {**without_cache(run.model), **kwargs, **with_names(run.model, kwargs)}
     other = batch.beside.module if batch.beside is not None and beside else None
     with (
         captured(batch.places, run.noise, other) if batch.places else nullcontext(given) as inputs,
@@ -155,19 +155,6 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
     if not inputs:
         raise NoSignal("the module whose output is to be explained was not called by the model.")
     return out, inputs
-
-
-def decoder_start(run: Run) -> dict[str, Any]:
-    """An encoder-decoder that generates begins with its start token, unless a prefix is given."""
-    config = getattr(run.model, "config", None)
-    token = getattr(config, "decoder_start_token_id", None)
-    generates = bool(getattr(run.model, "can_generate", lambda: False)())
-    if not (getattr(config, "is_encoder_decoder", False) and generates and isinstance(token, int)):
-        return {}
-    if run.batch.ids is None or "decoder_input_ids" in run.batch.kwargs:
-        return {}
-    run.batch.kwargs["decoder_input_ids"] = torch.full_like(run.batch.ids[:, :1], token)
-    return {"decoder_input_ids": run.batch.kwargs["decoder_input_ids"]}
 
 
 def without_cache(model: nn.Module) -> dict[str, Any]:

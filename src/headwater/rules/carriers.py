@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from .lineage import Kind, carry, kind, mark
-from .scope import Call, Scope, first_signal, is_signal, on
+from .ratio import scaled
+from .scope import Call, Scope, first_signal, is_signal, on, value_of
 
 
 def may_reorder_samples(call: Call) -> bool:
@@ -46,8 +47,33 @@ topk sort gather index_select index take take_along_dim max min amax amin scatte
 @on(*STAY)
 def elements_stay(scope: Scope, call: Call) -> Any:
     signal = first_signal(call)
+    before = getattr(signal, _BEFORE, None)
     result = call.run()
-    return carry(result, signal, same_elements=True) if signal is not None else result
+    if signal is None:
+        return result
+    if before is not None and not in_a_byte(result):
+        result = brought_back(scope, before, result)
+    elif in_a_byte(result) and not in_a_byte(signal):
+        setattr(result, _BEFORE, signal)
+    return carry(result, signal, same_elements=True)
+
+
+_BEFORE = "_headwater_before"
+
+
+def in_a_byte(tensor: Any) -> bool:
+    """Whether numbers are of one of the types float8, which nothing can be computed in."""
+    return isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.dtype.itemsize == 1
+
+
+def brought_back(scope: Scope, before: Tensor, result: Tensor) -> Tensor:
+    """What was rounded to float8 and is a usual number again: what it was before, times a constant.
+
+    Its gradient does not go through float8, which would round it, too.
+    """
+    if scope.applies("act"):
+        return scaled(before, result.detach(), (0.0, 0.0), scope.pending)
+    return value_of(result, gradient_of=before.to(result.dtype))
 
 
 @on(*MOVE)

@@ -184,6 +184,8 @@ class Scope(TorchFunctionMode):
         """The books are as precise as the coarsest signal; autocast changes types without a cast in the model."""
         if not is_signal(result) or result.dtype is self.coarsest or not result.is_floating_point():
             return
+        if result.dtype.itemsize == 1:  # float8 is only a step between casts, and what it rounds is accounted for
+            return
         if self.coarsest is None or torch.finfo(result.dtype).eps > torch.finfo(self.coarsest).eps:
             self.coarsest = result.dtype
 
