@@ -382,12 +382,12 @@ _USUAL = "input other"  # operands of all others
 
 def positional(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Operands given by name are put where handlers look for them."""
-    found, rest = list(args), dict(kwargs)
-    for operand in _OPERANDS.get(name, _USUAL).split()[len(found) :]:
-        if operand not in rest:
+    for operand in _OPERANDS.get(name, _USUAL).split()[len(args) :]:
+        if operand not in kwargs:
             break
-        found.append(rest.pop(operand))
-    return tuple(found), rest
+        args = (*args, kwargs[operand])
+        kwargs = {other: value for other, value in kwargs.items() if other != operand}
+    return args, kwargs
 
 
 _DUNDER = {"radd": "add", "rmul": "mul", "truediv": "div", "rtruediv": "rdiv", "rdiv": "rdiv", "rmatmul": "rmatmul"}
