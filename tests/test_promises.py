@@ -252,20 +252,6 @@ def test_attention_hidden_in_a_custom_function() -> None:
         hw.explain(model, x, method="lrp(ln)")
 
 
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm, self.head = nn.LSTM(4, 4, batch_first=True), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.lstm(x)[0][:, -1])
-
-
-def test_fused_recurrence_is_refused() -> None:
-    with pytest.raises(errors.HiddenOperation, match="lstm"):
-        hw.explain(randomised(Recurrent().double()), torch.randn(1, 5, 4, dtype=torch.float64))
-
-
 def test_flash_attention_is_refused_by_name() -> None:
     model = copy.deepcopy(tiny("bert"))
     model.config._attn_implementation = "flash_attention_2"

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from . import methods
-from .api import Request, Work, is_text, nothing_token, where_it_is
+from .api import Request, Work, is_text, nothing_token, ready, where_it_is
 from .errors import NotApplicable, UsageError
 from .inputs.batch import Batch, mapped
 from .methods import Method
@@ -219,7 +219,7 @@ class Trial:
 
     def tried(self, batch: Batch, room: Room) -> tuple[int, int]:
         """One piece, really run: the most that it held, and how much of that waited for the backward pass."""
-        batch = batch.to(*where_it_is(self.work.model))
+        batch = ready(self.work.model, batch)
         tally = Tally(self.work.model)
         read = Reader(self.work.model, self.ask.tokenizer, self.ask.score, self.ask.output)
         run = Run(self.work.model, batch, read, self.ask.seed, nothing_token(self.ask.tokenizer), watch=tally.watch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -167,6 +167,18 @@ def to_batch(encoded: Sequence[Encoded], pad: int | None, side: str, places: lis
         real=fields["attention_mask"].bool(),
         places=places,
     )
+
+
+def with_decoder_start(model: nn.Module, batch: Batch) -> Batch:
+    """An encoder-decoder that generates begins with its start token, unless a prefix is given."""
+    config = getattr(model, "config", None)
+    token = getattr(config, "decoder_start_token_id", None)
+    generates = bool(getattr(model, "can_generate", lambda: False)())
+    if not (getattr(config, "is_encoder_decoder", False) and generates and isinstance(token, int)):
+        return batch
+    if batch.ids is None or "decoder_input_ids" in batch.kwargs:
+        return batch
+    return replace(batch, kwargs={**batch.kwargs, "decoder_input_ids": torch.full_like(batch.ids[:, :1], token)})
 
 
 def filler(name: str, pad: int | None) -> int:

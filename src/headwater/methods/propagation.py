@@ -32,7 +32,7 @@ from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, RuleSet, Scope
 from ..rules.linear import plain
 from ..rules.modules import is_foreign_node, modules_seen
-from ..rules.scope import Entered
+from ..rules.scope import BESIDE_HELD, Entered
 from ..rules.sources import Sort, wide
 from ..targets import Reading
 from .compiled import uncompiled
@@ -108,13 +108,13 @@ def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Ba
     if close:
         find_tables(run)
     plain = predict_plainly(run) if close else None
-    other = look_at_another(run, demand) if close else None  # first, for what a model keeps is then of this input
+    others = look_at_others(run, demand) if close else []  # first, for what a model keeps is then of this input
     scope.entered = [] if close else None
     with torch.inference_mode(False), torch.enable_grad(), uncompiled():
         out, inputs = forward(run, scope, beside=run.links and demand.backward and "ah" not in demand.rules.names)
     settle_choices(scope)
-    if other is not None or (run.noise is None and scope.cuts.unclear()):
-        find_escapes(run, demand, scope, inputs, other)
+    if close or (run.noise is None and scope.cuts.unclear()):
+        find_escapes(run, demand, scope, inputs, others)
     for number, reader in enumerate(readers, 1):
         with torch.inference_mode(False), torch.enable_grad():
             read = read_score(replace(run, read=reader), out)
@@ -185,20 +185,7 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
 def arguments(run: Run) -> dict[str, Any]:
     """The keyword arguments that the model is called with."""
     given = run.batch.kwargs
-    return {**without_cache(run.model), **decoder_start(run), **given, **with_names(run.model, given)}
-
-
-def decoder_start(run: Run) -> dict[str, Any]:
-    """An encoder-decoder that generates begins with its start token, unless a prefix is given."""
-    config = getattr(run.model, "config", None)
-    token = getattr(config, "decoder_start_token_id", None)
-    generates = bool(getattr(run.model, "can_generate", lambda: False)())
-    if not (getattr(config, "is_encoder_decoder", False) and generates and isinstance(token, int)):
-        return {}
-    if run.batch.ids is None or "decoder_input_ids" in run.batch.kwargs:
-        return {}
-    run.batch.kwargs["decoder_input_ids"] = torch.full_like(run.batch.ids[:, :1], token)
-    return {"decoder_input_ids": run.batch.kwargs["decoder_input_ids"]}
+    return {**without_cache(run.model), **given, **with_names(run.model, given)}
 
 
 def without_cache(model: nn.Module) -> dict[str, Any]:
@@ -433,57 +420,85 @@ def find_tables(run: Run) -> None:
     if tables and other.batch is not batch:
         with captured(tables) as found, torch.no_grad(), uncompiled():
             run.model(*other.batch.args, **arguments(other))
-        known.tables = [one.place for one in found if one.place and follows(one.ids, other.batch.ids)]
+        known.tables = [one.place for one in found if one.place and looks_words_up(one, other.batch.ids)]
 
 
-def follows(ids: Tensor | None, text: Tensor | None) -> bool:
-    """Whether a look-up is that of the text, or of the text shifted by one, as a decoder's is."""
-    if ids is None or text is None or ids.shape != text.shape:
+def looks_words_up(one: Captured, text: Tensor | None) -> bool:
+    """Whether what came out are the rows of the text, scaled or not; or of the text shifted by one, as a decoder's."""
+    table = getattr(one.place, "weight", None)
+    if one.ids is None or text is None or one.ids.shape != text.shape or not isinstance(table, Tensor):
         return False
-    return torch.equal(ids, text) or torch.equal(ids[:, 1:], text[:, :-1])
+    if int(one.ids.max()) >= len(table):
+        return False
+    rows = table[one.ids].to(one.leaf.dtype)
+    if rows.shape != one.leaf.shape or not (torch.equal(one.ids, text) or torch.equal(one.ids[:, 1:], text[:, :-1])):
+        return False
+    scale = (rows * one.leaf).sum() / rows.square().sum()
+    return torch.allclose(rows * scale, one.leaf, rtol=1e-3, atol=1e-5)
 
 
 Look = tuple[list[Entered], list[bool]]
+OTHERS = 4  # inputs that are tried where numbers are read: an index may be the same for some
 
 
-def look_at_another(run: Run, demand: Demand) -> Look:
-    """The constants that enter for another input, and which of its look-ups are those of the text."""
-    other = other_input(run)
-    entered, inputs = constants_entered(other, demand)
-    return entered, [looks_up(other.batch, one) for one in inputs]
+def look_at_others(run: Run, demand: Demand) -> list[Look]:
+    """For other inputs: the constants that enter, and which look-ups are those of the text."""
+    count = OTHERS if _KNOWN.setdefault(run.model, Known()).reads else 1
+    found = [look_at_another(run, demand, number) for number in range(count)]
+    return [look for look in found if look is not None]
 
 
-def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured], other: Look | None) -> None:
+SIZES = (3.0, 0.3, 0.01)  # of the noise, relative to the input: a model may refuse what it never saw
+
+
+def look_at_another(run: Run, demand: Demand, number: int) -> Look | None:
+    for size in SIZES:
+        other = other_input(run, number, size)
+        try:
+            entered, inputs = constants_entered(other, demand)
+        except HeadwaterError:
+            raise
+        except Exception:
+            continue
+        return entered, [looks_up(other.batch, one) for one in inputs]
+    return None
+
+
+def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured], others: list[Look]) -> None:
     """Constants that are others for another input were made of it, by a way that could not be followed.
 
     Numbers may leave torch and come back; a thread, a traced function or a shape may carry them.
     """
     _KNOWN.setdefault(run.model, Known()).reads |= bool(scope.cuts.unclear())
     ours = scope.entered if scope.entered is not None else constants_entered(run, demand)[0]
-    theirs, own = other or look_at_another(run, demand)
-    if [looks_up(run.batch, one) for one in inputs] != own:
+    if scope.cuts.unclear() and len(others) < OTHERS:
+        more = (look_at_another(run, demand, number) for number in range(len(others), OTHERS))
+        others = [*others, *(look for look in more if look is not None)]
+    if any([looks_up(run.batch, one) for one in inputs] != own for _, own in others):
         raise HiddenOperation("the model looks up the words of a text in another order: nobody can say which is which.")
-    for site in changing_sites(ours, theirs) - {one.site for one in scope.cuts.chosen}:
-        known = scope.books.sites[site]
-        if known.sort in (Sort.BIAS, Sort.CONSTANT) and not scope.cuts.is_weighed(site):
+    changed = set[int]().union(*(changing_sites(ours, theirs) for theirs, _ in others))
+    changed -= {one.site for one in scope.cuts.chosen}
+    for site, known in enumerate(scope.books.sites):
+        held = known.sort is Sort.HELD and BESIDE_HELD in changed
+        if held or (site in changed and known.sort < Sort.CUT_OFF and not scope.cuts.is_weighed(site)):
             scope.books.resort(site, f"{known.name}, which changes with the input", Sort.CUT_OFF)
 
 
-def other_input(run: Run) -> Run:
+def other_input(run: Run, number: int = 0, size: float = SIZES[0]) -> Run:
     """The same run for another input: noise at the place that is explained, and words in another order.
 
     The first and the last word stay, for models look for them.
     """
     ids, given = run.batch.ids, run.batch.kwargs.get("input_ids")
     if ids is None or ids.shape[1] < 4 or not isinstance(given, Tensor) or not torch.equal(ids, given):
-        return replace(run, noise=unlike)
+        return replace(run, noise=partial(unlike, number=number, times=size))
     real = run.batch.real if run.batch.real is not None else torch.ones_like(given, dtype=torch.bool)
     moved = given.clone()
     for row, own in zip(moved, real, strict=True):
         places = own.nonzero()[1:-1, 0]
-        row[places] = row[places].roll(1)
+        row[places] = row[places].roll(1 + number)
     batch = replace(run.batch, ids=moved, kwargs={**run.batch.kwargs, "input_ids": moved})
-    return replace(run, noise=unlike, batch=batch)
+    return replace(run, noise=partial(unlike, number=number, times=size), batch=batch)
 
 
 def looks_up(batch: Batch, one: Captured) -> bool:
@@ -518,11 +533,11 @@ def by_name(entered: list[Entered]) -> dict[str, list[tuple[float, float]]]:
     return found
 
 
-def unlike(leaf: Tensor) -> Tensor:
+def unlike(leaf: Tensor, number: int, times: float) -> Tensor:
     """What makes another input of this one: noise of its own size."""
-    drawn = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    drawn = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(1 + number), dtype=torch.float64)
     size = leaf.detach().double().std().nan_to_num(1.0) if leaf.numel() > 1 else leaf.detach().double().abs().sum()
-    return (3 * drawn.to(leaf.device) * (size + (size == 0))).to(leaf.dtype)
+    return (times * drawn.to(leaf.device) * (size + (size == 0))).to(leaf.dtype)
 
 
 def check_met(scope: Scope, demand: Demand) -> None:

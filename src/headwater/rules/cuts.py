@@ -41,6 +41,7 @@ SHAPES = frozenset(
 # of their operands the first alone gives numbers
 FIRST = frozenset("to type_as expand_as view_as reshape_as sum_to_size unflatten".split())
 WEIGHING = frozenset("mul matmul mm bmm einsum tensordot".split())
+CONTRACTING = WEIGHING - {"mul"} | {"linear", "scaled_dot_product_attention", "addmm", "baddbmm"}
 OVERWRITING = frozenset("copy fill zero".split())
 SELECTING = frozenset(
     """
@@ -163,6 +164,7 @@ class Cuts:
                 return
             origin = again
         written = args[0] if inplace and args else None
+        origin = self._contracted(name, args) or origin
         if origin.choice is None and chooses(result):
             origin = replace(origin, choice=self._choice(args))
         for tensor in tensors((result, written)):
@@ -181,7 +183,7 @@ class Cuts:
             self.pass_on(result, given, name, args)
             return
         if by_rule and isinstance(result, Tensor) and result.is_floating_point() and name not in FIRST:
-            setattr(result, ORIGIN, held(name))  # often, so it is not asked in which module
+            setattr(result, ORIGIN, self._held(name, args, given))  # often, so it is not asked in which module
             return
         first = next(tensors(args), None)
         if name in FIRST and first is not None and not first.requires_grad:
@@ -201,6 +203,26 @@ class Cuts:
         if origin is not None and isinstance(result, tuple | list):
             for tensor in tensors(result):
                 self._select(tensor, origin.choice)
+
+    def _held(self, name: str, args: Any, given: Origin | None) -> Origin:
+        """By a rule. A weight that a choice selected is still that choice's; values that one looked up stay those."""
+        if given is None and not self.selected:
+            return held(name)
+        values = self._contracted(name, args)
+        if values is not None:
+            return values
+        choices = [self.selected[n] for t in tensors(args) for n in before(t, _FAR, _STOPS) if n in self.selected]
+        choice = given.choice if given is not None else None
+        return Origin(name, True, choice or (choices[0] if choices else None))
+
+    def _contracted(self, name: str, args: Any) -> Origin | None:
+        """In a sum of products, the origin of values that were looked up by a choice: what weighs them is another."""
+        if name not in CONTRACTING:
+            return None
+        origins = [self.of(t) for t in tensors(args) if not t.requires_grad and t.is_floating_point()]
+        looked_up = [one for one in origins if one is not None and not one.value]
+        others = [one for one in origins if one is not None and one.value]
+        return looked_up[0] if looked_up and all(one.choice is not looked_up[0].choice for one in others) else None
 
     def meet(self, result: Any, name: str, args: Any, origin: Origin | None) -> None:
         """A signal meets what has an origin. A weight that was chosen, and now multiplies a signal, makes it a gate."""

@@ -14,10 +14,10 @@ from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, original, times, value_of
 
 
-@on("linear")
 def linear(scope: Scope, call: Call) -> Any:
+    """x W^T + b with weights that are constants."""
     x, weight, bias = (call.get(i, name) for i, name in enumerate(("input", "weight", "bias")))
-    if is_signal(weight) or is_signal(bias) or not is_signal(x):
+    if is_signal(bias) or not is_signal(x):
         result = call.run()
         if bias is not None and not is_signal(bias):
             scope.source(result, bias, "linear")
@@ -161,7 +161,8 @@ def sum_of_two(scope: Scope, call: Call) -> Any:
         mine, other = lineage(a), lineage(b)
         result = call.run()
         same = mine.root is other.root
-        mark(result, max(mine.kind, other.kind) if same else Kind.LINEAR, mine.root if same else None)
+        weights = mine.kind is other.kind is Kind.WEIGHTS  # one attention less another
+        mark(result, max(mine.kind, other.kind) if same or weights else Kind.LINEAR, mine.root if same else None)
         return result
     constant, signal, sign = (b, a, signs[1]) if is_signal(a) else (a, b, signs[0])
     before = lineage(signal)

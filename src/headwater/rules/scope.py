@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ..errors import HiddenOperation
-from .cuts import ORIGIN, READS, Chosen, Cuts, Origin, merge
+from .cuts import ORIGIN, READS, Chosen, Cuts, Origin, merge, tensors
 from .gamma import Gamma
 from .lineage import Kind, carry, mark
 from .lineage import kind as kind_of
@@ -131,8 +131,8 @@ class Scope(TorchFunctionMode):
         name, inplace = canonical(name)
         if not torch.is_grad_enabled():
             return self._without_gradient(func, name, inplace, args, kwargs)
-        if kwargs and len(args) < 2:
-            args, kwargs = positional(args, kwargs)
+        if kwargs:
+            args, kwargs = positional(name, args, kwargs)
         args, alive, origin = self._constants_frozen(args)
         if kwargs:
             kwargs, also, another = self._constants_frozen(kwargs)
@@ -141,6 +141,7 @@ class Scope(TorchFunctionMode):
             result = self._name_passed_on(func(*args, **kwargs), name, args)
             if origin is not None:
                 self.cuts.pass_on(result, origin, name, args, inplace=inplace or "out" in kwargs)
+                self._note_weighed(name, (args, kwargs))
             return result
         if name in HIDDEN:
             raise HiddenOperation(f"{name!r} {HIDDEN[name]}")
@@ -153,6 +154,7 @@ class Scope(TorchFunctionMode):
         result = self.perform(Call(func, name, inplace, args, kwargs))
         if type(result) is not Tensor or not result.requires_grad:
             self.cuts.lose(result, name, args, origin, by_rule=name in OPERATIONS)
+            self._note_weighed(name, (args, kwargs))
         if origin is not None or self.cuts.selected:
             self.cuts.meet(result, name, (args, kwargs), origin)
         if (self.entered is not None or self.cuts.chosen) and len(self.books.sites) > known:
@@ -160,7 +162,7 @@ class Scope(TorchFunctionMode):
         return result
 
     def _unusual(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """What is no operation: a model takes gradients of its own, reads numbers, or exchanges the data of a tensor."""
+        """What is no operation: a model takes gradients of its own, reads numbers, or exchanges a tensor's data."""
         if name in READS:
             self.cuts.read(args[0] if args else None)
         elif name == "set_data":
@@ -232,6 +234,8 @@ class Scope(TorchFunctionMode):
     def _note_precision(self, result: Any) -> None:
         """The books are as precise as the coarsest signal; autocast changes types without a cast in the model."""
         if not is_signal(result) or result.dtype is self.coarsest or not result.is_floating_point():
+            return
+        if result.dtype.itemsize == 1:  # float8 is only a step between casts, and what it rounds is accounted for
             return
         if self.coarsest is None or torch.finfo(result.dtype).eps > torch.finfo(self.coarsest).eps:
             self.coarsest = result.dtype
@@ -327,6 +331,13 @@ class Scope(TorchFunctionMode):
             return self._placed(origin.name), Sort.HELD if origin.value else Sort.CUT_OFF
         return origin.name, Sort.CUT_OFF
 
+    def _note_weighed(self, operation: str, operands: Any) -> None:
+        """Constants that meet what is held: where they change with the input, it is more than the rule that holds."""
+        if self.entered is not None:
+            for value in tensors(operands):
+                if not value.requires_grad and self.cuts.of(value) is None and not self._is_parameter(value):
+                    self.entered.append(Entered(BESIDE_HELD, operation, fingerprint(value)))
+
     def _is_parameter(self, value: Any) -> bool:
         """Whether a constant is a whole parameter of the model, which no input changes."""
         return isinstance(original(value), nn.Parameter) and id(original(value)) in self.names
@@ -359,12 +370,14 @@ class Scope(TorchFunctionMode):
             setattr(value, _NAME, name)
         return value
 
-    def source(self, result: Tensor, value: Tensor | float, operation: str, *, sign: float = 1.0) -> None:
-        """`sign * value` entered `result` additively, broadcast to its shape."""
+    def source(
+        self, result: Tensor, value: Tensor | float, operation: str, *, sign: float = 1.0, by_rule: bool = False
+    ) -> None:
+        """`sign * value` entered `result` by a sum, broadcast to its shape. `by_rule`: a rule made it, no model."""
         if not isinstance(value, Tensor):
             self._number_entered(result, sign * float(value), operation)
             return
-        name, bias = self.label(value, operation)
+        name, bias = (self._placed(operation), Sort.CONSTANT) if by_rule else self.label(value, operation)
         amount = value if sign == 1.0 else value * sign
         offset = result.dim() - amount.dim()
         varies = tuple(axis + offset for axis, size in enumerate(amount.shape) if size > 1)
@@ -378,6 +391,9 @@ class Scope(TorchFunctionMode):
             return
         name, sort = self.label(value, operation)
         self.books.enter(result, name, bias=sort, varies=(), amount=lambda g: times(g, value))
+
+
+BESIDE_HELD = -1  # no site: what meets a constant that a rule holds
 
 
 @dataclass(frozen=True)
@@ -453,19 +469,50 @@ _PROPERTIES = {  # those that are operations
     ("__get__", "data"): "data",
     ("__set__", "data"): "set_data",
 }
-_SECOND = ("other", "mat2")
+_OPERANDS = {
+    "where": "condition input other",
+    "masked_fill": "input mask value",
+    "pow": "input exponent",
+    "lerp": "input end weight",
+    "mm": "input mat2",
+    "bmm": "input mat2",
+    "_grouped_mm": "input mat2",
+    "grouped_mm": "input mat2",
+    "mv": "input vec",
+    "dot": "input tensor",
+    "tensordot": "a b",
+    "bilinear": "input1 input2 weight bias",
+    "linear": "input weight bias",
+    "addmm": "input mat1 mat2",
+    "addmv": "input mat vec",
+    "baddbmm": "input batch1 batch2",
+    "addbmm": "input batch1 batch2",
+    "addcmul": "input tensor1 tensor2",
+    "addcdiv": "input tensor1 tensor2",
+    "cdist": "x1 x2",
+    "pairwise_distance": "x1 x2",
+    "cosine_similarity": "x1 x2",
+    "linalg_vector_norm": "x",
+    "linalg_inv": "A",
+    "linalg_solve": "A B",
+    "linalg_solve_triangular": "input B",
+    "scaled_dot_product_attention": "query key value",
+    "cat": "tensors",
+    "stack": "tensors",
+    "hstack": "tensors",
+    "vstack": "tensors",
+    "split": "tensor",
+}
+_USUAL = "input other"  # operands of all others
 
 
-def positional(args: Any, kwargs: Any) -> tuple[Any, Any]:
+def positional(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Operands given by name are put where handlers look for them."""
-    if not args and "input" in kwargs:
-        kwargs = dict(kwargs)
-        args = (kwargs.pop("input"),)
-    if len(args) == 1:
-        for name in _SECOND:
-            if name in kwargs:
-                kwargs = dict(kwargs)
-                return (args[0], kwargs.pop(name)), kwargs
+    for operand in _OPERANDS.get(name, _USUAL).split()[len(args) :]:
+        if operand not in kwargs:
+            break
+        args = (*args, kwargs[operand])
+        kwargs = {other: value for other, value in kwargs.items() if other != operand}
     return args, kwargs
 
 
@@ -503,10 +550,6 @@ HIDDEN = {
     "_native_multi_head_attention": "fuses attention so that its weights cannot be held constant.",
     "_transformer_encoder_layer_fwd": "fuses a whole layer so that the rules cannot see into it.",
     "flex_attention": 'hides its attention. Load the model with attn_implementation="sdpa".',
-    "lstm": "fuses a recurrent layer so that the rules cannot see into it.",
-    "gru": "fuses a recurrent layer so that the rules cannot see into it.",
-    "rnn_tanh": "fuses a recurrent layer so that the rules cannot see into it.",
-    "rnn_relu": "fuses a recurrent layer so that the rules cannot see into it.",
 }
 
 
