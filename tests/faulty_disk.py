@@ -61,7 +61,8 @@ class FaultyDisk:
             if not self.ours(place) or not set(mode) & set("wxa+"):
                 return given(place, mode, *more, **options)
             self.step("create")
-            return io.BufferedRandom(FaultyFile(place, mode, self))
+            file = FaultyFile(place, mode, self)
+            return io.BufferedRandom(file) if "+" in mode else io.BufferedWriter(file)
 
         return opened
 

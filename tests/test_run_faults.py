@@ -104,7 +104,7 @@ MODES = {
 def test_a_fault_at_every_write_of_a_run_loses_nothing(data, whole, tmp_path, mode):
     counted = FaultyDisk(tmp_path / "counted")
     disturbed(counted, data, tmp_path / "counted")
-    assert set(counted.done) == {"create", *FaultyDisk.CALLS}
+    assert {"create", "write", "fsync", "replace", "mkdir"} <= set(counted.done)
     out = tmp_path / "out"
     for at in range(1, len(counted.done) + 1):
         disk = FaultyDisk(out, at, **MODES[mode])
