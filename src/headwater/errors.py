@@ -96,6 +96,10 @@ class DataError(HeadwaterError):
     """A dataset that is missing or not what it should be."""
 
 
+class DamagedRun(DataError):
+    """A file of a run that is missing, or is not as it was written; the command that wrote the run makes it again."""
+
+
 class BadRow(DataError):
     """A row that cannot be explained, where none was to be passed over."""
 
