@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,9 @@ from torch.utils.checkpoint import CheckpointError
 
 from ..errors import HeadwaterError, HiddenOperation, NoSignal, NotFinite, RuleNotMet
 from ..inputs.batch import Batch, leaves, mapped
+from ..inputs.hooks import hooked
 from ..inputs.places import Captured, captured, start
+from ..inputs.restoring import outside_inference
 from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, RuleSet, Scope
 from ..rules.linear import plain
@@ -91,10 +93,10 @@ def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Ba
         {id(m): n for n, m in modules},
     )
     scope.fleeting = any(t.is_meta for _, t in weights)
-    with torch.inference_mode(False), torch.enable_grad(), uncompiled():
+    with outside_inference(), torch.enable_grad(), uncompiled():
         out, inputs = forward(run, scope, beside=run.links and demand.backward and "ah" not in demand.rules.names)
     for number, reader in enumerate(readers, 1):
-        with torch.inference_mode(False), torch.enable_grad():
+        with outside_inference(), torch.enable_grad():
             read = read_score(replace(run, read=reader), out)
             if number == 1:
                 check_visible(read.ends, demand, scope)
@@ -361,7 +363,7 @@ def first_seen(run: Run, demand: Demand) -> str:
     forwards, backwards = Watch(), Watch()
     names = {id(module): name for name, module in run.model.named_modules()}
 
-    def note(module: nn.Module, _: Any, output: Any) -> None:
+    def note(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         name = names[id(module)] or type(module).__name__
         for tensor in leaves(list(output.values()) if isinstance(output, dict) else output):
             if isinstance(tensor, Tensor) and tensor.is_floating_point():
@@ -369,14 +371,8 @@ def first_seen(run: Run, demand: Demand) -> str:
                 if tensor.requires_grad:
                     tensor.register_hook(lambda gradient: backwards.see(name, gradient))
 
-    hooks = [module.register_forward_hook(note) for module in run.model.modules()]
-    try:
-        read_again(run, demand)
-    except HeadwaterError:
-        pass  # the score cannot be read: the way forward says enough
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with suppress(HeadwaterError), hooked(run.model.modules(), after=note):
+        read_again(run, demand)  # where the score cannot be read, the way forward says enough
     if forwards.first is not None:
         return f": it first appeared in the output of the module {forwards.first!r}"
     return f": on the way back it first appeared at the output of the module {backwards.first!r}" * bool(
@@ -398,7 +394,7 @@ class Watch:
 def read_again(run: Run, demand: Demand) -> None:
     books = Books(run.batch.samples, run.batch.length)
     scope = Scope(demand.rules, books, {}, {})
-    with torch.inference_mode(False), torch.enable_grad(), uncompiled():
+    with outside_inference(), torch.enable_grad(), uncompiled():
         out, inputs = forward(run, scope)
         read = read_score(run, out)
         if demand.backward:
