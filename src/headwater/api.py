@@ -17,6 +17,7 @@ from .inputs.batch import Batch
 from .inputs.images import channels_of, from_seen, in_groups, is_image, listed, made_ready
 from .inputs.own import in_batches, takes_own
 from .inputs.places import find_places
+from .inputs.restoring import outside_inference, restores, restores_steps
 from .inputs.tensors import from_tensors
 from .inputs.text import from_fields, with_decoder_start
 from .inputs.walking import named_modules, named_weights, walked_once
@@ -35,6 +36,7 @@ from .version import __version__
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
+@restores
 def explain(
     model: nn.Module,
     data: Any,
@@ -178,6 +180,7 @@ class Work:
         lines = Totals.of(outcome)
         return [explanation(i, run.batch, outcome, lines, part, self, method) for i, part in enumerate(parts)]
 
+    @restores_steps
     def each(
         self,
         batch: Batch,
@@ -389,7 +392,7 @@ def prepared(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
         )
     if not made_for_inference and (want == have or (want[1] is None and want[0] == have[0])):
         return model
-    with torch.inference_mode(False):
+    with outside_inference():
         copied = copy.deepcopy(model)
         return type(copied).to(copied, device=want[0], dtype=want[1])  # an instance's own `to` may lead to the original
 

@@ -16,6 +16,7 @@ from .explanation import Explanation
 from .generation import Generation
 from .inputs.batch import Batch, Item
 from .inputs.places import find_places
+from .inputs.restoring import restores
 from .inputs.text import length_limit
 from .memory import Trial, bytes_of
 from .methods import Method, resolve
@@ -30,6 +31,7 @@ SPACE_MARKS = ("Ġ", "▁")
 Contrast = str | Mapping[int, int | str] | None
 
 
+@restores
 def explain_generation(
     model: nn.Module,
     tokenizer: Any,

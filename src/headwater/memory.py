@@ -22,6 +22,7 @@ from . import methods
 from .api import Request, Work, is_text, nothing_token, ready, where_it_is
 from .errors import NotApplicable, UsageError
 from .inputs.batch import Batch, mapped
+from .inputs.restoring import restores
 from .methods import Method
 from .methods.elsewhere import free_on_host
 from .methods.metering import Tally, peak_of
@@ -127,6 +128,7 @@ class Estimate:
         return "\n".join(lines)
 
 
+@restores
 def estimate(model: nn.Module, data: Any, *, memory_limit: int | str | None = None, **options: Any) -> Estimate:
     """How much memory `explain(model, data, **options)` will take; with a limit, what would be done to keep it.
 

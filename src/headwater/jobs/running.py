@@ -16,6 +16,7 @@ from torch import nn
 
 from ..api import describe, prepared, where_it_is
 from ..errors import BadRow, HeadwaterError, JobStopped, ModelError, UnknownName, UsageError
+from ..inputs.restoring import restores
 from ..measures.provenance import machine, model_sha256, now, versions
 from ..store.columns import need_arrow
 from ..store.manifest import Counts, Manifest
@@ -36,6 +37,7 @@ ENGINES = ("local", "ray")
 PROBED = 512  # rows that are looked at for one to try the model on
 
 
+@restores
 def run(
     model: nn.Module | str | Path | None,
     data: Any,

@@ -7,7 +7,7 @@ import inspect
 import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -27,7 +27,9 @@ from ..errors import (
     UsageError,
 )
 from ..inputs.batch import Batch, leaves, mapped
+from ..inputs.hooks import hooked
 from ..inputs.places import Captured, captured, start
+from ..inputs.restoring import outside_inference
 from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, RuleSet, Scope
 from ..rules.linear import plain
@@ -110,13 +112,13 @@ def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Ba
     plain = predict_plainly(run) if close else None
     others = look_at_others(run, demand) if close else []  # first, for what a model keeps is then of this input
     scope.entered = [] if close else None
-    with torch.inference_mode(False), torch.enable_grad(), uncompiled():
+    with outside_inference(), torch.enable_grad(), uncompiled():
         out, inputs = forward(run, scope, beside=run.links and demand.backward and "ah" not in demand.rules.names)
     settle_choices(scope)
     if close or (run.noise is None and scope.cuts.unclear()):
         find_escapes(run, demand, scope, inputs, others)
     for number, reader in enumerate(readers, 1):
-        with torch.inference_mode(False), torch.enable_grad():
+        with outside_inference(), torch.enable_grad():
             read = read_score(replace(run, read=reader), out)
             if number == 1:
                 check_visible(read.ends, demand, scope)
@@ -511,7 +513,7 @@ def constants_entered(run: Run, demand: Demand) -> tuple[list[Entered], list[Cap
     modules = {id(module): name for name, module in named_modules(run.model)}
     names = {id(t): n for n, t in named_weights(run.model) if not t.is_meta}
     scope = Scope(demand.rules, Books(run.batch.samples, run.batch.length), names, modules, entered=[])
-    with torch.inference_mode(False), torch.enable_grad(), uncompiled():
+    with outside_inference(), torch.enable_grad(), uncompiled():
         _, inputs = forward(replace(run, scope=Scope, watch=unwatched), scope)
     scope.release()
     assert scope.entered is not None
@@ -608,7 +610,7 @@ def first_seen(run: Run, demand: Demand) -> str:
     forwards, backwards = Watch(), Watch()
     names = {id(module): name for name, module in run.model.named_modules()}
 
-    def note(module: nn.Module, _: Any, output: Any) -> None:
+    def note(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         name = names[id(module)] or type(module).__name__
         for tensor in leaves(list(output.values()) if isinstance(output, dict) else output):
             if isinstance(tensor, Tensor) and tensor.is_floating_point():
@@ -616,14 +618,8 @@ def first_seen(run: Run, demand: Demand) -> str:
                 if tensor.requires_grad:
                     tensor.register_hook(lambda gradient: backwards.see(name, gradient))
 
-    hooks = [module.register_forward_hook(note) for module in run.model.modules()]
-    try:
-        read_again(run, demand)
-    except HeadwaterError:
-        pass  # the score cannot be read: the way forward says enough
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with suppress(HeadwaterError), hooked(run.model.modules(), after=note):
+        read_again(run, demand)  # where the score cannot be read, the way forward says enough
     if forwards.first is not None:
         return f": it first appeared in the output of the module {forwards.first!r}"
     return f": on the way back it first appeared at the output of the module {backwards.first!r}" * bool(
@@ -645,7 +641,7 @@ class Watch:
 def read_again(run: Run, demand: Demand) -> None:
     books = Books(run.batch.samples, run.batch.length)
     scope = Scope(demand.rules, books, {}, {})
-    with torch.inference_mode(False), torch.enable_grad(), uncompiled():
+    with outside_inference(), torch.enable_grad(), uncompiled():
         out, inputs = forward(run, scope)
         read = read_score(run, out)
         if demand.backward:

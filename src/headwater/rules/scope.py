@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from ..errors import HiddenOperation
+from ..inputs.restoring import Mode
 from .cuts import ORIGIN, READS, Chosen, Cuts, Origin, merge, tensors
 from .gamma import Gamma
 from .lineage import Kind, carry, mark
@@ -90,7 +90,7 @@ def on(*names: str) -> Callable[[Handler], Handler]:
 
 
 @dataclass(eq=False)
-class Scope(TorchFunctionMode):
+class Scope(Mode):
     """`with Scope(rules, books, names): model(...)`. `met` counts how often each rule acted."""
 
     rules: RuleSet

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, UsageError
 from ..explanation import Explanation, Provenance
-from .columns import RESERVED, need_arrow, to_explanation
+from .columns import LATER, RESERVED, need_arrow, to_explanation
 from .manifest import ERRORS, MANIFEST, SHARDS, Manifest, damaged, read_manifest, said_in, shard_path
 from .seal import check_file
 
@@ -207,7 +207,7 @@ def checked(file: Any, job: str, number: int) -> Any:
     said = said_in(file.metadata)
     if (said.get("job"), said.get("shard")) != (job, number):
         raise OSError("it is of another job")
-    lacking = [name for name in RESERVED if name not in file.schema_arrow.names]
+    lacking = [name for name in RESERVED if name not in file.schema_arrow.names and name not in LATER]
     if lacking:
         raise OSError(f"it lacks the column {lacking[0]!r}")
     return file
