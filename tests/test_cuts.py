@@ -217,6 +217,11 @@ def one_by_one(m: Hidden, x: Tensor) -> Tensor:
     return out
 
 
+def made_without_gradients(m: Hidden, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return torch.arange(4).to(x).type_as(x).expand_as(x) + torch.zeros_like(x)
+
+
 LEGITIMATE: dict[str, Callable[[Hidden, Tensor], Tensor]] = {
     "experts by top": by_top,
     "experts by corrected scores": by_corrected_scores,
@@ -224,6 +229,7 @@ LEGITIMATE: dict[str, Callable[[Hidden, Tensor], Tensor]] = {
     "experts one by one": one_by_one,
     "zeros of its shape": lambda m, x: m.backbone(x) + torch.zeros_like(x) + x.new_ones(x.shape),
     "a table in its type": lambda m, x: m.backbone(x) + torch.arange(4).type_as(x) + m.room.to(x).expand_as(x),
+    "a table made under no_grad": lambda m, x: m.backbone(x) + made_without_gradients(m, x),
     "relu by hand": lambda m, x: torch.where(m.backbone(x) > 0, m.backbone(x), 0.0),
     "a mask that multiplies": lambda m, x: m.backbone(x) * (x > 0).to(x.dtype),
     "a check": lambda m, x: m.backbone(x) if not bool(torch.isinf(x).any()) else x,

@@ -162,7 +162,8 @@ def test_a_model_that_asks_is_told_that_no_card_records(monkeypatch: pytest.Monk
     with Recorder(call=again).at_work():
         for _ in range(2):
             hw.explain(model, arguments("llama"), method="lrp")
-    assert told == [True, True, False]  # twice plainly, then for the recording
+    assert told.count(False) == 1  # plainly, as often as it takes, and then for the recording
+    assert told[-1] is False
     assert torch.cuda.is_current_stream_capturing()
 
 

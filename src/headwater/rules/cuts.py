@@ -336,6 +336,13 @@ def before(tensor: Tensor, most: int, stops: tuple[str, ...] = ()) -> Iterator[A
             queue.extend(parent for parent, _ in node.next_functions)
 
 
+def numbers_of(name: str, args: Any, kwargs: Any) -> Any:
+    """The operands whose numbers an operation uses: of some it reads no more than the shape or the type."""
+    if name in FIRST:
+        return args[:1]
+    return (args[1:], kwargs) if name in SHAPES else (args, kwargs)
+
+
 @cache
 def held(name: str) -> Origin:
     return Origin(name, held=True)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..errors import HiddenOperation
 from ..inputs.restoring import Mode
-from .cuts import ORIGIN, READS, Chosen, Cuts, Origin, merge, tensors
+from .cuts import ORIGIN, READS, Chosen, Cuts, Origin, merge, numbers_of, tensors
 from .gamma import Gamma
 from .lineage import Kind, carry, mark
 from .lineage import kind as kind_of
@@ -187,7 +187,7 @@ class Scope(Mode):
     def _without_gradient(self, func: Any, name: str, inplace: bool, args: Any, kwargs: Any) -> Any:
         """Inside the model's own `no_grad`, or inside somebody's own autograd function."""
         result = kept_kind(func(*args, **kwargs), name, args)
-        origin = self.cuts.of_any((args, kwargs))
+        origin = self.cuts.of_any(numbers_of(name, args, kwargs))
         if origin is not None:
             self.cuts.pass_on(result, origin, name, args, inplace=inplace or "out" in kwargs)
         return result
