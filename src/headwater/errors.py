@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class HeadwaterError(Exception):
-    """Base of everything Headwater raises on purpose."""
+    """Base of everything Headwater raises on purpose. Pickled or copied, it keeps its message and its attributes.
+
+    Python would call the class again with the message alone, which fails where a class composes its message from other
+    arguments: a worker process could not say what was wrong.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        usual: tuple[Any, ...] = tuple(super().__reduce__())
+        return (restore, usual[:2], *usual[2:])
 
 
 class UsageError(HeadwaterError, ValueError):
@@ -56,6 +65,14 @@ class TrainingMode(ModelError):
         super().__init__(f"{module} is in training mode, so its prediction is not fixed. Call model.eval() first.")
 
 
+class RandomPrediction(ModelError):
+    """The model's prediction is not fixed in evaluation mode."""
+
+
+class AnotherPrediction(ModelError):
+    """Under the rules the model predicts something else than it does plainly."""
+
+
 class NotFinite(ModelError):
     """A NaN or an infinity in the weights, the prediction or the relevance."""
 
@@ -101,6 +118,14 @@ class MissingExtra(HeadwaterError, ImportError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs: pip install 'headwater[{extra}]'")
+
+
+def restore(kind: type[HeadwaterError], arguments: tuple[Any, ...]) -> HeadwaterError:
+    """An error as it was pickled: made without its own `__init__`, by that of Python's exception that it is."""
+    error = kind.__new__(kind, *arguments)
+    builtin: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+    builtin.__init__(error, *arguments)
+    return error
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
