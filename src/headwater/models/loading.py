@@ -60,6 +60,7 @@ def load(
     options = {**source.options, "trust_remote_code": trust_remote_code}
     with _plain_errors(source.name), _quietly(source.local):
         config = _config(source, options)
+        _check_weight_files(source, config, allow_pickle)
         model_class = _class_for(config, task, trust_remote_code, default=_default_task(source))
         model, found = model_class.from_pretrained(
             source.name,
@@ -172,6 +173,21 @@ def _find_in(directory: Path, allow_pickle: bool) -> _Source:
             "read. Convert it to safetensors, or, if you trust it, pass allow_pickle=True (--allow-pickle)."
         )
     return _Source(str(directory), local=True, use_safetensors=False)
+
+
+def _check_weight_files(source: _Source, config: Any, allow_pickle: bool) -> None:
+    """Whatever transformers will read weights from lies in the checkpoint, or in that of the model below an adapter."""
+    from .weight_files import check_adapter, check_weight_files, in_directory, on_hub
+
+    if source.is_gguf:
+        return
+    look_up = in_directory(Path(source.name)) if source.local else on_hub(source.name)
+    check_weight_files(source.name, look_up, getattr(config, "transformers_weights", None), allow_pickle)
+    base = check_adapter(source.name, look_up, allow_pickle)
+    if base is not None and not (source.local and look_up("config.json")):
+        below = _find(base, allow_pickle)
+        found = in_directory(Path(below.name)) if below.local else on_hub(below.name)
+        check_weight_files(below.name, found, None, allow_pickle)
 
 
 def _gguf(file: Path) -> _Source:
