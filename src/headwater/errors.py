@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
+
+Number = TypeVar("Number", int, float)
 
 
 class HeadwaterError(Exception):
@@ -29,6 +31,21 @@ class UnknownName(UsageError):
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         self.name, self.known = name, tuple(known)
         super().__init__(f"no {kind} called {name!r}. {nearest(str(name), self.known)}")
+
+
+class OutOfRange(UsageError):
+    """A number outside the range that it may have. NaN is in none."""
+
+    def __init__(self, what: str, value: float, least: float, most: float) -> None:
+        self.value, self.least, self.most = value, least, most
+        super().__init__(f"{what} must be from {least:,.15g} to {most:,.15g}, not {value}.")
+
+
+def in_range(what: str, value: Number, least: float, most: float) -> Number:
+    """The number itself, if it is in its range."""
+    if not least <= value <= most:
+        raise OutOfRange(what, value, least, most)
+    return value
 
 
 class InputError(UsageError):

@@ -43,7 +43,7 @@ def train(
     teacher: Annotated[str | None, typer.Option(help="A directory or hub name. Default: MiniLM.")] = None,
     keep_teacher: Annotated[Path | None, typer.Option(help="Also write the fine-tuned teacher here.")] = None,
     device: Where = "cpu",
-    seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=options.LAST_SEED, help="Seed of the training.")] = 0,
 ) -> None:
     """Train the model again: fine-tune the teacher on SST-2, then let the small model learn from it."""
     from headwater.models.training import train as make

@@ -53,7 +53,7 @@ def command(
     full: options.Full = False,
     truncate: options.Truncate = False,
     window: options.Window = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts computed at once.")] = 16,
+    batch_size: Annotated[int, typer.Option(min=1, max=options.MOST, help="Texts computed at once.")] = 16,
     keep: options.Keep = "device",
     recompute: options.Recompute = None,
     memory_limit: options.MemoryLimit = None,
