@@ -114,6 +114,7 @@ def command(
     refuse_what_has_no_place(context, EVALUATION if evaluation else THROUGHPUT if throughput else COST)
     if busy and device != "cpu":
         raise UsageError("--busy counts the processor's time, which says nothing of a card.")
+    options.usable(device)
     import torch
 
     if threads is not None:

@@ -14,7 +14,9 @@ from .screen import say, waiting
 
 app = typer.Typer(help="The sentiment model that comes with the package.", no_args_is_help=True)
 
-Where = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1, mps.")]
+Where = Annotated[
+    str, typer.Option("--device", callback=options.usable, help="Where to compute: cpu, cuda, cuda:1, mps.")
+]
 
 
 @app.command("evaluate")

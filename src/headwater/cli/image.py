@@ -23,7 +23,9 @@ def train(
     ] = None,
     rows: Annotated[int | None, typer.Option(min=1, max=options.MOST, help="Train on so many images only.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=options.LAST_SEED, help="Seed of the training.")] = 0,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(callback=options.usable, help="Where to compute: cpu, cuda, cuda:1, mps.")
+    ] = "cpu",
     as_json: options.Json = False,
 ) -> None:
     """Train it on MNIST, in some minutes on a processor, and write it with its processor and card."""

@@ -25,6 +25,15 @@ def number(value: float) -> float:
     return value
 
 
+def usable(device: str | None) -> str | None:
+    """A device on which something can be computed here; torch is asked only where it is not the processor."""
+    if device not in (None, "cpu"):
+        from headwater.models.loading import usable_device
+
+        usable_device(device)
+    return device
+
+
 Model = Annotated[
     str | None,
     typer.Option(
@@ -54,7 +63,9 @@ Output = Annotated[str, typer.Option(help="What is explained: logit, probability
 At = Annotated[str, typer.Option(help="Where relevance is read: embeddings, or words (without positions and types).")]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut a text that is too long for the model.")]
 Window = Annotated[bool, typer.Option("--window", help="Explain a long text in overlapping windows.")]
-Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps. Default: cpu.")]
+Device = Annotated[
+    str | None, typer.Option(callback=usable, help="Where to compute: cpu, cuda, cuda:1, mps. Default: cpu.")
+]
 Dtype = Annotated[str | None, typer.Option(help="Compute in float32 (default), float64, bfloat16 or float16.")]
 Seed = Annotated[int, typer.Option(min=0, max=LAST_SEED, help="Seed, for methods that draw random numbers.")]
 Workers = Annotated[

@@ -31,7 +31,9 @@ Arrays = Annotated[
     ),
 ]
 Kind = Annotated[str, typer.Option("--model", help="small: the paper's text transformer; minilm: MiniLM as a whole.")]
-Where = Annotated[str | None, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1, mps.")]
+Where = Annotated[
+    str | None, typer.Option("--device", callback=options.usable, help="Where to compute: cpu, cuda, cuda:1, mps.")
+]
 ALL = "sst2, imdb, t-emotions, t-hate, t-sentiment, meld-s, semaine; bace, mnist"
 GRAPHS = ("bace", "mnist")
 
