@@ -155,6 +155,27 @@ def test_files_that_are_no_utf8_are_refused(tmp_path, command, content):
     assert "bad.jsonl" in refusal(*command, "--data", str(tmp_path / "bad.jsonl"))
 
 
+@pytest.mark.parametrize("length", ["0", "²", "9" * 30, "9" * 5000, "-1"])
+def test_a_protocols_number_has_a_range(tmp_path, length):
+    data = tmp_path / "texts.csv"
+    data.write_text("text,label\na film,1\n")
+    assert "max_length" in refusal("evaluate", "--data", str(data), "--protocol", f"ali2022(max_length={length})")
+
+
+def test_a_chat_that_is_none_is_refused(tmp_path):
+    file = tmp_path / "chat.json"
+    file.write_text("[" * 100_000)
+    assert "chat.json" in refusal("generate", "--chat", str(file))
+
+
+def test_too_little_memory_is_said(monkeypatch):
+    def explode(*_: Any, **__: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 2199023254528 bytes.")
+
+    monkeypatch.setattr("headwater.explain", explode)
+    assert "not enough memory" in refusal("explain", SENTENCE)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
 @pytest.mark.parametrize(
     "words", [("methods",), ("methods", "--json"), ("--version",), ("--help",), ("methods", "--help")]

@@ -105,7 +105,7 @@ def command(
 def read_chat(file: Path) -> list[dict[str, str]]:
     try:
         turns: Any = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{file} cannot be read as JSON: {error}.") from error
     if not isinstance(turns, list):
         raise UsageError(f"{file} must hold a list of {{role, content}}.")

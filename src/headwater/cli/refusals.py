@@ -30,6 +30,16 @@ class Commands(TyperGroup):
         except HeadwaterError as refusal:
             typer.echo(f"headwater: {refusal}", err=True)
             raise typer.Exit(code_of(refusal)) from refusal
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            typer.echo("headwater: there is not enough memory. Ask for less at once, or see --memory-limit.", err=True)
+            raise typer.Exit(REFUSED) from error
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Torch says it of a card by a class of its own, and of main memory in a sentence."""
+    return type(error).__name__ in ("MemoryError", "OutOfMemoryError") or "can't allocate memory" in str(error)
 
 
 def code_of(refusal: HeadwaterError) -> int:

@@ -153,7 +153,7 @@ def from_jsonl(path: Path) -> Columns:
     for i, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
         try:
             rows.append(dict(json.loads(line)))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise DataError(f"row {i} of {path} is no JSON object: {error}.") from error
     return {name: [row.get(name) for row in rows] for name in (rows[0] if rows else {})}
 
