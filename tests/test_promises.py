@@ -178,6 +178,12 @@ def test_what_is_no_text(text: Any) -> None:
         explain(text=text)
 
 
+@pytest.mark.parametrize("text", ["a \ud800 film", ("a film", "\udcff")])
+def test_half_of_a_surrogate_pair_is_no_text(text: Any) -> None:
+    with pytest.raises(errors.InputError, match="half of a surrogate pair"):
+        hw.explain(tiny("bert"), text, tokenizer=tokenizer())
+
+
 def test_no_tokenizer() -> None:
     with pytest.raises(errors.InputError, match="tokenizer"):
         hw.explain(tiny("bert"), TEXT)

@@ -44,9 +44,22 @@ def parts_of(text: Text, name: str) -> tuple[str, ...]:
     parts = text if isinstance(text, tuple) else (text,)
     if not all(isinstance(part, str) for part in parts) or len(parts) > 2:
         raise InputError(f"{name} must be a string or a pair of strings, not {type(text).__name__}.")
+    for part in parts:
+        check_characters(part, name)
     if not any(part.strip() for part in parts):
         raise EmptyInput(f"{name} is empty: there is nothing to explain.")
     return parts
+
+
+def check_characters(text: str, name: str) -> None:
+    """Refuses half of a surrogate pair, which is no character: what bytes that are no UTF-8 are read as."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{name} has {text[error.start]!r} at position {error.start}, half of a surrogate pair and no character: "
+            "it comes from bytes that are no UTF-8, or from a broken escape. Convert the text to UTF-8."
+        ) from error
 
 
 def tokenised(tokenizer: Any, split: Sequence[tuple[str, ...]], limit: int | None) -> list[Any]:
