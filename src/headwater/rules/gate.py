@@ -12,7 +12,7 @@ from .attention import Even, even_weights, mixed_by_secant
 from .lineage import Kind, carry, kind, lineage, mark
 from .linear import added_product, times_matrix
 from .ratio import settle
-from .scope import Call, Scope, first_signal, is_signal, on, value_of
+from .scope import Call, Scope, first_signal, is_signal, on, times, value_of
 
 
 @on("mul")
@@ -225,7 +225,8 @@ def gated_linear_unit(scope: Scope, call: Call) -> Any:
         gate = torch.sigmoid(b)
         slope = ((gate - 0.5) / b).nan_to_num(0.25).detach()
         linear = 0.5 * a * gate.detach() + 0.5 * a.detach() * (b * slope)
-        scope.source(linear, 0.5 * a.detach() * 0.5, "sigmoid(0)")
+        name, sort = scope.label(0.5, "sigmoid(0)")
+        scope.books.enter(linear, name, bias=sort, varies=(), amount=times, held=(0.25 * a.detach(),))
     else:
         linear = a * torch.sigmoid(b).detach()
     return value_of(result, gradient_of=linear)

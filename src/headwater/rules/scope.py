@@ -448,6 +448,7 @@ _PROPERTIES = {  # those that are operations
     ("__set__", "data"): "set_data",
 }
 _SECOND = ("other", "mat2")
+_BEFORE = ("input", "mat1")  # where these are given by name, the second operand is the third
 
 
 def positional(args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -455,7 +456,7 @@ def positional(args: Any, kwargs: Any) -> tuple[Any, Any]:
     if not args and "input" in kwargs:
         kwargs = dict(kwargs)
         args = (kwargs.pop("input"),)
-    if len(args) == 1:
+    if len(args) == 1 and not any(name in kwargs for name in _BEFORE):
         for name in _SECOND:
             if name in kwargs:
                 kwargs = dict(kwargs)
