@@ -83,6 +83,13 @@ def test_an_activation_at_zero_passes_its_slope(name: str) -> None:
     assert e.ledger.error < 1e-10
 
 
+def test_nothing_that_comes_of_something_is_nothing() -> None:
+    """Hardswish is 0 at 0, with a slope, and 0 below -3, without one: of two zeros only one passes anything on."""
+    x = torch.tensor([[1.5, -3.0, -4.0]], dtype=torch.float64)
+    e = hw.explain(Cancelling(F.hardswish).double().eval(), x, score=lambda out: out[:, 0])[0]
+    assert e.relevance.tolist() == pytest.approx([4.5, -4.5, 0.0])
+
+
 def test_a_gated_linear_unit_at_zero_passes_its_slope() -> None:
     """glu([a, b]) = a sigmoid(b) at b = 0 is a / 2; with half each, b's inputs get a / 2 times the slope, 1/4."""
     model = nn.Sequential(nn.Linear(3, 2, bias=False), nn.GLU()).double().eval()
