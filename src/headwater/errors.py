@@ -98,14 +98,6 @@ class HiddenOperation(ModelError):
     """An operation that the rules cannot see into, so relevance would be silently wrong."""
 
 
-class AnotherPrediction(ModelError):
-    """Under the rules the model predicts something else than it does plainly."""
-
-
-class RandomPrediction(ModelError):
-    """The model's prediction is not fixed in evaluation mode."""
-
-
 class NoSignal(ModelError):
     """The score does not depend on the input that is to be explained."""
 

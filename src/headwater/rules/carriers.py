@@ -19,14 +19,18 @@ def may_reorder_samples(call: Call) -> bool:
     if call.name in ("masked_select", "take", "index"):
         return True
     if call.name in ("flip", "roll", "index_select", "gather", "take_along_dim", "repeat_interleave", "sort", "topk"):
-        axes = call.get({"roll": 2, "repeat_interleave": 2, "topk": 2}.get(call.name, 1), _AXIS.get(call.name, "dim"))
+        axes = call.get(_PLACE.get(call.name, 1), _AXIS.get(call.name, "dim"))
         size = call.args[0].dim()
-        axes = axes if isinstance(axes, (tuple, list)) else (-1 if axes is None else axes,)
+        if axes is None:
+            axes = 0 if call.name in _FLAT else -1
+        axes = axes if isinstance(axes, (tuple, list)) else (axes,)
         return any(isinstance(axis, int) and axis % max(size, 1) == 0 for axis in axes)
     return False
 
 
 _AXIS = {"flip": "dims", "roll": "dims"}
+_PLACE = {"roll": 2, "repeat_interleave": 2, "topk": 2, "take_along_dim": 2}  # of the axis among the arguments
+_FLAT = ("roll", "take_along_dim")  # without an axis they go through all elements
 
 STAY = """
 to type type_as float double half bfloat16 cuda cpu clone contiguous neg negative positive

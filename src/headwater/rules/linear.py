@@ -231,6 +231,8 @@ def filled(scope: Scope, call: Call) -> Any:
     result = call.run()
     if is_signal(signal):
         carry(result, signal, same_elements=False)
+    else:
+        constant_where(scope, result, ~mask, signal, "masked_fill")
     if not is_signal(value):
         constant_where(scope, result, mask, value, "masked_fill")
     return result

@@ -377,7 +377,12 @@ class Scope(Mode):
         if not isinstance(value, Tensor):
             self._number_entered(result, sign * float(value), operation)
             return
-        name, bias = (self._placed(operation), Sort.CONSTANT) if by_rule else self.label(value, operation)
+        if by_rule:
+            amount = value if sign == 1.0 else value * sign
+            name = self._placed(operation)
+            self.books.enter(result, name, bias=Sort.CONSTANT, varies=(), amount=times, held=(amount,))
+            return
+        name, bias = self.label(value, operation)
         amount = value if sign == 1.0 else value * sign
         offset = result.dim() - amount.dim()
         varies = tuple(axis + offset for axis, size in enumerate(amount.shape) if size > 1)

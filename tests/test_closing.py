@@ -1,0 +1,92 @@
+"""What a ledger says of itself, by numbers that can be added in one's head."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from headwater.ledger import Ledger, Lines
+
+# Rounding of a whole model: some thousand operations in float64 and float32, a few dozen in half precision.
+ROUNDING = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 5e-2, "float16": 1e-2}
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_closed_is_rounding_of_the_dtype_and_no_more(dtype: str, sign: int) -> None:
+    def with_gap(gap: float) -> Ledger:
+        return Ledger(score=1.0 + sign * gap, inputs=1.0, dtype=dtype)
+
+    assert with_gap(0.0).closed
+    assert with_gap(0.5 * ROUNDING[dtype]).closed
+    assert not with_gap(2 * ROUNDING[dtype]).closed
+    assert not with_gap(0.3).closed
+
+
+def test_float32_is_what_is_meant_where_nothing_is_said() -> None:
+    assert Ledger(score=1.0 + 0.5e-5, inputs=1.0).closed
+    assert not Ledger(score=1.0 + 2e-5, inputs=1.0).closed
+
+
+def test_lines_add_up_like_a_number_and_read_like_a_dict() -> None:
+    lines = Lines({"a": 1.5, "b": -0.5})
+    assert lines.total == float(lines) == 1.0
+    assert lines + 2 == 2 + lines == 3.0
+    assert lines + 0.25 == 1.25
+    assert lines + Lines({"c": 4.0}) == 5.0
+    assert (dict(lines), len(lines), lines["b"]) == ({"a": 1.5, "b": -0.5}, 2, -0.5)
+    assert "1" in repr(lines)
+    assert "2 lines" in repr(lines)
+    assert pickle.loads(pickle.dumps(lines)) == lines
+    with pytest.raises(TypeError):
+        lines + "one"
+
+
+def test_lines_are_a_copy_that_nobody_changes() -> None:
+    given = {"a": 1.0}
+    lines = Lines(given)
+    given["a"] = 2.0
+    assert lines["a"] == 1.0
+    assert (Lines().total, len(Lines())) == (0.0, 0)
+
+
+def test_unaccounted_is_what_no_line_has() -> None:
+    ledger = Ledger(10.0, 1.0, Lines({"b": 2.0}), Lines({"c": 3.0, "d": -0.5}), readout=0.25)
+    assert ledger.unaccounted == 10.0 - 5.75
+    assert ledger.size == 1.0 + 2.0 + 3.0 + 0.5 + 0.25
+    assert ledger.error == 4.25 / 6.75
+    assert not ledger.closed
+
+
+def test_lines_that_cancel_are_judged_by_their_size() -> None:
+    """A score near 0 of lines near 100 is known to the rounding of 100."""
+    ledger = Ledger(1e-5, 100.0, Lines({"b": -100.0}))
+    assert ledger.size == 200.0
+    assert ledger.error == pytest.approx(5e-8)
+
+
+def test_a_difference_is_known_no_better_than_what_it_is_the_difference_of() -> None:
+    assert Ledger(1.0, 0.5, magnitude=1e6).size == 1e6
+    assert Ledger(1.0, 0.5, magnitude=0.1).size == 0.5
+
+
+def test_an_error_has_a_scale_even_where_all_lines_are_zero() -> None:
+    assert (Ledger(-2.0, 0.0).size, Ledger(-2.0, 0.0).error) == (2.0, 1.0)
+    assert (Ledger(0.0, 0.0).size, Ledger(0.0, 0.0).error) == (1.0, 0.0)
+    assert Ledger(0.0, 0.0).closed
+
+
+def test_as_a_dict_it_says_all_of_it() -> None:
+    ledger = Ledger(4.0, 1.0, Lines({"b": 2.0}), Lines({"c": 0.5}), readout=0.25, dtype="float64")
+    told = ledger.to_dict()
+    assert {name: told[name] for name in ("score", "inputs", "readout", "unaccounted")} == {
+        "score": 4.0,
+        "inputs": 1.0,
+        "readout": 0.25,
+        "unaccounted": 0.25,
+    }
+    assert (told["biases"], told["constants"]) == ({"b": 2.0}, {"c": 0.5})
+    assert (told["error"], told["closed"], told["dtype"]) == (0.25 / 3.75, False, "float64")
+    assert "magnitude" not in told
+    assert Ledger(4.0, 1.0, magnitude=9.0).to_dict()["magnitude"] == 9.0

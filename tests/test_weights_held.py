@@ -1,0 +1,203 @@
+"""Attention by one operation, in blocks, or written out: the same rule, the same relevance, whatever its arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from weighing import drawn, seeded
+
+import headwater as hw
+from headwater.rules import attention
+from headwater.rules.attention import masked_scores
+
+HEADS, LENGTH, SIZE = 4, 7, 5
+ALLOWED = (drawn(LENGTH, LENGTH, seed=4) > -0.3) | torch.eye(LENGTH, dtype=torch.bool)
+MASKS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "scaled": {"scale": 0.7},
+    "causal": {"is_causal": True},
+    "allowed": {"attn_mask": ALLOWED.expand(2, 1, LENGTH, LENGTH)},
+    "added": {"attn_mask": 2 * drawn(2, 1, LENGTH, LENGTH, seed=4)},
+    "added, one row for all": {"attn_mask": 2 * drawn(2, 1, 1, LENGTH, seed=4)},
+    "added, for each head": {"attn_mask": 2 * drawn(1, HEADS, LENGTH, LENGTH, seed=4)},
+    "two axes": {"attn_mask": torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril(2).triu(-2)},
+}
+
+
+@pytest.mark.parametrize("rows", [1, 3, LENGTH, 100])
+@pytest.mark.parametrize("heads", [4, 2, 1])
+@pytest.mark.parametrize("name", MASKS)
+def test_attention_in_blocks_is_attention(name: str, heads: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block of queries has its own rows of the mask; the gradient at the values is torch's own."""
+    query, key = drawn(2, HEADS, LENGTH, SIZE, seed=1), drawn(2, heads, LENGTH, SIZE, seed=2)
+    value, upstream = drawn(2, heads, LENGTH, 6).requires_grad_(), drawn(2, HEADS, LENGTH, 6, seed=6)
+    options = dict(MASKS[name])
+    result = F.scaled_dot_product_attention(query, key, value, **options, enable_gqa=heads < HEADS)
+    (theirs,) = torch.autograd.grad(result, value, upstream)
+    monkeypatch.setattr(attention, "_BLOCK", rows * 2 * HEADS * LENGTH)
+    ours = attention.values_gradient(upstream, query, key, options.get("attn_mask"), options, heads)
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("axes", [2, 3])
+def test_attention_in_blocks_of_fewer_axes(axes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = (HEADS,)[: axes - 2]
+    query, key, upstream = (drawn(*shape, LENGTH, SIZE, seed=n) for n in (1, 2, 3))
+    value = drawn(*shape, LENGTH, SIZE).requires_grad_()
+    (theirs,) = torch.autograd.grad(F.scaled_dot_product_attention(query, key, value), value, upstream)
+    monkeypatch.setattr(attention, "_BLOCK", 3 * LENGTH)
+    heads = None if axes == 2 else HEADS
+    torch.testing.assert_close(attention.values_gradient(upstream, query, key, None, {}, heads), theirs)
+
+
+def test_a_query_that_may_look_at_nothing_sees_nothing() -> None:
+    query, key, upstream = (drawn(1, 1, LENGTH, SIZE, seed=n) for n in (1, 2, 3))
+    mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
+    mask[2] = False
+    found = attention.values_gradient(upstream, query, key, mask, {"attn_mask": mask}, 1)
+    kept = torch.arange(LENGTH) != 2
+    without = attention.values_gradient(upstream[:, :, kept], query[:, :, kept], key, None, {}, 1)
+    torch.testing.assert_close(found, without)
+
+
+def test_a_mask_and_the_order_of_time_both_count() -> None:
+    """-inf where one of them forbids it."""
+    query, key = drawn(1, 1, LENGTH, SIZE, seed=1), drawn(1, 1, LENGTH, SIZE, seed=2)
+    scores = masked_scores(query, key, ALLOWED, {"is_causal": True})
+    assert torch.equal(scores[0, 0] == -torch.inf, ~(ALLOWED & torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()))
+
+
+class Attention(nn.Module):
+    """Queries, keys and values by layers of their own; attention by torch's operation, or written out as models do."""
+
+    def __init__(self, fused: bool, options: dict[str, Any], groups: int = 1, how: str = "named") -> None:
+        super().__init__()
+        self.fused, self.options, self.groups, self.how = fused, options, groups, how
+        width = HEADS * SIZE
+        self.query, self.key = nn.Linear(6, width), nn.Linear(6, width // groups)
+        self.value, self.after = nn.Linear(6, width // groups), nn.Linear(LENGTH * width, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (
+            part(x).unflatten(-1, (-1, SIZE)).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )
+        mixed = self.by_torch(query, key, value) if self.fused else self.written(query, key, value)
+        return self.after(mixed.transpose(1, 2).flatten(1))
+
+    def by_torch(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        options = {k: cut(v, len(query)) for k, v in self.options.items()}
+        if self.how == "by position":
+            mask, causal = options.pop("attn_mask", None), options.pop("is_causal", False)
+            return F.scaled_dot_product_attention(
+                query, key, value, mask, 0.0, causal, **options, enable_gqa=self.groups > 1
+            )
+        return F.scaled_dot_product_attention(query=query, key=key, value=value, **options, enable_gqa=self.groups > 1)
+
+    def written(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        mask = cut(self.options.get("attn_mask"), len(query))
+        if self.groups > 1:
+            key, value = (part.repeat_interleave(self.groups, 1) for part in (key, value))
+        scores = query @ key.transpose(-2, -1) * self.options.get("scale", SIZE**-0.5)
+        if self.options.get("is_causal"):
+            mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool else scores + mask
+        return scores.softmax(-1) @ value
+
+
+def cut(value: Any, samples: int) -> Any:
+    """A mask for as many samples as there are."""
+    return value[:samples] if isinstance(value, Tensor) and value.dim() == 4 and len(value) > 1 else value
+
+
+METHODS = ("lrp", "lrp(ah)", "lrp-secant", "lrp-query", "attnlrp", "gi")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("name", MASKS)
+def test_fused_or_written_out_it_is_the_same(name: str, groups: int, method: str) -> None:
+    """Relevance, and the lines of the biases. Only what a mask adds to the scores may have another name."""
+    x = drawn(2, LENGTH, 6)
+    found = []
+    for fused, how in ((False, ""), (True, "named"), (True, "by position")):
+        model = seeded(lambda fused=fused, how=how: Attention(fused, MASKS[name], groups, how))
+        found.append(hw.explain(model, x, method=method, score=lambda out: out[:, 1]))
+    for written, named, placed in zip(*found, strict=True):
+        for one in (named, placed):
+            assert one.score == pytest.approx(written.score, abs=1e-10)
+            assert one.relevance.flatten().tolist() == pytest.approx(written.relevance.flatten().tolist(), abs=1e-9)
+            assert dict(one.ledger.biases) == pytest.approx(dict(written.ledger.biases), abs=1e-9)
+        if method not in ("attnlrp", "gi"):
+            assert named.ledger.constants.total == pytest.approx(written.ledger.constants.total, abs=1e-9)
+            assert named.ledger.error < 1e-10
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize(
+    ("method", "taking"), [("lrp", "v"), ("lrp-secant", "qkv"), ("lrp-query", "qv"), ("gi", "qkv")]
+)
+def test_who_takes_part(method: str, taking: str, fused: bool) -> None:
+    """Queries, keys and values see two features each, so that relevance tells who got it."""
+    model = seeded(lambda: Attention(fused, {}))
+    with torch.no_grad():
+        for layer, seen in ((model.query, [0, 1]), (model.key, [2, 3]), (model.value, [4, 5])):
+            layer.weight *= torch.tensor([float(i in seen) for i in range(6)])
+    e = hw.explain(model, drawn(1, LENGTH, 6), method=method, score=lambda out: out[:, 1])[0]
+    got = e.relevance.abs().reshape(LENGTH, 3, 2).sum((0, 2))
+    assert "".join(name for name, amount in zip("qkv", got, strict=True) if amount > 1e-9) == taking
+
+
+class Softmax(nn.Module):
+    """Attention in two axes whose softmax is called in many ways."""
+
+    def __init__(self, how: str, mask: Tensor | None = None) -> None:
+        super().__init__()
+        self.query, self.value, self.after = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(LENGTH * 6, 3)
+        self.how, self.mask = how, mask
+
+    def forward(self, x: Tensor) -> Tensor:
+        query = self.query(x)
+        scores = query @ query.transpose(1, 2)
+        if self.mask is not None:
+            scores = scores.masked_fill(~self.mask, -torch.inf)
+        if self.how == "turned":
+            weights = torch.softmax(scores.transpose(1, 2), 1).transpose(1, 2)
+        else:
+            weights = {
+                "function": lambda: F.softmax(scores, dim=-1),
+                "torch": lambda: torch.softmax(scores, -1),
+                "named": lambda: torch.softmax(input=scores, dim=2),
+                "method": lambda: scores.softmax(-1),
+                "method, named": lambda: scores.softmax(dim=-1),
+                "typed": lambda: F.softmax(scores, -1, dtype=torch.float64),
+            }[self.how]()
+        if self.mask is not None:
+            weights = weights.masked_fill(~self.mask, 0.0)  # where a query may look at nothing, NaN
+        return self.after((weights @ self.value(x)).flatten(1))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dead", [False, True])
+@pytest.mark.parametrize("how", ["torch", "named", "method", "method, named", "typed", "turned"])
+def test_a_softmax_is_the_same_however_it_is_called(how: str, dead: bool, method: str) -> None:
+    """Also where a query may look at nothing: its weights are none, and nothing goes back through it."""
+    mask = ALLOWED.clone()
+    if dead:
+        mask[3] = False
+    found = [
+        hw.explain(
+            seeded(lambda one=one: Softmax(one, mask)), drawn(2, LENGTH, 6), method=method, score=lambda out: out[:, 1]
+        )
+        for one in ("function", how)
+    ]
+    for a, b in zip(*found, strict=True):
+        assert bool(a.relevance.isfinite().all())
+        assert a.relevance.flatten().tolist() == pytest.approx(b.relevance.flatten().tolist(), abs=1e-12)
+        assert dict(a.ledger.biases) == pytest.approx(dict(b.ledger.biases), abs=1e-12)
+        if method not in ("attnlrp", "gi"):
+            assert a.ledger.error < 1e-10
