@@ -249,11 +249,11 @@ def test_no_false_alarm(legitimate: str) -> None:
 def test_another_input_is_looked_at_once_and_four_always_where_numbers_are_read(
     name: str, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headwater.methods import propagation
+    from headwater.methods import checks
 
     model, asked = Hidden(LEGITIMATE[name]), []
-    look = propagation.look_at_another
-    monkeypatch.setattr(propagation, "look_at_another", lambda *a: asked.append(1) or look(*a))
+    look = checks.look_at_another
+    monkeypatch.setattr(checks, "look_at_another", lambda *a: asked.append(1) or look(*a))
     for _ in range(3):
         hw.explain(model, points(), target=0)
     assert len(asked) == looks

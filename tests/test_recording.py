@@ -18,7 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import headwater as hw
 from headwater.api import Request, Work, ready
-from headwater.methods.propagation import Demand, Run, propagate
+from headwater.methods.passes import Demand, Run
+from headwater.methods.propagation import propagate
 from headwater.methods.recording import PassedOn, Recorder, recorded, uncollected
 from headwater.rules import RuleSet
 from headwater.targets import Reader

@@ -23,7 +23,8 @@ from .inputs.text import from_fields, with_decoder_start
 from .inputs.walking import named_modules, named_weights, walked_once
 from .ledger import Ledger, Lines
 from .methods import Method
-from .methods.propagation import Outcome, Run
+from .methods.passes import Run
+from .methods.propagation import Outcome
 from .methods.recomputing import Count
 from .methods.room import PLENTY, Room
 from .picture import Picture

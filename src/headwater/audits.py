@@ -21,7 +21,7 @@ from .inputs.hooks import hooked
 from .inputs.restoring import restores
 from .ledger import Ledger
 from .methods import Method, resolve
-from .methods.propagation import Run
+from .methods.passes import Run
 from .rules.lineage import carry
 from .rules.scope import Call, Scope, is_signal
 from .taps import Tap, tapped

@@ -26,7 +26,7 @@ from .inputs.restoring import restores
 from .methods import Method
 from .methods.elsewhere import free_on_host
 from .methods.metering import Tally, peak_of
-from .methods.propagation import Run
+from .methods.passes import Run
 from .methods.recomputing import Count, counted
 from .methods.room import PLENTY, Patient, Room
 from .methods.shelf import AHEAD, UNDERWAY

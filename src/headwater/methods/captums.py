@@ -23,8 +23,9 @@ from ..inputs.restoring import outside_inference, undone
 from ..rules import Books
 from ..targets import Reading
 from .chance import generator_of
+from .passes import Run
 from .perturbed import Function, function_of, nothing, single
-from .propagation import Outcome, Run
+from .propagation import Outcome
 from .registry import Method, register
 
 STEPS, MOST_STEPS = 32, 256  # of integrated gradients

@@ -13,7 +13,8 @@ from typing import Any
 
 from ..errors import UnknownName, UsageError, in_range
 from ..rules import RULES, RuleSet, Scope
-from .propagation import Demand, Outcome, Run, propagate_each
+from .passes import Demand, Run
+from .propagation import Outcome, propagate_each
 from .recording import explained
 from .registry import Method, family, register
 from .sharing import plain_pass, sharing

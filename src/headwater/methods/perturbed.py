@@ -15,7 +15,7 @@ from ..errors import NotApplicable
 from ..inputs.batch import Batch, mapped
 from ..inputs.hooks import hooked
 from ..inputs.places import Captured, captured, start
-from .propagation import Run, without_cache
+from .passes import Run, without_cache
 
 
 @dataclass

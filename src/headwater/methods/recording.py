@@ -25,22 +25,10 @@ from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference, undone
 from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, Scope
+from .checks import check_met, check_visible, settle_choices
 from .compiled import uncompiled
-from .propagation import (
-    Demand,
-    Outcome,
-    Read,
-    Run,
-    check_finite,
-    check_met,
-    check_visible,
-    forward,
-    outcome_of,
-    propagate,
-    read_score,
-    settle_choices,
-    unwatched,
-)
+from .passes import Demand, Read, Run, forward, read_score, unwatched
+from .propagation import Outcome, check_finite, outcome_of, propagate
 
 SHAPES = 4
 MASK = "attention_mask"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UnknownName
 
 if TYPE_CHECKING:
-    from .propagation import Outcome, Run
+    from .passes import Run
+    from .propagation import Outcome
 
 
 @dataclass(frozen=True)

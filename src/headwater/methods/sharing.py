@@ -11,7 +11,8 @@ from functools import partial
 from ..inputs.restoring import undone
 from ..rules import RuleSet, Scope
 from ..rules.maps import AttentionMap, MapScope
-from .propagation import Demand, Outcome, Run, propagate
+from .passes import Demand, Run
+from .propagation import Outcome, propagate
 
 Pass = tuple[Outcome, list[AttentionMap]]
 

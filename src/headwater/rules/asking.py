@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .lineage import Kind, mark
 from .scope import Call, Scope, is_signal, times
+from .sources import Sort
 from .waiting import Lent
 
 OFFSET = "attention offset"
@@ -33,8 +34,10 @@ def asked_attention(scope: Scope, call: Call, query: Tensor, key: Tensor, value:
     values = Share.apply(value, 1 - ASKED) if is_signal(value) else value
     result = call.func(*pair, values, *call.args[3:], **rest)
     name, weighed, asked = offset_name(scope), result.detach(), asker.detach()
-    scope.books.enter(result, name, bias=False, varies=(), amount=lambda g, y: share * times(g, y), held=(weighed,))
-    scope.books.enter(own, name, bias=False, varies=(), amount=lambda g, q: -share * times(g, q), held=(asked,))
+    scope.books.enter(
+        result, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, y: share * times(g, y), held=(weighed,)
+    )
+    scope.books.enter(own, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, q: -share * times(g, q), held=(asked,))
     return result
 
 
@@ -46,7 +49,7 @@ def asked_softmax(scope: Scope, scores: Tensor, value: Tensor, axis: int) -> Ten
     held = value.nan_to_num(0.0)
     seen = torch.where(held > 0, scores.detach().to(held.dtype), torch.zeros_like(held))
     rest = held - held * (seen - (held * seen).sum(axis, keepdim=True))
-    scope.books.enter(weights, offset_name(scope), bias=False, varies=(), amount=times, held=(rest,))
+    scope.books.enter(weights, offset_name(scope), sort=Sort.CONSTANT, varies=(), amount=times, held=(rest,))
     mark(weights, Kind.WEIGHTS)
     return weights
 

@@ -20,6 +20,7 @@ from ..kernels.forward import attend
 from .asking import Share, asked_attention, asked_softmax
 from .lineage import Kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, times, value_of
+from .sources import Sort
 
 _BLOCK = 1 << 24  # elements of attention weights made at a time on the way back
 _ALL = slice(None)
@@ -99,7 +100,7 @@ def by_its_secant(scope: Scope, scores: Tensor, value: Tensor, axis: int, base: 
     module = scope.where()
     name = f"{module}: {EVEN}" if module else EVEN
     held = (weights > 0) if base is None else base
-    scope.books.enter(result, name, bias=False, varies=(), amount=partial(even_part, axis), held=(held,))
+    scope.books.enter(result, name, sort=Sort.CONSTANT, varies=(), amount=partial(even_part, axis), held=(held,))
     mark(result, Kind.WEIGHTS, root=Even(line, even))
     return result
 

@@ -10,7 +10,7 @@ whose values then weigh what was chosen: that choice is a gate, and what it look
 looked up by the nearest entry has no such weight: it is cut off.
 
 Numbers that leave torch (`item`, `numpy`) cannot be followed. They are noted, and another input shows whether a
-constant depends on them (`methods.propagation.find_escapes`).
+constant depends on them (`methods.checks.find_escapes`).
 """
 
 from __future__ import annotations

@@ -23,11 +23,11 @@ def distances(scope: Scope, call: Call) -> Any:
     mark(result, Kind.NORM)
     for points, others, axis in ((a, b, -2), (b, a, -1)):
         if not is_signal(points):
-            name, bias = scope.label(points, call.name)
+            name, sort = scope.label(points, call.name)
             scope.books.enter(
                 result,
                 name,
-                bias=bias,
+                sort=sort,
                 varies=(result.dim() + axis,),
                 amount=partial(booked, power, axis),
                 held=(points, others.detach(), result.detach()),

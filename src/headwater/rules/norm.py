@@ -32,8 +32,8 @@ def layer_norm(scope: Scope, call: Call) -> Any:
         return result
     result = _LayerNormHeld.apply(x, tuple(shape), weight, bias, eps)
     if bias is not None and bias.dim() == 1:
-        name, is_bias = scope.label(bias, "layer_norm")
-        result.grad_fn.record = scope.books.vector_entered(result, name, bias, bias=is_bias)
+        name, sort = scope.label(bias, "layer_norm")
+        result.grad_fn.record = scope.books.vector_entered(result, name, bias, sort=sort)
     elif bias is not None:
         scope.source(result, bias, "layer_norm")
     return result
@@ -129,15 +129,15 @@ def running_norm(scope: Scope, call: Call, mean: Tensor, variance: Tensor, weigh
     axis = min(1, result.dim() - 1)
     spread = channels(shift, result)
     sort = sort if sort > Sort.BIAS else Sort.CONSTANT  # running statistics are no parameters
-    scope.books.enter(result, name, bias=sort, varies=(axis,), amount=lambda g: g * spread)
+    scope.books.enter(result, name, sort=sort, varies=(axis,), amount=lambda g: g * spread)
     return bias_of_channels(scope, result, bias, call.name)
 
 
 def bias_of_channels(scope: Scope, result: Any, bias: Tensor | None, operation: str) -> Any:
     if bias is not None:
-        name, is_bias = scope.label(bias, operation)
+        name, sort = scope.label(bias, operation)
         spread = channels(bias, result)
-        scope.books.enter(result, name, bias=is_bias, varies=(1,), amount=lambda g: g * spread)
+        scope.books.enter(result, name, sort=sort, varies=(1,), amount=lambda g: g * spread)
     return result
 
 

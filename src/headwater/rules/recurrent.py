@@ -185,8 +185,8 @@ class Sources:
         if is_signal(value):
             return value
         given: Tensor = _Beside.apply(self.signal, [value.detach()])
-        name, bias = self.scope.label(value, what)
-        self.scope.books.enter(given, name, bias=bias, varies=(), amount=torch.mul, held=(value.detach(),))
+        name, sort = self.scope.label(value, what)
+        self.scope.books.enter(given, name, sort=sort, varies=(), amount=torch.mul, held=(value.detach(),))
         return given
 
 

@@ -380,22 +380,22 @@ class Scope(Mode):
         if by_rule:
             amount = value if sign == 1.0 else value * sign
             name = self._placed(operation)
-            self.books.enter(result, name, bias=Sort.CONSTANT, varies=(), amount=times, held=(amount,))
+            self.books.enter(result, name, sort=Sort.CONSTANT, varies=(), amount=times, held=(amount,))
             return
-        name, bias = self.label(value, operation)
+        name, sort = self.label(value, operation)
         amount = value if sign == 1.0 else value * sign
         offset = result.dim() - amount.dim()
         varies = tuple(axis + offset for axis, size in enumerate(amount.shape) if size > 1)
         if amount.dim() == 1 and result.dim() > 1 and amount.shape[0] == result.shape[-1]:
-            self.books.enter_vector(result, name, amount, bias=bias)
+            self.books.enter_vector(result, name, amount, sort=sort)
         else:
-            self.books.enter(result, name, bias=bias, varies=varies, amount=times, held=(amount,))
+            self.books.enter(result, name, sort=sort, varies=varies, amount=times, held=(amount,))
 
     def _number_entered(self, result: Tensor, value: float, operation: str) -> None:
         if value == 0:
             return
         name, sort = self.label(value, operation)
-        self.books.enter(result, name, bias=sort, varies=(), amount=lambda g: times(g, value))
+        self.books.enter(result, name, sort=sort, varies=(), amount=lambda g: times(g, value))
 
 
 BESIDE_HELD = -1  # no site: what meets a constant that a rule holds
