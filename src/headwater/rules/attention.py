@@ -68,7 +68,7 @@ def softmax(scope: Scope, call: Call) -> Any:
 
 def takes_part(scope: Scope) -> bool:
     """Whether scores take part in attention, and what they leave is accounted for."""
-    return "ah" in scope.rules and scope.rules.attention in ("secant", "query")
+    return scope.follows
 
 
 def shared_weights(scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:

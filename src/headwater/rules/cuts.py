@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -227,6 +227,7 @@ class Cuts:
     def meet(self, result: Any, name: str, args: Any, origin: Origin | None) -> None:
         """A signal meets what has an origin. A weight that was chosen, and now multiplies a signal, makes it a gate."""
         if origin is not None and origin.choice is not None:
+            self.place(result, [one.site for one in self.chosen if one.site not in self.nodes])
             if origin.value and name in WEIGHING:
                 self._weigh({origin.choice}, [factor for factor in tensors(args) if factor.requires_grad])
             if name in SELECTING:
@@ -249,7 +250,7 @@ class Cuts:
         if alive and value.is_floating_point():
             self._remember(value.detach(), self._here("numbers read"))
 
-    def place(self, result: Any, sites: range) -> None:
+    def place(self, result: Any, sites: Sequence[int]) -> None:
         """Where in the graph the sources entered that an operation has booked."""
         node = result.grad_fn if isinstance(result, Tensor) else None
         if node is not None:

@@ -5,7 +5,6 @@ For the secant that is even attention and the line through the scores; for a sof
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +12,11 @@ import torch
 from torch import Tensor
 
 from . import carriers, gate, linear, norm  # noqa: F401  (their handlers are what is followed)
-from .attention import Even, Exponent, exponent_of, takes_part, with_exponent
+from .attention import Even, Exponent, exponent_of, with_exponent
 from .carriers import MOVE, STAY
 from .gate import Place, operand_places, replaced
 from .lineage import Kind, lineage, mark
-from .scope import OPERATIONS, Call, Handler, Scope, is_signal
+from .scope import FOLLOWED, OPERATIONS, Call, Handler, Scope, is_signal
 
 _WEIGHED = ("mul", "div", "masked_fill", "where")  # by what is constant, or with nothing in place of some
 _JOINED = ("add", "sub", "cat", "stack")
@@ -28,8 +27,6 @@ def followed(handler: Handler) -> Handler:
     """The same handler; its result is known to be weights, if weights went in and it is linear in them."""
 
     def follow(scope: Scope, call: Call) -> Any:
-        if not takes_part(scope):
-            return handler(scope, call)
         evens, exponent = even_among(call), exponent_after(call)
         made = Even(*(through(call, evens, part) for part in ("line", "weights"))) if is_linear(call, evens) else None
         result = handler(scope, call)
@@ -118,9 +115,4 @@ def exponent_after(call: Call) -> Exponent | None:
     return replace(known, base=made) if made.shape == base.shape else None
 
 
-def follow_all(register: Callable[[Handler], Handler]) -> None:
-    for name in (*STAY, *MOVE, *_WEIGHED, *_JOINED, *_SUMMED):
-        OPERATIONS[name] = register(OPERATIONS[name])
-
-
-follow_all(followed)
+FOLLOWED |= {name: followed(OPERATIONS[name]) for name in (*STAY, *MOVE, *_WEIGHED, *_JOINED, *_SUMMED)}

@@ -166,9 +166,10 @@ def plus_bias(scope: Scope, call: Call, product: Tensor, bias: Tensor) -> Tensor
 @on("linear")
 def layer(scope: Scope, call: Call) -> Any:
     """x W^T + b. Weights that are made from the input are no weights but a second signal: a sum of products of two."""
-    x, weight, bias = (call.get(i, name) for i, name in enumerate(("input", "weight", "bias")))
+    weight = call.get(1, "weight")
     if not is_signal(weight):
         return linear(scope, call)
+    x, bias = call.get(0, "input"), call.get(2, "bias")
     product = contraction(scope, replace(call, args=(x, weight), kwargs={}))
     return product if bias is None else plus_bias(scope, call, product, bias)
 

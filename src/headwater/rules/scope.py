@@ -75,6 +75,7 @@ class Call:
 
 Handler = Callable[["Scope", Call], Any]
 OPERATIONS: dict[str, Handler] = {}
+FOLLOWED: dict[str, Handler] = {}  # the same where scores take part in attention: what is known of weights goes along
 SPELLED: dict[str, Callable[..., Any]] = {}  # operations of our own, written out in those of torch
 
 
@@ -104,6 +105,7 @@ class Scope(Mode):
     reads_weights: bool = False  # attention is to be written out, for somebody looks at its weights
     fleeting: bool = False  # weights are put into their modules when those are called, and taken out again
     cuts: Cuts = field(init=False)
+    follows: bool = field(init=False)  # whether scores take part in attention, and what they leave is accounted for
     entered: list[Entered] | None = None  # constants as they enter, where somebody compares them
     _frozen: dict[int, Tensor] = field(default_factory=dict)
     _unfolding: list[Any] = field(default_factory=list)
@@ -111,6 +113,7 @@ class Scope(Mode):
     def __post_init__(self) -> None:
         super().__init__()
         self.cuts = Cuts(self.where)
+        self.follows = "ah" in self.rules and self.rules.attention in ("secant", "query")
 
     def applies(self, rule: str) -> bool:
         """Whether `rule` acts here; noted as met if so."""
@@ -150,14 +153,14 @@ class Scope(Mode):
                 return SPELLED[name](*args, **kwargs)
         if name not in OPERATIONS and name not in OPAQUE and isinstance(func, _PYTHON) and func not in self._unfolding:
             return self._unfolded(func, args, kwargs)
-        known = len(self.books.sites)
+        known = 0 if self.entered is None else len(self.books.sites)
         result = self.perform(Call(func, name, inplace, args, kwargs))
         if type(result) is not Tensor or not result.requires_grad:
             self.cuts.lose(result, name, args, origin, by_rule=name in OPERATIONS)
             self._note_weighed(name, (args, kwargs))
         if origin is not None or self.cuts.selected:
             self.cuts.meet(result, name, (args, kwargs), origin)
-        if (self.entered is not None or self.cuts.chosen) and len(self.books.sites) > known:
+        if self.entered is not None and len(self.books.sites) > known:
             self.cuts.place(result, range(known, len(self.books.sites)))
         return result
 
@@ -216,7 +219,8 @@ class Scope(Mode):
                 return self._perform_on_copy(call)
         elif call.args and call.name != "mul":  # a product may hold it constant, and looks after it itself
             settle(call.args[0])
-        handler = OPERATIONS.get(call.name)
+        handler = FOLLOWED.get(call.name) if self.follows else None
+        handler = handler or OPERATIONS.get(call.name)
         result = handler(self, call) if handler is not None else call.run()
         self._note_precision(result)
         if handler is None:
