@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..inputs.hooks import hooked, unwatched
+from ..inputs.hooks import hooked, without_hooks
 from ..inputs.walking import named_modules
 from .lineage import Kind, mark
 from .ratio import scaled
@@ -41,7 +41,7 @@ def modules_seen(model: nn.Module, scope: Scope) -> Iterator[None]:
     def fused(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         if not torch.is_grad_enabled():
             return None
-        return with_inference_value(unwatched(module), args, kwargs, output)
+        return with_inference_value(without_hooks(module), args, kwargs, output)
 
     def is_unknown(output: Any) -> bool:  # dropout in evaluation, for one, hands on what came in
         return is_foreign(output) and output.grad_fn not in scope.known_foreign
