@@ -45,7 +45,12 @@ def with_attention(model: M, name: str) -> M:
         )
     register()
     before = [(part.config, part.config._attn_implementation) for part in parts(model)]
-    with undone(lambda: [setattr(config, "_attn_implementation", chosen) for config, chosen in before]):
+
+    def put_back() -> None:
+        for config, chosen in before:
+            config._attn_implementation = chosen
+
+    with undone(put_back):
         replace_attention(model, name)
         before.clear()  # all of it is replaced, so none is put back
     return model
