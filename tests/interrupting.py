@@ -42,6 +42,8 @@ STATEFUL = {
 }
 MODULE = str(TORCH / "nn/modules/module.py")  # of which only what registers hooks changes anything
 DEVICES = ("cpu", "cuda")
+OFTEN = 12  # times that a line is tried in what enters and leaves
+ENDS = ("restoring.py", "hooks.py", "compiled.py", "keeping.py")
 HOOKS = [name for name in vars(nn.Module()) if "hooks" in name and "state_dict" not in name]
 
 Place = tuple[str, int]
@@ -67,19 +69,16 @@ def is_looked_at(code: Any) -> bool:
     return name == MODULE and code.co_name.startswith("register_forward")
 
 
-def traced(act: Callable[[], Any], seen: Callable[[str, int], None], opcodes: bool = False) -> Any:
-    """Calls `act`; `seen` is told every line, or every instruction, before it runs, and may raise there."""
+def traced(act: Callable[[], Any], seen: Callable[[str, int], None]) -> Any:
+    """Calls `act`; `seen` is told every line before it runs, and may raise there."""
 
     def at_line(frame: Any, event: str, _: Any) -> Any:
-        if event == ("opcode" if opcodes else "line"):
-            seen(frame.f_code.co_filename, frame.f_lasti if opcodes else frame.f_lineno)
+        if event == "line":
+            seen(frame.f_code.co_filename, frame.f_lineno)
         return at_line
 
     def at_call(frame: Any, event: str, _: Any) -> Any:
-        if not is_looked_at(frame.f_code):
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = opcodes, not opcodes
-        return at_line
+        return at_line if is_looked_at(frame.f_code) else None
 
     before = sys.gettrace()
     sys.settrace(at_call)
@@ -126,14 +125,15 @@ def unraised() -> Iterator[None]:
         sys.unraisablehook = before
 
 
-def moments(counts: Counter[Place], often: int = 1) -> list[Moment]:
-    """Every line: one time that it runs, or the first, the last and `often` between."""
+def moments(counts: Counter[Place], every: bool = False) -> list[Moment]:
+    """Each line once, at one of the times that it runs. `every`: the first time and the last; more where blocks end."""
     found = []
     for (file, line), count in counts.items():
         draw = random.Random(line)
         numbers = {draw.choice((1, min(2, count), min(3, count), count))}
-        if often > 1:
-            numbers = {1, count, *draw.sample(range(1, count + 1), min(count, often))}
+        if every:
+            more = OFTEN if file.endswith(ENDS) or not file.startswith(OURS) else 0
+            numbers = {1, count, *draw.sample(range(1, count + 1), min(count, more))}
         found += [Moment(file, line, number) for number in sorted(numbers)]
     return found
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import NotApplicable
+from .inputs.restoring import restores, undone
 from .kernels.capped import capped_attention
 
 NAME = "headwater"
@@ -34,6 +35,7 @@ def fast_attention(model: M) -> M:
     return with_attention(model, NAME)
 
 
+@restores
 def with_attention(model: M, name: str) -> M:
     """The model with another of its attentions, really: transformers only warns where it did not take it."""
     if not hasattr(model, "set_attn_implementation"):
@@ -43,6 +45,18 @@ def with_attention(model: M, name: str) -> M:
         )
     register()
     before = [(part.config, part.config._attn_implementation) for part in parts(model)]
+
+    def put_back() -> None:
+        for config, chosen in before:
+            config._attn_implementation = chosen
+
+    with undone(put_back):
+        replace_attention(model, name)
+        before.clear()  # all of it is replaced, so none is put back
+    return model
+
+
+def replace_attention(model: nn.Module, name: str) -> None:
     replace: Any = model.set_attn_implementation
     try:
         replace(name)
@@ -51,13 +65,10 @@ def with_attention(model: M, name: str) -> M:
         raise NotApplicable(f"{type(model).__name__} does not take the attention {name!r}: {said}.") from error
     refused = [type(part).__name__ for part in parts(model) if part.config._attn_implementation != name]
     if refused:
-        for config, chosen in before:
-            config._attn_implementation = chosen
         raise NotApplicable(
             f"{' and '.join(dict.fromkeys(refused))} cannot change how attention is computed: it does not go through "
             "transformers' attention interface. The model was left as it was."
         )
-    return model
 
 
 def register() -> None:

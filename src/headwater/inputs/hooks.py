@@ -56,7 +56,7 @@ class Hook:
         return self.function(*given) if get_ident() == self.thread else None
 
 
-def unwatched(module: nn.Module) -> nn.Module:
+def without_hooks(module: nn.Module) -> nn.Module:
     """The same module without our hooks after it: torch takes its fused paths only where none is attached."""
     twin = copy.copy(module)
     twin._forward_hooks = OrderedDict((k, h) for k, h in module._forward_hooks.items() if not isinstance(h, Hook))

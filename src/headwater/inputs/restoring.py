@@ -9,9 +9,10 @@ back knows of them.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, _GeneratorContextManager
+from contextlib import AbstractContextManager, _GeneratorContextManager, suppress
 from functools import partial, wraps
 from operator import methodcaller
 from traceback import walk_tb
@@ -35,12 +36,12 @@ def restores(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def restoring(*args: P.args, **kwargs: P.kwargs) -> T:
-        before, done = Before.now(), False
+        before, done, handled = Before.now(), False, sys.exc_info()[1]
         try:
             try:
                 return function(*args, **kwargs)
             except BaseException as error:
-                end_blocks(error)
+                end_blocks(error, handled)
                 raise
             finally:
                 before.put_back()
@@ -52,17 +53,20 @@ def restores(function: Callable[P, T]) -> Callable[P, T]:
     return restoring
 
 
-def end_blocks(error: BaseException) -> None:
+def end_blocks(error: BaseException, handled: BaseException | None) -> None:
     """Ends the generators behind blocks that were left in the middle of their `__exit__`.
 
     The traceback holds them, and they would do the rest when it goes, at whatever time that is: one of torch's, for
-    one, pushes a mode.
+    one, pushes a mode. What the caller was handling already, `handled`, is none of ours.
     """
     found: BaseException | None = error
-    while found is not None:
+    while found is not None and found is not handled:
         for frame, _ in walk_tb(found.__traceback__):
             if frame.f_code in _BLOCKS:
-                frame.f_locals["self"].gen.close()
+                with suppress(
+                    Exception
+                ):  # of blocks that were left halfway; what they do not put back is put back here
+                    frame.f_locals["self"].gen.close()
         found = found.__context__
 
 
@@ -179,7 +183,7 @@ def outside_inference() -> AbstractContextManager[Any]:
     return torch._C._InferenceMode(False)
 
 
-class Thread(NamedTuple):
+class TorchState(NamedTuple):
     """What torch keeps for this thread, and a computation changes."""
 
     modes: tuple[Any, ...]  # torch function modes, the innermost last
@@ -193,7 +197,7 @@ class Thread(NamedTuple):
     stream: Any
 
     @classmethod
-    def now(cls) -> Thread:
+    def now(cls) -> TorchState:
         get, count = torch._C._get_function_stack_at, torch._C._len_torch_function_stack()
         return cls(
             tuple([get(i) for i in range(count)]) if count else (),
@@ -209,7 +213,7 @@ class Thread(NamedTuple):
 
     def put_back(self) -> None:
         """Every line may be the last that is reached, so each does the same when it is done again."""
-        if Thread.now() == self:
+        if TorchState.now() == self:
             return
         torch._C.DisableTorchFunction().__enter__()  # modes of the caller see nothing of this, and cannot stop it
         self._put_back_modes()
@@ -224,7 +228,7 @@ class Thread(NamedTuple):
 
     def _put_back_modes(self) -> None:
         shared = 0
-        for now, before in zip(Thread.now().modes, self.modes, strict=False):
+        for now, before in zip(TorchState.now().modes, self.modes, strict=False):
             if now is not before:
                 break
             shared += 1
@@ -272,14 +276,14 @@ def cast_nesting() -> int:
 class Before(NamedTuple):
     """A thread as it was, and how much it had to undo."""
 
-    thread: Thread
+    thread: TorchState
     noted: list[undone]
     size: int
 
     @classmethod
     def now(cls) -> Before:
         noted = noted_here()
-        return cls(Thread.now(), noted, len(noted))
+        return cls(TorchState.now(), noted, len(noted))
 
     def put_back(self) -> None:
         _THREAD.noted = self.noted

@@ -25,13 +25,13 @@ from ..errors import (
 from ..inputs.batch import Batch
 from ..inputs.places import Captured, captured
 from ..inputs.restoring import outside_inference
-from ..inputs.walking import named_modules, named_weights
-from ..rules import Books, Scope
+from ..inputs.walking import named_modules
+from ..rules import Scope
 from ..rules.modules import is_foreign_node
 from ..rules.scope import BESIDE_HELD, Entered
 from ..rules.sources import Sort
 from .compiled import uncompiled
-from .passes import KNOWN, Demand, Known, Read, Run, arguments, forward, map_output, unwatched
+from .passes import KNOWN, Demand, Known, Read, Run, arguments, forward, map_output, scope_for, unwatched
 
 LARGE = 10_000_000  # numbers in an output that is not copied for a check
 
@@ -215,11 +215,10 @@ def looks_up(batch: Batch, one: Captured) -> bool:
 
 def constants_entered(run: Run, demand: Demand) -> tuple[list[Entered], list[Captured]]:
     """Every constant that enters on the way forward, in order; and the inputs."""
-    modules = {id(module): name for name, module in named_modules(run.model)}
-    names = {id(t): n for n, t in named_weights(run.model) if not t.is_meta}
-    scope = Scope(demand.rules, Books(run.batch.samples, run.batch.length), names, modules, entered=[])
+    scope = scope_for(replace(run, scope=Scope), demand)
+    scope.entered = []
     with outside_inference(), torch.enable_grad(), uncompiled():
-        _, inputs = forward(replace(run, scope=Scope, watch=unwatched), scope)
+        _, inputs = forward(replace(run, watch=unwatched), scope)
     scope.release()
     assert scope.entered is not None
     return scope.entered, inputs

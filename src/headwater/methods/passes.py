@@ -18,7 +18,8 @@ from ..errors import (
 )
 from ..inputs.batch import Batch, mapped
 from ..inputs.places import Captured, captured, start
-from ..rules import RuleSet, Scope
+from ..inputs.walking import named_modules, named_weights
+from ..rules import Books, RuleSet, Scope
 from ..rules.modules import modules_seen
 from ..targets import Reading
 
@@ -68,6 +69,20 @@ KNOWN: weakref.WeakKeyDictionary[nn.Module, Known] = weakref.WeakKeyDictionary()
 def tables_of(run: Run) -> list[nn.Module]:
     known = KNOWN.get(run.model)
     return [] if known is None or known.tables is None or run.batch.ids is None else known.tables
+
+
+def scope_for(run: Run, demand: Demand) -> Scope:
+    """The rules, with empty books, and with the names of the model's weights and modules."""
+    modules = named_modules(run.model)
+    weights = list(named_weights(run.model, modules))
+    scope = run.scope(
+        demand.rules,
+        Books(run.batch.samples, run.batch.length),
+        {id(t): n for n, t in weights if not t.is_meta},  # what is offloaded comes in as another tensor
+        {id(m): n for n, m in modules},
+    )
+    scope.fleeting = any(t.is_meta for _, t in weights)
+    return scope
 
 
 def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Captured]]:

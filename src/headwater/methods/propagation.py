@@ -21,7 +21,6 @@ from ..inputs.batch import Batch, leaves
 from ..inputs.hooks import hooked
 from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference
-from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, Scope
 from ..rules.linear import plain
 from ..rules.sources import Sort, wide
@@ -39,7 +38,7 @@ from .checks import (
     settle_choices,
 )
 from .compiled import uncompiled
-from .passes import Demand, Read, Run, forward, read_score
+from .passes import Demand, Read, Run, forward, read_score, scope_for
 
 
 @dataclass
@@ -67,18 +66,9 @@ def propagate(run: Run, demand: Demand) -> Outcome:
 
 def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Batch], Reading]]) -> Iterator[Outcome]:
     """Several scores of one prediction: one forward pass serves all, each has a backward pass and books of its own."""
-    model, batch = run.model, run.batch
-    books = Books(batch.samples, batch.length)
-    modules = named_modules(model)
-    weights = list(named_weights(model, modules))
-    scope = run.scope(
-        demand.rules,
-        books,
-        {id(t): n for n, t in weights if not t.is_meta},  # what is offloaded comes in as another tensor
-        {id(m): n for n, m in modules},
-    )
-    scope.fleeting = any(t.is_meta for _, t in weights)
-    close = run.noise is None and is_due(model, demand)
+    scope = scope_for(run, demand)
+    books = scope.books
+    close = run.noise is None and is_due(run.model, demand)
     if close:
         find_tables(run)
     plain = predict_plainly(run) if close else None

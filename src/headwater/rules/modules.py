@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..inputs.hooks import hooked, unwatched
+from ..inputs.hooks import hooked, without_hooks
 from ..inputs.walking import named_modules
 from .cuts import tensors
 from .lineage import Kind, mark
@@ -43,7 +43,7 @@ def modules_seen(model: nn.Module, scope: Scope) -> Iterator[None]:
     def fused(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         if not torch.is_grad_enabled():
             return None
-        plain = with_inference_value(unwatched(module), args, kwargs, output)
+        plain = with_inference_value(without_hooks(module), args, kwargs, output)
         for part, seen in zip(tensors(plain), tensors(output), strict=True):
             if not is_signal(part):
                 scope.cuts.carry(part, seen)

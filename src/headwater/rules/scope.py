@@ -113,6 +113,7 @@ class Scope(Mode):
     def __post_init__(self) -> None:
         super().__init__()
         self.cuts = Cuts(self.where)
+        self._memory, self._selected = self.cuts.memory, self.cuts.selected  # asked at every operation
         self.follows = "ah" in self.rules and self.rules.attention in ("secant", "query")
 
     def applies(self, rule: str) -> bool:
@@ -125,8 +126,10 @@ class Scope(Mode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name in ("__get__", "__set__"):
-            name = _PROPERTIES.get((name, getattr(func.__self__, "__name__", "")), "")
+        if name == "__get__":
+            name = _GETS.get(getattr(func.__self__, "__name__", ""), "")
+        elif name == "__set__":
+            name = "set_data" if getattr(func.__self__, "__name__", "") == "data" else ""
         if not name:
             return func(*args, **kwargs)
         if name in _UNUSUAL:
@@ -158,7 +161,7 @@ class Scope(Mode):
         if type(result) is not Tensor or not result.requires_grad:
             self.cuts.lose(result, name, args, origin, by_rule=name in OPERATIONS)
             self._note_weighed(name, (args, kwargs))
-        if origin is not None or self.cuts.selected:
+        if origin is not None or self._selected:
             self.cuts.meet(result, name, (args, kwargs), origin)
         if self.entered is not None and len(self.books.sites) > known:
             self.cuts.place(result, range(known, len(self.books.sites)))
@@ -211,8 +214,9 @@ class Scope(Mode):
 
     def perform(self, call: Call) -> Any:
         """One operation on signals: as its handler has it, or as it is."""
-        if (recomputing := checkpoint_hooks()) is not None:
-            return self._perform_kept(call, recomputing)
+        hooks = _top_hooks(True)
+        if hooks is not None and hooks[0].__module__ == _CHECKPOINT:
+            return self._perform_kept(call, hooks)
         if call.inplace:
             self.pending.settle(call.args[0])
             if is_signal(call.args[0]) and call.args[0]._is_view():
@@ -222,7 +226,8 @@ class Scope(Mode):
         handler = FOLLOWED.get(call.name) if self.follows else None
         handler = handler or OPERATIONS.get(call.name)
         result = handler(self, call) if handler is not None else call.run()
-        self._note_precision(result)
+        if type(result) is Tensor and result.dtype is not self.coarsest:
+            self._note_precision(result)
         if handler is None:
             check_derivative(call.name, result)
         return result
@@ -237,7 +242,7 @@ class Scope(Mode):
 
     def _note_precision(self, result: Any) -> None:
         """The books are as precise as the coarsest signal; autocast changes types without a cast in the model."""
-        if not is_signal(result) or result.dtype is self.coarsest or not result.is_floating_point():
+        if not is_signal(result) or not result.is_floating_point():
             return
         if result.dtype.itemsize == 1:  # float8 is only a step between casts, and what it rounds is accounted for
             return
@@ -270,7 +275,7 @@ class Scope(Mode):
                     origin = merge(origin, self.cuts.of(value))
                 elif id(value) in self.names and not hasattr(value, _NAME):
                     changed[place] = value = self._freeze(value)
-                if self.cuts.memory:
+                if self._memory:
                     origin = merge(origin, self.cuts.of(value))
             elif type(value) in _CONTAINERS:
                 inner, also, another = self._constants_frozen(value)
@@ -440,12 +445,6 @@ def times(gradient: Tensor, value: Tensor | float) -> Tensor:
     return torch.where(gradient == 0, torch.zeros_like(product), product)
 
 
-def checkpoint_hooks() -> Any:
-    """The hooks of torch's gradient checkpointing, where the running code lies in a checkpoint."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    return hooks if hooks is not None and hooks[0].__module__ == "torch.utils.checkpoint" else None
-
-
 def check_derivative(name: str, result: Any) -> None:
     """Operations for inference alone end a signal where nobody would notice."""
     node = result.grad_fn if isinstance(result, Tensor) else None
@@ -472,12 +471,10 @@ def only_looking(hook: Any) -> Any:
 
 
 _PYTHON = types.FunctionType
+_CHECKPOINT = "torch.utils.checkpoint"  # whose hooks are there where the running code lies in a checkpoint
+_top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _CONTAINERS = (list, tuple, dict)
-_PROPERTIES = {  # those that are operations
-    **{("__get__", turn): "transpose" for turn in ("T", "mT", "H", "mH")},
-    ("__get__", "data"): "data",
-    ("__set__", "data"): "set_data",
-}
+_GETS = dict.fromkeys(("T", "mT", "H", "mH"), "transpose") | {"data": "data"}  # properties that are operations
 _OPERANDS = {
     "where": "condition input other",
     "masked_fill": "input mask value",
