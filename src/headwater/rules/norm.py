@@ -113,7 +113,7 @@ def batch_norm(scope: Scope, call: Call) -> Any:
 
 
 def statistics(call: Call) -> tuple[Any, Any, Any, Any]:
-    """Running mean and variance, weight and bias: `torch.batch_norm` takes them in another order than `F.batch_norm`."""
+    """Running mean and variance, weight, bias; `torch.batch_norm` takes them in another order than `F.batch_norm`."""
     names = ["running_mean", "running_var", "weight", "bias"]
     if call.func in (torch.batch_norm, torch.instance_norm):
         names = names[2:] + names[:2]
