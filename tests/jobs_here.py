@@ -22,8 +22,10 @@ import headwater as hw
 from headwater.jobs import running
 from headwater.jobs.explaining import Explainer, Place
 from headwater.jobs.worker import failures_told
-from headwater.store.manifest import FOOTER, SHARDS, said_in
+from headwater.jobs.writing import footer as footer_of
+from headwater.store.manifest import FOOTER, MANIFEST, SHARDS, said_in
 from headwater.store.runs import StoredRun
+from headwater.store.seal import SEAL, seal, sealed_json
 
 
 class Here:
@@ -82,7 +84,36 @@ def rewritten(file: Path, change: Callable[[pa.Table], pa.Table], **footer: Any)
     """A shard as somebody else may have left it: its rows changed, or what it says of itself."""
     said = said_in(parquet.read_metadata(file)) | footer
     table = change(parquet.read_table(file))
-    with parquet.ParquetWriter(file, table.schema) as writer:
+    with file.open("w+b") as opened:
+        with parquet.ParquetWriter(opened, table.schema) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata(footer_of(said))
+        seal(opened)
+
+
+def retold(out: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """A manifest as somebody may have changed it who also put its checksum right."""
+    said = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+    change(said)
+    (out / MANIFEST).write_bytes(sealed_json({name: value for name, value in said.items() if name != SEAL}))
+
+
+def unsealed(out: Path) -> None:
+    """A run as it was written before files had checksums."""
+    for file in [*(out / SHARDS).iterdir(), out / "errors.parquet", *(out / ".work").glob("errors-*.parquet")]:
+        if file.is_file():
+            strip_seal(file)
+    said = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+    said = {**said, "format": 1}
+    del said[SEAL]
+    (out / MANIFEST).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    (out / ".work" / "input.json").write_text(json.dumps({"files": [], "columns": ["text"]}), encoding="utf-8")
+
+
+def strip_seal(file: Path) -> None:
+    said = {name: value for name, value in said_in(parquet.read_metadata(file)).items() if name != SEAL}
+    table = parquet.read_table(file)
+    with parquet.ParquetWriter(file, table.schema, compression="zstd") as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({FOOTER.decode(): json.dumps(said)})
 
@@ -136,7 +167,7 @@ class Picky(Slow):
         return super().forward(input_ids, attention_mask)
 
 
-def fails_at_the_end(pipe: Any, payload: str, device: str) -> None:
+def fails_at_the_end(pipe: Any, payload: Any, device: str) -> None:
     """A worker that explains all rows of its chunk, and then cannot hand them over."""
     with failures_told(pipe):
         pipe.send(("ready",))

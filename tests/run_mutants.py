@@ -31,7 +31,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "headwater"
 STORE = ROOT / ".mutants"
 PAGE = ROOT / "docs" / "mutants.md"
-FILES = ("rules/*.py", "ledger.py", "methods/propagation.py")
+FILES = ("rules/*.py", "ledger.py", "methods/passes.py", "methods/checks.py", "methods/propagation.py")
 TESTS = """
 closing products sums norms curves places weights_held operations ledger secant gamma asking linearised paper_rules
 capped beyond review promises precision methods targets kept audit generation recording text adversarial cuts

@@ -54,6 +54,14 @@ def test_first_proposition(name: str, method: str) -> None:
     assert broken == 0 if "ah" in method or method == "lrp" else broken > 1e-3
 
 
+@pytest.mark.parametrize("method", ["lrp-gamma", "lrp-query", "lrp-secant"])
+def test_methods_with_a_backward_pass_of_their_own_are_audited(method: str) -> None:
+    """An audit keeps the graph, so that what writes into its own memory on the way back must not be part of it."""
+    found = audited("bert", method)
+    assert found.explanation.ledger.closed
+    assert not found.leaks
+
+
 def test_the_papers_form_without_biases_is_another_number() -> None:
     """2 Cov_j(q, v) df/dy, which leaves out biases of queries and keys, does not hold here: so ours can be wrong."""
     model = tiny("bert")

@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
@@ -70,6 +72,130 @@ def refusal(*words: str, **options) -> str:
     assert result.stdout == ""
     assert "Traceback" not in result.stderr
     return result.stderr
+
+
+def commands(group: Any = app, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command's words, and its function."""
+    for command in group.registered_commands:
+        yield " ".join((*path, command.name)), command.callback
+    for below in group.registered_groups:
+        yield from commands(below.typer_instance, (*path, below.name))
+
+
+def numbers() -> Iterator[tuple[str, str, Any]]:
+    """Every option that takes a number: its command, its name, and how it is declared."""
+    for words, function in commands():
+        for name, hint in get_type_hints(function, include_extras=True).items():
+            kinds = get_args(get_args(hint)[0]) or get_args(hint)[:1] if get_origin(hint) is Annotated else ()
+            if {int, float} & set(kinds):
+                yield words, name, get_args(hint)[1]
+
+
+def test_every_number_has_a_range():
+    found = list(numbers())
+    assert len(found) > 50
+    assert [(words, name) for words, name, option in found if option.min is None or option.max is None] == []
+
+
+@pytest.mark.parametrize("value", ["0", "99999999999999999999", "-1", "nan", "1e9", "²"])
+def test_a_number_out_of_its_range_is_refused(value):
+    assert "--batch-size" in refusal("explain", SENTENCE, "--batch-size", value)
+    assert "--tokens" in refusal("bench", "--tokens", value)
+    assert "--timeout" in refusal("zoo", "--timeout", "inf" if value in ("99999999999999999999", "1e9") else value)
+    if value != "0":
+        assert "--seed" in refusal("compare", SENTENCE, "--seed", value)
+
+
+@pytest.mark.parametrize("limit", ["0", "9" * 400 + "GiB", "nan", "inf", "-5", "1e9GiB"])
+def test_a_memory_limit_out_of_its_range_is_refused(limit):
+    assert "memory" in refusal("explain", SENTENCE, f"--memory-limit={limit}")
+
+
+@pytest.mark.parametrize("device", ["gpu9", "", "meta", "cuda:99", *([] if torch.cuda.is_available() else ["cuda"])])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("explain", "x"), ("compare", "x"), ("audit", "x"), ("generate", "x"), ("paper", "train", "sst2")),
+        *(("bundled", "evaluate"), ("image", "train"), ("bench",), ("app",), ("answers",), ("bias",)),
+        ("evaluate", "--data", "x.csv"),
+    ],
+)
+def test_a_device_that_is_not_here_is_refused(words, device):
+    assert re.search("device|nothing can be computed", refusal(*words, "--device", device))
+
+
+def started(*words: str | bytes, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    """The command as a process of its own, which ends without a traceback."""
+    done = subprocess.run([sys.executable, "-m", "headwater", *words], timeout=120, **options)
+    assert b"Traceback" not in (done.stderr or b"")
+    assert b"Exception ignored" not in (done.stderr or b"")
+    return done
+
+
+def test_arguments_that_are_no_utf8_are_refused():
+    done = started("explain", b"caf\xe9", capture_output=True)
+    assert done.returncode == 2
+    assert b"argument 2 is no UTF-8" in done.stderr
+    assert done.stdout == b""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "utf-8:surrogateescape"])
+def test_standard_input_that_is_no_utf8_is_refused(encoding):
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = started("explain", "-", input=b"good\ncaf\xe9\n", capture_output=True, env=environment)
+    assert done.returncode == 2
+    assert b"standard input" in done.stderr
+    assert b"UTF-8" in done.stderr or b"utf-8" in done.stderr
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["bias"]])
+@pytest.mark.parametrize("content", [b'{"text": "caf\xe9", "label": 1}\n', b'{"text": "caf\\ud800", "label": 1}\n'])
+def test_files_that_are_no_utf8_are_refused(tmp_path, command, content):
+    (tmp_path / "bad.jsonl").write_bytes(content)
+    assert "bad.jsonl" in refusal(*command, "--data", str(tmp_path / "bad.jsonl"))
+
+
+@pytest.mark.parametrize("length", ["0", "²", "9" * 30, "9" * 5000, "-1"])
+def test_a_protocols_number_has_a_range(tmp_path, length):
+    data = tmp_path / "texts.csv"
+    data.write_text("text,label\na film,1\n")
+    assert "max_length" in refusal("evaluate", "--data", str(data), "--protocol", f"ali2022(max_length={length})")
+
+
+def test_a_chat_that_is_none_is_refused(tmp_path):
+    file = tmp_path / "chat.json"
+    file.write_text("[" * 100_000)
+    assert "chat.json" in refusal("generate", "--chat", str(file))
+
+
+def test_too_little_memory_is_said(monkeypatch):
+    def explode(*_: Any, **__: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 2199023254528 bytes.")
+
+    monkeypatch.setattr("headwater.explain", explode)
+    assert "not enough memory" in refusal("explain", SENTENCE)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+@pytest.mark.parametrize(
+    "words", [("methods",), ("methods", "--json"), ("--version",), ("--help",), ("methods", "--help")]
+)
+def test_an_output_that_is_full_is_said(words):
+    with open("/dev/full", "wb") as full:
+        done = started(*words, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 1
+    assert done.stderr == b"headwater: the output cannot be written: No space left on device.\n"
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly():
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = started("methods", stdout=writer, stderr=subprocess.PIPE)
+    finally:
+        os.close(writer)
+    assert done.returncode == 1
+    assert done.stderr == b""
 
 
 def test_explain_in_a_pipe_is_plain_text():

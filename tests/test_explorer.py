@@ -93,6 +93,21 @@ def test_methods_are_switched_and_stand_side_by_side(watched, home):
     shot(page, "methods")
 
 
+def test_a_plugins_group_is_among_the_methods(watched, home):
+    from dataclasses import replace
+
+    from headwater.methods.registry import _METHODS, register, resolve
+
+    register(replace(resolve("gi"), name="theirs", group="A plug-in's"))
+    try:
+        page = watched.page
+        explained(page, home)
+        group = page.locator("fieldset", has_text="A plug-in's").first
+        assert group.locator("input[value=theirs]").count() == 1
+    finally:
+        _METHODS.pop("theirs")
+
+
 def test_a_masked_word_changes_the_prediction(watched, home):
     page = watched.page
     explained(page, home, f"text={TEXT}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from tiny import BUILD, CASTS, arguments, randomised, tiny
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 
 import headwater as hw
 from headwater.errors import UsageError
+from headwater.methods import resolve
 from headwater.methods.lrp import gamma
 
 
@@ -77,7 +80,7 @@ def test_gamma_by_layer() -> None:
     some = hw.explain(model, x, method=gamma({"*": 0.1, "*layer.1.*": 0.0}))[0]
     assert dict(some.rules_met)["gamma"] < dict(everywhere.rules_met)["gamma"]
     assert some.ledger.closed
-    with pytest.raises(UsageError, match="negative"):
+    with pytest.raises(UsageError, match="from 0 to 1,000,000"):
         gamma({"*": -0.1})
     with pytest.raises(UsageError, match="number"):
         hw.explain(model, x, method="lrp-gamma(much)")
@@ -124,3 +127,25 @@ def test_attnlrp_shares_as_it_says(fused: bool) -> None:
     )
     for i, part in enumerate((0.25, 0.25, 0.5)):
         assert shared[i] == pytest.approx(part * plain[i], abs=1e-12)
+
+
+@pytest.mark.parametrize("value", ["-0.1", "1.1e6", "1e308", "1e999", "-1e999", "nan"])
+def test_gamma_has_a_range(value: str) -> None:
+    for name in (f"lrp-gamma({value})", f"lrp(ah+gamma={value})", f"smoothgrad(lrp-gamma({value}))"):
+        with pytest.raises(UsageError, match=r"gamma must be from 0 to 1,000,000, not"):
+            resolve(name)
+    for given in (float(value), {"*": 0.02, "*classifier*": float(value)}):
+        with pytest.raises(UsageError, match=r"from 0 to 1,000,000"):
+            gamma(given)
+
+
+@pytest.mark.parametrize("value", [None, "much", [1.0], 10**400])
+def test_what_is_no_number_is_no_gamma(value: Any) -> None:
+    with pytest.raises(UsageError, match="gamma is a number"):
+        gamma(value)
+
+
+def test_the_largest_gamma_still_gives_relevance() -> None:
+    (found, *_) = hw.explain(tiny("bert"), arguments("bert"), method="lrp-gamma(1e6)")
+    assert found.relevance.isfinite().all()
+    assert found.ledger.closed

@@ -350,3 +350,9 @@ def test_by_default_the_query_takes_part_and_the_sink_is_a_line():
     for row, after in zip(shown.relevance, default.ledgers, strict=True):
         assert after.constants["attention sink"] == approx(float(row[0]), abs=1e-12)
         assert after.error < tolerance("gpt2")
+
+
+@pytest.mark.parametrize("asked", [{"prompt": "a \ud800"}, {"prompt": "a", "answer": "\udfff b"}])
+def test_half_of_a_surrogate_pair_is_no_text(asked) -> None:
+    with pytest.raises(InputError, match="half of a surrogate pair"):
+        hw.explain_generation(talker("llama"), speaker(), **asked)

@@ -208,7 +208,7 @@ def test_positions_that_no_pixel_reaches_are_no_patches(name, before):
 def test_the_gradient_tells_whether_the_answer_is_read_off_all_positions(name, pooled):
     from headwater.inputs.images import from_seen
     from headwater.methods.attention import read, reads_all
-    from headwater.methods.propagation import Run
+    from headwater.methods.passes import Run
     from headwater.targets import Reader
 
     model = tiny(name)

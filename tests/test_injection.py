@@ -19,7 +19,7 @@ import tokenizers
 import transformers as tf
 from browsing import Watched, browser, studio
 from hostile import HOSTILE
-from jobs_here import made, rewritten
+from jobs_here import made, retold, rewritten
 from speaker import speaker, talker
 from test_web import picture
 
@@ -257,10 +257,12 @@ def hostile_run(folder: Path, bad: Loaded) -> None:
     made(folder, {"text": texts, "yours": texts}, bad.model, tokenizer=bad.reader)
     (file,) = (folder / "shards").iterdir()
     rewritten(file, everywhere)
-    told = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    retold(folder, hostile_manifest)
+
+
+def hostile_manifest(told: dict[str, Any]) -> None:
     assert told["provenance"]["model"] == MODEL
     told["asked"]["method"] = told["state"] = HOSTILE[16]
-    (folder / "manifest.json").write_text(json.dumps(told), encoding="utf-8")
 
 
 def everywhere(table: pa.Table) -> pa.Table:

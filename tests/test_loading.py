@@ -15,6 +15,7 @@ from headwater.errors import HeadwaterError, LoadError, UnknownName, UnsafeWeigh
 from headwater.models import loading
 from headwater.models.loading import load
 
+INDEX = "model.safetensors.index.json"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "##s"]
 SMALL = {
     "vocab_size": len(WORDS),
@@ -103,6 +104,93 @@ def test_safetensors_win_over_a_pickle_beside_them(tmp_path):
     tiny(seed=1).save_pretrained(tmp_path)
     for allow in (False, True):
         assert same_weights(load(tmp_path, allow_pickle=allow)[0], tiny(seed=1))
+
+
+def sharded(directory: Path) -> dict[str, str]:
+    """A checkpoint in two shards; its table of which weight lies where."""
+    tiny().save_pretrained(directory, max_shard_size="6KB")
+    found = json.loads((directory / INDEX).read_text())["weight_map"]
+    assert len(set(found.values())) > 1
+    return found
+
+
+def name_in_index(directory: Path, name: str) -> None:
+    """The index says that the first of its weights lies in the file called `name`."""
+    index = json.loads((directory / INDEX).read_text())
+    first = sorted(set(index["weight_map"].values()))[0]
+    index["weight_map"] = {k: name if v == first else v for k, v in index["weight_map"].items()}
+    (directory / INDEX).write_text(json.dumps(index))
+
+
+def test_shards_are_read_from_their_directory_and_below(tmp_path):
+    first = sorted(set(sharded(tmp_path).values()))[0]
+    assert same_weights(load(tmp_path)[0], tiny())
+    (tmp_path / "parts").mkdir()
+    (tmp_path / first).rename(tmp_path / "parts" / first)
+    name_in_index(tmp_path, f"parts/{first}")
+    assert same_weights(load(tmp_path)[0], tiny())
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert same_weights(load(tmp_path / "link")[0], tiny())
+
+
+@pytest.mark.parametrize("way", ["absolute", "upwards", "through a subdirectory", "link", "linked directory"])
+def test_an_index_leads_to_no_file_outside_its_directory(tmp_path, way):
+    inside, outside = tmp_path / "model", tmp_path / "elsewhere"
+    inside.mkdir(), outside.mkdir()
+    first = sorted(set(sharded(inside).values()))[0]
+    (inside / first).rename(outside / first)
+    (inside / "parts").mkdir()
+    (inside / "linked").symlink_to(outside)
+    (inside / "link.safetensors").symlink_to(outside / first)
+    names = {
+        "absolute": str(outside / first),
+        "upwards": f"../elsewhere/{first}",
+        "through a subdirectory": f"parts/../../elsewhere/{first}",
+        "link": "link.safetensors",
+        "linked directory": f"linked/{first}",
+    }
+    name_in_index(inside, names[way])
+    for allow in (False, True):
+        with pytest.raises(UnsafeWeights, match="does not lie in the checkpoint's own directory"):
+            load(inside, allow_pickle=allow)
+
+
+def test_an_index_of_safetensors_leads_to_no_pickle(tmp_path):
+    table = sharded(tmp_path)
+    first = sorted(set(table.values()))[0]
+    weights = {name: value for name, value in tiny().state_dict().items() if table[name] == first}
+    torch.save(weights, tmp_path / "extra.bin")
+    name_in_index(tmp_path, "extra.bin")
+    for allow in (False, True):
+        with pytest.raises(UnsafeWeights, match=r"extra\.bin"):
+            load(tmp_path, allow_pickle=allow)
+
+
+def test_a_config_leads_to_no_pickle(tmp_path):
+    tiny().save_pretrained(tmp_path)
+    torch.save(tiny().state_dict(), tmp_path / "adapter_model.bin")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "transformers_weights": "adapter_model.bin"}))
+    with pytest.raises(UnsafeWeights, match=r"adapter_model\.bin"):
+        load(tmp_path)
+
+
+def test_the_hubs_cache_keeps_its_files_in_blobs(tmp_path):
+    snapshot, blobs = tmp_path / "models--a--b" / "snapshots" / "0f", tmp_path / "models--a--b" / "blobs"
+    snapshot.mkdir(parents=True), blobs.mkdir()
+    sharded(snapshot)
+    for number, file in enumerate(sorted(snapshot.iterdir())):
+        file.rename(blobs / f"{number:040x}")
+        file.symlink_to(Path("../../blobs") / f"{number:040x}")
+    assert same_weights(load(snapshot)[0], tiny())
+
+
+@pytest.mark.parametrize("table", [None, [], {"a": 3}, "x"])
+def test_an_index_that_is_none_is_said(tmp_path, table):
+    sharded(tmp_path)
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": table}))
+    with pytest.raises(LoadError, match="is no index of weights"):
+        load(tmp_path)
 
 
 def test_a_head_that_the_checkpoint_does_not_hold_is_refused(tmp_path):

@@ -249,3 +249,19 @@ def test_a_plugin_can_register() -> None:
         assert hw.explain(tiny("bert"), TEXTS[0], tokenizer=tokenizer(), method="mine").method == "mine"
     finally:
         _METHODS.pop("mine", None)
+
+
+def test_a_plugin_may_have_a_group_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    from headwater.cli.methods import command
+    from headwater.methods.registry import available, register
+
+    gi = resolve("gi")
+    try:
+        for name, group in (("one", "theirs"), ("two", "others'"), ("three", "theirs")):
+            register(replace(gi, name=name, group=group))
+        assert [method.name for method in available()][-3:] == ["one", "three", "two"]
+        command(plain=True)
+        assert "three" in capsys.readouterr().out
+    finally:
+        for name in ("one", "two", "three"):
+            _METHODS.pop(name, None)

@@ -113,3 +113,56 @@ def test_an_overflow_on_the_way_back_names_its_module() -> None:
     assert hw.explain(Steep(), x)[0].ledger.closed
     with pytest.raises(NotFinite, match="on the way back it first appeared at the output of the module 'low'"):
         hw.explain(Steep(), x, dtype="float16")
+
+
+class InAByte(nn.Module):
+    """Weights and a table in float8, brought to the type that is computed in; the signal rounded to float8 if asked."""
+
+    def __init__(self, rounds: bool, kind: torch.dtype = torch.float8_e4m3fn) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        weight, table = (torch.randn(size, 6, generator=generator).to(kind) for size in (5, 4))
+        self.table, self.weight = (nn.Parameter(part, requires_grad=False) for part in (table, weight))
+        self.bias, self.head = nn.Parameter(torch.randn(5, generator=generator)), nn.Linear(5, 3)
+        self.rounds, self.kind = rounds, kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.table.to(x.dtype)[: x.shape[-2]]
+        if self.rounds:
+            x = (x / 0.7).to(self.kind).to(x.dtype) * 0.7
+        return self.head(nn.functional.gelu(nn.functional.linear(x, self.weight.to(x.dtype), self.bias))).mean(1)
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("rounds", [False, True])
+@pytest.mark.parametrize("dtype", [None, "float64", "bfloat16"])
+def test_float8(kind: torch.dtype, rounds: bool, dtype: str | None) -> None:
+    model, x = InAByte(rounds, kind).eval(), torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(1))
+    for e in hw.explain(model, x, score=lambda out: out[:, 1], dtype=dtype):
+        assert e.ledger.dtype == (dtype or "float32")
+        assert e.ledger.closed
+        assert e.ledger.biases["table"] != 0
+    if dtype is None:
+        assert [e.score for e in hw.explain(model, x, score=lambda out: out[:, 1])] == model(x)[:, 1].tolist()
+
+
+def test_what_is_rounded_to_float8_is_its_input_times_a_constant() -> None:
+    """Its gradient is no float8 either, which ends at 448."""
+
+    class Rounded(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x.to(torch.float8_e4m3fn).to(x.dtype) * 1000).sum(-1, keepdim=True)
+
+    x = torch.randn(1, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    (e,) = hw.explain(Rounded().eval(), x, score=lambda out: out[:, 0])
+    torch.testing.assert_close(e.relevance, x[0].to(torch.float8_e4m3fn).double() * 1000)
+    assert e.ledger.error < 1e-12
+
+
+def test_inputs_in_float8_are_computed_in_the_model_s_type() -> None:
+    model, x = InAByte(False).eval(), torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(1))
+    given = hw.explain(model, x.to(torch.float8_e4m3fn), score=lambda out: out[:, 1])
+    for a, b in zip(
+        given, hw.explain(model, x.to(torch.float8_e4m3fn).float(), score=lambda out: out[:, 1]), strict=True
+    ):
+        torch.testing.assert_close(a.relevance, b.relevance)

@@ -178,6 +178,12 @@ def test_what_is_no_text(text: Any) -> None:
         explain(text=text)
 
 
+@pytest.mark.parametrize("text", ["a \ud800 film", ("a film", "\udcff")])
+def test_half_of_a_surrogate_pair_is_no_text(text: Any) -> None:
+    with pytest.raises(errors.InputError, match="half of a surrogate pair"):
+        hw.explain(tiny("bert"), text, tokenizer=tokenizer())
+
+
 def test_no_tokenizer() -> None:
     with pytest.raises(errors.InputError, match="tokenizer"):
         hw.explain(tiny("bert"), TEXT)
@@ -250,20 +256,6 @@ def test_attention_hidden_in_a_custom_function() -> None:
     model, x = randomised(Hiding().double()), torch.randn(1, 5, 4, dtype=torch.float64)
     with pytest.raises(errors.HiddenOperation, match="HidesAttention"):
         hw.explain(model, x, method="lrp(ln)")
-
-
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm, self.head = nn.LSTM(4, 4, batch_first=True), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.lstm(x)[0][:, -1])
-
-
-def test_fused_recurrence_is_refused() -> None:
-    with pytest.raises(errors.HiddenOperation, match="lstm"):
-        hw.explain(randomised(Recurrent().double()), torch.randn(1, 5, 4, dtype=torch.float64))
 
 
 def test_flash_attention_is_refused_by_name() -> None:

@@ -86,7 +86,10 @@ def test_a_parent_that_is_killed_takes_its_workers_with_it_and_the_job_goes_on(
     )
     out = tmp_path / "out"
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    parent = subprocess.Popen([sys.executable, script, data, out], env={**os.environ, "PYTHONPATH": path})
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    known = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)}
+    parent = subprocess.Popen([sys.executable, script, data, out], env=known)
     until = time.monotonic() + 60
     while not list(out.glob("shards/*")) and time.monotonic() < until and parent.poll() is None:
         time.sleep(0.05)
@@ -97,6 +100,7 @@ def test_a_parent_that_is_killed_takes_its_workers_with_it_and_the_job_goes_on(
     while any(map(alive, children)) and time.monotonic() < until:
         time.sleep(0.1)
     assert not any(map(alive, children))
+    assert [file for file in temporary.rglob("*") if file.is_file()] == []  # nothing of the size of a model
     done = len(list(out.glob("shards/*")))
     assert 0 < done < 10
     assert hw.open_run(out).manifest.state == "running"

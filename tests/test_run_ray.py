@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -16,7 +17,8 @@ pytest.importorskip("ray")
 from jobs_here import Slow, contents, here, run, sentences, write
 from ray_nodes import actors, kill
 
-from headwater.errors import UsageError
+from headwater.errors import MissingExtra, UsageError
+from headwater.jobs.cluster import connected, keep_token_private
 from headwater.jobs.planning import Chunk
 from headwater.jobs.trouble import DEATHS, STARTS, History, Place
 
@@ -73,6 +75,77 @@ def when(happened, seconds=90.0) -> None:
     until = time.monotonic() + seconds
     while not happened() and time.monotonic() < until:
         time.sleep(0.02)
+
+
+def listeners() -> set[str]:
+    """The addresses that this process, and all that it started, listen on."""
+    psutil = pytest.importorskip("psutil")
+    me = psutil.Process()
+    found = [c for p in (me, *me.children(recursive=True)) for c in p.net_connections(kind="inet")]
+    return {c.laddr.ip.removeprefix("::ffff:") for c in found if c.status == psutil.CONN_LISTEN}
+
+
+JOIN = """
+import sys, ray
+ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
+print(ray.get(ray.remote(lambda: "ran").remote()))
+"""
+
+
+def joined(address: str, **environment: str) -> str:
+    """What somebody else on this machine gets from a cluster: where it lets them, `ran`."""
+    known = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    known["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # else Ray takes 127.0.0.1 to be the machine's other address
+    words = [sys.executable, "-c", JOIN, address]
+    done = subprocess.run(words, env={**known, **environment}, capture_output=True, text=True, timeout=120)
+    return done.stdout + done.stderr
+
+
+def test_a_cluster_of_its_own_is_for_this_machine_and_user_alone(tmp_path, monkeypatch):
+    import ray
+
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    before = listeners()
+    with connected(None):
+        assert listeners() - before <= {"127.0.0.1"}
+        assert os.environ["RAY_AUTH_MODE"] == "token"
+        address = ray.get_runtime_context().gcs_address
+        assert "ran" in joined(address, RAY_AUTH_MODE="token").splitlines()
+        refused = joined(address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0" * 64)
+        assert "ran" not in refused.splitlines()
+        assert "auth" in refused.lower()
+
+
+def test_a_token_is_readable_by_its_user_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    keep_token_private()
+    path = tmp_path / ".ray" / "auth_token"
+    assert path.stat().st_mode & 0o077 == 0
+    made = path.read_text()
+    assert len(made) == 64
+    keep_token_private()
+    assert path.read_text() == made
+
+
+def test_a_ray_without_tokens_is_not_started(monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "__version__", "2.51.1")
+    with pytest.raises(MissingExtra, match=r"headwater\[cluster\]"), connected(None):
+        pass
+    assert not ray.is_initialized()
+
+
+def test_a_cluster_that_others_would_reach_is_not_used(monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "init", lambda **options: None)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeManagerAddress": "192.0.2.7"}])
+    with pytest.raises(UsageError, match=r"would listen on 192\.0\.2\.7"), connected(None):
+        pass
 
 
 def test_a_cluster_that_is_not_there(tmp_path):

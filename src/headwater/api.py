@@ -17,12 +17,14 @@ from .inputs.batch import Batch
 from .inputs.images import channels_of, from_seen, in_groups, is_image, listed, made_ready
 from .inputs.own import in_batches, takes_own
 from .inputs.places import find_places
+from .inputs.restoring import outside_inference, restores, restores_steps
 from .inputs.tensors import from_tensors
-from .inputs.text import from_fields
+from .inputs.text import from_fields, with_decoder_start
 from .inputs.walking import named_modules, named_weights, walked_once
 from .ledger import Ledger, Lines
 from .methods import Method
-from .methods.propagation import Outcome, Run
+from .methods.passes import Run
+from .methods.propagation import Outcome
 from .methods.recomputing import Count
 from .methods.room import PLENTY, Room
 from .picture import Picture
@@ -35,6 +37,7 @@ from .version import __version__
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
+@restores
 def explain(
     model: nn.Module,
     data: Any,
@@ -170,7 +173,7 @@ class Work:
     def explained(
         self, step: Step, method: Method, prepare: Callable[[Run], Run] = lambda run: run
     ) -> list[Explanation]:
-        batch = self._placed(step.batch)
+        batch = ready(self.model, step.batch)
         run = prepare(Run(self.model, batch, step.read, self.ask.seed, nothing_token(self.ask.tokenizer)))
         with self.ask.room.opened(self.model) as kept:
             outcome = method.run(kept(run))
@@ -178,6 +181,7 @@ class Work:
         lines = Totals.of(outcome)
         return [explanation(i, run.batch, outcome, lines, part, self, method) for i, part in enumerate(parts)]
 
+    @restores_steps
     def each(
         self,
         batch: Batch,
@@ -186,7 +190,7 @@ class Work:
         prepare: Callable[[Run], Run] = lambda run: run,
     ) -> Iterator[Explanation]:
         """Several scores of one sample's prediction, in one forward pass where the method can."""
-        batch = self._placed(batch)
+        batch = ready(self.model, batch)
         run = prepare(Run(self.model, batch, readers[0], self.ask.seed, nothing_token(self.ask.tokenizer)))
         with self.ask.room.opened(self.model) as kept:
             run = kept(run)
@@ -198,11 +202,6 @@ class Work:
             for outcome in outcomes:
                 (part,) = attribute(batch, outcome)
                 yield explanation(0, batch, outcome, Totals.of(outcome), part, self, method)
-
-    def _placed(self, batch: Batch) -> Batch:
-        """Where the model is, and with the token that its decoder starts with."""
-        start = getattr(getattr(self.model, "config", None), "decoder_start_token_id", None)
-        return replace(batch.to(*where_it_is(self.model)), start=start if isinstance(start, int) else None)
 
     def gather(self, found: Sequence[list[Explanation]]) -> Any:
         """One text, image, or sample of the model's own kind, gives one explanation, everything else a list."""
@@ -394,7 +393,7 @@ def prepared(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
         )
     if not made_for_inference and (want == have or (want[1] is None and want[0] == have[0])):
         return model
-    with torch.inference_mode(False):
+    with outside_inference():
         copied = copy.deepcopy(model)
         return type(copied).to(copied, device=want[0], dtype=want[1])  # an instance's own `to` may lead to the original
 
@@ -421,15 +420,36 @@ def wanted_dtype(dtype: str | torch.dtype | None, have: torch.dtype | None) -> t
     return DTYPES[dtype]
 
 
+def ready(model: nn.Module, batch: Batch) -> Batch:
+    """A batch as the model takes it: on its device, in its dtype, a decoder's first token with it."""
+    placed = replace(batch.to(*where_it_is(model)), starts=decoder_starts(model))
+    return with_decoder_start(model, placed)
+
+
+def decoder_starts(model: nn.Module) -> tuple[int, ...]:
+    """The tokens that a decoder may start with when it is given the text itself."""
+    config = getattr(model, "config", None)
+    configs = (config, getattr(config, "decoder", None)) if getattr(config, "is_encoder_decoder", False) else ()
+    found = [getattr(one, name, None) for one in configs for name in ("decoder_start_token_id", "bos_token_id")]
+    return tuple(token for token in found if isinstance(token, int))
+
+
 def where_it_is(model: nn.Module) -> tuple[torch.device, torch.dtype | None]:
-    """Device and dtype of the first weights. Offloaded ones are nowhere; what holds them moves inputs by itself."""
+    """Device and dtype of the first weights. Offloaded ones are nowhere; what holds them moves inputs by itself.
+
+    Weights in float8 are kept, not computed in: of those the device alone counts.
+    """
     away: torch.dtype | None = None
+    device: torch.device | None = None
     for _, tensor in named_weights(model):
-        if tensor.is_floating_point():
-            if not tensor.is_meta:
-                return tensor.device, tensor.dtype
-            away = away or tensor.dtype
-    return torch.device("cpu"), away
+        if not tensor.is_floating_point():
+            continue
+        computes = tensor.dtype.itemsize > 1
+        if computes and not tensor.is_meta:
+            return tensor.device, tensor.dtype
+        away = away or (tensor.dtype if computes else None)
+        device = device or (None if tensor.is_meta else tensor.device)
+    return device or torch.device("cpu"), away
 
 
 def describe(model: nn.Module, device: torch.device, dtype: torch.dtype | None, seed: int) -> Provenance:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -18,9 +17,11 @@ from .errors import UsageError
 from .explanation import Explanation
 from .flows import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
 from .heads import Head, head_flows, note_head, note_scores
+from .inputs.hooks import hooked
+from .inputs.restoring import restores
 from .ledger import Ledger
 from .methods import Method, resolve
-from .methods.propagation import Run
+from .methods.passes import Run
 from .rules.lineage import carry
 from .rules.scope import Call, Scope, is_signal
 from .taps import Tap, tapped
@@ -29,6 +30,7 @@ UNSEEN = "an operation out of sight"  # inside TorchScript, or written in C++ by
 _NORMS = ("layer_norm", "rms_norm", "group_norm")
 
 
+@restores
 def audit(model: nn.Module, data: Any, *, method: str | Method = "gi", **options: Any) -> Audit:
     """Explain one input and say for every module what came in, what went out, and what its operations lost.
 
@@ -229,14 +231,10 @@ def outputs_tapped(result: Any) -> list[Tap]:
 def modules_watched(model: nn.Module, scope: Scope) -> Iterator[None]:
     """Notes what goes into and out of every module on this thread, and leaves no hook behind."""
     assert isinstance(scope, AuditScope)
-    thread, hooks = get_ident(), []
     names = scope.modules
     scope.leaf_modules = {n: m for n, m in model.named_modules() if not any(True for _ in m.children())}
 
-    def enter(module: nn.Module, args: Any, *rest: Any) -> Any:  # another thread may call it without keywords
-        if get_ident() != thread:
-            return None
-        kwargs = rest[0] if rest else {}
+    def enter(module: nn.Module, args: Any, kwargs: Any) -> Any:
         taps: list[Tap] = []
         with torch._C.DisableTorchFunction():
             args, kwargs = own_copies(args, taps), own_copies(kwargs, taps)
@@ -245,10 +243,7 @@ def modules_watched(model: nn.Module, scope: Scope) -> Iterator[None]:
         scope.active.append(Passage(names[id(module)], type(module).__name__, taps, [], range(start, start), inputs))
         return args, kwargs
 
-    def leave(module: nn.Module, args: Any, *rest: Any) -> Any:
-        if get_ident() != thread:
-            return None
-        output = rest[-1]
+    def leave(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         passage = scope.active.pop()
         passage.sites = range(passage.sites.start, len(scope.books.sites))
         with torch._C.DisableTorchFunction():
@@ -257,14 +252,8 @@ def modules_watched(model: nn.Module, scope: Scope) -> Iterator[None]:
         note_hand_norm(scope, module, passage)
         return tapped_output
 
-    for module in model.modules():
-        hooks.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-        hooks.append(module.register_forward_hook(leave, with_kwargs=True))
-    try:
+    with hooked(model.modules(), before=enter, after=leave):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def module_output(output: Any) -> tuple[Any, list[Tap]]:

@@ -11,6 +11,7 @@ from torch import nn
 from .api import Request, Work, is_text
 from .errors import HeadwaterError, UsageError
 from .explanation import Explanation
+from .inputs.restoring import restores
 from .inputs.walking import walked_once
 from .methods import Method, resolve
 from .methods.sharing import shared
@@ -46,6 +47,7 @@ class Comparison:
         return {"explanations": [e.to_dict() for e in self.explanations], "refused": dict(self.refused)}
 
 
+@restores
 def compare(model: nn.Module, data: Any, *, methods: Sequence[str | Method] = PAPER, **options: Any) -> Comparison:
     """One input, many methods. Takes the arguments of `explain` for one sample; a long text may go in windows.
 

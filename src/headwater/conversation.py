@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import EmptyInput, InputError, UsageError
-from .inputs.text import call
+from .inputs.text import call, check_characters
 
 Turn = Mapping[str, str]
 TEMPLATE = "template"
@@ -86,6 +86,7 @@ def role_of(text: str, start: int, end: int, places: Sequence[tuple[int, int, st
 
 
 def tokenised(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], list[tuple[int, int]] | None]:
+    check_characters(text, "the prompt")
     encoding = call(tokenizer, (text,), None, **options)
     offsets = encoding.get("offset_mapping")
     return list(encoding["input_ids"]), None if offsets is None else [(int(a), int(b)) for a, b in offsets]

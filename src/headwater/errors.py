@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any, TypeVar
+
+Number = TypeVar("Number", int, float)
 
 
 class HeadwaterError(Exception):
-    """Base of everything Headwater raises on purpose."""
+    """Base of everything Headwater raises on purpose. Pickled or copied, it keeps its message and its attributes.
+
+    Python would call the class again with the message alone, which fails where a class composes its message from other
+    arguments: a worker process could not say what was wrong.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        usual: tuple[Any, ...] = tuple(super().__reduce__())
+        return (restore, usual[:2], *usual[2:])
 
 
 class UsageError(HeadwaterError, ValueError):
@@ -20,6 +31,21 @@ class UnknownName(UsageError):
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         self.name, self.known = name, tuple(known)
         super().__init__(f"no {kind} called {name!r}. {nearest(str(name), self.known)}")
+
+
+class OutOfRange(UsageError):
+    """A number outside the range that it may have. NaN is in none."""
+
+    def __init__(self, what: str, value: float, least: float, most: float) -> None:
+        self.value, self.least, self.most = value, least, most
+        super().__init__(f"{what} must be from {least:,.15g} to {most:,.15g}, not {value}.")
+
+
+def in_range(what: str, value: Number, least: float, most: float) -> Number:
+    """The number itself, if it is in its range."""
+    if not least <= value <= most:
+        raise OutOfRange(what, value, least, most)
+    return value
 
 
 class InputError(UsageError):
@@ -56,20 +82,20 @@ class TrainingMode(ModelError):
         super().__init__(f"{module} is in training mode, so its prediction is not fixed. Call model.eval() first.")
 
 
-class NotFinite(ModelError):
-    """A NaN or an infinity in the weights, the prediction or the relevance."""
-
-
-class HiddenOperation(ModelError):
-    """An operation that the rules cannot see into, so relevance would be silently wrong."""
+class RandomPrediction(ModelError):
+    """The model's prediction is not fixed in evaluation mode."""
 
 
 class AnotherPrediction(ModelError):
     """Under the rules the model predicts something else than it does plainly."""
 
 
-class RandomPrediction(ModelError):
-    """The model's prediction is not fixed in evaluation mode."""
+class NotFinite(ModelError):
+    """A NaN or an infinity in the weights, the prediction or the relevance."""
+
+
+class HiddenOperation(ModelError):
+    """An operation that the rules cannot see into, so relevance would be silently wrong."""
 
 
 class NoSignal(ModelError):
@@ -96,6 +122,10 @@ class DataError(HeadwaterError):
     """A dataset that is missing or not what it should be."""
 
 
+class DamagedRun(DataError):
+    """A file of a run that is missing, or is not as it was written; the command that wrote the run makes it again."""
+
+
 class BadRow(DataError):
     """A row that cannot be explained, where none was to be passed over."""
 
@@ -109,6 +139,14 @@ class MissingExtra(HeadwaterError, ImportError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs: pip install 'headwater[{extra}]'")
+
+
+def restore(kind: type[HeadwaterError], arguments: tuple[Any, ...]) -> HeadwaterError:
+    """An error as it was pickled: made without its own `__init__`, by that of Python's exception that it is."""
+    error = kind.__new__(kind, *arguments)
+    builtin: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+    builtin.__init__(error, *arguments)
+    return error
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -16,7 +16,8 @@ from .explanation import Explanation
 from .generation import Generation
 from .inputs.batch import Batch, Item
 from .inputs.places import find_places
-from .inputs.text import length_limit
+from .inputs.restoring import restores
+from .inputs.text import check_characters, length_limit
 from .memory import Trial, bytes_of
 from .methods import Method, resolve
 from .methods.recomputing import Count
@@ -30,6 +31,7 @@ SPACE_MARKS = ("Ġ", "▁")
 Contrast = str | Mapping[int, int | str] | None
 
 
+@restores
 def explain_generation(
     model: nn.Module,
     tokenizer: Any,
@@ -327,6 +329,8 @@ def padding(model: nn.Module) -> dict[str, Any]:
 
 def answered(model: nn.Module, tokenizer: Any, said: Spoken, answer: str | Sequence[int]) -> list[int]:
     """Token ids of a given answer: as it is tokenised after the prompt, where that leaves the prompt's tokens alone."""
+    if isinstance(answer, str):
+        check_characters(answer, "the answer")
     if not isinstance(answer, str):
         found = [int(token) for token in answer]
     elif encoder_decoder(model):

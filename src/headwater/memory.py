@@ -19,13 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from . import methods
-from .api import Request, Work, is_text, nothing_token, where_it_is
+from .api import Request, Work, is_text, nothing_token, ready, where_it_is
 from .errors import NotApplicable, UsageError
 from .inputs.batch import Batch, mapped
+from .inputs.restoring import restores
 from .methods import Method
 from .methods.elsewhere import free_on_host
 from .methods.metering import Tally, peak_of
-from .methods.propagation import Run
+from .methods.passes import Run
 from .methods.recomputing import Count, counted
 from .methods.room import PLENTY, Patient, Room
 from .methods.shelf import AHEAD, UNDERWAY
@@ -33,6 +34,7 @@ from .targets import Reader
 from .texts import Step
 
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+MOST = 2**60  # bytes of a limit: more than any machine has
 LONGEST = 8192  # tokens of the longest trial
 SHORT = 512  # up to here a trial of half the length costs nothing
 STEP = 128  # lengths of trials are multiples of this where they are long enough: kernels work in such blocks
@@ -44,14 +46,14 @@ HOST_SHARE = 4  # one in so many free bytes of main memory may be taken: it is t
 def bytes_of(text: int | str) -> int:
     """24GiB, "500 MB", or a number of bytes."""
     if isinstance(text, int) and not isinstance(text, bool):
-        found = float(text)
+        found: float = text
     else:
         match = re.fullmatch(r"\s*([0-9.]+)\s*([a-zA-Z]*)\s*", str(text))
         if match is None or match[2].lower() not in UNITS or match[1].count(".") > 1 or match[1] == ".":
             raise UsageError(f"{text!r} is no amount of memory. Write it as 24GiB, 500MB, or a number of bytes.")
         found = float(match[1]) * UNITS[match[2].lower()]
-    if found < 1:
-        raise UsageError(f"a memory limit must be above 0, not {text!r}.")
+    if not 1 <= found <= MOST:
+        raise UsageError(f"a memory limit must be from 1 byte to 1 EiB, not {str(text)[:40]}.")
     return int(found)
 
 
@@ -127,6 +129,7 @@ class Estimate:
         return "\n".join(lines)
 
 
+@restores
 def estimate(model: nn.Module, data: Any, *, memory_limit: int | str | None = None, **options: Any) -> Estimate:
     """How much memory `explain(model, data, **options)` will take; with a limit, what would be done to keep it.
 
@@ -219,7 +222,7 @@ class Trial:
 
     def tried(self, batch: Batch, room: Room) -> tuple[int, int]:
         """One piece, really run: the most that it held, and how much of that waited for the backward pass."""
-        batch = batch.to(*where_it_is(self.work.model))
+        batch = ready(self.work.model, batch)
         tally = Tally(self.work.model)
         read = Reader(self.work.model, self.ask.tokenizer, self.ask.score, self.ask.output)
         run = Run(self.work.model, batch, read, self.ask.seed, nothing_token(self.ask.tokenizer), watch=tally.watch)

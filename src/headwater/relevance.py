@@ -140,7 +140,7 @@ def matching(batch: Batch, ids: Tensor | None, shape: Any) -> str:
 
 def is_rolled(batch: Batch, ids: Tensor) -> bool:
     """Whether the first of the shifted ids is the text's own last one, and not the token that a decoder starts with."""
-    if batch.start is not None and bool((ids[:, 0] == batch.start).all()):
+    if any(bool((ids[:, 0] == start).all()) for start in batch.starts):
         return False
     assert batch.ids is not None
     real = real_of(batch)
@@ -151,9 +151,8 @@ def is_rolled(batch: Batch, ids: Tensor) -> bool:
 def is_start(batch: Batch, ids: Tensor) -> bool:
     """Whether the first of the shifted ids is a decoder's start token: none of the text, where it is unknown."""
     assert batch.ids is not None
-    if batch.start is not None:
-        return bool((ids[:, 0] == batch.start).all())
-    return not bool((batch.ids == ids[:, :1]).any())
+    known = any(bool((ids[:, 0] == start).all()) for start in batch.starts)
+    return known or not bool((batch.ids == ids[:, :1]).any())
 
 
 def real_of(batch: Batch) -> Tensor:

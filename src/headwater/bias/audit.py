@@ -14,6 +14,7 @@ from .. import methods as registry
 from ..api import describe, explain, prepared, where_it_is
 from ..errors import DataError, HeadwaterError, UsageError
 from ..explanation import Explanation
+from ..inputs.restoring import restores
 from ..inputs.text import encode, length_limit
 from ..measures.progress import bar
 from ..measures.provenance import machine, model_sha256, now, versions
@@ -31,6 +32,7 @@ from .texts import DEFAULT, Texts, read_texts
 CHUNK = 16  # batches explained between two steps of the bar, texts of like length together
 
 
+@restores
 def audit_bias(
     model: nn.Module,
     data: Any = DEFAULT,

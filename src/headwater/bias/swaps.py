@@ -19,7 +19,7 @@ from torch import nn
 from ..api import where_it_is
 from ..errors import NotFinite
 from ..inputs.text import batches, encode, length_limit, padding_id, padding_side, to_batch
-from ..methods.propagation import without_cache
+from ..methods.passes import without_cache
 from ..targets import Reader
 from .analysis import Settings
 from .effects import effect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -27,6 +28,7 @@ from . import (
     zoo,
 )
 from .refusals import Commands
+from .refusals import run as run_whole
 
 app = typer.Typer(
     name="headwater",
@@ -71,4 +73,4 @@ def _root(
 
 def main() -> None:
     """The entry point of the installed command."""
-    app()
+    sys.exit(run_whole(app, sys.argv[1:]))

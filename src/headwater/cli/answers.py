@@ -26,8 +26,10 @@ def command(
         ),
     ] = None,
     kinds: Annotated[str | None, typer.Option(help="Of fact, sentiment, copy, arithmetic. Default: all.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="The first prompts of each kind.")] = None,
-    draws: Annotated[int, typer.Option(min=1, help="How often words are drawn to stand in for others.")] = 4,
+    limit: Annotated[int | None, typer.Option(min=1, max=options.MOST, help="The first prompts of each kind.")] = None,
+    draws: Annotated[
+        int, typer.Option(min=1, max=options.MOST, help="How often words are drawn to stand in for others.")
+    ] = 4,
     out: Annotated[
         Path | None, typer.Option(help="A file of JSON lines; an interrupted study goes on from there.")
     ] = None,

@@ -58,7 +58,9 @@ def command(
     rounds: Annotated[
         int | None,
         typer.Option(
-            min=1, help="How often all is timed, in turn. Default: 7; with --evaluation 3, with --throughput 5."
+            min=1,
+            max=options.MOST,
+            help="How often all is timed, in turn. Default: 7; with --evaluation 3, with --throughput 5.",
         ),
     ] = None,
     shape: Annotated[
@@ -68,9 +70,13 @@ def command(
             "Default: bert-base; with --throughput the bundled model."
         ),
     ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Samples in a batch. Default: 8; of a decoder 1.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, max=options.MOST, help="Samples in a batch. Default: 8; of a decoder 1.")
+    ] = None,
     tokens: Annotated[str, typer.Option(help="Tokens in a sample; several lengths are separated by commas.")] = "128",
-    layers: Annotated[int | None, typer.Option(min=1, help="Layers of the model, where not all are wanted.")] = None,
+    layers: Annotated[
+        int | None, typer.Option(min=1, max=options.MOST, help="Layers of the model, where not all are wanted.")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
     attention: Annotated[
         str | None,
@@ -86,7 +92,9 @@ def command(
         Path | None,
         typer.Option(help="With --evaluation or --throughput: labelled texts, as for `evaluate`. Default: SST-2 dev."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="With --evaluation: how many texts, drawn by a fixed seed.")] = 48,
+    limit: Annotated[
+        int, typer.Option(min=1, max=options.MOST, help="With --evaluation: how many texts, drawn by a fixed seed.")
+    ] = 48,
     measures: Annotated[
         str, typer.Option(help="With --evaluation: the curves, as for `evaluate`.")
     ] = "activation,pruning",
@@ -94,7 +102,9 @@ def command(
     busy: Annotated[
         bool, typer.Option("--busy", help="Count the processor's time, where others share the machine. Not on a card.")
     ] = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of torch. Default: its own choice.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=options.MANY, help="Threads of torch. Default: its own choice.")
+    ] = None,
     as_json: options.Json = False,
     plain: options.Plain = False,
 ) -> None:
@@ -104,6 +114,7 @@ def command(
     refuse_what_has_no_place(context, EVALUATION if evaluation else THROUGHPUT if throughput else COST)
     if busy and device != "cpu":
         raise UsageError("--busy counts the processor's time, which says nothing of a card.")
+    options.usable(device)
     import torch
 
     if threads is not None:
@@ -134,9 +145,9 @@ def refuse_what_has_no_place(context: typer.Context, mode: str) -> None:
 
 def lengths(text: str) -> list[int]:
     found = separated(text)
-    if not found or not all(one.isdigit() and int(one) > 0 for one in found):
+    if not found or not all(map(options.is_whole, found)):
         raise UsageError(f"--tokens takes numbers above 0, separated by commas, not {text!r}.")
-    return [int(one) for one in found]
+    return [options.whole("--tokens", one) for one in found]
 
 
 def asked_beside(peers: str | None, methods: list[str] | None) -> list[str] | None:

@@ -38,17 +38,24 @@ def command(
         str | None, typer.Option(help="A column whose values are parts of the data, each reported on its own, too.")
     ] = None,
     case: Annotated[bool, typer.Option("--case", help="Phrases of a groups file must agree in capitals.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Draw this many texts with the seed. Default: all.")] = None,
-    permutations: Annotated[int, typer.Option(min=1, help="Random labellings in the test.")] = 10_000,
+    limit: Annotated[
+        int | None, typer.Option(min=1, max=options.MOST, help="Draw this many texts with the seed. Default: all.")
+    ] = None,
+    permutations: Annotated[int, typer.Option(min=1, max=options.MOST, help="Random labellings in the test.")] = 10_000,
     swaps: Annotated[
-        int, typer.Option(min=0, help="Also put this many members of each group into every place, and compare scores.")
+        int,
+        typer.Option(
+            min=0,
+            max=options.MOST,
+            help="Also put this many members of each group into every place, and compare scores.",
+        ),
     ] = 0,
     out: Annotated[
         Path | None,
         typer.Option(help="Write a page (.html), results (.json) or all mentions (.csv); into a directory: all three."),
     ] = None,
     truncate: options.Truncate = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts explained at once.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, max=options.MOST, help="Texts explained at once.")] = 32,
     device: options.Device = None,
     dtype: options.Dtype = None,
     seed: options.Seed = 0,

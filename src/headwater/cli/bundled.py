@@ -14,7 +14,9 @@ from .screen import say, waiting
 
 app = typer.Typer(help="The sentiment model that comes with the package.", no_args_is_help=True)
 
-Where = Annotated[str, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1, mps.")]
+Where = Annotated[
+    str, typer.Option("--device", callback=options.usable, help="Where to compute: cpu, cuda, cuda:1, mps.")
+]
 
 
 @app.command("evaluate")
@@ -43,7 +45,7 @@ def train(
     teacher: Annotated[str | None, typer.Option(help="A directory or hub name. Default: MiniLM.")] = None,
     keep_teacher: Annotated[Path | None, typer.Option(help="Also write the fine-tuned teacher here.")] = None,
     device: Where = "cpu",
-    seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=options.LAST_SEED, help="Seed of the training.")] = 0,
 ) -> None:
     """Train the model again: fine-tune the teacher on SST-2, then let the small model learn from it."""
     from headwater.models.training import train as make

@@ -43,15 +43,18 @@ def command(
     patch: options.Patch = None,
     text_column: Annotated[str, typer.Option(help="The column of the texts.")] = "text",
     label_column: Annotated[str, typer.Option(help="The column of the labels: class indices or names.")] = "label",
-    limit: Annotated[int | None, typer.Option(min=1, help="Draw this many rows with the seed. Default: all.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, max=options.MOST, help="Draw this many rows with the seed. Default: all.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Keep the results in this directory; an interrupted run goes on from there.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume/--no-resume", help="Go on, or begin anew in --out.")] = True,
     runtime: Annotated[bool, typer.Option("--runtime/--no-runtime", help="Also measure what methods cost.")] = True,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts explained at once.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, max=options.MOST, help="Texts explained at once.")] = 32,
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of perturbed inputs run at once. Default: by device.")
+        int | None,
+        typer.Option(min=1, max=options.MOST, help="Tokens of perturbed inputs run at once. Default: by device."),
     ] = None,
     keep: options.Keep = "device",
     recompute: options.Recompute = None,

@@ -7,16 +7,17 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from headwater.errors import EmptyInput, HeadwaterError, UsageError
+from headwater.errors import EmptyInput, HeadwaterError, InputError, UsageError
 
 from . import options
 from .images import check_alone, check_readable, draw
 from .models import chosen_model
 from .molecules import bace, check_takes_graphs, coloured, molecule
+from .refusals import check_written
 from .screen import save, say, show, theme, waiting
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def command(
     full: options.Full = False,
     truncate: options.Truncate = False,
     window: options.Window = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts computed at once.")] = 16,
+    batch_size: Annotated[int, typer.Option(min=1, max=options.MOST, help="Texts computed at once.")] = 16,
     keep: options.Keep = "device",
     recompute: options.Recompute = None,
     memory_limit: options.MemoryLimit = None,
@@ -154,13 +155,24 @@ def lines(texts: Sequence[str] | None) -> Iterator[str]:
     if list(texts) != ["-"]:
         yield from texts
         return
-    found = [line.rstrip("\r\n") for line in sys.stdin]
+    found = lines_of(sys.stdin)
     kept = [line for line in found if line.strip()]
     if not kept:
         raise EmptyInput("standard input holds no text.")
     if len(kept) < len(found):
         say(f"blank lines left out: {len(found) - len(kept)}")
     yield from kept
+
+
+def lines_of(file: TextIO) -> list[str]:
+    """Its lines, without their ends."""
+    try:
+        found = [line.rstrip("\r\n") for line in file]
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input is no text in {error.encoding}: {error.reason}. Convert it.") from error
+    for number, line in enumerate(found, 1):
+        check_written(f"line {number} of standard input", line)
+    return found
 
 
 def pairs(texts: list[str], seconds: Sequence[str] | None) -> list[Text]:

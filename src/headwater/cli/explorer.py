@@ -41,8 +41,11 @@ def command(
         str | None, typer.Option(envvar="HEADWATER_TOKEN", help="The token to demand. Default: a new one.")
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
-    workers: Annotated[int, typer.Option(min=1, help="Requests computed at once.")] = 2,
-    seconds: Annotated[float, typer.Option(min=1, help="How long one request may compute.")] = 60.0,
+    workers: Annotated[int, typer.Option(min=1, max=options.MANY, help="Requests computed at once.")] = 2,
+    seconds: Annotated[
+        float,
+        typer.Option(min=1, max=options.LONGEST, callback=options.number, help="How long one request may compute."),
+    ] = 60.0,
     screenshot: Annotated[
         Path | None, typer.Option(help="Write a picture of the explorer here, and stop. Needs playwright and Chromium.")
     ] = None,

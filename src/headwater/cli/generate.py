@@ -29,7 +29,9 @@ def command(
         str,
         typer.Option("--model", "-m", help="A directory, a .gguf file, a hub name, or smollm2, from its wheel."),
     ] = DEFAULT,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="How many tokens are generated at most.")] = 20,
+    max_new_tokens: Annotated[
+        int, typer.Option(min=1, max=options.MOST, help="How many tokens are generated at most.")
+    ] = 20,
     answer: Annotated[
         str | None, typer.Option(help="Explain this continuation, whether the model would say it or not.")
     ] = None,
@@ -45,7 +47,8 @@ def command(
     words: Annotated[bool, typer.Option("--words", help="Sum tokens to words.")] = False,
     sentences: Annotated[bool, typer.Option("--sentences", help="Sum tokens to sentences.")] = False,
     tokens_at_once: Annotated[
-        int | None, typer.Option(min=1, help="Output tokens that one forward pass serves. Default: all.")
+        int | None,
+        typer.Option(min=1, max=options.MOST, help="Output tokens that one forward pass serves. Default: all."),
     ] = None,
     keep: options.Keep = "device",
     recompute: options.Recompute = None,
@@ -102,7 +105,7 @@ def command(
 def read_chat(file: Path) -> list[dict[str, str]]:
     try:
         turns: Any = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{file} cannot be read as JSON: {error}.") from error
     if not isinstance(turns, list):
         raise UsageError(f"{file} must hold a list of {{role, content}}.")

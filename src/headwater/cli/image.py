@@ -18,10 +18,14 @@ app = typer.Typer(help="The small vision transformer for MNIST's digits.", no_ar
 @app.command("train")
 def train(
     out: Annotated[Path | None, typer.Option(help="Directory for the model. Default: where it is looked for.")] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Times through the training part.")] = None,
-    rows: Annotated[int | None, typer.Option(min=1, help="Train on so many images only.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.")] = "cpu",
+    rounds: Annotated[
+        int | None, typer.Option(min=1, max=options.MOST, help="Times through the training part.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1, max=options.MOST, help="Train on so many images only.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=options.LAST_SEED, help="Seed of the training.")] = 0,
+    device: Annotated[
+        str, typer.Option(callback=options.usable, help="Where to compute: cpu, cuda, cuda:1, mps.")
+    ] = "cpu",
     as_json: options.Json = False,
 ) -> None:
     """Train it on MNIST, in some minutes on a processor, and write it with its processor and card."""
@@ -41,7 +45,9 @@ def train(
 def table(
     methods: Annotated[str | None, typer.Option(help="Methods, separated by commas.")] = None,
     model: options.Model = None,
-    rows: Annotated[int, typer.Option(min=1, help="How many test digits, drawn with the seed.")] = 300,
+    rows: Annotated[
+        int, typer.Option(min=1, max=options.MOST, help="How many test digits, drawn with the seed.")
+    ] = 300,
     out: Annotated[Path | None, typer.Option(help="Keep the results in this directory.")] = None,
     seed: options.Seed = 0,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output: one object.")] = False,

@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from headwater.errors import in_range
+
+# The ranges of the numbers that options take. What is larger is a slip of the key, and would fail late or not at all.
+MOST = 2**31 - 1  # of rows, tokens, samples, pixels
+MANY = 1024  # processes, threads, trainings
+LAST_SEED = 2**32 - 1  # numpy takes no larger one
+LONGEST = 7 * 24 * 3600.0  # seconds
+MOST_GIB = 1024.0 * 1024
+
+
+def number(value: float) -> float:
+    """Refuses NaN, which no comparison finds outside a range."""
+    if math.isnan(value):
+        raise typer.BadParameter("nan is no number.")
+    return value
+
+
+def usable(device: str | None) -> str | None:
+    """A device on which something can be computed here; torch is asked only where it is not the processor."""
+    if device not in (None, "cpu"):
+        from headwater.models.loading import usable_device
+
+        usable_device(device)
+    return device
+
 
 Model = Annotated[
     str | None,
@@ -19,7 +46,9 @@ Smiles = Annotated[
 ]
 Patch = Annotated[
     int | None,
-    typer.Option(min=1, help="Side of an image's patches in pixels of the model's input. Default: the model's own."),
+    typer.Option(
+        min=1, max=MOST, help="Side of an image's patches in pixels of the model's input. Default: the model's own."
+    ),
 ]
 Png = Annotated[Path | None, typer.Option(help="Also write the image with its relevance drawn over it here.")]
 Task = Annotated[
@@ -34,10 +63,14 @@ Output = Annotated[str, typer.Option(help="What is explained: logit, probability
 At = Annotated[str, typer.Option(help="Where relevance is read: embeddings, or words (without positions and types).")]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut a text that is too long for the model.")]
 Window = Annotated[bool, typer.Option("--window", help="Explain a long text in overlapping windows.")]
-Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps. Default: cpu.")]
+Device = Annotated[
+    str | None, typer.Option(callback=usable, help="Where to compute: cpu, cuda, cuda:1, mps. Default: cpu.")
+]
 Dtype = Annotated[str | None, typer.Option(help="Compute in float32 (default), float64, bfloat16 or float16.")]
-Seed = Annotated[int, typer.Option(help="Seed, for methods that draw random numbers.")]
-Workers = Annotated[int, typer.Option(min=1, help="Processes that share the work, each with a copy of the model.")]
+Seed = Annotated[int, typer.Option(min=0, max=LAST_SEED, help="Seed, for methods that draw random numbers.")]
+Workers = Annotated[
+    int, typer.Option(min=1, max=MANY, help="Processes that share the work, each with a copy of the model.")
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output: one object a line, one line a text.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Plain text, as in a pipe: no colour, one fact a line.")]
 Full = Annotated[bool, typer.Option("--full", help="Every line, not summed by layer and not only the largest.")]
@@ -72,4 +105,14 @@ MemoryLimit = Annotated[
 
 def count_of(text: str | None) -> int | str | None:
     """--recompute as the library takes it."""
-    return int(text) if text is not None and text.isdigit() else text
+    return whole("--recompute", text, 0) if text is not None and is_whole(text) else text
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text is nothing but digits; `isdigit` alone takes ² for one."""
+    return text.isascii() and text.isdigit()
+
+
+def whole(what: str, digits: str, least: int = 1) -> int:
+    """A number of things, in digits; of more digits than any number has that is taken, the first ones suffice."""
+    return in_range(what, int(digits[:20]), least, MOST)

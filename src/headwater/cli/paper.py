@@ -31,7 +31,9 @@ Arrays = Annotated[
     ),
 ]
 Kind = Annotated[str, typer.Option("--model", help="small: the paper's text transformer; minilm: MiniLM as a whole.")]
-Where = Annotated[str | None, typer.Option("--device", help="Where to compute: cpu, cuda, cuda:1, mps.")]
+Where = Annotated[
+    str | None, typer.Option("--device", callback=options.usable, help="Where to compute: cpu, cuda, cuda:1, mps.")
+]
 ALL = "sst2, imdb, t-emotions, t-hate, t-sentiment, meld-s, semaine; bace, mnist"
 GRAPHS = ("bace", "mnist")
 
@@ -48,10 +50,14 @@ def train(
         bool, typer.Option("--ignore-mask", help="As the authors' code: padding is attended.")
     ] = False,
     unscaled: Annotated[bool, typer.Option("--unscaled", help="As the authors' code: scores are not scaled.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the training, of graphs the first one.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Graphs: how many trainings; the best by validation is kept.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, max=options.LAST_SEED, help="Seed of the training, of graphs the first one.")
+    ] = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=options.MANY, help="Graphs: how many trainings; the best by validation is kept.")
+    ] = 1,
     split: Annotated[str, typer.Option(help="BACE: random or scaffold.")] = "random",
-    epochs: Annotated[int | None, typer.Option(min=1, help="Graphs: at most so many epochs.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, max=options.MOST, help="Graphs: at most so many epochs.")] = None,
     arrays: Arrays = None,
     work: Annotated[
         Path | None, typer.Option(help="Graphs: directory of every seed's model. Default: the cache.")
@@ -161,7 +167,10 @@ def install(
         str | None,
         typer.Option(help="Of BACE, the split of the model: random or scaffold. Default: the first report's."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed of the model. Default: the best by validation.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=options.LAST_SEED, help="The seed of the model. Default: the best by validation."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for the model. Default: where the tables look.")] = None,
     arrays: Arrays = None,
     trained_on: Annotated[str, typer.Option(help="The machine that trained it, for the card.")] = "",
@@ -202,13 +211,19 @@ def tables(
     out: Annotated[Path, typer.Option(help="Directory for measurements and tables.")] = Path("paper"),
     quick: Annotated[bool, typer.Option("--quick", help="A seeded part of every dataset: minutes on a CPU.")] = False,
     flow: Annotated[bool, typer.Option("--flow/--no-flow", help="Also measure A-Flow, which is slow.")] = True,
-    flow_rows: Annotated[int | None, typer.Option(min=1, help="How many texts A-Flow is measured on.")] = None,
-    flow_tokens: Annotated[int | None, typer.Option(min=1, help="How long these may be.")] = None,
+    flow_rows: Annotated[
+        int | None, typer.Option(min=1, max=options.MOST, help="How many texts A-Flow is measured on.")
+    ] = None,
+    flow_tokens: Annotated[int | None, typer.Option(min=1, max=options.MOST, help="How long these may be.")] = None,
     rows: Annotated[
         int | None,
-        typer.Option(min=1, help="Draw this many samples of every dataset. Default: all, and 1,000 digits of mnist."),
+        typer.Option(
+            min=1,
+            max=options.MOST,
+            help="Draw this many samples of every dataset. Default: all, and 1,000 digits of mnist.",
+        ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Samples explained at once.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, max=options.MOST, help="Samples explained at once.")] = 32,
     device: Where = None,
     workers: options.Workers = 1,
     seed: options.Seed = 0,

@@ -1,18 +1,24 @@
 """What the library refuses becomes one message on standard error and an exit code, without a traceback.
 
-2: refused, nothing was done. 3: the data hold rows that cannot be explained. 4: stopped in the middle, to be resumed.
+1: what was found could not be written. 2: refused, nothing was done. 3: the data hold rows that cannot be explained.
+4: stopped in the middle, to be resumed.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from headwater.errors import BadRow, HeadwaterError, JobStopped
+from headwater.errors import BadRow, HeadwaterError, InputError, JobStopped
 
-REFUSED, BAD_ROWS, STOPPED = 2, 3, 4
+Code = int | str | None
+UNWRITTEN, REFUSED, BAD_ROWS, STOPPED = 1, 2, 3, 4
 
 
 class Commands(TyperGroup):
@@ -24,7 +30,69 @@ class Commands(TyperGroup):
         except HeadwaterError as refusal:
             typer.echo(f"headwater: {refusal}", err=True)
             raise typer.Exit(code_of(refusal)) from refusal
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            typer.echo("headwater: there is not enough memory. Ask for less at once, or see --memory-limit.", err=True)
+            raise typer.Exit(REFUSED) from error
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Torch says it of a card by a class of its own, and of main memory in a sentence."""
+    return type(error).__name__ in ("MemoryError", "OutOfMemoryError") or "can't allocate memory" in str(error)
 
 
 def code_of(refusal: HeadwaterError) -> int:
     return BAD_ROWS if isinstance(refusal, BadRow) else STOPPED if isinstance(refusal, JobStopped) else REFUSED
+
+
+def run(command: Callable[[], object], arguments: Sequence[str]) -> Code:
+    """Runs the whole command: its exit code, after all that it said has been written."""
+    try:
+        for number, argument in enumerate(arguments, 1):
+            check_written(f"argument {number}", argument)
+        code = code_at_end(command)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read has seen enough, as `head` does
+        return nothing_more(UNWRITTEN)
+    except InputError as refusal:
+        return told(str(refusal), REFUSED)
+    except UnicodeEncodeError as error:
+        lost = error.object[error.start : error.end]
+        return told(f"{lost!r} cannot be written in {error.encoding}. Set PYTHONIOENCODING=utf-8.", UNWRITTEN)
+    except UnicodeDecodeError as error:
+        return told(f"what was read is no {error.encoding}: {error.reason}. Convert it to UTF-8.", REFUSED)
+    except OSError as error:
+        what = "the output cannot be written" if error.filename is None else str(error.filename)
+        return told(f"{what}: {error.strerror or error}.", UNWRITTEN)
+
+
+def code_at_end(command: Callable[[], object]) -> Code:
+    try:
+        command()
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
+def told(message: str, code: int) -> int:
+    with suppress(OSError):
+        typer.echo(f"headwater: {message}", err=True)
+    return nothing_more(code)
+
+
+def nothing_more(code: int) -> int:
+    """Python itself writes out what is left when it ends, and would fail with a traceback: it goes nowhere."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def check_written(what: str, text: str) -> None:
+    """Refuses bytes that are no UTF-8: Python keeps them in a text as halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} is no UTF-8 at character {error.start + 1}. Convert it to UTF-8.") from error

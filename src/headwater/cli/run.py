@@ -47,18 +47,26 @@ def command(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes that share the work. Default: one a core or GPU, as memory allows."),
+        typer.Option(
+            min=1, max=options.MANY, help="Processes that share the work. Default: one a core or GPU, as memory allows."
+        ),
     ] = None,
-    shard_rows: Annotated[int, typer.Option(min=1, help="Rows of the input in a file of the results.")] = 4096,
+    shard_rows: Annotated[
+        int, typer.Option(min=1, max=options.MOST, help="Rows of the input in a file of the results.")
+    ] = 4096,
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens explained at once, padding too. Default: by device.")
+        int | None,
+        typer.Option(min=1, max=options.MOST, help="Tokens explained at once, padding too. Default: by device."),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="A text of more tokens is too long. Default: what the model takes.")
+        int | None,
+        typer.Option(min=1, max=options.MOST, help="A text of more tokens is too long. Default: what the model takes."),
     ] = None,
     truncate: options.Truncate = False,
     window: options.Window = False,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of each worker. Another number, other last digits.")] = 1,
+    threads: Annotated[
+        int, typer.Option(min=1, max=options.MANY, help="Threads of each worker. Another number, other last digits.")
+    ] = 1,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be explained.")] = False,
     device: Annotated[
         str | None, typer.Option(help="Where to compute: cpu or cuda. Default: GPUs if there are any.")

@@ -20,9 +20,16 @@ def command(
     names: Annotated[
         str, typer.Option(help="Architectures, separated by commas: bert, causal-lm/gpt2. Default: every one.")
     ] = "",
-    jobs: Annotated[int, typer.Option(min=1, help="How many are judged at a time, in a process each.")] = 2,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds after which one is given up.")] = 120.0,
-    memory: Annotated[float, typer.Option(min=0.5, help="GiB that one may take.")] = 6.0,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=options.MANY, help="How many are judged at a time, in a process each.")
+    ] = 2,
+    timeout: Annotated[
+        float,
+        typer.Option(min=1, max=options.LONGEST, callback=options.number, help="Seconds after which one is given up."),
+    ] = 120.0,
+    memory: Annotated[
+        float, typer.Option(min=0.5, max=options.MOST_GIB, callback=options.number, help="GiB that one may take.")
+    ] = 6.0,
     out: Annotated[
         Path | None, typer.Option(help="Keep findings here, one a line; those of the same versions are not made again.")
     ] = None,

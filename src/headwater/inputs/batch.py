@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..picture import Frame
 from ..samples import Beside
 from .patches import Patches
+from .restoring import outside_inference
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Batch:
     beside: Beside | None = None
     alone: Callable[[int], Batch] | None = None
     patches: Patches | None = None
-    start: int | None = None  # the token that the model's decoder starts with
+    starts: tuple[int, ...] = ()  # tokens that the model's decoder may start with
 
     @property
     def length(self) -> int | None:
@@ -84,7 +85,7 @@ def usable(tensor: Tensor) -> Tensor:
     """A tensor made in inference mode cannot take part in a backward pass; its copy can."""
     if not tensor.is_inference():
         return tensor
-    with torch.inference_mode(False):
+    with outside_inference():
         return tensor.clone()
 
 

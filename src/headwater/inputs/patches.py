@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..errors import ModelError
 from ..picture import Grid
+from .hooks import hooked
 from .places import embeddings_around, find_places
 
 OTHERS = 14  # cells a side, for a model that does not cut its input into patches
@@ -135,22 +136,13 @@ def embedded(model: nn.Module, grey: Tensor, channels: int) -> Tensor | None:
     if place is None:
         return None
     found: list[Tensor] = []
-    thread = get_ident()
 
-    def keep(module: nn.Module, args: Any, output: Any) -> None:
-        if get_ident() != thread:
-            return
+    def keep(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         found.append(output if isinstance(output, Tensor) else next(o for o in output if isinstance(o, Tensor)))
         raise _Enough
 
     like = next(p for p in model.parameters() if p.is_floating_point())
     images = grey[:, None].expand(-1, channels, -1, -1).to(like)
-    hook = place.register_forward_hook(keep)
-    try:
-        with torch.no_grad():
-            model(pixel_values=images)
-    except _Enough:
-        pass
-    finally:
-        hook.remove()
+    with suppress(_Enough), hooked([place], after=keep), torch.no_grad():
+        model(pixel_values=images)
     return found[0].cpu() if found else None

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError, UnknownName
+from .hooks import hooked
 from .walking import named_modules
 
 PLACES = ("embeddings", "words")
@@ -88,6 +88,7 @@ class Captured:
     leaf: Tensor
     ids: Tensor | None
     beside: bool = False  # it enters beside the items, see `headwater.samples.Beside`
+    place: nn.Module | None = None
 
 
 @contextmanager
@@ -99,12 +100,8 @@ def captured(
     The output of `beside`, if it is called, becomes one too, and is marked.
     """
     found: list[Captured] = []
-    thread = get_ident()
 
-    def begin(module: nn.Module, args: Any, *rest: Any) -> Any:  # another thread may call it without keywords
-        if get_ident() != thread:
-            return None
-        kwargs, output = rest[0] if len(rest) == 2 else {}, rest[-1]
+    def begin(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         tensor = output if isinstance(output, Tensor) else next(o for o in output if isinstance(o, Tensor))
         if tensor.requires_grad and not tensor.is_leaf and tensor.grad_fn is not None and depends_on_input(tensor):
             return None
@@ -113,16 +110,11 @@ def captured(
             leaf = tensor.detach().clone()
             leaf = (leaf + noise(leaf) if noise is not None and is_item else leaf).requires_grad_(True)
             started = start(leaf)
-        found.append(Captured(leaf, first_ids(args, kwargs), beside=not is_item))
+        found.append(Captured(leaf, first_ids(args, kwargs), not is_item, module))
         return started if isinstance(output, Tensor) else type(output)(started if o is tensor else o for o in output)
 
-    every = [*places, *([] if beside is None else [beside])]
-    hooks = [place.register_forward_hook(begin, with_kwargs=True) for place in every]
-    try:
+    with hooked([*places, *([] if beside is None else [beside])], after=begin):
         yield found
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def depends_on_input(tensor: Tensor) -> bool:

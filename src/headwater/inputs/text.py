@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -44,9 +44,22 @@ def parts_of(text: Text, name: str) -> tuple[str, ...]:
     parts = text if isinstance(text, tuple) else (text,)
     if not all(isinstance(part, str) for part in parts) or len(parts) > 2:
         raise InputError(f"{name} must be a string or a pair of strings, not {type(text).__name__}.")
+    for part in parts:
+        check_characters(part, name)
     if not any(part.strip() for part in parts):
         raise EmptyInput(f"{name} is empty: there is nothing to explain.")
     return parts
+
+
+def check_characters(text: str, name: str) -> None:
+    """Refuses half of a surrogate pair, which is no character: what bytes that are no UTF-8 are read as."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{name} has {text[error.start]!r} at position {error.start}, half of a surrogate pair and no character: "
+            "it comes from bytes that are no UTF-8, or from a broken escape. Convert the text to UTF-8."
+        ) from error
 
 
 def tokenised(tokenizer: Any, split: Sequence[tuple[str, ...]], limit: int | None) -> list[Any]:
@@ -167,6 +180,18 @@ def to_batch(encoded: Sequence[Encoded], pad: int | None, side: str, places: lis
         real=fields["attention_mask"].bool(),
         places=places,
     )
+
+
+def with_decoder_start(model: nn.Module, batch: Batch) -> Batch:
+    """An encoder-decoder that generates begins with its start token, unless a prefix is given."""
+    config = getattr(model, "config", None)
+    token = getattr(config, "decoder_start_token_id", None)
+    generates = bool(getattr(model, "can_generate", lambda: False)())
+    if not (getattr(config, "is_encoder_decoder", False) and generates and isinstance(token, int)):
+        return batch
+    if batch.ids is None or "decoder_input_ids" in batch.kwargs:
+        return batch
+    return replace(batch, kwargs={**batch.kwargs, "decoder_input_ids": torch.full_like(batch.ids[:, :1], token)})
 
 
 def filler(name: str, pad: int | None) -> int:

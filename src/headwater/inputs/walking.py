@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 
 from torch import Tensor, nn
+
+from .restoring import undone
 
 Named = list[tuple[str, nn.Module]]
 _KNOWN: ContextVar[dict[int, Named] | None] = ContextVar("walks", default=None)
@@ -19,11 +22,10 @@ _KNOWN: ContextVar[dict[int, Named] | None] = ContextVar("walks", default=None)
 @contextmanager
 def walked_once() -> Iterator[None]:
     """Inside, each model is walked through once. Its modules must stay where they are; weights may move."""
-    token = _KNOWN.set({} if _KNOWN.get() is None else _KNOWN.get())
-    try:
+    known = _KNOWN.get()
+    with undone(partial(_KNOWN.set, known)):
+        _KNOWN.set({} if known is None else known)
         yield
-    finally:
-        _KNOWN.reset(token)
 
 
 def named_modules(model: nn.Module) -> Named:

@@ -9,12 +9,15 @@ to it that what kills others again and again is found and left out, as the local
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import pickle
+import secrets
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from ..errors import HeadwaterError, JobStopped, MissingExtra, UsageError
@@ -25,6 +28,7 @@ from .payload import Payload, unpacked
 from .planning import Chunk
 from .trouble import History
 
+RELEASE = (2, 59)  # from here on a cluster that is started on one machine asks for a token by default
 OBJECT_STORE = 512 * 2**20  # of a cluster that is started here: chunks are small, and its memory is the machine's
 
 
@@ -40,16 +44,73 @@ def connected(address: str | None) -> Iterator[RayEngine]:
         yield RayEngine()
         return
     answers(address)
-    here = {} if address else {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
     try:
         with hushed():
-            ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
+            if address is None:
+                start_alone(ray)
+            else:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise UsageError(f"no Ray cluster at {address!r}: {str(error).splitlines()[0]}") from error
+        if isinstance(error, UsageError):
+            raise
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"no Ray cluster at {address or 'this machine'}: {said}") from error
     try:
         yield RayEngine()
     finally:
         ray.shutdown()
+
+
+def start_alone(ray: Any) -> None:
+    """A cluster of this machine alone. It listens on loopback and asks for a token, for who reaches Ray can run code.
+
+    RAY_AUTH_MODE and RAY_AUTH_TOKEN count where they are set. A cluster that can be reached from outside all the same
+    is ended and not used.
+    """
+    if release(ray.__version__) < RELEASE:
+        raise MissingExtra(f"a cluster that asks for a token (Ray {ray.__version__} has none by default)", "cluster")
+    keep_token_private()
+    here = {"object_store_memory": OBJECT_STORE, "include_dashboard": False}
+    with on_loopback():
+        ray.init(address="local", log_to_driver=False, logging_level=logging.ERROR, **here)
+    reached_at = [node["NodeManagerAddress"] for node in ray.nodes()]
+    if not all(ipaddress.ip_address(one).is_loopback for one in reached_at) or "RAY_AUTH_MODE" not in os.environ:
+        ray.shutdown()
+        raise UsageError(
+            f"Ray {ray.__version__} would listen on {', '.join(reached_at)}, or without a token. Start a cluster "
+            "yourself, and give its --address."
+        )
+
+
+def release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+@contextmanager
+def on_loopback() -> Iterator[None]:
+    """Inside, Ray takes this machine's address to be 127.0.0.1, as it does by itself on macOS and Windows.
+
+    Asked for 127.0.0.1 it would take the address by which others reach the machine, and listen on all of them.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def keep_token_private() -> None:
+    """Makes the file of Ray's token where there is none, for this user alone: Ray's own could be read by others."""
+    path = Path.home() / ".ray" / "auth_token"
+    if any(os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")):
+        return
+    with suppress(OSError):  # there is one, or there is no home to write to, which Ray then says
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(32))
 
 
 @contextmanager

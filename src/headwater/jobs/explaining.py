@@ -27,7 +27,7 @@ from ..texts import Plan, Step, TextJob, in_windows
 from .planning import Chunk, in_batches
 from .reading.rows import EMPTY, FAILED, TOO_LONG, Bad, shown
 from .reading.sources import Reading, Sources
-from .settings import Settings
+from .settings import Settings, result_names
 from .trouble import Care, Place
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Explainer:
         self.job.limit = min((n for n in (self.job.limit, settings.max_tokens) if n is not None), default=None)
         self.reader = Reader(ready, tokenizer, settings.target, settings.output)
         self.work = Work(ask, ready, Plan([], lambda found: []), describe(ready, device, dtype, settings.seed))
-        self.renamed = dict(zip(sources.columns[1:], carried_names(sources.columns[1:]), strict=True))
+        self.carried = list(result_names(sources.columns).values())[1:]
 
     def chunk(self, chunk: Chunk, tell: Tell = lambda *_: None, care: Care | None = None) -> Finished:
         """All rows of a chunk, explained or told apart."""
@@ -192,18 +192,11 @@ class Explainer:
 
         ids = sorted(made)
         kept = carried.take(pa.array([i - chunk.start for i in ids], pa.int64()))
-        kept = kept.rename_columns(list(self.renamed.values()))
+        kept = kept.rename_columns(self.carried)
         table = to_table([made[i] for i in ids], ids, kept, "double" if self.settings.dtype == "float64" else "float")
         tokens, unclosed = sum(len(e.tokens) for e in made.values()), sum(not e.ledger.closed for e in made.values())
         counts = Counts(len(ids), len(bad), tokens, unclosed)
         return Finished(chunk, table, error_table(bad, self.reading.sources), counts)
-
-
-def carried_names(columns: Sequence[str]) -> list[str]:
-    """Columns of the input go along under their own names, or, where we have one of that name, as `input_…`."""
-    from ..store.columns import RESERVED
-
-    return [f"input_{name}" if name in RESERVED else name for name in columns]
 
 
 def error_table(bad: Mapping[int, Bad], sources: Sources) -> pa.Table:

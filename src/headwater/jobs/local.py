@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JobStopped
+from ..measures.nameless import NamelessFile
+from .disk import plain_failures
 from .explaining import Finished
 from .machines import device_kind, workers_for
 from .payload import Payload
 from .planning import Chunk
 from .trouble import STARTS, Place, Task
 from .worker import work
-from .writing import plain_failures
 
 PATIENCE = 5.0  # seconds for a worker to end when it is told to
 
@@ -32,11 +33,11 @@ Tick = Callable[[int, int], None]  # rows and tokens more that are done
 class Worker:
     """A process, the pipe to it, and what it was given."""
 
-    def __init__(self, payload: Path, device: str) -> None:
+    def __init__(self, payload: NamelessFile, device: str) -> None:
         context = multiprocessing.get_context("spawn")  # a forked process cannot use a GPU, nor torch's threads
         self.device = device
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, str(payload), device), daemon=True)
+        self.process = context.Process(target=work, args=(theirs, payload, device), daemon=True)
         self.process.start()
         theirs.close()
         self.ready = False
@@ -102,11 +103,8 @@ class Staff:
 
     def __init__(self, payload: Payload, workers: int, tick: Tick) -> None:
         self.workers, self.tick = workers, tick
-        self._directory = tempfile.TemporaryDirectory(prefix="headwater-")
-        # A file, because a process that is handed much at its start keeps the next one from starting.
-        self._payload = Path(self._directory.name) / "job"
-        with plain_failures(self._payload.parent):
-            self._payload.write_bytes(payload.packed())
+        with plain_failures(Path(tempfile.gettempdir())):
+            self._payload = NamelessFile(payload.packed())
         self._devices = devices(payload.settings.device)
         self._staff: list[Worker] = []
         self._failed_starts = 0
@@ -120,7 +118,7 @@ class Staff:
         for worker in self._staff:
             worker.end()
         self._staff.clear()
-        self._directory.cleanup()
+        self._payload.close()
 
     def results(self, chunks: Sequence[Chunk]) -> Iterator[Finished]:
         """As they are done. A chunk that must be done again goes first, since its shard waits for it."""

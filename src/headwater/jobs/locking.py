@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -11,30 +12,54 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..measures.provenance import now
+from .disk import plain_refusals
+
+SAID = 4096  # bytes of a lock file that are read
 
 
 @contextmanager
 def locked(file: Path, what: Path) -> Iterator[None]:
     """Whoever comes second is told who is there."""
-    with file.open("a+", encoding="utf-8") as lock:
-        if not taken(lock.fileno()):
-            lock.seek(0)
-            raise UsageError(f"{what} is being written by {holder(lock.read())}. Wait for it, or choose another --out.")
-        lock.truncate(0)
-        lock.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now()}))
-        lock.flush()
+    with plain_refusals(file):
+        descriptor = opened(file)
+    try:
+        if not taken(descriptor, what):
+            said = os.pread(descriptor, SAID, 0) if hasattr(os, "pread") else b""
+            raise UsageError(f"{what} is being written by {holder(said)}. Wait for it, or choose another --out.")
+        with plain_refusals(file):
+            os.ftruncate(descriptor, 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(
+                descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now()}).encode()
+            )
         yield
+    finally:
+        os.close(descriptor)
 
 
-def holder(said: str) -> str:
+def told() -> bytes:
+    return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now()}).encode()
+
+
+def opened(file: Path) -> int:
+    """A link is refused: what it names would be written over."""
+    try:
+        return os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UsageError(f"{file} is a symbolic link, where the lock of a run goes. Move the link away.") from error
+        raise
+
+
+def holder(said: bytes) -> str:
     try:
         found = json.loads(said)
         return f"process {found['pid']} on {found['host']}, since {found['since']}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "another process"
 
 
-def taken(descriptor: int) -> bool:
+def taken(descriptor: int, what: Path) -> bool:
     """Whether the lock is ours now; it is given back when the file is closed."""
     try:
         import fcntl
@@ -51,4 +76,9 @@ def taken(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise UsageError(
+            f"{what} lies on a file system that cannot lock files ({error.strerror or error}), so that two jobs could "
+            "write there at once. Choose an --out on a local disk, or mount it with locks."
+        ) from error
     return True

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import DamagedRun, DataError, HeadwaterError, UsageError
 from ..measures.provenance import now
 from ..measures.saving import short
 from ..store.aside import write_json
@@ -26,39 +28,61 @@ from ..store.manifest import (
     shard_path,
     write_manifest,
 )
+from ..store.ranges import Ranges
+from ..store.runs import check_errors
+from ..store.seal import check_file, check_seal
+from .disk import need_directory, need_no_directory, plain_failures, plain_refusals
 from .locking import locked
 from .reading.sources import Source, Sources
-from .writing import found_shards, gather_errors, plain_failures
+from .writing import found_shards, gather_errors, job_of_file, shard_numbers
 
 INPUT, LOCK = "input.json", "lock"
+UNFINISHED = re.compile(r"shard-\d{6,}\.(unfinished|errors)|input\.json\.unfinished|manifest\.json|errors\.parquet")
 
 
 @contextmanager
 def workplace(path: Path) -> Iterator[Workplace]:
     """The directory, ours alone until the block ends."""
-    try:
-        if path.is_dir() and not holds_run(path) and any(child.name != WORK for child in path.iterdir()):
-            raise UsageError(f"{path} is not empty and holds no run. Choose a new directory.")
+    with plain_refusals(path):
+        check_ours(path)
+        new = not path.exists()
         (path / WORK).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
-    try:
-        with locked(path / WORK / LOCK, path):
-            try:
-                yield Workplace(path)
-            finally:
-                if not holds_run(path):
-                    clear(path)
-    except PermissionError as error:
-        raise UsageError(f"{error.filename or path} cannot be written: {error.strerror}.") from error
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(path / WORK / LOCK, path))
+        except HeadwaterError:
+            if new:
+                clear(path, new)
+            raise
+        try:
+            yield Workplace(path)
+        finally:
+            if not begun(path):
+                clear(path, new)
 
 
-def clear(path: Path) -> None:
-    """A run that was refused before it began leaves no directory behind."""
+def begun(path: Path) -> bool:
+    """Whether a run was begun here, also one that was killed before it wrote its manifest."""
+    return holds_run(path) or (path / WORK / INPUT).is_file()
+
+
+def check_ours(path: Path) -> None:
+    """Refuses a directory that is somebody else's, and one in which a part of the run's is not its own."""
+    if path.is_dir() and not begun(path) and any(child.name != WORK for child in path.iterdir()):
+        raise UsageError(f"{path} is not empty and holds no run. Choose a new directory.")
+    for name in (WORK, SHARDS):
+        need_directory(path / name)
+    for name in (MANIFEST, ERRORS):
+        need_no_directory(path / name)
+
+
+def clear(path: Path, new: bool) -> None:
+    """A run that was refused before it began leaves no directory behind that was not there."""
     with suppress(OSError):
-        (path / WORK / LOCK).unlink()
+        (path / WORK / LOCK).unlink(missing_ok=True)
         (path / WORK).rmdir()
-        path.rmdir()
+        if new:
+            path.rmdir()
 
 
 class Workplace:
@@ -66,38 +90,58 @@ class Workplace:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.found = read_manifest(path) if holds_run(path) else None
+        self.found = self._manifest()
+
+    def _manifest(self) -> Manifest | None:
+        """None where there is none, or a damaged one: the shards say themselves to which job they belong."""
+        if not holds_run(self.path):
+            return None
+        try:
+            return read_manifest(self.path)
+        except DamagedRun:
+            if not (self.path / WORK / INPUT).is_file():
+                raise
+            return None
 
     def known_sources(self) -> dict[str, Source]:
         """What was found out about the input when the job began; files that are as they were need not be read again."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            said = json.loads((self.path / WORK / INPUT).read_text(encoding="utf-8"))
-            files = [Source(**{**file, "offsets": tuple(file["offsets"])}) for file in said["files"]]
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            content = (self.path / WORK / INPUT).read_bytes()
+            check_seal(io.BytesIO(content), needed=True)
+            files = [Source.from_dict(file) for file in json.loads(content)["files"]]
             return {file.path: file for file in files}
         return {}
 
     def taken_up(self, wanted: Manifest, sources: Sources) -> Manifest:
         """The manifest to go on from. Refused if what lies here is another job's."""
-        if self.found is not None:
-            check_same(self.path, self.found, wanted)
-            wanted = replace(wanted, started=self.found.started, seconds=self.found.seconds)
-            wanted = replace(wanted, sessions=(*self.found.sessions, *wanted.sessions), rules_met=self.found.rules_met)
+        wanted = self._following(wanted)
+        for number in shard_numbers(self.path):
+            need_no_directory(shard_path(self.path, number))
         with plain_failures(self.path):
-            (self.path / SHARDS).mkdir(exist_ok=True)
-        for file in (self.path / WORK).iterdir():
-            if file.suffix in (".unfinished", ".errors") or file.name in (MANIFEST, ERRORS):
-                file.unlink()
-        shards = found_shards(self.path, wanted.job)
-        for file in (self.path / SHARDS).iterdir():
-            if file not in {shard_path(self.path, number) for number in shards}:
-                file.unlink()  # damaged, or left by somebody else: it would be read with the others
-        state = (
-            "finished" if self.found is not None and self.found.finished and len(shards) == wanted.shards else "running"
-        )
-        manifest = replace(wanted, state=state, done=frozenset(shards), counts=sum(shards.values(), Counts()))
-        with plain_failures(self.path):
+            remove_unfinished(self.path / WORK)
             write_json(self.path / WORK / INPUT, self.path / WORK / f"{INPUT}.unfinished", sources.to_dict())
+            (self.path / SHARDS).mkdir(exist_ok=True)
+            shards = found_shards(self.path, wanted)
+        manifest = replace(wanted, done=Ranges.of(shards), counts=sum(shards.values(), Counts()))
+        if self.found is not None and self.found.finished and len(shards) == wanted.shards:
+            ended = replace(manifest, state="finished")
+            manifest = ended if has_errors(self.path, ended) else manifest
         return self.write(manifest)
+
+    def _following(self, wanted: Manifest) -> Manifest:
+        """What is wanted, as the continuation of what lies here."""
+        if self.found is None:
+            check_none_other(self.path, wanted)
+            return wanted
+        check_same(self.path, self.found, wanted)
+        return replace(
+            wanted,
+            format=self.found.format,
+            started=self.found.started,
+            seconds=self.found.seconds,
+            sessions=(*self.found.sessions, *wanted.sessions),
+            rules_met=self.found.rules_met,
+        )
 
     def write(self, manifest: Manifest) -> Manifest:
         manifest = replace(manifest, updated=now())
@@ -107,14 +151,35 @@ class Workplace:
 
     def finish(self, manifest: Manifest) -> Manifest:
         """All shards are in their place, and the bad rows become one file."""
-        gather_errors(self.path)
+        gather_errors(self.path, manifest)
         return self.write(replace(manifest, state="finished"))
 
     def stop(self, manifest: Manifest) -> None:
         """Before its end, in order as far as the disk allows."""
         with suppress(Exception):
-            gather_errors(self.path)
+            gather_errors(self.path, manifest)
             self.write(replace(manifest, state="stopped"))
+
+
+def remove_unfinished(work: Path) -> None:
+    """What a job that was killed had begun to write. Whatever else lies there is left alone."""
+    for file in work.iterdir():
+        if UNFINISHED.fullmatch(file.name):
+            file.unlink()
+
+
+def has_errors(path: Path, manifest: Manifest) -> bool:
+    """Whether the file of the bad rows is whole."""
+    if not manifest.counts.errors:
+        return True
+    from pyarrow import ArrowException, parquet
+
+    try:
+        check_file(path / ERRORS, needed=manifest.sealed)
+        check_errors(parquet.read_metadata(path / ERRORS), manifest)
+    except (OSError, ArrowException):
+        return False
+    return True
 
 
 def job_of(asked: Mapping[str, Any]) -> str:
@@ -125,12 +190,33 @@ def job_of(asked: Mapping[str, Any]) -> str:
 def check_same(path: Path, found: Manifest, wanted: Manifest) -> None:
     """Rows of another model, of other data or by other choices must not stand side by side."""
     if found.job == wanted.job:
+        check_size(path, found, wanted)
         return
     other = [name for name in wanted.asked if found.asked.get(name) != wanted.asked[name]]
     said = "; ".join(difference(name, found, wanted) for name in other)
     raise UsageError(
         f"{path} holds another job: {said}. Choose another --out, or ask for what was asked before to go on with it."
     )
+
+
+def check_size(path: Path, found: Manifest, wanted: Manifest) -> None:
+    """The same job has the same rows: a manifest that claims others is not as a run leaves it."""
+    if (found.rows, found.shard_rows) != (wanted.rows, wanted.shard_rows):
+        raise DataError(
+            f"{path / MANIFEST} claims {found.rows:,} rows in shards of {found.shard_rows:,}; the input has "
+            f"{wanted.rows:,}, in shards of {wanted.shard_rows:,}. Choose another --out."
+        )
+
+
+def check_none_other(path: Path, wanted: Manifest) -> None:
+    """Where no manifest says whose shards lie here, they say it themselves."""
+    for number in shard_numbers(path):
+        job = job_of_file(shard_path(path, number))
+        if job not in (None, wanted.job):
+            raise UsageError(
+                f"{path} has no {MANIFEST} that can be read, and {shard_path(path, number)} is of another job. Choose "
+                "another --out, or ask for what was asked before to go on with it."
+            )
 
 
 def difference(name: str, found: Manifest, wanted: Manifest) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +16,12 @@ from torch import nn
 
 from ..api import describe, prepared, where_it_is
 from ..errors import BadRow, HeadwaterError, JobStopped, ModelError, UnknownName, UsageError
+from ..inputs.restoring import restores
 from ..measures.provenance import machine, model_sha256, now, versions
 from ..store.columns import need_arrow
 from ..store.manifest import Counts, Manifest
 from ..store.runs import StoredRun, open_run
-from .explaining import Explainer, Finished, carried_names, first_line
+from .explaining import Explainer, Finished, first_line
 from .local import LocalEngine, Tick
 from .machines import peak_memory
 from .payload import Payload, told_versions
@@ -28,7 +29,7 @@ from .place import Workplace, job_of, workplace
 from .planning import Chunk, Layout
 from .progress import bar
 from .reading.sources import find_sources
-from .settings import BATCH_TOKENS, SHARD_ROWS, Settings, Target
+from .settings import BATCH_TOKENS, SHARD_ROWS, Settings, Target, result_names
 from .trouble import Care
 from .writing import Writer
 
@@ -36,6 +37,7 @@ ENGINES = ("local", "ray")
 PROBED = 512  # rows that are looked at for one to try the model on
 
 
+@restores
 def run(
     model: nn.Module | str | Path | None,
     data: Any,
@@ -164,7 +166,7 @@ class Job:
             asked=asked,
             provenance=provenance(payload),
             input={"rows": self.sources.rows, "files": [file.told() for file in self.sources.files]},
-            columns=column_names(self.settings.columns),
+            columns=result_names(self.settings.columns),
             shard_rows=self.settings.shard_rows,
             started=now(),
         )
@@ -183,18 +185,24 @@ class Job:
         done = self.sources.rows - sum(chunk.stop - chunk.start for chunk in chunks)
         writer = Writer(self.place.path, self.manifest.job, self.shard_done)
         try:
-            with bar(self.sources.rows, done, progress) as tick:
-                found = self.engine.results(self.payload, number, chunks, tick)
-                with closing(found):  # type: ignore[type-var]
-                    for finished in found:
-                        self.check_strict(finished)
-                        writer.add(finished)
+            with (
+                bar(self.sources.rows, done, progress) as tick,
+                closing(self.results(number, chunks, tick)) as found,
+            ):
+                for finished in found:
+                    self.check_strict(finished)
+                    writer.add(finished)
             self.check_input()
         except BaseException:
             writer.close()
             self.place.stop(self.with_session(number))
             raise
         self.place.finish(self.with_session(number))
+
+    def results(self, workers: int, chunks: Sequence[Chunk], tick: Tick) -> Generator[Finished, None, None]:
+        """Nobody is started where only the end was left to be written."""
+        if chunks:
+            yield from self.engine.results(self.payload, workers, chunks, tick)
 
     def shard_done(self, number: int, counts: Counts) -> None:
         self.manifest = self.place.write(self.manifest.with_shard(number, counts))
@@ -267,11 +275,6 @@ def provenance(payload: Payload) -> dict[str, Any]:
         "device": kind,
         "threads": payload.settings.threads,
     }
-
-
-def column_names(columns: Sequence[str]) -> dict[str, str]:
-    """Columns of the input -> what they are called in the results."""
-    return {columns[0]: "text", **dict(zip(columns[1:], carried_names(columns[1:]), strict=True))}
 
 
 def tried(payload: Payload) -> tuple[tuple[str, int], ...]:

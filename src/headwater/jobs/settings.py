@@ -5,11 +5,13 @@ How many workers there are, and on which engine, is not in here: the same job ca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from .. import methods
 from ..errors import UnknownName, UsageError
+from ..store.columns import RESERVED
 from ..targets import OUTPUTS, Span, Token
 
 Target = int | str | Token | Span | None
@@ -53,9 +55,25 @@ class Settings:
             raise UsageError("name the column of the texts first: columns=['text', 'label'].")
         if len(set(self.columns)) != len(self.columns):
             raise UsageError(f"a column is named twice: {', '.join(self.columns)}.")
+        result_names(self.columns)
 
     def to_dict(self) -> dict[str, Any]:
         """In plain types, the method by its full name."""
         found = {f.name: getattr(self, f.name) for f in fields(self)}
         target = self.target if self.target is None or isinstance(self.target, (int, str)) else repr(self.target)
         return found | {"columns": list(self.columns), "method": methods.resolve(self.method).name, "target": target}
+
+
+def result_names(columns: Sequence[str]) -> dict[str, str]:
+    """Columns of the input -> what they are called in the results: as they are, or `input_…` where we have the name."""
+    names = {columns[0]: "text"}
+    for column in columns[1:]:
+        name = f"input_{column}" if column in RESERVED else column
+        other = next((known for known, taken in names.items() if taken == name), None)
+        if other is not None:
+            raise UsageError(
+                f"the columns {other!r} and {column!r} would both be called {name!r} in the results. Rename one of "
+                "them in the input, or leave it out of the columns."
+            )
+        names[column] = name
+    return names

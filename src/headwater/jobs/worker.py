@@ -9,22 +9,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from ..errors import HeadwaterError
+from ..measures.nameless import NamelessFile
 from ..measures.workers import end_with_parent
 from .explaining import Explainer, first_line
 from .payload import unpacked
 from .trouble import Place
 
 
-def work(pipe: Connection, payload: str, device: str) -> None:
+def work(pipe: Connection, payload: NamelessFile, device: str) -> None:
     """The whole life of a worker. It ends with its parent, however that ends; Ctrl-C is the parent's to answer."""
     threading.Thread(target=end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with failures_told(pipe):
-        explainer = unpacked(Path(payload).read_bytes(), device)
+        explainer = unpacked(payload.read(), device)
         pipe.send(("ready",))
         while (task := pipe.recv()) is not None:
             pipe.send_bytes(answered(explainer, pipe, *task))

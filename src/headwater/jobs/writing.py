@@ -1,30 +1,30 @@
 """The one writer: chunks come in any order, shards go out whole.
 
 A shard is written aside, group by group as its chunks arrive in order, and takes its place when its last chunk is in.
-Its bad rows lie beside it before that; when all shards are done they become one file.
+Its bad rows lie beside it before that; when all shards are done they become one file. All have their checksum in them.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ..errors import JobStopped
-from ..store.aside import put_in_place, settle, written_aside
-from ..store.manifest import ERRORS, FOOTER, SHARDS, WORK, Counts, said_in, shard_path
+from ..store.aside import open_anew, put_in_place, settle, written_aside
+from ..store.manifest import ERRORS, FOOTER, SHARDS, WORK, Counts, Manifest, damaged, said_in, shard_path
+from ..store.ranges import whole
+from ..store.seal import BLANK, SEAL, check_file, seal
+from .disk import need_room, plain_failures
 from .explaining import Finished
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP_BYTES = 32 * 2**20  # of a group of rows, before compression
-RESERVE = 64 * 2**20  # bytes that are left free on the disk
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NAME = re.compile(r"shard-(\d{6,})\.parquet")
 
 
 class Writer:
@@ -89,24 +89,29 @@ class Shard:
         table = pa.concat_tables(self._held).combine_chunks()
         need_room(self.path, table.nbytes)
         if self._writer is None:
-            self._file = self.aside.open("wb")
+            self._file = open_anew(self.aside)
             self._writer = parquet.ParquetWriter(self._file, table.schema, compression="zstd")
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
         self._held = []
 
     def close(self) -> None:
-        """The bad rows first: a shard that is in its place has them."""
+        """The bad rows first: a shard that is in its place has them, and only those."""
         self._flush()
         assert self._file is not None
-        self._writer.add_key_value_metadata({FOOTER.decode(): json.dumps(self._footer())})
+        self._writer.add_key_value_metadata(footer(self._said()))
         self._writer.close()
+        seal(self._file)
         settle(self._file)
         self._file.close()
+        errors = errors_path(self.path, self.number)
         if self._errors:
-            write_tables(errors_path(self.path, self.number), self.aside.with_suffix(".errors"), iter(self._errors))
+            said = {"job": self.job, "shard": self.number}
+            write_tables(errors, self.aside.with_suffix(".errors"), iter(self._errors), said)
+        else:
+            errors.unlink(missing_ok=True)
         put_in_place(self.aside, shard_path(self.path, self.number))
 
-    def _footer(self) -> dict[str, Any]:
+    def _said(self) -> dict[str, Any]:
         c = self.counts
         counts = {"rows": c.rows, "errors": c.errors, "tokens": c.tokens, "open": c.open}
         return {"job": self.job, "shard": self.number, **counts}
@@ -118,74 +123,94 @@ class Shard:
             self.aside.unlink(missing_ok=True)
 
 
+def footer(said: Mapping[str, Any]) -> dict[str, str]:
+    """What a file says of itself, with room for its seal."""
+    return {FOOTER.decode(): json.dumps({**said, SEAL: BLANK})}
+
+
 def errors_path(path: Path, number: int) -> Path:
     return path / WORK / f"errors-{number:06d}.parquet"
 
 
-def write_tables(path: Path, aside: Path, tables: Iterator[pa.Table]) -> None:
+def write_tables(path: Path, aside: Path, tables: Iterator[pa.Table], said: Mapping[str, Any]) -> None:
     from pyarrow import parquet
 
     first = next(tables)
-    with written_aside(path, aside) as file, parquet.ParquetWriter(file, first.schema, compression="zstd") as writer:
-        writer.write_table(first)
-        for table in tables:
-            writer.write_table(table)
+    with written_aside(path, aside) as file:
+        with parquet.ParquetWriter(file, first.schema, compression="zstd") as writer:
+            writer.write_table(first)
+            for table in tables:
+                writer.write_table(table)
+            writer.add_key_value_metadata(footer(said))
+        seal(file)
 
 
-def gather_errors(path: Path) -> None:
+def gather_errors(path: Path, manifest: Manifest) -> None:
     """The bad rows of all shards that are done, as one file in the order of the input; no file where there are none."""
-    from pyarrow import parquet
-
-    files = [
-        file for file in sorted((path / WORK).glob("errors-*.parquet")) if shard_path(path, number_of(file)).is_file()
-    ]
-    with plain_failures(path):
-        if files:
-            write_tables(path / ERRORS, path / WORK / ERRORS, (parquet.read_table(file) for file in files))
+    files = [file for file in (errors_path(path, number) for number in manifest.done) if file.is_file()]
+    if files:
+        with plain_failures(path):
+            write_tables(path / ERRORS, path / WORK / ERRORS, map(read_whole, files), {"job": manifest.job})
 
 
-def number_of(file: Path) -> int:
-    return int(file.stem.rpartition("-")[2])
-
-
-def counts_of(file: Path, job: str, number: int) -> Counts | None:
-    """What a shard says of itself; None where it is damaged, of another job, or not that shard."""
+def read_whole(file: Path) -> pa.Table:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
-        footer = parquet.read_metadata(file)
+        return parquet.read_table(file)
+    except (OSError, pa.ArrowException) as error:
+        raise damaged(file, error) from error
+
+
+def said_by(file: Path, manifest: Manifest) -> dict[str, Any] | None:
+    """What a parquet file of this job says of itself, and its number of rows; None if it is damaged, or another's."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        check_file(file, needed=manifest.sealed)
+        metadata = parquet.read_metadata(file)
     except (OSError, ValueError, pa.ArrowException):
         return None
-    said = said_in(footer)
-    if (said.get("job"), said.get("shard"), said.get("rows")) != (job, number, footer.num_rows):
-        return None
-    return Counts(said["rows"], said["errors"], said["tokens"], said["open"])
+    said = said_in(metadata)
+    known = said.get("job") == manifest.job if manifest.sealed or "job" in said else True
+    return {**said, "found": metadata.num_rows} if known else None
 
 
-def found_shards(path: Path, job: str) -> dict[int, Counts]:
-    """The shards that lie in their place and belong to this job, and whose bad rows are there, too."""
-    files = {number_of(file): file for file in (path / SHARDS).glob("shard-*.parquet")}
-    found = {number: counts_of(file, job, number) for number, file in sorted(files.items())}
-    whole = {number: counts for number, counts in found.items() if counts is not None}
-    return {n: counts for n, counts in whole.items() if not counts.errors or errors_path(path, n).is_file()}
+def job_of_file(file: Path) -> Any:
+    """The job that a shard says it is of; None where it says nothing that can be read."""
+    import pyarrow as pa
+    from pyarrow import parquet
 
-
-def need_room(path: Path, size: int) -> None:
-    """Stops before the disk is full, while there is still room to say so."""
-    free = shutil.disk_usage(path).free
-    if free < size + RESERVE:
-        raise OSError(errno.ENOSPC, f"{free // 2**20} MiB are left on the disk")
-
-
-@contextmanager
-def plain_failures(path: Path) -> Iterator[None]:
-    """A disk that is full, or cannot be written to, ends the job and says how to go on."""
     try:
-        yield
-    except OSError as error:
-        what = "the disk is full" if error.errno in FULL else "it cannot be written"
-        raise JobStopped(
-            f"{path}: {what} ({error.strerror or error}). Every shard that is done is kept; make room, then run the "
-            "same command again, and it goes on from there."
-        ) from error
+        return said_in(parquet.read_metadata(file)).get("job")
+    except (OSError, ValueError, pa.ArrowException):
+        return None
+
+
+def counts_of(path: Path, number: int, manifest: Manifest) -> Counts | None:
+    """What a shard holds; None where it, or what is known of its bad rows, is damaged or not of this job and place."""
+    said = said_by(shard_path(path, number), manifest)
+    if said is None or (said.get("shard"), said.get("rows")) != (number, said["found"]):
+        return None
+    try:
+        counts = Counts(*(whole(said[name]) for name in ("rows", "errors", "tokens", "open")))
+    except (KeyError, ValueError):
+        return None
+    if counts.rows + counts.errors != len(manifest.extent(number)):
+        return None
+    bad = said_by(errors_path(path, number), manifest) if counts.errors else {"found": 0}
+    return counts if bad is not None and bad["found"] == counts.errors else None
+
+
+def found_shards(path: Path, manifest: Manifest) -> dict[int, Counts]:
+    """The shards of this job that lie in their place, whole, and whose bad rows are there, too."""
+    found = {n: counts_of(path, n, manifest) for n in shard_numbers(path) if n < manifest.shards}
+    return {number: counts for number, counts in found.items() if counts is not None}
+
+
+def shard_numbers(path: Path) -> list[int]:
+    """Of the files that are called as shards are; others are somebody else's."""
+    named = [NAME.fullmatch(file.name) for file in (path / SHARDS).iterdir()] if (path / SHARDS).is_dir() else []
+    return sorted(int(found.group(1)) for found in named if found)

@@ -17,6 +17,7 @@ from .. import methods as registry
 from ..api import answer, describe, prepared, where_it_is
 from ..errors import UnknownName, UsageError
 from ..explanation import Explanation
+from ..inputs.restoring import restores
 from ..memory import bytes_of
 from ..methods.recomputing import Count
 from ..methods.room import Room
@@ -49,6 +50,7 @@ ROUNDS, TIMED = 3, 8
 Tick = Callable[[float], None]
 
 
+@restores
 def evaluate(
     model: nn.Module,
     data: Any,

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..data import Table
 from ..errors import DataError, MissingExtra, TargetError, UnknownName, UsageError
+from ..inputs.text import check_characters
 from ..targets import Names
 
 Columns = Mapping[str, Any]
@@ -152,7 +153,7 @@ def from_jsonl(path: Path) -> Columns:
     for i, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
         try:
             rows.append(dict(json.loads(line)))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise DataError(f"row {i} of {path} is no JSON object: {error}.") from error
     return {name: [row.get(name) for row in rows] for name in (rows[0] if rows else {})}
 
@@ -160,6 +161,7 @@ def from_jsonl(path: Path) -> Columns:
 def text_of(value: Any, row: int, source: str, tokenizer: Any) -> str:
     if not isinstance(value, str):
         raise DataError(f"row {row} of {source}: the text is {value!r:.40}, not a string.")
+    check_characters(value, f"row {row} of {source}")
     if not any(map(str.isalnum, value)) and not has_tokens(value, tokenizer):
         raise DataError(f"row {row} of {source}: the text is empty ({value!r:.40}).")
     return value

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UnknownName, UsageError
+from ..errors import UnknownName, UsageError, in_range
 
 TENTHS = tuple(Fraction(i, 10) for i in range(11))
 ERASER_BINS = tuple(Fraction(percent, 100) for percent in (1, 5, 10, 20, 50))
@@ -29,6 +29,7 @@ CHOICES = {
     "error": ("sum", "mean"),
 }
 REMOVALS = ("induced", "masked")
+MOST_TOKENS = 2**31 - 1
 REPLACEMENTS = ("unk", "mask", "pad", "mean")
 
 
@@ -66,8 +67,10 @@ class Protocol:
             raise UnknownName("choice of removal", self.removal, REMOVALS)
         if not is_id(self.replacement) and self.replacement not in REPLACEMENTS:
             raise UnknownName("replacement", self.replacement, (*REPLACEMENTS, "a token id"))
-        if self.max_length is not None and (not is_id(self.max_length) or self.max_length < 1):
+        if self.max_length is not None and not is_id(self.max_length):
             raise UsageError(f"max_length must be a number of tokens, not {self.max_length!r}.")
+        if self.max_length is not None:
+            in_range("max_length", self.max_length, 1, MOST_TOKENS)
         object.__setattr__(self, "fractions", shares(self.fractions, "fractions", least=2))
         object.__setattr__(self, "bins", shares(self.bins, "bins", least=1))
 
@@ -151,6 +154,6 @@ def choice(part: str) -> tuple[str, Any]:
         raise UsageError(f"a choice of a protocol is written name=value, not {part.strip()!r}.")
     if name in ("fractions", "bins"):
         return name, value.split("+")
-    if value.isdigit():
+    if value.isascii() and value.isdigit() and len(value) < 20:
         return name, int(value)
     return name, None if value == "none" else value

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ..errors import MissingExtra, ModelError, UsageError
 from ..explanation import Explanation
+from ..inputs.hooks import hooked
 from ..inputs.places import find_places
 from .perturbation import Subjects
 from .tasks import Counts, Floats
@@ -103,23 +104,17 @@ def drawn_seed(seed: int, sample: int) -> int:
 def embedded(part: Tokens, sample: int) -> Tensor:
     """What the model's embeddings give for a text, [1, tokens, channels]."""
     found: list[Tensor] = []
-    hook = place_of(part.source.model).register_forward_hook(lambda module, args, output: found.append(output))
-    try:
-        with torch.no_grad():
-            part.source.model(**part.fields([sample]))
-    finally:
-        hook.remove()
+    place = place_of(part.source.model)
+    with hooked([place], after=lambda module, args, kwargs, output: found.append(output)), torch.no_grad():
+        part.source.model(**part.fields([sample]))
     return found[0].detach()
 
 
 @contextmanager
 def embeddings_given(model: nn.Module, given: Tensor) -> Iterator[None]:
     """The model's embeddings give this instead, until the block is left."""
-    hook = place_of(model).register_forward_hook(lambda module, args, output: given.to(output.dtype))
-    try:
+    with hooked([place_of(model)], after=lambda module, args, kwargs, output: given.to(output.dtype)):
         yield
-    finally:
-        hook.remove()
 
 
 def place_of(model: nn.Module) -> nn.Module:

@@ -17,7 +17,7 @@ from ..api import Request, answer, where_it_is
 from ..errors import HeadwaterError, InputError, ModelError, NotFinite, TargetError, UsageError
 from ..explanation import Explanation
 from ..inputs.text import Encoded, Text, encode, filler, length_limit, padded, padding_id, padding_side, to_batch
-from ..methods.propagation import without_cache
+from ..methods.passes import without_cache
 from ..targets import logits_of
 from .bounds import Bounds
 from .perturbation import Perturbed, batches

@@ -9,20 +9,19 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import deepcopy
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from ..api import where_it_is
 from ..errors import ModelError
+from .nameless import NamelessFile
 
 if TYPE_CHECKING:
     from .evaluation import Job
@@ -36,15 +35,12 @@ def working(job: Job, workers: int) -> Iterator[ProcessPoolExecutor]:
     """So many processes that know the job; they are gone when the block ends, however it ends."""
     device, _ = where_it_is(job.source.model)
     threads = max(1, torch.get_num_threads() // workers)
-    with tempfile.TemporaryDirectory(prefix="headwater-") as directory:
-        # A file, because a process that is handed much at its start keeps the next one from starting.
-        path = Path(directory) / "job"
-        path.write_bytes(pickle.dumps(_portable(job), protocol=pickle.HIGHEST_PROTOCOL))
+    with closing(NamelessFile(pickle.dumps(_portable(job), protocol=pickle.HIGHEST_PROTOCOL))) as file:
         pool = ProcessPoolExecutor(
             workers,
             mp_context=multiprocessing.get_context("spawn"),  # a forked process cannot use a GPU, nor torch's threads
             initializer=_begin,
-            initargs=(str(path), str(device), threads),
+            initargs=(file, str(device), threads),
         )
         try:
             yield pool
@@ -77,11 +73,11 @@ def _portable(job: Job) -> Job:
     return job
 
 
-def _begin(path: str, device: str, threads: int) -> None:
+def _begin(file: NamelessFile, device: str, threads: int) -> None:
     global _job
     threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    job: Job = pickle.loads(Path(path).read_bytes())
+    job: Job = pickle.loads(file.read())
     job.source.model.to(device)
     _job = job
 

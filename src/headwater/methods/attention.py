@@ -15,7 +15,8 @@ from ..errors import MissingExtra, NotApplicable
 from ..inputs.patches import Patches
 from ..rules import Books
 from ..rules.maps import AttentionMap
-from .propagation import Outcome, Run
+from .passes import Run
+from .propagation import Outcome
 from .registry import Method, register
 from .sharing import plain_pass
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,14 @@ import torch
 from torch import Tensor
 
 from ..errors import MissingExtra
+from ..inputs.hooks import attached_by, detach
+from ..inputs.restoring import outside_inference, undone
 from ..rules import Books
 from ..targets import Reading
 from .chance import generator_of
+from .passes import Run
 from .perturbed import Function, function_of, nothing, single
-from .propagation import Outcome, Run
+from .propagation import Outcome
 from .registry import Method, register
 
 STEPS, MOST_STEPS = 32, 256  # of integrated gradients
@@ -60,8 +64,7 @@ def of_captum(name: str, summary: str, *, complete: bool = False) -> Callable[[A
 
 
 def one_sample(run: Run, package: Any, attribute: Attribution) -> Sample:
-    with torch.inference_mode(False), torch.enable_grad(), seeded(run), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # captum says at every call that it sets requires_grad
+    with outside_inference(), torch.enable_grad(), seeded(run), quiet():
         function, reading = function_of(run)
         x = function.inputs.leaf.detach().clone().requires_grad_(True)
         baseline = nothing(run, function.inputs, run.nothing)
@@ -75,14 +78,26 @@ def one_sample(run: Run, package: Any, attribute: Attribution) -> Sample:
 def seeded(run: Run) -> Iterator[None]:
     """Captum draws from torch's and numpy's own generators: both are set by the sample, and put back."""
     number = int(torch.randint(2**31, (1,), generator=generator_of(run.batch, 0, run.seed)))
-    state = np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(number)
+    numpy, own = np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    with undone(partial(np.random.set_state, numpy)), undone(partial(torch.set_rng_state, own)):
+        torch.default_generator.manual_seed(number)
         np.random.seed(number)  # noqa: NPY002
-        try:
-            yield
-        finally:
-            np.random.set_state(state)  # noqa: NPY002
+        yield
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Captum says at every call that it sets requires_grad."""
+    block = warnings.catch_warnings()
+
+    def heard() -> None:
+        with suppress(RuntimeError, AttributeError):  # it was not entered, or not quite
+            block.__exit__(None, None, None)
+
+    with undone(heard):
+        block.__enter__()
+        warnings.simplefilter("ignore")
+        yield
 
 
 @dataclass(frozen=True)
@@ -143,6 +158,9 @@ def integrated_gradients(package: Any, f: Function, x: Tensor, baseline: Tensor)
         steps *= 2
 
 
+_NOTED = ("input", "output")  # what DeepLift's hooks write on a module
+
+
 class _Wrapped(torch.nn.Module):
     """What DeepLift wants: a module whose activations are modules inside it."""
 
@@ -156,8 +174,18 @@ class _Wrapped(torch.nn.Module):
 
 @of_captum("deeplift", "differences from [UNK] through activations (Shrikumar et al. 2017)", complete=True)
 def deeplift(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
-    found: Tensor = package.DeepLift(_Wrapped(f).eval()).attribute(x, baselines=baseline)
+    modules = list(f.run.model.modules())
+    free = [(module, name) for module in modules for name in _NOTED if name not in module.__dict__]
+    with undone(lambda: clear(modules, free)):
+        found: Tensor = package.DeepLift(_Wrapped(f).eval()).attribute(x, baselines=baseline)
     return found
+
+
+def clear(modules: list[torch.nn.Module], free: list[tuple[torch.nn.Module, str]]) -> None:
+    """Captum's hooks are taken off the modules, and the values that these note there."""
+    detach(attached_by("captum", modules))
+    for module, name in free:
+        module.__dict__.pop(name, None)
 
 
 @of_captum("gradient-shap", f"expected gradients over {SAMPLES} noisy paths (Lundberg & Lee 2017)", complete=True)

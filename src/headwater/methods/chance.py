@@ -8,7 +8,8 @@ import torch
 
 from ..inputs.batch import Batch, leaves
 from ..rules import RuleSet
-from .propagation import Demand, Outcome, Run, propagate
+from .passes import Demand, Run
+from .propagation import Outcome, propagate
 from .registry import Method, register
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from threading import Lock
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from threading import RLock
+from typing import Any
 
 import torch
 
-_LOCK = Lock()
-_INSIDE = [0]
-_STANCE = ExitStack()
+from ..inputs.restoring import undone
+
+_LOCK = RLock()
+_INSIDE: set[object] = set()
+_BEFORE: list[Any] = []  # the stance that is to come back
 
 
 @contextmanager
@@ -24,14 +29,36 @@ def uncompiled() -> Iterator[None]:
     if "torch._dynamo" not in sys.modules:
         yield
         return
-    with _LOCK:
-        _INSIDE[0] += 1
-        if _INSIDE[0] == 1:
-            _STANCE.enter_context(torch.compiler.set_stance("force_eager"))
-    try:
+    me = object()
+    with undone(partial(alone, _INSIDE.discard, me)):
+        alone(_INSIDE.add, me)
         yield
+
+
+def alone(change: Callable[[object], None], me: object) -> None:
+    """Comes in or leaves while no other thread does. Called again where it was interrupted, it does the rest."""
+    try:
+        _LOCK.acquire()
+        change(me)
+        turn()
     finally:
-        with _LOCK:
-            _INSIDE[0] -= 1
-            if _INSIDE[0] == 0:
-                _STANCE.close()
+        let_go()
+
+
+def turn() -> None:
+    """The switch as it must be for those who are inside."""
+    dynamo: Any = import_module("torch._dynamo.eval_frame")
+    if _INSIDE and not _BEFORE:
+        _BEFORE.append(dynamo._stance)
+    if _INSIDE and dynamo._stance.stance != "force_eager":
+        torch.compiler.set_stance("force_eager")
+    if not _INSIDE and _BEFORE:
+        dynamo._set_stance(_BEFORE[0])
+        _BEFORE.clear()
+
+
+def let_go() -> None:
+    """The lock, if this thread has it, also twice."""
+    with suppress(RuntimeError):
+        while True:
+            _LOCK.release()

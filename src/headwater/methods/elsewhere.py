@@ -52,7 +52,8 @@ class OnDisk:
         return
 
     def __del__(self) -> None:
-        self.path.unlink(missing_ok=True)
+        if "path" in vars(self):  # else it was interrupted before it began
+            self.path.unlink(missing_ok=True)
 
 
 class Host:
@@ -111,7 +112,8 @@ class OnHost:
         coming[1].synchronize()  # else its memory would be used again while it is being written
 
     def __del__(self) -> None:
-        self.place.room += self.size
+        if "size" in vars(self):  # else it was interrupted before it began
+            self.place.room += self.size
 
 
 def reachable(size: int) -> Tensor:

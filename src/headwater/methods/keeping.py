@@ -6,8 +6,11 @@ tensor comes back as it went.
 
 from __future__ import annotations
 
+import secrets
+import shutil
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UnknownName
+from ..inputs.restoring import saved_tensors, undone
 from ..inputs.walking import named_weights
 from .elsewhere import Disk, Host
 from .shelf import Elsewhere, Shelf, Ticket
@@ -36,14 +40,17 @@ class Keeping:
         self.where, self.room, self.patient = where, room, patient
         self.shelf: Shelf | None = None
         self._weights = memories(model) if where != "device" else set()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._removed: undone | None = None
         self._device = next((weight.device for _, weight in named_weights(model)), torch.device("cpu"))
 
     def __enter__(self) -> Keeping:
         place: Elsewhere | None = None
         if self.where == "disk":
-            self._folder = tempfile.TemporaryDirectory(prefix="headwater-")
-            place = Disk(Path(self._folder.name))
+            folder = Path(tempfile.gettempdir(), f"headwater-{secrets.token_hex(8)}")
+            self._removed = undone(partial(shutil.rmtree, folder, ignore_errors=True))
+            self._removed.__enter__()
+            folder.mkdir(mode=0o700)
+            place = Disk(folder)
         elif self.where == "host" and self._device.type == "cuda":
             place = Host(self._device)
         self.shelf = None if place is None else Shelf(self.room, place, self.patient)
@@ -51,13 +58,13 @@ class Keeping:
 
     def __exit__(self, *_: object) -> None:
         self.shelf = None
-        if self._folder is not None:
-            self._folder.cleanup()
+        if self._removed is not None:
+            self._removed.__exit__()
 
     def watch(self, _: Any) -> AbstractContextManager[Any]:
         if self.shelf is None:
             return nullcontext()
-        return torch.autograd.graph.saved_tensors_hooks(self._away, self._back)
+        return saved_tensors(self._away, self._back)
 
     def _away(self, tensor: Tensor) -> Any:
         if tensor.nbytes < SMALL or tensor.device != self._device or type(tensor) is not Tensor:

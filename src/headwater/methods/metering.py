@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..errors import UsageError
+from ..inputs.restoring import saved_tensors, undone
 from .keeping import SMALL, memories, memory_of
 
 
@@ -36,13 +37,11 @@ def on_processor(job: Callable[[], Any]) -> int:
     asked = autograd.ProfilerConfig(
         autograd.ProfilerState.CPU, False, True, False, False, False, torch._C._profiler._ExperimentalConfig()
     )
-    try:
+    if autograd._profiler_enabled():
+        raise UsageError("memory cannot be estimated while a profiler runs: end it first.")
+    with undone(profiler_off):
         autograd._enable_profiler_legacy(asked)
-    except RuntimeError as error:
-        raise UsageError(f"memory cannot be estimated while a profiler runs: {error}.") from error
-    try:
         job()
-    finally:
         noted = autograd._disable_profiler_legacy()
     held = most = 0
     for thread in noted:
@@ -51,6 +50,12 @@ def on_processor(job: Callable[[], Any]) -> int:
                 held += record.cpu_memory_usage()
                 most = max(most, held)
     return most
+
+
+def profiler_off() -> None:
+    autograd: Any = torch.autograd
+    if autograd._profiler_enabled():
+        autograd._disable_profiler_legacy()
 
 
 class Tally:
@@ -63,7 +68,7 @@ class Tally:
 
     @contextmanager
     def watch(self, _: Any) -> Iterator[None]:
-        with torch.autograd.graph.saved_tensors_hooks(self._count, lambda tensor: tensor):
+        with saved_tensors(self._count, lambda tensor: tensor):
             yield
         self.kept = sum(size for memory, size in self._seen.values() if not memory.expired())
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -14,8 +13,9 @@ from torch import Tensor, nn
 
 from ..errors import NotApplicable
 from ..inputs.batch import Batch, mapped
+from ..inputs.hooks import hooked
 from ..inputs.places import Captured, captured, start
-from .propagation import Run, without_cache
+from .passes import Run, without_cache
 
 
 @dataclass
@@ -63,20 +63,13 @@ def plain_forward(run: Run) -> tuple[Any, list[Captured]]:
 @contextmanager
 def standing_in(places: list[nn.Module], x: Tensor) -> Iterator[None]:
     """The output of `places` is `x`, on this thread."""
-    thread = get_ident()
 
-    def swap(module: nn.Module, args: Any, output: Any) -> Any:
-        if get_ident() != thread:
-            return None
+    def swap(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         inner = start(x) if x.requires_grad and x.is_leaf else x
         return inner if isinstance(output, Tensor) else (inner, *output[1:])
 
-    hooks = [place.register_forward_hook(swap) for place in places]
-    try:
+    with hooked(places, after=swap):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def repeated(batch: Batch, copies: int) -> Batch:

@@ -11,14 +11,15 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import HiddenOperation, NotApplicable, UsageError
+from ..inputs.hooks import hooked
 from ..inputs.places import is_stack, start
+from ..inputs.restoring import outside_inference, saved_tensors
 from ..rules import Books, Scope
 from ..rules.lineage import Lineage, lineage, mark
 from ..rules.modules import FUSED, modules_seen
@@ -71,11 +72,10 @@ class Recomputing:
     def watch(self, scope: Scope) -> Iterator[None]:
         if type(scope) is not Scope:
             raise NotApplicable("blocks are computed again for methods that are made of rules, such as lrp and gi.")
-        thread = get_ident()
         inside: list[tuple[nn.Module, ExitStack]] = []
 
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-            if get_ident() != thread or inside or not torch.is_grad_enabled():
+            if inside or not torch.is_grad_enabled():
                 return
             signal = first_signal((args, kwargs))
             if signal is None:
@@ -84,24 +84,19 @@ class Recomputing:
             stack = ExitStack()
             stack.callback(scope.pending.forget_lenders, scope.pending.moment())
             passage = Passage(self, scope, module, Entered.of(args, kwargs), Precision.now(signal))
-            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(passage.pack, passage.unpack))
+            stack.enter_context(saved_tensors(passage.pack, passage.unpack))
             inside.append((module, stack))
 
         def leave(module: nn.Module, *_: Any) -> None:
-            if get_ident() == thread and inside and inside[-1][0] is module:
+            if inside and inside[-1][0] is module:
                 inside.pop()[1].close()
 
-        hooks: list[Any] = []
-        try:
-            for block in self.blocks:
-                hooks.append(block.register_forward_pre_hook(enter, with_kwargs=True))
-                hooks.append(block.register_forward_hook(leave, prepend=True, always_call=True))
-            yield
-        finally:
-            while inside:
-                inside.pop()[1].close()
-            for hook in hooks:
-                hook.remove()
+        with hooked(self.blocks, before=enter, after=leave, innermost=True):
+            try:
+                yield
+            finally:
+                while inside:
+                    inside.pop()[1].close()
 
     def is_weight(self, tensor: Tensor) -> bool:
         place = memory_of(tensor)
@@ -182,11 +177,11 @@ class Passage:
                 raise Enough
             return None
 
-        with torch.inference_mode(False), torch.enable_grad(), uncompiled(), self.precision.again():
+        with outside_inference(), torch.enable_grad(), uncompiled(), self.precision.again():
             args, kwargs = self.entered.again()
             with (
                 modules_seen(self.owner.model, scope),
-                torch.autograd.graph.saved_tensors_hooks(collect, unread),
+                saved_tensors(collect, unread),
                 scope,
                 suppress(Enough),
             ):

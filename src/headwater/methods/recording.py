@@ -10,9 +10,10 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -21,29 +22,18 @@ from torch import Tensor, nn
 
 from ..inputs.batch import Batch, leaves
 from ..inputs.places import Captured
+from ..inputs.restoring import outside_inference, undone
 from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, Scope
+from .checks import check_met, check_visible, settle_choices
 from .compiled import uncompiled
-from .propagation import (
-    Demand,
-    Outcome,
-    Read,
-    Run,
-    check_finite,
-    check_met,
-    check_visible,
-    forward,
-    outcome_of,
-    propagate,
-    read_score,
-    settle_choices,
-    unwatched,
-)
+from .passes import Demand, Read, Run, forward, read_score, unwatched
+from .propagation import Outcome, check_finite, outcome_of, propagate
 
 SHAPES = 4
 MASK = "attention_mask"
 Body = Callable[[], Any]
-_ACTIVE: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+_ACTIVE: ContextVar[weakref.ref[Block] | None] = ContextVar("recorder", default=None)
 
 
 @contextmanager
@@ -55,19 +45,30 @@ def recorded(shapes: int = SHAPES) -> Iterator[Recorder]:
     explanation copies first, into another dtype than its own: one in half precision needs `dtype=` with its own.
     """
     recorder = Recorder(shapes)
-    try:
-        with recorder.at_work():
-            yield recorder
-    finally:
-        recorder.tapes.clear()
+    with undone(recorder.tapes.clear), recorder.at_work():
+        yield recorder
 
 
 def explained(run: Run, demand: Demand) -> Outcome:
     """By a recording where one is made, else plainly."""
-    recorder = _ACTIVE.get()
+    recorder = at_work()
     if recorder is None or not recorder.takes(run, demand):
         return propagate(run, demand)
     return recorder.explained(run, demand)
+
+
+def at_work() -> Recorder | None:
+    """The recorder whose block this is in, if it is in one."""
+    found = _ACTIVE.get()
+    block = None if found is None else found()
+    return None if block is None else block.recorder
+
+
+@dataclass(eq=False)
+class Block:
+    """What a block of `recorded` alone holds: where it was interrupted, it goes, and the recorder is not at work."""
+
+    recorder: Recorder
 
 
 @dataclass
@@ -83,11 +84,10 @@ class Recorder:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        token = _ACTIVE.set(self)
-        try:
+        block = Block(self)
+        with undone(partial(_ACTIVE.set, _ACTIVE.get())):
+            _ACTIVE.set(weakref.ref(block))
             yield
-        finally:
-            _ACTIVE.reset(token)
 
     def takes(self, run: Run, demand: Demand) -> bool:
         """Whether a run is of the usual kind: nobody looks into it, and it lies on a card."""
@@ -145,7 +145,7 @@ class Tape:
     def explained(self, run: Run) -> Outcome:
         for ours, theirs in zip(tensors_of(self.run.batch), tensors_of(run.batch), strict=True):
             ours.copy_(theirs)
-        with torch.inference_mode(False), torch.enable_grad(), uncompiled():
+        with outside_inference(), torch.enable_grad(), uncompiled():
             self.way = way = self.forwards()
             read = read_score(run, way.out)
             if self.backwards is None:
@@ -241,12 +241,9 @@ def unaware() -> Iterator[None]:
     transformers asks, and would make a mask where the plain run had none. What a model must not do while a card
     records is an error as before, and what it says is compared.
     """
-    asked = torch.cuda.is_current_stream_capturing
-    torch.cuda.is_current_stream_capturing = lambda: False
-    try:
+    with undone(partial(setattr, torch.cuda, "is_current_stream_capturing", torch.cuda.is_current_stream_capturing)):
+        torch.cuda.is_current_stream_capturing = lambda: False
         yield
-    finally:
-        torch.cuda.is_current_stream_capturing = asked
 
 
 def first_line(error: BaseException) -> str:
@@ -274,24 +271,27 @@ class Graph:
         if self.graph is None:
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with uncollected(), torch.cuda.graph(graph, pool=self.pool):
+            with undone(partial(end_capture, graph)), uncollected(), torch.cuda.graph(graph, pool=self.pool):
                 self.result = self.body()
             self.graph = graph
         self.graph.replay()
         return self.result
 
 
+def end_capture(graph: Any) -> None:
+    """Where a recording was left in the middle, the card would go on writing down."""
+    if torch.cuda.is_current_stream_capturing():
+        with suppress(RuntimeError):
+            graph.capture_end()
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Inside, Python collects no garbage: an older graph among it would be destroyed, which ends a recording."""
     gc.collect()
-    collects = gc.isenabled()
-    gc.disable()
-    try:
+    with undone(gc.enable if gc.isenabled() else gc.disable):
+        gc.disable()
         yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def key_of(run: Run, demand: Demand) -> Any:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UnknownName
 
 if TYPE_CHECKING:
-    from .propagation import Outcome, Run
+    from .passes import Run
+    from .propagation import Outcome
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Method:
     each: Callable[[Run, Sequence[Any]], Iterator[Outcome]] | None = field(default=None, repr=False, compare=False)
 
 
+GROUPS = ("chance", "attention", "rules", "captum", "other")
 _METHODS: dict[str, Method] = {}
 _FAMILIES: list[Callable[[str], Method | None]] = []
 
@@ -44,9 +46,13 @@ def family(parse: Callable[[str], Method | None]) -> Callable[[str], Method | No
 
 
 def available() -> tuple[Method, ...]:
-    """Every method that has a name of its own: chance and attention first, the rules, what others do."""
-    order = ("chance", "attention", "rules", "captum", "other")
-    return tuple(sorted(_METHODS.values(), key=lambda method: order.index(method.group)))
+    """Every method that has a name of its own: chance and attention first, the rules, what others do.
+
+    A group that a plug-in brings comes after these, in the order in which it was registered.
+    """
+    groups = dict.fromkeys((*GROUPS, *(method.group for method in _METHODS.values())))
+    order = {group: place for place, group in enumerate(groups)}
+    return tuple(sorted(_METHODS.values(), key=lambda method: order[method.group]))
 
 
 def resolve(name: str | Method) -> Method:

@@ -12,7 +12,7 @@ from torch import nn
 from ..errors import UnknownName
 from ..rules import Scope
 from .keeping import KEEP, Keeping
-from .propagation import Run
+from .passes import Run
 from .recomputing import Count, Recomputing, counted
 
 

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 
+from ..inputs.restoring import undone
 from ..rules import RuleSet, Scope
 from ..rules.maps import AttentionMap, MapScope
-from .propagation import Demand, Outcome, Run, propagate
+from .passes import Demand, Run
+from .propagation import Outcome, propagate
 
 Pass = tuple[Outcome, list[AttentionMap]]
 
@@ -19,11 +22,9 @@ _KEPT: ContextVar[list[Pass] | None] = ContextVar("kept", default=None)
 @contextmanager
 def shared() -> Iterator[None]:
     """Inside, the plain pass over one input is made once."""
-    token = _KEPT.set([])
-    try:
+    with undone(partial(_KEPT.set, _KEPT.get())):
+        _KEPT.set([])
         yield
-    finally:
-        _KEPT.reset(token)
 
 
 def sharing() -> bool:

@@ -120,9 +120,9 @@ class Thing:
         self.shelf, self.memory, self.mark = shelf, memory, shelf.elsewhere.mark()
         self.tensor: Tensor | None = tensor
         self.version, self.stride = tensor._version, tensor.stride()
-        self.size = tensor.untyped_storage().nbytes()
         self.away: Away | None = None
         self.coming: Any = None
+        self.size = tensor.untyped_storage().nbytes()
 
     def leave(self) -> None:
         self.check()
@@ -158,6 +158,8 @@ class Thing:
         return self.away.back(coming)
 
     def __del__(self) -> None:
+        if "size" not in vars(self):
+            return  # it was interrupted before it began
         if self.away is None:
             self.shelf.lying -= self.size
         elif self.coming is not None:

@@ -14,7 +14,8 @@ from ..errors import UsageError
 from ..inputs.batch import Batch
 from . import lrp
 from .chance import generator_of
-from .propagation import Outcome, Run
+from .passes import Run
+from .propagation import Outcome
 from .registry import Method, family, register, resolve
 
 COPIES, NOISE = 10, 0.1  # noise in units of the input's own spread

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import HeadwaterError, LoadError, MissingExtra, UnknownName, UnsafeWeights
+from headwater.errors import HeadwaterError, LoadError, MissingExtra, UnknownName, UnsafeWeights, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -56,10 +56,12 @@ def load(
     """
     if task is not None and task not in TASKS:
         raise UnknownName("task", task, TASKS)
+    place = None if device is None else usable_device(device)
     source = _find(name_or_dir, allow_pickle)
     options = {**source.options, "trust_remote_code": trust_remote_code}
     with _plain_errors(source.name), _quietly(source.local):
         config = _config(source, options)
+        _check_weight_files(source, config, allow_pickle)
         model_class = _class_for(config, task, trust_remote_code, default=_default_task(source))
         model, found = model_class.from_pretrained(
             source.name,
@@ -77,7 +79,23 @@ def load(
     if source.called is not None:
         model.config._name_or_path = source.called
     model.eval()
-    return (model if device is None else model.to(device)), tokenizer
+    return (model if place is None else model.to(place)), tokenizer
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """The device of that name, if something can be computed on it here: said before a model is read."""
+    import torch
+
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise UsageError(f"no device called {str(device)!r}: cpu, cuda, cuda:1, mps.") from error
+    try:
+        torch.ones(1, device=found).item()
+    except Exception as error:  # each kind of device has its own way to say that it is not there
+        reason = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".") or type(error).__name__
+        raise UsageError(f"nothing can be computed on {device} here: {reason}. cpu always works.") from error
+    return found
 
 
 def load_image_model(
@@ -172,6 +190,23 @@ def _find_in(directory: Path, allow_pickle: bool) -> _Source:
             "read. Convert it to safetensors, or, if you trust it, pass allow_pickle=True (--allow-pickle)."
         )
     return _Source(str(directory), local=True, use_safetensors=False)
+
+
+def _check_weight_files(source: _Source, config: Any, allow_pickle: bool) -> None:
+    """Whatever transformers will read weights from lies in the checkpoint, or in that of the model below an adapter."""
+    from .weight_files import check_adapter, check_weight_files, in_directory, on_hub
+
+    if source.is_gguf:
+        return
+    look_up = in_directory(Path(source.name)) if source.local else on_hub(source.name)
+    check_weight_files(source.name, look_up, getattr(config, "transformers_weights", None), allow_pickle)
+    base = check_adapter(source.name, look_up, allow_pickle)
+    if source.local and look_up("config.json"):
+        base = None  # then the model below the adapter is the checkpoint itself
+    for name in filter(None, (base, getattr(config, "embeddings_from", None))):
+        below = _find(name, allow_pickle)
+        found = in_directory(Path(below.name)) if below.local else on_hub(below.name)
+        check_weight_files(below.name, found, None, allow_pickle)
 
 
 def _gguf(file: Path) -> _Source:

@@ -86,7 +86,11 @@ def _problem(chem: Any, smiles: str) -> str:
     loose = chem.MolFromSmiles(smiles, sanitize=False)
     if loose is None:
         return "it cannot be read"
-    return "; ".join(problem.Message() for problem in chem.DetectChemistryProblems(loose)) or "it cannot be read"
+    try:
+        said = "; ".join(problem.Message() for problem in chem.DetectChemistryProblems(loose))
+    except RuntimeError:  # of what is far from any atom, [CH99999] or [#999], RDKit cannot say what is wrong
+        said = "it has an atom that there is not"
+    return said or "it cannot be read"
 
 
 def from_molecule(molecule: Any, label: int | None = None) -> Graph:

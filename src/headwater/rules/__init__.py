@@ -1,6 +1,19 @@
 """One idea a file: attention, norm, activation, gate, linear; and the scope that applies them."""
 
-from . import activation, attention, capped, carriers, gate, linear, norm
+from . import (
+    activation,
+    attention,
+    capped,
+    carriers,
+    distance,
+    following,
+    gate,
+    linear,
+    logarithm,
+    norm,
+    products,
+    recurrent,
+)
 from .scope import OPERATIONS, RULES, RuleSet, Scope
 from .sources import Books
 
@@ -14,7 +27,12 @@ __all__ = [
     "attention",
     "capped",
     "carriers",
+    "distance",
+    "following",
     "gate",
     "linear",
+    "logarithm",
     "norm",
+    "products",
+    "recurrent",
 ]

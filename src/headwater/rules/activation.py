@@ -8,14 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .attention import Exponent, holds_softmax, is_log_weights, takes_part, with_exponent
 from .lineage import Kind, carry, kind, lineage, mark
 from .ratio import Scaled, ratio, scaled
 from .scope import Call, Scope, is_signal, on, value_of
 
 _FUNCTIONS = """
 relu gelu silu tanh sigmoid softplus elu celu selu leaky_relu prelu rrelu hardtanh relu6 hardswish hardsigmoid mish
-logsigmoid softsign tanhshrink softshrink hardshrink threshold erf exp exp2 expm1 log1p sin cos arctan atan sinh asinh
-special_expit special_erf expit clamp clamp_min clamp_max square
+log_sigmoid softsign tanhshrink softshrink hardshrink threshold erf exp exp2 expm1 log1p sin cos arctan atan sinh asinh
+special_expit special_erf clamp clamp_min clamp_max square
 """.split()
 
 
@@ -25,20 +26,26 @@ def activation(scope: Scope, call: Call) -> Any:
     x: Any = call.args[0] if call.args else call.kwargs.get("input")
     if not is_signal(x):
         return call.run()
-    if kind(x) >= Kind.WEIGHTS or any(is_signal(v) for v in (*call.args[1:], *call.kwargs.values()) if v is not x):
-        return carry(call.run(), x, same_elements=True)
     if call.name in _BOUNDS and any(isinstance(v, Tensor) and v.numel() > 1 for v in bounds(call)):
         return bounded(scope, call, x)
+    if call.name == "exp" and is_log_weights(x) and holds_softmax(scope) and not call.inplace:
+        scope.applies("ah")
+        with torch.no_grad():
+            return call.run()
     before, root = lineage(x)
+    if before is Kind.WEIGHTS or any(is_signal(v) for v in (*call.args[1:], *call.kwargs.values()) if v is not x):
+        return carry(call.run(), x, same_elements=True)
     zero, slope = at_zero(call, x.dtype, x.device)
     if not scope.applies("act") or not math.isfinite(zero) or not math.isfinite(slope):
         result = call.run()
     else:
         result = held(scope, call, x, zero, slope)
-    if call.name in ("clamp", "clamp_min", "clamp_max"):
-        mark(result, before, root)  # a bound makes nothing a gate
+    if before is Kind.NORM or call.name in ("clamp", "clamp_min", "clamp_max"):
+        mark(result, before, root)  # a bound makes nothing a gate, and of a size a size is made
     else:
         mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED, root)
+    if call.name == "exp" and not call.inplace and takes_part(scope):
+        with_exponent(result, Exponent(x))
     return result
 
 
@@ -115,27 +122,35 @@ _AT_ZERO: dict[Any, tuple[float, float]] = {}
 def power(scope: Scope, call: Call) -> Any:
     """x^n is an activation (ReLU^2) or a step towards a norm (x^2, v^0.5, v^-0.5); the exponent tells."""
     x, exponent = call.args[0], call.get(1, "exponent")
-    if not is_signal(x) or (isinstance(exponent, Tensor) and exponent.numel() > 1):
+    if not is_signal(x) or is_signal(exponent):
         return call.run()
+    if isinstance(exponent, Tensor) and exponent.numel() > 1:
+        return power_of_each(scope, call, x, exponent)
     exponent = float(exponent)
     if exponent < 0 and "ln" in scope.rules and kind(x) in (Kind.LINEAR, Kind.NORM):
         scope.applies("ln")
         with torch.no_grad():
             return call.run()
-    if exponent <= 0.5:
+    before, root = lineage(x)
+    if exponent in (0, 1) or exponent < 0 or before is Kind.WEIGHTS or not scope.applies("act"):
         result = call.run()
-        mark(result, Kind.NORM)
-        return result
-    root = lineage(x).root
-    if exponent == 1 or call.inplace or kind(x) >= Kind.WEIGHTS or not scope.applies("act"):
-        result = call.run()
-    elif exponent == 2:
+    elif exponent == 2 and not call.inplace:
         result = x * x.detach()  # as torch computes it; what x is multiplied by is x
     else:
-        with torch.no_grad():
-            value = call.run()
-        result = scaled(x, value, (0.0, 0.0), scope.pending)
-    mark(result, kind(x) if kind(x) >= Kind.WEIGHTS else Kind.ACTIVATED, root)
+        result = held(scope, call, x, 0.0, 0.0)
+    if exponent <= 0.5:
+        mark(result, Kind.NORM)
+    else:
+        mark(result, before if before >= Kind.WEIGHTS else Kind.ACTIVATED, root)
+    return result
+
+
+def power_of_each(scope: Scope, call: Call, x: Tensor, exponent: Tensor) -> Any:
+    """x^n with an exponent for each channel, as x times a constant."""
+    before, root = lineage(x)
+    positive = bool((exponent > 0).all())
+    result = held(scope, call, x, 0.0, 0.0) if positive and scope.applies("act") else call.run()
+    mark(result, max(before, Kind.ACTIVATED), root)
     return result
 
 

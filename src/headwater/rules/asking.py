@@ -15,6 +15,8 @@ from torch import Tensor
 
 from .lineage import Kind, mark
 from .scope import Call, Scope, is_signal, times
+from .sources import Sort
+from .waiting import Lent
 
 OFFSET = "attention offset"
 ASKED = 0.6  # of a product of weights and values belongs to the weights: docs/generation.md says how it was chosen
@@ -32,20 +34,53 @@ def asked_attention(scope: Scope, call: Call, query: Tensor, key: Tensor, value:
     values = Share.apply(value, 1 - ASKED) if is_signal(value) else value
     result = call.func(*pair, values, *call.args[3:], **rest)
     name, weighed, asked = offset_name(scope), result.detach(), asker.detach()
-    scope.books.enter(result, name, bias=False, varies=(), amount=lambda g, y: share * times(g, y), held=(weighed,))
-    scope.books.enter(own, name, bias=False, varies=(), amount=lambda g, q: -share * times(g, q), held=(asked,))
+    scope.books.enter(
+        result, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, y: share * times(g, y), held=(weighed,)
+    )
+    scope.books.enter(own, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, q: -share * times(g, q), held=(asked,))
     return result
 
 
-def asked_softmax(scope: Scope, call: Call, weights: Tensor) -> Tensor:
+def asked_softmax(scope: Scope, scores: Tensor, value: Tensor, axis: int) -> Tensor:
     """A softmax that is written out, with its own gradient; what that leaves is the offset."""
-    scores, axis = call.args[0].detach(), int(call.get(1, "dim", -1))
-    held = weights.detach().nan_to_num(0.0)
-    seen = torch.where(held > 0, scores.to(held.dtype), torch.zeros_like(held))
+    tangent = Tangent(value, axis)
+    scope.pending.lend(tangent)
+    weights: Tensor = _Tangent.apply(scores, [value], tangent)
+    held = value.nan_to_num(0.0)
+    seen = torch.where(held > 0, scores.detach().to(held.dtype), torch.zeros_like(held))
     rest = held - held * (seen - (held * seen).sum(axis, keepdim=True))
-    scope.books.enter(weights, offset_name(scope), bias=False, varies=(), amount=times, held=(rest,))
+    scope.books.enter(weights, offset_name(scope), sort=Sort.CONSTANT, varies=(), amount=times, held=(rest,))
     mark(weights, Kind.WEIGHTS)
     return weights
+
+
+class Tangent:
+    """The gradient of a softmax, by its weights, which wait: the model may write over them."""
+
+    __slots__ = ("__weakref__", "_weights", "axis")
+
+    def __init__(self, weights: Tensor, axis: int) -> None:
+        self._weights, self.axis = Lent(weights), axis
+
+    def spare(self, written: Tensor) -> None:
+        self._weights.spare(written)
+
+    def back(self, gradient: Tensor) -> Tensor:
+        """J g. A query that may look at nothing has no weights (NaN, which models fill later): its gradient is zero."""
+        weights = self._weights.tensor().nan_to_num(0.0)
+        part = gradient * weights
+        return part.sub_(weights.mul_(part.sum(self.axis, keepdim=True)))
+
+
+class _Tangent(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, value: list[Tensor], tangent: Tangent) -> Tensor:
+        ctx.tangent, ctx.dtype = tangent, scores.dtype
+        return value[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return ctx.tangent.back(gradients[0]).to(ctx.dtype), None, None
 
 
 def offset_name(scope: Scope) -> str:

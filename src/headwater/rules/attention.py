@@ -18,29 +18,64 @@ from torch import Tensor
 from ..kernels import attention as kernels
 from ..kernels.forward import attend
 from .asking import Share, asked_attention, asked_softmax
-from .lineage import Kind, mark
-from .scope import Call, Scope, is_signal, on, value_of
+from .lineage import Kind, lineage, mark
+from .scope import Call, Scope, is_signal, on, times, value_of
+from .sources import Sort
 
 _BLOCK = 1 << 24  # elements of attention weights made at a time on the way back
 _ALL = slice(None)
 _TINY = 1e-30
+_EXPONENT = "_headwater_exponent"
+EVEN = "even attention"
+SLACK = 1e-9  # of a sum of weights that is one
 _NEAR = 1e-6  # of a score to the centre: there the slope is that of the weights themselves
+
+
+_LOG_WEIGHTS = "_headwater_log_weights"
+
+
+def holds_softmax(scope: Scope) -> bool:
+    """Whether a softmax, however it is written, is constant whatever it weighs."""
+    return "ah" in scope.rules and "gate" in scope.rules and scope.rules.attention == "constant"
+
+
+def log_weights(result: Tensor) -> Tensor:
+    """The logarithm of a softmax: its exponential is a softmax."""
+    setattr(result, _LOG_WEIGHTS, True)
+    return result
+
+
+def is_log_weights(value: Tensor) -> bool:
+    return getattr(value, _LOG_WEIGHTS, False)
 
 
 @on("softmax")
 def softmax(scope: Scope, call: Call) -> Any:
     """With `ah` and `gate` both on, a softmax is constant whatever it weighs. With one of them, its use decides."""
-    if "ah" in scope.rules and "gate" in scope.rules and scope.rules.attention == "constant":
+    if holds_softmax(scope):
         scope.applies("ah")
         with torch.no_grad():
             return call.run()
-    if "ah" in scope.rules and scope.rules.attention == "secant":
-        return by_its_secant(call, call.run())
+    if takes_part(scope) and is_signal(call.args[0]):
+        with torch.no_grad():
+            value = call.run()
+        scores, axis = call.args[0], int(call.get(1, "dim", -1))
+        return with_exponent(shared_weights(scope, scores, value, axis, None), Exponent(scores, None, axis))
     result = nothing_from_dead_rows(call, call.run())
-    if "ah" in scope.rules and scope.rules.attention == "query" and is_signal(result):
-        return asked_softmax(scope, call, result)
     mark(result, Kind.WEIGHTS)
     return result
+
+
+def takes_part(scope: Scope) -> bool:
+    """Whether scores take part in attention, and what they leave is accounted for."""
+    return "ah" in scope.rules and scope.rules.attention in ("secant", "query")
+
+
+def shared_weights(scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:
+    """The softmax `value` of `scores`, through its secant or its tangent; `base` times its exponentials, if given."""
+    if scope.rules.attention == "query":
+        return asked_softmax(scope, scores, value, axis)
+    return by_its_secant(scope, scores, value, axis, base)
 
 
 def nothing_from_dead_rows(call: Call, result: Any) -> Any:
@@ -53,28 +88,84 @@ def nothing_from_dead_rows(call: Call, result: Any) -> Any:
     return value_of(result, gradient_of=call.func(x.masked_fill(dead, 0), *rest, **kwargs).masked_fill(dead, 0))
 
 
-def by_its_secant(call: Call, result: Tensor) -> Tensor:
-    """A query that may look at nothing has no weights (NaN, which models fill later), and passes nothing on."""
-    scores, dim = call.args[0], int(call.get(1, "dim", -1))
-    weights = result.detach().nan_to_num(0.0)
-    even = even_weights(weights, dim)
-    line = value_of(result, gradient_of=secant(scores, weights, even, dim))
-    mark(line, Kind.WEIGHTS, root=Even(even, dim))
-    return line
+def by_its_secant(scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:
+    """A query that may look at nothing has no weights (NaN, which models fill later), and passes nothing on.
+
+    Even attention, which scores have no part in, belongs to the values. Where no values are met it is a constant.
+    """
+    weights = value.nan_to_num(0.0)
+    even = even_weights(weights, axis) if base is None else even_of(base, axis)
+    line = secant(scores, weights, even, axis)
+    result = value_of(value, gradient_of=line)
+    module = scope.where()
+    name = f"{module}: {EVEN}" if module else EVEN
+    held = (weights > 0) if base is None else base
+    scope.books.enter(result, name, sort=Sort.CONSTANT, varies=(), amount=partial(even_part, axis), held=(held,))
+    mark(result, Kind.WEIGHTS, root=Even(line, even))
+    return result
+
+
+def even_part(axis: int, gradient: Tensor, base: Tensor) -> Tensor:
+    return times(gradient, even_of(base.to(gradient.dtype), axis))
 
 
 @dataclass(frozen=True, eq=False)
 class Even:
-    """Where weights come from: what they would be without scores."""
+    """Where weights come from: `line` is linear in the scores, and `weights` is what they would be without scores."""
 
+    line: Tensor
     weights: Tensor
-    dim: int
+
+
+@dataclass(frozen=True, eq=False)
+class Exponent:
+    """Says of a tensor that it is base * exp(scores), up to a factor that is the same all along `axis` (None: 1)."""
+
+    scores: Tensor
+    base: Tensor | None = None  # 1
+    axis: int | None = None
+
+
+def with_exponent(tensor: Tensor, exponent: Exponent) -> Tensor:
+    setattr(tensor, _EXPONENT, exponent)
+    return tensor
+
+
+def exponent_of(tensor: Any) -> Exponent | None:
+    return getattr(tensor, _EXPONENT, None)
+
+
+def softmax_by_hand(scope: Scope, value: Tensor, above: Tensor, below: Tensor) -> Tensor | None:
+    """exp(s) over its sum, with a mask between the two or not; None where it is anything else.
+
+    What a divisor has beside the sum (a small number, a sink) is no score: what it leaves is a constant.
+    """
+    found = exponent_of(above)
+    if found is None or not takes_part(scope) or below.dim() != above.dim():
+        return None
+    axes = [axis for axis in range(above.dim()) if below.shape[axis] == 1 < above.shape[axis]]
+    if len(axes) != 1 or found.axis not in (None, axes[0], axes[0] - above.dim()):
+        return None
+    total = value.sum(axes[0], keepdim=True)
+    if bool((total > 1 + SLACK).any()):
+        return None
+    result = shared_weights(scope, found.scores, value, axes[0], found.base)
+    root = lineage(result).root
+    if isinstance(root, Even):
+        left = value - root.line.detach()
+        scope.source(root.line, torch.where(left.abs() > SLACK * value, left, 0.0), "softmax", by_rule=True)
+    return with_exponent(result, Exponent(found.scores, found.base, axes[0]))
 
 
 def even_weights(weights: Tensor, dim: int = -1) -> Tensor:
     """The same weight for all that is looked at; what is masked has none."""
-    seen = (weights > 0).to(weights.dtype)
-    return seen / seen.sum(dim, keepdim=True).clamp_min(1)
+    return even_of((weights > 0).to(weights.dtype), dim)
+
+
+def even_of(base: Tensor, dim: int) -> Tensor:
+    """`base` as weights: over its sum, and nothing where there is none."""
+    total = base.sum(dim, keepdim=True)
+    return base / torch.where(total == 0, torch.ones_like(total), total)
 
 
 def secant(scores: Tensor, weights: Tensor, even: Tensor, dim: int = -1) -> Tensor:
@@ -88,13 +179,7 @@ def secant(scores: Tensor, weights: Tensor, even: Tensor, dim: int = -1) -> Tens
     with torch.no_grad():
         seen = even > 0
         own = torch.where(seen, scores.detach(), torch.zeros_like(scores))
-        low, high = ((part * own).sum(dim, keepdim=True) for part in (even, weights))
-        gap = high - low
-        centre = torch.where(seen, own, torch.full_like(own, -math.inf)) + even.clamp_min(_TINY).log()
-        share = ((centre.logsumexp(dim, keepdim=True) - low) / torch.where(gap > 0, gap, torch.ones_like(gap))).clamp(
-            0, 1
-        )
-        mixed = torch.lerp(even, weights, share)
+        mixed = between(own, weights, even, dim)
         from_centre = own - (mixed * own).sum(dim, keepdim=True)
         near = from_centre.abs() < _NEAR
         slope = (weights - even) / torch.where(near, torch.ones_like(own), from_centre)
@@ -104,10 +189,19 @@ def secant(scores: Tensor, weights: Tensor, even: Tensor, dim: int = -1) -> Tens
     return even + slope * (alive - (mixed * alive).sum(dim, keepdim=True))
 
 
-def mixed_by_secant(weights: Tensor, even: Tensor) -> tuple[Tensor, Tensor]:
-    """Of weights times values: the weights that the values see, and what the weights themselves bring."""
-    held = weights.detach()
-    return 0.5 * (held + even), 0.5 * (weights - even)
+def between(own: Tensor, weights: Tensor, even: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
+    """Weights w between even ones and the softmax of the scores, such that log sum u exp(s) = sum_k w_k s_k."""
+    low, high = ((part * own).sum(dim, keepdim=True) for part in (even, weights))
+    gap = high - low
+    centre = torch.where(even > 0, own, torch.full_like(own, -math.inf)) + even.clamp_min(_TINY).log()
+    above = centre.logsumexp(dim, keepdim=True) - low
+    share = (above / torch.where(gap > 0, gap, torch.ones_like(gap))).clamp(0, 1)
+    return torch.lerp(even, weights, share)
+
+
+def mixed_by_secant(weights: Tensor, line: Tensor, even: Tensor) -> tuple[Tensor, Tensor]:
+    """Of weights times values: the weights that the values see, and what the weights themselves bring, by `line`."""
+    return 0.5 * (weights.detach() + even), 0.5 * (line - even)
 
 
 @on("scaled_dot_product_attention")
@@ -155,7 +249,7 @@ def secant_attention(scope: Scope, call: Call, query: Tensor, key: Tensor, value
     weights = torch.softmax(scores.detach(), -1).nan_to_num(0.0)
     even = even_weights(weights)
     line = value_of(weights, gradient_of=secant(scores, weights, even))
-    to_values, to_weights = mixed_by_secant(line, even)
+    to_values, to_weights = mixed_by_secant(weights, line, even)
     return value_of(result, gradient_of=to_values @ value + to_weights @ value.detach())
 
 

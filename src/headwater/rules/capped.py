@@ -17,6 +17,7 @@ from ..kernels.capped import attend, exact
 from .asking import ASKED, Share, offset_name
 from .attention import weights_held
 from .scope import SPELLED, Call, Scope, is_signal, on, times
+from .sources import Sort
 
 _WITHIN = ("ah", "act", "gate")  # rules that act on something inside attention
 
@@ -65,8 +66,10 @@ def asked(scope: Scope, call: Call) -> Tensor:
     parts = (own, key.detach(), Share.apply(value, 1 - ASKED))
     result = exact(*parts, mask, sinks, {**call.kwargs, "ratio": True}, told=None if sinks is None else every(told))
     weighed, held = result.detach(), query.detach()
-    scope.books.enter(result, name, bias=False, varies=(), amount=lambda g, y: ASKED * times(g, y), held=(weighed,))
-    scope.books.enter(own, name, bias=False, varies=(), amount=lambda g, q: -ASKED * times(g, q), held=(held,))
+    scope.books.enter(
+        result, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, y: ASKED * times(g, y), held=(weighed,)
+    )
+    scope.books.enter(own, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, q: -ASKED * times(g, q), held=(held,))
     return result
 
 
@@ -86,8 +89,8 @@ def sinks_entered(
     """What the backward pass tells the gradient of the sinks, of each sample: they are a bias of the scores."""
     if sinks is None:
         return None
-    name, bias = scope.label(sinks, "sinks") if line is None else (line, False)
-    return scope.books.vector_entered(query[:, :, 0, 0], name, share * sinks.detach(), bias=bias)
+    name, sort = scope.label(sinks, "sinks") if line is None else (line, Sort.CONSTANT)
+    return scope.books.vector_entered(query[:, :, 0, 0], name, share * sinks.detach(), sort=sort)
 
 
 def written_out(

@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from .lineage import Kind, carry, kind, mark
-from .scope import Call, Scope, first_signal, is_signal, on
+from .ratio import scaled
+from .scope import Call, Scope, first_signal, is_signal, on, value_of
 
 
 def may_reorder_samples(call: Call) -> bool:
@@ -31,12 +32,12 @@ _AXIS = {"flip": "dims", "roll": "dims"}
 _PLACE = {"roll": 2, "repeat_interleave": 2, "topk": 2, "take_along_dim": 2}  # of the axis among the arguments
 _FLAT = ("roll", "take_along_dim")  # without an axis they go through all elements
 
-_STAY = """
-to type type_as float double half bfloat16 cuda cpu clone contiguous neg negative positive nan_to_num
-dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout
+STAY = """
+to type type_as float double half bfloat16 cuda cpu clone contiguous neg negative positive
+nan_to_num dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout
 """.split()
 
-_MOVE = """
+MOVE = """
 view reshape reshape_as view_as transpose permute movedim moveaxis t flatten unflatten squeeze unsqueeze expand
 expand_as getitem narrow select chunk split split_with_sizes tensor_split unbind repeat repeat_interleave roll flip
 tile broadcast_to masked_select diagonal tril triu
@@ -47,14 +48,39 @@ topk sort gather index_select index take take_along_dim max min amax amin scatte
 """.split()
 
 
-@on(*_STAY)
+@on(*STAY)
 def elements_stay(scope: Scope, call: Call) -> Any:
     signal = first_signal(call)
+    before = getattr(signal, _BEFORE, None)
     result = call.run()
-    return carry(result, signal, same_elements=True) if signal is not None else result
+    if signal is None:
+        return result
+    if before is not None and not in_a_byte(result):
+        result = brought_back(scope, before, result)
+    elif in_a_byte(result) and not in_a_byte(signal):
+        setattr(result, _BEFORE, signal)
+    return carry(result, signal, same_elements=True)
 
 
-@on(*_MOVE)
+_BEFORE = "_headwater_before"
+
+
+def in_a_byte(tensor: Any) -> bool:
+    """Whether numbers are of one of the types float8, which nothing can be computed in."""
+    return isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.dtype.itemsize == 1
+
+
+def brought_back(scope: Scope, before: Tensor, result: Tensor) -> Tensor:
+    """What was rounded to float8 and is a usual number again: what it was before, times a constant.
+
+    Its gradient does not go through float8, which would round it, too.
+    """
+    if scope.applies("act"):
+        return scaled(before, result.detach(), (0.0, 0.0), scope.pending)
+    return value_of(result, gradient_of=before.to(result.dtype))
+
+
+@on(*MOVE)
 def elements_move(scope: Scope, call: Call) -> Any:
     signal = first_signal(call)
     scope.books.scrambled |= may_reorder_samples(call)

@@ -10,7 +10,7 @@ whose values then weigh what was chosen: that choice is a gate, and what it look
 looked up by the nearest entry has no such weight: it is cut off.
 
 Numbers that leave torch (`item`, `numpy`) cannot be followed. They are noted, and another input shows whether a
-constant depends on them (`methods.propagation.find_escapes`).
+constant depends on them (`methods.checks.find_escapes`).
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ SHAPES = frozenset(
 # of their operands the first alone gives numbers
 FIRST = frozenset("to type_as expand_as view_as reshape_as sum_to_size unflatten".split())
 WEIGHING = frozenset("mul matmul mm bmm einsum tensordot".split())
+CONTRACTING = WEIGHING - {"mul"} | {"linear", "scaled_dot_product_attention", "addmm", "baddbmm"}
 OVERWRITING = frozenset("copy fill zero".split())
 SELECTING = frozenset(
     """
@@ -163,6 +164,7 @@ class Cuts:
                 return
             origin = again
         written = args[0] if inplace and args else None
+        origin = self._contracted(name, args) or origin
         if origin.choice is None and chooses(result):
             origin = replace(origin, choice=self._choice(args))
         for tensor in tensors((result, written)):
@@ -181,7 +183,7 @@ class Cuts:
             self.pass_on(result, given, name, args)
             return
         if by_rule and isinstance(result, Tensor) and result.is_floating_point() and name not in FIRST:
-            setattr(result, ORIGIN, held(name))  # often, so it is not asked in which module
+            setattr(result, ORIGIN, self._held(name, args, given))  # often, so it is not asked in which module
             return
         first = next(tensors(args), None)
         if name in FIRST and first is not None and not first.requires_grad:
@@ -202,6 +204,26 @@ class Cuts:
             for tensor in tensors(result):
                 self._select(tensor, origin.choice)
 
+    def _held(self, name: str, args: Any, given: Origin | None) -> Origin:
+        """By a rule. A weight that a choice selected is still that choice's; values that one looked up stay those."""
+        if given is None and not self.selected:
+            return held(name)
+        values = self._contracted(name, args)
+        if values is not None:
+            return values
+        choices = [self.selected[n] for t in tensors(args) for n in before(t, _FAR, _STOPS) if n in self.selected]
+        choice = given.choice if given is not None else None
+        return Origin(name, True, choice or (choices[0] if choices else None))
+
+    def _contracted(self, name: str, args: Any) -> Origin | None:
+        """In a sum of products, the origin of values that were looked up by a choice: what weighs them is another."""
+        if name not in CONTRACTING:
+            return None
+        origins = [self.of(t) for t in tensors(args) if not t.requires_grad and t.is_floating_point()]
+        looked_up = [one for one in origins if one is not None and not one.value]
+        others = [one for one in origins if one is not None and one.value]
+        return looked_up[0] if looked_up and all(one.choice is not looked_up[0].choice for one in others) else None
+
     def meet(self, result: Any, name: str, args: Any, origin: Origin | None) -> None:
         """A signal meets what has an origin. A weight that was chosen, and now multiplies a signal, makes it a gate."""
         if origin is not None and origin.choice is not None:
@@ -216,11 +238,11 @@ class Cuts:
                 choices = {self.selected[node] for node in before(weight, _FAR, _STOPS) if node in self.selected}
                 self._weigh(choices, [factor for factor in factors if factor is not weight])
 
-    def read(self, args: Any, *, alive: bool) -> None:
+    def read(self, value: Any) -> None:
         """Numbers leave torch. A yes or a no does not count: a model that branches computes what it computes."""
-        value = args[0] if args else None
         if not isinstance(value, Tensor) or value.dtype is torch.bool:
             return
+        alive = value.requires_grad and not value.is_leaf
         origin = None if alive else self.of(value)
         if alive or origin is not None:
             self.reads.append(Read(caller(), None if origin is None or origin.value else origin.choice))
@@ -312,6 +334,13 @@ def before(tensor: Tensor, most: int, stops: tuple[str, ...] = ()) -> Iterator[A
         yield node
         if not (stops and node.name().startswith(stops)):
             queue.extend(parent for parent, _ in node.next_functions)
+
+
+def numbers_of(name: str, args: Any, kwargs: Any) -> Any:
+    """The operands whose numbers an operation uses: of some it reads no more than the shape or the type."""
+    if name in FIRST:
+        return args[:1]
+    return (args[1:], kwargs) if name in SHAPES else (args, kwargs)
 
 
 @cache

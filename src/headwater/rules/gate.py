@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .asking import ASKED
-from .attention import Even, even_weights, mixed_by_secant
+from .attention import Even, mixed_by_secant
 from .lineage import Kind, carry, kind, lineage, mark
-from .linear import added_product, times_matrix
+from .linear import added_product, linear, times_matrix
+from .norm import inverted, over_sum
 from .ratio import settle
-from .scope import Call, Scope, first_signal, is_signal, on, times, value_of
+from .scope import Call, Scope, first_signal, is_signal, on, value_of
 
 
 @on("mul")
@@ -25,6 +27,8 @@ def product(scope: Scope, call: Call) -> Any:
         return carry(call.run(), signal, same_elements=a is signal and getattr(b, "shape", a.shape) <= a.shape)
     by_hand = lineage(a).root is lineage(b).root
     kinds, root = (kind(a), kind(b)), lineage(a).root
+    if not by_hand and not call.inplace and (weights := times_inverse(scope, call, a, b)) is not None:
+        return weights
     share = split(scope, a, b, "act" if by_hand else "gate")
     for factor, constant in ((a, "a"), (b, "b")):
         if share != constant:
@@ -35,6 +39,15 @@ def product(scope: Scope, call: Call) -> Any:
     else:
         mark(result, Kind.LINEAR)
     return result
+
+
+def times_inverse(scope: Scope, call: Call, a: Tensor, b: Tensor) -> Any:
+    """exp(s) * (1 / sum) is exp(s) / sum."""
+    for above, inverse in ((a, b), (b, a)):
+        below = inverted(inverse)
+        if below is not None and kind(above) is kind(below):
+            return over_sum(scope, call, above, below, inverse)
+    return None
 
 
 def split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> str:
@@ -93,7 +106,6 @@ class _Halved(torch.autograd.Function):
     "einsum",
     "tensordot",
     "inner",
-    "bilinear",
     "_grouped_mm",
     "grouped_mm",
 )
@@ -103,8 +115,10 @@ def contraction(scope: Scope, call: Call) -> Any:
     alive = [place for place in operands if is_signal(operands[place])]
     if alive == [(0, -1)] and call.name == "matmul" and call.args[1].dim() == 2 and call.args[0].dim() > 2:
         return times_matrix(scope, call, *call.args)
-    if len(alive) != 2:
+    if len(alive) < 2 or (len(alive) > 2 and not scope.applies("gate")):
         return call.run()
+    if len(alive) > 2:
+        return contraction_of_many(scope, call, operands, alive)
     a, b = (operands[place] for place in alive)
     share = contracted(scope, a, b)
     if share == "none":
@@ -120,6 +134,43 @@ def contraction(scope: Scope, call: Call) -> Any:
         return by_secant(call, *(alive if kind(a) is Kind.WEIGHTS else alive[::-1]))
     held = alive[0] if share == "a" else alive[1]
     return replaced(call, {held: operands[held].detach()})
+
+
+def contraction_of_many(scope: Scope, call: Call, operands: dict[Place, Any], alive: list[Place]) -> Any:
+    """A sum of products of three signals or more: gates are constants, the others share."""
+    least = Kind.SHIFTED if scope.rules.gate == "half" else min(kind(operands[place]) for place in alive)
+    sharing = [place for place in alive if kind(operands[place]) <= least] or alive
+    with torch.no_grad():
+        value = call.run()
+    held = {place: operands[place].detach() for place in alive}
+    parts = [replaced(call, {p: own for p, own in held.items() if p != place}) for place in sharing]
+    return value_of(value, gradient_of=torch.stack(parts).mean(0))
+
+
+@on("bilinear")
+def bilinear(scope: Scope, call: Call) -> Any:
+    """a W b + c: the bias is no part of the product."""
+    bias = call.get(3, "bias")
+    product = contraction(scope, replace(call, args=call.args[:3], kwargs={}))
+    return product if bias is None else plus_bias(scope, call, product, bias)
+
+
+def plus_bias(scope: Scope, call: Call, product: Tensor, bias: Tensor) -> Tensor:
+    with torch.no_grad():
+        value = call.run()
+    with scope:
+        total = product + bias
+    return value_of(value, gradient_of=total)
+
+
+@on("linear")
+def layer(scope: Scope, call: Call) -> Any:
+    """x W^T + b. Weights that are made from the input are no weights but a second signal: a sum of products of two."""
+    x, weight, bias = (call.get(i, name) for i, name in enumerate(("input", "weight", "bias")))
+    if not is_signal(weight):
+        return linear(scope, call)
+    product = contraction(scope, replace(call, args=(x, weight), kwargs={}))
+    return product if bias is None else plus_bias(scope, call, product, bias)
 
 
 def part_of_first(share: str, a: Tensor) -> float:
@@ -154,6 +205,8 @@ def added_contraction(scope: Scope, call: Call) -> Any:
         return added_product(scope, call)
     with torch.no_grad():
         value = call.run()
+    if share == "secant":
+        return added_by_secant(scope, call, base, (a, b), value, rest)
     parts = {"a": [(a.detach(), b)], "b": [(a, b.detach())]}.get(share, [(a.detach(), b), (a, b.detach())])
     made = [call.func(base, *part, **rest) for part in parts]
     first = part_of_first(share, a)
@@ -163,17 +216,28 @@ def added_contraction(scope: Scope, call: Call) -> Any:
     return result
 
 
+_WITHIN: dict[str, Any] = {"addmm": torch.mm, "baddbmm": torch.bmm, "addmv": torch.mv, "addbmm": torch.bmm}
+
+
+def added_by_secant(scope: Scope, call: Call, base: Any, parts: Any, value: Tensor, rest: dict[str, Any]) -> Tensor:
+    """The product by itself, then what it is added to."""
+    product = _WITHIN[call.name]
+    mixed = contraction(scope, Call(product, product.__name__, False, parts, {})) * rest.get("alpha", 1)
+    mixed = mixed.sum(0) if call.name == "addbmm" else mixed
+    result = value_of(value, gradient_of=mixed + rest.get("beta", 1) * base if is_signal(base) else mixed)
+    if not is_signal(base):
+        scope.source(result, base, call.name, sign=float(rest.get("beta", 1)))
+    return result
+
+
 def by_secant(call: Call, weights: Place, values: Place) -> Any:
     """Attention written out: even attention belongs to the values, what the scores made of it is shared."""
     operands = operand_places(call)
     own, root = operands[weights], lineage(operands[weights]).root
-    if isinstance(root, Even) and root.weights.numel() == own.numel():
-        even = root.weights.reshape(own.shape)
-    else:
-        even = even_weights(own.detach())
-    to_values, to_weights = mixed_by_secant(own, even)
+    line, even = (root.line, root.weights) if isinstance(root, Even) else (own, torch.zeros_like(own))
     with torch.no_grad():
         value = call.run()
+    to_values, to_weights = mixed_by_secant(own, line, even)
     seen = replaced(call, {weights: to_values})
     brought = replaced(call, {weights: to_weights, values: operands[values].detach()})
     return value_of(value, gradient_of=seen + brought)
@@ -225,11 +289,25 @@ def gated_linear_unit(scope: Scope, call: Call) -> Any:
         gate = torch.sigmoid(b)
         slope = ((gate - 0.5) / b).nan_to_num(0.25).detach()
         linear = 0.5 * a * gate.detach() + 0.5 * a.detach() * (b * slope)
-        name, sort = scope.label(0.5, "sigmoid(0)")
-        scope.books.enter(linear, name, bias=sort, varies=(), amount=times, held=(0.25 * a.detach(),))
+        scope.source(linear, 0.5 * a.detach() * 0.5, "sigmoid(0)", by_rule=True)
     else:
         linear = a * torch.sigmoid(b).detach()
     return value_of(result, gradient_of=linear)
+
+
+@on("lerp")
+def blend(scope: Scope, call: Call) -> Any:
+    """start + weight * (end - start), taken apart so that its product and its constants meet their rules."""
+    start, end, weight = call.args[0], call.get(1, "end"), call.get(2, "weight")
+    if is_signal(start) and is_signal(end) and not is_signal(weight):
+        return call.run()
+    with torch.no_grad():
+        value = call.func(start.clone(), end, weight)
+    before = scope.rename(start.clone(), scope.name_of(start)) if call.inplace else start
+    with scope:
+        line = before + weight * (end - before)
+    result = value_of(value, gradient_of=line)
+    return start.copy_(result) if call.inplace else result
 
 
 @on("addcmul", "addcdiv")

@@ -14,10 +14,10 @@ from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, original, times, value_of
 
 
-@on("linear")
 def linear(scope: Scope, call: Call) -> Any:
+    """x W^T + b with weights that are constants."""
     x, weight, bias = (call.get(i, name) for i, name in enumerate(("input", "weight", "bias")))
-    if is_signal(weight) or is_signal(bias) or not is_signal(x):
+    if is_signal(bias) or not is_signal(x):
         result = call.run()
         if bias is not None and not is_signal(bias):
             scope.source(result, bias, "linear")
@@ -35,8 +35,8 @@ def affine(
         if bias is not None and (bias.dim() != 1 or result.dim() < 2):
             scope.source(result, bias, operation)
         elif bias is not None:
-            name, is_bias = scope.label(bias, operation)
-            result.grad_fn.record = scope.books.vector_entered(result, name, bias, bias=is_bias)
+            name, sort = scope.label(bias, operation)
+            result.grad_fn.record = scope.books.vector_entered(result, name, bias, sort=sort)
         return result
     scope.applies("gamma")
     with torch.no_grad():
@@ -45,8 +45,8 @@ def affine(
     scope.pending.lend(boost)
     boosted = _Boosted.apply(x, weight, [value], boost)
     if bias is not None:
-        name, is_bias = scope.label(bias, operation)
-        boosted.grad_fn.record = scope.books.vector_entered(boosted, name, bias, bias=is_bias)
+        name, sort = scope.label(bias, operation)
+        boosted.grad_fn.record = scope.books.vector_entered(boosted, name, bias, sort=sort)
     return boosted
 
 
@@ -86,7 +86,8 @@ class _Boosted(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (weight,) = ctx.saved_tensors
-        return ctx.boost.back(gradients[0], plain(weight), ctx.record), None, None, None
+        with torch.no_grad():  # it writes into its own memory, also where somebody goes back a second time
+            return ctx.boost.back(gradients[0], plain(weight), ctx.record), None, None, None
 
 
 def through(gradient: Tensor, weight: Tensor) -> Tensor:
@@ -134,9 +135,9 @@ def convolution(scope: Scope, call: Call) -> Any:
         )
         result = value_of(result, gradient_of=linear)
     if spread is not None and not is_signal(bias):
-        name, is_bias = scope.label(bias, call.name)
+        name, sort = scope.label(bias, call.name)
         amount = spread if factor is None else spread * factor
-        scope.books.enter(result, name, bias=is_bias, varies=(axis,), amount=torch.mul, held=(amount,))
+        scope.books.enter(result, name, sort=sort, varies=(axis,), amount=torch.mul, held=(amount,))
     return result
 
 
@@ -161,7 +162,8 @@ def sum_of_two(scope: Scope, call: Call) -> Any:
         mine, other = lineage(a), lineage(b)
         result = call.run()
         same = mine.root is other.root
-        mark(result, max(mine.kind, other.kind) if same else Kind.LINEAR, mine.root if same else None)
+        weights = mine.kind is other.kind is Kind.WEIGHTS  # one attention less another
+        mark(result, max(mine.kind, other.kind) if same or weights else Kind.LINEAR, mine.root if same else None)
         return result
     constant, signal, sign = (b, a, signs[1]) if is_signal(a) else (a, b, signs[0])
     before = lineage(signal)
@@ -196,11 +198,11 @@ def joined(scope: Scope, call: Call) -> Any:
 
 
 def beside(scope: Scope, result: Tensor, value: Tensor, axis: int, start: int, length: int, operation: str) -> None:
-    name, bias = scope.label(value, operation)
+    name, sort = scope.label(value, operation)
     scope.books.enter(
         result,
         name,
-        bias=bias,
+        sort=sort,
         varies=(axis,),
         amount=lambda g, value: times(g.narrow(axis, start, length), value),
         held=(value,),
@@ -243,11 +245,11 @@ def constant_where(scope: Scope, result: Tensor, mask: Tensor, value: Any, opera
         if value == 0:
             return
         value = torch.full((), float(value), dtype=result.dtype, device=result.device)
-    name, bias = scope.label(value, operation)
+    name, sort = scope.label(value, operation)
     scope.books.enter(
         result,
         name,
-        bias=bias,
+        sort=sort,
         varies=(),
         amount=lambda g, mask, value: times(g.masked_fill(~mask.expand_as(g), 0), value),
         held=(mask, value),

@@ -8,18 +8,16 @@ cannot enter: they act on the plain path, and the value is the fused one's, bit 
 
 from __future__ import annotations
 
-import copy
 import math
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..inputs.hooks import hooked, unwatched
 from ..inputs.walking import named_modules
 from .cuts import tensors
 from .lineage import Kind, mark
@@ -32,23 +30,21 @@ FUSED = (nn.Transformer, nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.M
 @contextmanager
 def modules_seen(model: nn.Module, scope: Scope) -> Iterator[None]:
     """Watches the modules of `model` on this thread, and leaves no hook behind."""
-    thread = get_ident()
-    hooks: list[Any] = []
 
-    def activation(module: nn.Module, args: Any, output: Any) -> Any:
-        if get_ident() != thread or len(args) != 1 or not is_signal(args[0]) or not is_unknown(output):
+    def activation(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        if len(args) != 1 or not is_signal(args[0]) or not is_unknown(output):
             return None
         return activation_held(scope, module, args[0], output)
 
-    def linear(module: nn.Module, args: Any, output: Any) -> None:
-        if get_ident() == thread and len(args) == 1 and is_signal(args[0]) and is_unknown(output):
+    def linear(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if len(args) == 1 and is_signal(args[0]) and is_unknown(output):
             linear_known(scope, module, args[0], output)
 
-    def fused(module: nn.Module, args: Any, *rest: Any) -> Any:  # another thread may call it without keywords
-        if get_ident() != thread or not torch.is_grad_enabled():
+    def fused(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        if not torch.is_grad_enabled():
             return None
-        plain = with_inference_value(unwatched(module, hooks), args, rest[0] if len(rest) == 2 else {}, rest[-1])
-        for part, seen in zip(tensors(plain), tensors(rest[-1]), strict=True):
+        plain = with_inference_value(unwatched(module), args, kwargs, output)
+        for part, seen in zip(tensors(plain), tensors(output), strict=True):
             if not is_signal(part):
                 scope.cuts.carry(part, seen)
         return plain
@@ -56,18 +52,13 @@ def modules_seen(model: nn.Module, scope: Scope) -> Iterator[None]:
     def is_unknown(output: Any) -> bool:  # dropout in evaluation, for one, hands on what came in
         return is_foreign(output) and output.grad_fn not in scope.known_foreign
 
-    inside_fused: set[int] = set()
-    for module in outermost(model, FUSED):
-        hooks.append(module.register_forward_hook(fused, with_kwargs=True))
-        inside_fused.update(id(part) for _, part in named_modules(module))
+    acts: dict[nn.Module, Any] = dict.fromkeys(outermost(model, FUSED), fused)
+    inside_fused = {id(part) for module in acts for _, part in named_modules(module)}
     for _, module in named_modules(model):
         if not module._modules and id(module) not in inside_fused and not is_plain(module):
-            hooks.append(module.register_forward_hook(activation if is_bare(module) else linear))
-    try:
+            acts[module] = activation if is_bare(module) else linear
+    with hooked(acts, after=lambda module, *rest: acts[module](module, *rest)):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def is_plain(module: nn.Module) -> bool:
@@ -90,13 +81,6 @@ def outermost(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> Iterator
 def is_bare(module: nn.Module) -> bool:
     """No parameters and no parts: what activations are."""
     return not any(p is not None for p in module._parameters.values()) and not module._modules
-
-
-def unwatched(module: nn.Module, ours: list[Any]) -> nn.Module:
-    """The same module without our hooks, for torch takes its fused path only where none is attached."""
-    twin, mine = copy.copy(module), {hook.id for hook in ours}
-    twin._forward_hooks = OrderedDict((k, h) for k, h in module._forward_hooks.items() if k not in mine)
-    return twin
 
 
 def is_foreign(output: Any) -> bool:

@@ -8,9 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .activation import held
+from .attention import holds_softmax, softmax_by_hand, takes_part
 from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, value_of
 from .sources import Sort, wide
+
+_INVERSE = "_headwater_inverse"
 
 
 @on("layer_norm")
@@ -28,8 +32,8 @@ def layer_norm(scope: Scope, call: Call) -> Any:
         return result
     result = _LayerNormHeld.apply(x, tuple(shape), weight, bias, eps)
     if bias is not None and bias.dim() == 1:
-        name, is_bias = scope.label(bias, "layer_norm")
-        result.grad_fn.record = scope.books.vector_entered(result, name, bias, bias=is_bias)
+        name, sort = scope.label(bias, "layer_norm")
+        result.grad_fn.record = scope.books.vector_entered(result, name, bias, sort=sort)
     elif bias is not None:
         scope.source(result, bias, "layer_norm")
     return result
@@ -132,15 +136,15 @@ def running_norm(scope: Scope, call: Call, mean: Tensor, variance: Tensor, weigh
     axis = min(1, result.dim() - 1)
     spread = channels(shift, result)
     sort = sort if sort > Sort.BIAS else Sort.CONSTANT  # running statistics are no parameters
-    scope.books.enter(result, name, bias=sort, varies=(axis,), amount=lambda g: g * spread)
+    scope.books.enter(result, name, sort=sort, varies=(axis,), amount=lambda g: g * spread)
     return bias_of_channels(scope, result, bias, call.name)
 
 
 def bias_of_channels(scope: Scope, result: Any, bias: Tensor | None, operation: str) -> Any:
     if bias is not None:
-        name, is_bias = scope.label(bias, operation)
+        name, sort = scope.label(bias, operation)
         spread = channels(bias, result)
-        scope.books.enter(result, name, bias=is_bias, varies=(1,), amount=lambda g: g * spread)
+        scope.books.enter(result, name, sort=sort, varies=(1,), amount=lambda g: g * spread)
     return result
 
 
@@ -169,36 +173,46 @@ def inverse(scope: Scope, call: Call) -> Any:
             return call.run()
     result = call.run()
     mark(result, Kind.NORM if normalises else Kind.SHIFTED, None if normalises else lineage(x).root)
-    return result
+    return result if normalises or call.inplace else inverse_of(result, x)
 
 
-@on(
-    "sqrt", "std", "var", "norm", "linalg_vector_norm", "vector_norm", "frobenius_norm", "var_mean", "std_mean", "cdist"
-)
+@on("std", "norm", "linalg_vector_norm", "vector_norm", "frobenius_norm", "std_mean")
 def deviation(scope: Scope, call: Call) -> Any:
-    """A size of the signal. Its gradient stays until something is divided by it.
+    """A size of the signal, twice as large for one twice as large: its gradient passes on all of it.
 
-    The root of an activation (softplus, say) is no size but an activation once more: sqrt(u) = u * [sqrt(u) / u].
+    Where something is divided by it, it is held constant.
     """
-    x = call.args[0]
-    if call.name == "sqrt" and is_signal(x) and kind(x) in (Kind.ACTIVATED, Kind.SHIFTED) and not call.inplace:
-        return root_of_activation(scope, call, x)
+    return sized(call.run())
+
+
+@on("var", "var_mean")
+def variance(scope: Scope, call: Call) -> Any:
+    """A mean of squares, each its root times a constant: half of the gradient, which passes on twice what there is."""
     result = call.run()
+    if not scope.applies("act"):
+        return sized(result)
+    if isinstance(result, Tensor):
+        return sized(value_of(result, gradient_of=0.5 * result))
+    return sized((value_of(result[0], gradient_of=0.5 * result[0]), *result[1:]))
+
+
+def sized(result: Any) -> Any:
     for part in (result,) if isinstance(result, Tensor) else tuple(result)[:1]:
         if is_signal(part):
             mark(part, Kind.NORM)
     return result
 
 
-def root_of_activation(scope: Scope, call: Call, x: Tensor) -> Any:
-    if scope.applies("act"):
-        with torch.no_grad():
-            value = call.run()
-            ratio = (value / x).masked_fill_(x == 0, 0.0)
-        result = value_of(value, gradient_of=x * ratio)
-    else:
-        result = call.run()
-    mark(result, kind(x), lineage(x).root)
+@on("sqrt")
+def root(scope: Scope, call: Call) -> Any:
+    """sqrt(u) = u * [sqrt(u) / u]: a size if u is a sum of squares, an activation if u is one (softplus, say).
+
+    Left to its gradient, it passes on half of what it is.
+    """
+    x = call.args[0]
+    before, origin = lineage(x)
+    result = held(scope, call, x, 0.0, 0.0) if scope.applies("act") else call.run()
+    mark(result, *((before, origin) if before in (Kind.ACTIVATED, Kind.SHIFTED) else (Kind.NORM,)))
     return result
 
 
@@ -219,15 +233,56 @@ def division(scope: Scope, call: Call) -> Any:
     if not is_signal(above):
         result = call.run()
         mark(result, Kind.SHIFTED, lineage(below).root)
-        return result
-    if kind(above) is kind(below):  # over its own sum
-        result, weights = call.run(), kind(above) in (Kind.SHIFTED, Kind.WEIGHTS)
-        mark(result, Kind.WEIGHTS if weights else kind(above))
-        return result
+        return inverse_of(result, below) if is_one(above) else result
     by_hand, root = lineage(above).root is lineage(below).root, lineage(below).root
+    if kind(above) is kind(below) and kind(above) in (Kind.SHIFTED, Kind.WEIGHTS) and not by_hand:
+        return over_sum(scope, call, above, below, below)
+    before = kind(above)
     result = divided(call, above, below.detach()) if scope.applies("act" if by_hand else "gate") else call.run()
-    mark(result, Kind.ACTIVATED if by_hand else Kind.LINEAR, root if by_hand else None)
+    mark(result, max(before, Kind.ACTIVATED) if by_hand else Kind.LINEAR, root if by_hand else None)
     return result
+
+
+def over_sum(scope: Scope, call: Call, above: Tensor, below: Tensor, factor: Tensor) -> Any:
+    """Over their sum, exponentials are a softmax by hand, and weights are weights still. The sum is a constant.
+
+    `factor` is what the call has beside `above`: the sum itself, or one over it.
+    """
+    if takes_part(scope):
+        with torch.no_grad():
+            value = replaced(call, above, above.clone() if call.inplace else above, factor)
+        found = softmax_by_hand(scope, value, above, below)
+        if found is not None:
+            return carry(above.copy_(found), found, same_elements=True) if call.inplace else found
+    if holds_softmax(scope) and not call.inplace:
+        scope.applies("ah")
+        with torch.no_grad():
+            return call.run()
+    keeps = scope.rules.attention == "half" or not scope.applies("gate")
+    result = call.run() if keeps else replaced(call, above, above, factor.detach())
+    mark(result, Kind.WEIGHTS)
+    return result
+
+
+def replaced(call: Call, above: Tensor, first: Tensor, second: Tensor) -> Any:
+    """The call with other tensors for `above` and what stands beside it."""
+    pair = (first, second) if call.args[0] is above else (second, first)
+    return call.func(*pair, *call.args[2:], **call.kwargs)
+
+
+def is_one(value: Any) -> bool:
+    return not isinstance(value, Tensor) and value == 1
+
+
+def inverse_of(result: Tensor, below: Tensor) -> Tensor:
+    """`result` is 1 / `below`."""
+    setattr(result, _INVERSE, below)
+    return result
+
+
+def inverted(tensor: Tensor) -> Tensor | None:
+    """What a tensor is one over."""
+    return getattr(tensor, _INVERSE, None)
 
 
 def normalised(scope: Scope, call: Call, above: Any, below: Tensor) -> Any:

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from ..errors import HiddenOperation
-from .cuts import ORIGIN, READS, Chosen, Cuts, Origin, merge
+from ..inputs.restoring import Mode
+from .cuts import ORIGIN, READS, Chosen, Cuts, Origin, merge, numbers_of, tensors
 from .gamma import Gamma
 from .lineage import Kind, carry, mark
 from .lineage import kind as kind_of
@@ -90,7 +90,7 @@ def on(*names: str) -> Callable[[Handler], Handler]:
 
 
 @dataclass(eq=False)
-class Scope(TorchFunctionMode):
+class Scope(Mode):
     """`with Scope(rules, books, names): model(...)`. `met` counts how often each rule acted."""
 
     rules: RuleSet
@@ -126,33 +126,23 @@ class Scope(TorchFunctionMode):
             name = _PROPERTIES.get((name, getattr(func.__self__, "__name__", "")), "")
         if not name:
             return func(*args, **kwargs)
-        if name == "set_data":
-            return self._data_set(func, args)
-        if name in _OWN_GRADIENTS and not is_switched_off(name, args, kwargs):
-            raise HiddenOperation(
-                f"the model takes gradients inside its forward pass ({name}), and the rules would change them. Explain "
-                "the model without that part, or write its gradients out."
-            )
-        reads = name in READS
+        if name in _UNUSUAL:
+            return self._unusual(func, name, args, kwargs)
         name, inplace = canonical(name)
         if not torch.is_grad_enabled():
             return self._without_gradient(func, name, inplace, args, kwargs)
-        if kwargs and len(args) < 2:
-            args, kwargs = positional(args, kwargs)
+        if kwargs:
+            args, kwargs = positional(name, args, kwargs)
         args, alive, origin = self._constants_frozen(args)
         if kwargs:
             kwargs, also, another = self._constants_frozen(kwargs)
             alive, origin = alive or also, merge(origin, another)
-        if reads:
-            self.cuts.read(args, alive=alive)
-            return func(*args, **kwargs)
         if not alive:
             result = self._name_passed_on(func(*args, **kwargs), name, args)
             if origin is not None:
                 self.cuts.pass_on(result, origin, name, args, inplace=inplace or "out" in kwargs)
+                self._note_weighed(name, (args, kwargs))
             return result
-        if name == "register_hook":
-            args = (args[0], only_looking(args[1]), *args[2:])
         if name in HIDDEN:
             raise HiddenOperation(f"{name!r} {HIDDEN[name]}")
         if self.reads_weights and name in SPELLED:
@@ -164,11 +154,27 @@ class Scope(TorchFunctionMode):
         result = self.perform(Call(func, name, inplace, args, kwargs))
         if type(result) is not Tensor or not result.requires_grad:
             self.cuts.lose(result, name, args, origin, by_rule=name in OPERATIONS)
+            self._note_weighed(name, (args, kwargs))
         if origin is not None or self.cuts.selected:
             self.cuts.meet(result, name, (args, kwargs), origin)
         if (self.entered is not None or self.cuts.chosen) and len(self.books.sites) > known:
             self.cuts.place(result, range(known, len(self.books.sites)))
         return result
+
+    def _unusual(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """What is no operation: a model takes gradients of its own, reads numbers, or exchanges a tensor's data."""
+        if name in READS:
+            self.cuts.read(args[0] if args else None)
+        elif name == "set_data":
+            return self._data_set(func, args)
+        elif name == "register_hook" and len(args) > 1 and is_signal(args[0]):
+            return func(args[0], only_looking(args[1]), *args[2:], **kwargs)
+        elif name in _OWN_GRADIENTS or is_transformed():
+            raise HiddenOperation(
+                f"the model takes gradients inside its forward pass ({name}), and the rules would change them. Explain "
+                "the model without that part, or write its gradients out."
+            )
+        return func(*args, **kwargs)
 
     def _data_set(self, func: Any, args: Any) -> Any:
         """`tensor.data = other`: it is another tensor from now on."""
@@ -181,7 +187,7 @@ class Scope(TorchFunctionMode):
     def _without_gradient(self, func: Any, name: str, inplace: bool, args: Any, kwargs: Any) -> Any:
         """Inside the model's own `no_grad`, or inside somebody's own autograd function."""
         result = kept_kind(func(*args, **kwargs), name, args)
-        origin = self.cuts.of_any((args, kwargs))
+        origin = self.cuts.of_any(numbers_of(name, args, kwargs))
         if origin is not None:
             self.cuts.pass_on(result, origin, name, args, inplace=inplace or "out" in kwargs)
         return result
@@ -229,6 +235,8 @@ class Scope(TorchFunctionMode):
         """The books are as precise as the coarsest signal; autocast changes types without a cast in the model."""
         if not is_signal(result) or result.dtype is self.coarsest or not result.is_floating_point():
             return
+        if result.dtype.itemsize == 1:  # float8 is only a step between casts, and what it rounds is accounted for
+            return
         if self.coarsest is None or torch.finfo(result.dtype).eps > torch.finfo(self.coarsest).eps:
             self.coarsest = result.dtype
 
@@ -254,9 +262,11 @@ class Scope(TorchFunctionMode):
                         alive = True
                         continue
                     changed[place] = value = self._freeze(value)
+                elif hasattr(value, ORIGIN):
+                    origin = merge(origin, self.cuts.of(value))
                 elif id(value) in self.names and not hasattr(value, _NAME):
                     changed[place] = value = self._freeze(value)
-                if hasattr(value, ORIGIN) or self.cuts.memory:
+                if self.cuts.memory:
                     origin = merge(origin, self.cuts.of(value))
             elif type(value) in _CONTAINERS:
                 inner, also, another = self._constants_frozen(value)
@@ -321,6 +331,13 @@ class Scope(TorchFunctionMode):
             return self._placed(origin.name), Sort.HELD if origin.value else Sort.CUT_OFF
         return origin.name, Sort.CUT_OFF
 
+    def _note_weighed(self, operation: str, operands: Any) -> None:
+        """Constants that meet what is held: where they change with the input, it is more than the rule that holds."""
+        if self.entered is not None:
+            for value in tensors(operands):
+                if not value.requires_grad and self.cuts.of(value) is None and not self._is_parameter(value):
+                    self.entered.append(Entered(BESIDE_HELD, operation, fingerprint(value)))
+
     def _is_parameter(self, value: Any) -> bool:
         """Whether a constant is a whole parameter of the model, which no input changes."""
         return isinstance(original(value), nn.Parameter) and id(original(value)) in self.names
@@ -353,25 +370,35 @@ class Scope(TorchFunctionMode):
             setattr(value, _NAME, name)
         return value
 
-    def source(self, result: Tensor, value: Tensor | float, operation: str, *, sign: float = 1.0) -> None:
-        """`sign * value` entered `result` additively, broadcast to its shape."""
+    def source(
+        self, result: Tensor, value: Tensor | float, operation: str, *, sign: float = 1.0, by_rule: bool = False
+    ) -> None:
+        """`sign * value` entered `result` by a sum, broadcast to its shape. `by_rule`: a rule made it, no model."""
         if not isinstance(value, Tensor):
             self._number_entered(result, sign * float(value), operation)
             return
-        name, bias = self.label(value, operation)
+        if by_rule:
+            amount = value if sign == 1.0 else value * sign
+            name = self._placed(operation)
+            self.books.enter(result, name, sort=Sort.CONSTANT, varies=(), amount=times, held=(amount,))
+            return
+        name, sort = self.label(value, operation)
         amount = value if sign == 1.0 else value * sign
         offset = result.dim() - amount.dim()
         varies = tuple(axis + offset for axis, size in enumerate(amount.shape) if size > 1)
         if amount.dim() == 1 and result.dim() > 1 and amount.shape[0] == result.shape[-1]:
-            self.books.enter_vector(result, name, amount, bias=bias)
+            self.books.enter_vector(result, name, amount, sort=sort)
         else:
-            self.books.enter(result, name, bias=bias, varies=varies, amount=times, held=(amount,))
+            self.books.enter(result, name, sort=sort, varies=varies, amount=times, held=(amount,))
 
     def _number_entered(self, result: Tensor, value: float, operation: str) -> None:
         if value == 0:
             return
         name, sort = self.label(value, operation)
-        self.books.enter(result, name, bias=sort, varies=(), amount=lambda g: times(g, value))
+        self.books.enter(result, name, sort=sort, varies=(), amount=lambda g: times(g, value))
+
+
+BESIDE_HELD = -1  # no site: what meets a constant that a rule holds
 
 
 @dataclass(frozen=True)
@@ -423,6 +450,11 @@ def check_derivative(name: str, result: Any) -> None:
         raise HiddenOperation(f"{name!r} has no derivative, so that relevance would end there. Use unpacked weights.")
 
 
+def is_transformed() -> bool:
+    """Whether a transform of torch.func runs: what then asks for gradients is a gradient of the model's own."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def only_looking(hook: Any) -> Any:
     """A hook of the model's on a gradient may look at it; one that changes it changes relevance."""
 
@@ -435,11 +467,6 @@ def only_looking(hook: Any) -> Any:
     return look
 
 
-def is_switched_off(name: str, args: Any, kwargs: Any) -> bool:
-    """Whether `requires_grad_(False)` is what a model says, which changes nothing for constants."""
-    return name == "requires_grad_" and (args[1] if len(args) > 1 else kwargs.get("requires_grad", True)) is False
-
-
 _PYTHON = types.FunctionType
 _CONTAINERS = (list, tuple, dict)
 _PROPERTIES = {  # those that are operations
@@ -447,20 +474,50 @@ _PROPERTIES = {  # those that are operations
     ("__get__", "data"): "data",
     ("__set__", "data"): "set_data",
 }
-_SECOND = ("other", "mat2")
-_BEFORE = ("input", "mat1")  # where these are given by name, the second operand is the third
+_OPERANDS = {
+    "where": "condition input other",
+    "masked_fill": "input mask value",
+    "pow": "input exponent",
+    "lerp": "input end weight",
+    "mm": "input mat2",
+    "bmm": "input mat2",
+    "_grouped_mm": "input mat2",
+    "grouped_mm": "input mat2",
+    "mv": "input vec",
+    "dot": "input tensor",
+    "tensordot": "a b",
+    "bilinear": "input1 input2 weight bias",
+    "linear": "input weight bias",
+    "addmm": "input mat1 mat2",
+    "addmv": "input mat vec",
+    "baddbmm": "input batch1 batch2",
+    "addbmm": "input batch1 batch2",
+    "addcmul": "input tensor1 tensor2",
+    "addcdiv": "input tensor1 tensor2",
+    "cdist": "x1 x2",
+    "pairwise_distance": "x1 x2",
+    "cosine_similarity": "x1 x2",
+    "linalg_vector_norm": "x",
+    "linalg_inv": "A",
+    "linalg_solve": "A B",
+    "linalg_solve_triangular": "input B",
+    "scaled_dot_product_attention": "query key value",
+    "cat": "tensors",
+    "stack": "tensors",
+    "hstack": "tensors",
+    "vstack": "tensors",
+    "split": "tensor",
+}
+_USUAL = "input other"  # operands of all others
 
 
-def positional(args: Any, kwargs: Any) -> tuple[Any, Any]:
+def positional(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Operands given by name are put where handlers look for them."""
-    if not args and "input" in kwargs:
-        kwargs = dict(kwargs)
-        args = (kwargs.pop("input"),)
-    if len(args) == 1 and not any(name in kwargs for name in _BEFORE):
-        for name in _SECOND:
-            if name in kwargs:
-                kwargs = dict(kwargs)
-                return (args[0], kwargs.pop(name)), kwargs
+    for operand in _OPERANDS.get(name, _USUAL).split()[len(args) :]:
+        if operand not in kwargs:
+            break
+        args = (*args, kwargs[operand])
+        kwargs = {other: value for other, value in kwargs.items() if other != operand}
     return args, kwargs
 
 
@@ -479,8 +536,9 @@ _SYNONYMS = {
     "swapdims": "transpose",
 }
 
-# with these a model begins to take gradients of its own: autograd.grad, backward, torch.func.grad and jvp
-_OWN_GRADIENTS = frozenset("grad backward requires_grad_ _make_dual make_dual".split())
+# with these a model takes gradients of its own: autograd.grad, backward, torch.func.grad and jvp
+_OWN_GRADIENTS = frozenset("grad backward _make_dual make_dual".split())
+_UNUSUAL = READS | _OWN_GRADIENTS | {"set_data", "register_hook", "requires_grad_"}
 
 # torch functions in Python that are no computation on the tensor, or hold none of our operations inside
 OPAQUE = frozenset(
@@ -497,10 +555,6 @@ HIDDEN = {
     "_native_multi_head_attention": "fuses attention so that its weights cannot be held constant.",
     "_transformer_encoder_layer_fwd": "fuses a whole layer so that the rules cannot see into it.",
     "flex_attention": 'hides its attention. Load the model with attn_implementation="sdpa".',
-    "lstm": "fuses a recurrent layer so that the rules cannot see into it.",
-    "gru": "fuses a recurrent layer so that the rules cannot see into it.",
-    "rnn_tanh": "fuses a recurrent layer so that the rules cannot see into it.",
-    "rnn_relu": "fuses a recurrent layer so that the rules cannot see into it.",
 }
 
 

@@ -64,7 +64,7 @@ class Books:
         result: Tensor,
         name: str,
         *,
-        bias: bool | Sort,
+        sort: Sort,
         varies: tuple[int, ...],
         amount: Callable[..., Tensor],
         held: Sequence[Tensor] = (),
@@ -75,20 +75,20 @@ class Books:
         which the source itself varies: none of them can be the samples' axis.
         """
         index = len(self.sites)
-        self.sites.append(Site(name, Sort(bias), self._axis(result, varies)))
+        self.sites.append(Site(name, sort, self._axis(result, varies)))
         waiting = [Waiting(tensor) for tensor in held]
         result.register_hook(
             lambda gradient: self._record(index, amount(wide(gradient), *(one.tensor() for one in waiting)))
         )
 
-    def enter_vector(self, result: Tensor, name: str, vector: Tensor, *, bias: bool | Sort = True) -> None:
+    def enter_vector(self, result: Tensor, name: str, vector: Tensor, *, sort: Sort = Sort.BIAS) -> None:
         """A bias along the last axis. One matrix-vector product, so nothing of the result's size is made."""
-        result.register_hook(self.vector_entered(result, name, vector, bias=bias))
+        result.register_hook(self.vector_entered(result, name, vector, sort=sort))
 
-    def vector_entered(self, result: Tensor, name: str, vector: Tensor, *, bias: bool | Sort) -> Told:
+    def vector_entered(self, result: Tensor, name: str, vector: Tensor, *, sort: Sort) -> Told:
         """The same, for a backward pass that itself says which gradient reaches the bias, or which of its rows."""
         index = len(self.sites)
-        self.sites.append(Site(name, Sort(bias), self._axis(result, (result.dim() - 1,))))
+        self.sites.append(Site(name, sort, self._axis(result, (result.dim() - 1,))))
 
         def record(gradient: Tensor, rows: Tensor | None = None, shape: torch.Size | None = None) -> None:
             gradient = wide(gradient)

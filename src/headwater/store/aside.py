@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .seal import sealed_json
+
+
+def open_anew(path: Path) -> BinaryIO:
+    """A new file to write and to read. What had its name is gone; of a symbolic link the link, not what it names."""
+    path.unlink(missing_ok=True)
+    return path.open("x+b")
+
 
 @contextmanager
 def written_aside(path: Path, aside: Path) -> Iterator[BinaryIO]:
     """A file that appears at `path` when the block ends well; `aside` is where it is written, on the same disk."""
     try:
-        with aside.open("wb") as file:
+        with open_anew(aside) as file:
             yield file
             settle(file)
         put_in_place(aside, path)
@@ -43,4 +50,4 @@ def put_in_place(aside: Path, path: Path) -> None:
 
 def write_json(path: Path, aside: Path, content: Mapping[str, Any]) -> None:
     with written_aside(path, aside) as file:
-        file.write((json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        file.write(sealed_json(content))

@@ -22,7 +22,9 @@ RESERVED = (
     *("score", "target", "prediction", "output", "method", "at", "windows"),
     *("inputs", "biases", "constants", "readout", "unaccounted", "ledger_error", "closed", "magnitude", "precision"),
     *("bias_lines", "constant_lines"),
+    *("cut_off", "held", "spread", "cut_size", "cut_off_lines", "held_lines"),
 )
+LATER = RESERVED[-6:]  # runs of earlier versions have no such columns: nothing of theirs was known to be cut off
 
 
 def need_arrow(what: str) -> None:
@@ -43,7 +45,8 @@ def types(relevance: str) -> dict[str, pa.DataType]:
     found |= dict.fromkeys(("starts", "ends", "word_ids"), pa.list_(pa.int32()))
     found |= dict.fromkeys(("tokens", "segments"), pa.list_(pa.string()))
     found |= {"row_id": pa.int64(), "windows": pa.int32(), "closed": pa.bool_(), "special": pa.list_(pa.bool_())}
-    return found | {"relevance": pa.list_(number), "bias_lines": lines, "constant_lines": lines}
+    groups = ("bias_lines", "constant_lines", "cut_off_lines", "held_lines")
+    return found | {"relevance": pa.list_(number), **dict.fromkeys(groups, lines)}
 
 
 def to_table(made: Sequence[Explanation], ids: Sequence[int], carried: pa.Table, relevance: str) -> pa.Table:
@@ -86,6 +89,12 @@ def row_of(e: Explanation, row_id: int) -> dict[str, Any]:
         "precision": books.dtype,
         "bias_lines": list(books.biases.items()),
         "constant_lines": list(books.constants.items()),
+        "cut_off": books.cut_off.total,
+        "held": books.held.total,
+        "spread": books.spread,
+        "cut_size": books.cut_size,
+        "cut_off_lines": list(books.cut_off.items()),
+        "held_lines": list(books.held.items()),
     }
 
 
@@ -104,6 +113,10 @@ def to_explanation(
         readout=row["readout"],
         dtype=row["precision"],
         magnitude=row["magnitude"],
+        cut_off=Lines(dict(row.get("cut_off_lines") or ())),
+        held=Lines(dict(row.get("held_lines") or ())),
+        spread=row.get("spread") or 0.0,
+        cut_size=row.get("cut_size") or 0.0,
     )
     return Explanation(
         tokens=tuple(row["tokens"]),

@@ -7,20 +7,26 @@
 
 A shard lies in `shards/` only when it is whole, and knows in its footer which job it belongs to. The manifest is
 written after it: a run that was killed in between finds a shard more than the manifest says, and takes it as done.
+
+Every file carries its checksum, see `seal`. Files of format 1 have none, and are read without.
 """
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError
+from ..errors import DamagedRun, DataError
 from .aside import write_json
+from .ranges import Ranges, whole
+from .seal import check_seal
 
-FORMAT = 1
+FORMAT = 2
+UNSEALED = 1  # the format before files had checksums
 MANIFEST, SHARDS, ERRORS, WORK = "manifest.json", "shards", "errors.parquet", ".work"
 KIND = "headwater run"
 FOOTER = b"headwater"  # of a shard: what it says of itself
@@ -50,13 +56,20 @@ class Manifest:
     columns: Mapping[str, str]
     shard_rows: int
     state: str = "running"
-    done: frozenset[int] = frozenset()
+    done: Ranges = field(default_factory=Ranges)
     counts: Counts = field(default_factory=Counts)
     rules_met: Mapping[str, int] = field(default_factory=dict)
     started: str = ""
     updated: str = ""
     seconds: float = 0.0
     sessions: tuple[Mapping[str, Any], ...] = ()
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        """Refuses what cannot be: a number that somebody wrote in would be believed by all that reads."""
+        if self.counts.rows + self.counts.errors != self.rows_done:
+            told = f"{self.counts.rows:,} rows and {self.counts.errors:,} errors"
+            raise ValueError(f"it claims {told} in {len(self.done):,} shards, which have {self.rows_done:,}")
 
     @property
     def rows(self) -> int:
@@ -67,17 +80,33 @@ class Manifest:
     def shards(self) -> int:
         return -(-self.rows // self.shard_rows)
 
+    def extent(self, shard: int) -> range:
+        """The rows of the input that a shard is made of."""
+        return range(shard * self.shard_rows, min((shard + 1) * self.shard_rows, self.rows))
+
+    @property
+    def rows_done(self) -> int:
+        """Of the input, in the shards that are done. The last shard may have fewer than the others."""
+        last = self.shards - 1
+        lacking = self.shard_rows - len(self.extent(last)) if last in self.done else 0
+        return len(self.done) * self.shard_rows - lacking
+
+    @property
+    def sealed(self) -> bool:
+        """Whether all its files have checksums."""
+        return self.format > UNSEALED
+
     @property
     def finished(self) -> bool:
         return self.state == "finished"
 
     def with_shard(self, number: int, counts: Counts) -> Manifest:
-        return replace(self, done=self.done | {number}, counts=self.counts + counts)
+        return replace(self, done=self.done.with_number(number), counts=self.counts + counts)
 
     def to_dict(self) -> dict[str, Any]:
         """As it lies on the disk. Done shards are told as ranges, both ends included, so that it stays small."""
         return {
-            "format": FORMAT,
+            "format": self.format,
             "kind": KIND,
             "state": self.state,
             "job": self.job,
@@ -85,7 +114,7 @@ class Manifest:
             "errors": self.counts.errors,
             "tokens": self.counts.tokens,
             "open_ledgers": self.counts.open,
-            "shards": {"count": self.shards, "rows_each": self.shard_rows, "done": ranges(self.done)},
+            "shards": {"count": self.shards, "rows_each": self.shard_rows, "done": self.done.spans},
             "columns": dict(self.columns),
             "asked": dict(self.asked),
             "provenance": dict(self.provenance),
@@ -99,33 +128,24 @@ class Manifest:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Manifest:
+        rows, shard_rows = whole(found["input"]["rows"]), whole(found["shards"]["rows_each"], 1)
         return cls(
             job=found["job"],
             asked=found["asked"],
             provenance=found["provenance"],
             input=found["input"],
             columns=found["columns"],
-            shard_rows=found["shards"]["rows_each"],
+            shard_rows=shard_rows,
             state=found["state"],
-            done=frozenset(n for first, last in found["shards"]["done"] for n in range(first, last + 1)),
-            counts=Counts(found["rows"], found["errors"], found["tokens"], found["open_ledgers"]),
+            done=Ranges.read(found["shards"]["done"], end=-(-rows // shard_rows)),
+            counts=Counts(*(whole(found[name]) for name in ("rows", "errors", "tokens", "open_ledgers"))),
             rules_met=found["rules_met"],
             started=found["started"],
             updated=found["updated"],
             seconds=found["seconds"],
             sessions=tuple(found["sessions"]),
+            format=found["format"],
         )
-
-
-def ranges(numbers: Iterable[int]) -> list[list[int]]:
-    """0, 1, 2, 5 -> [0, 2], [5, 5]."""
-    found: list[list[int]] = []
-    for n in sorted(numbers):
-        if found and found[-1][1] == n - 1:
-            found[-1][1] = n
-        else:
-            found.append([n, n])
-    return found
 
 
 def shard_path(path: Path, number: int) -> Path:
@@ -140,15 +160,30 @@ def holds_run(path: str | Path) -> bool:
 def read_manifest(path: Path) -> Manifest:
     file = path / MANIFEST
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = file.read_bytes()
     except FileNotFoundError as error:
         raise DataError(f"{path} holds no {MANIFEST}; it is written by `headwater run --out {path}`.") from error
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read: {error}.") from error
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror or error}.") from error
+    try:
+        found = json.loads(content.decode())
+        check_seal(io.BytesIO(content), needed=isinstance(found, dict) and found.get("format") == FORMAT)
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(file, error) from error
+    return understood(file, found)
+
+
+def damaged(file: Path, error: Exception | str) -> DamagedRun:
+    said = str(error).rstrip(".")
+    return DamagedRun(f"{file} is missing or damaged: {said}. The command that wrote the run makes it again.")
+
+
+def understood(file: Path, found: Any) -> Manifest:
+    """What a manifest says, if it is one that this version can read."""
     if not isinstance(found, dict) or found.get("kind") != KIND:
         raise DataError(f"{file} is not of a run of headwater.")
-    if found.get("format") != FORMAT:
-        raise DataError(f"{file} has the format {found.get('format')!r}; this version reads {FORMAT}.")
+    if found.get("format") not in (UNSEALED, FORMAT):
+        raise DataError(f"{file} has the format {found.get('format')!r}; this version reads {UNSEALED} and {FORMAT}.")
     try:
         return Manifest.from_dict(found)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, UsageError
 from ..explanation import Explanation, Provenance
-from .columns import RESERVED, need_arrow, to_explanation
-from .manifest import ERRORS, Manifest, read_manifest, said_in, shard_path
+from .columns import LATER, RESERVED, need_arrow, to_explanation
+from .manifest import ERRORS, MANIFEST, SHARDS, Manifest, damaged, read_manifest, said_in, shard_path
+from .seal import check_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +28,28 @@ def open_run(path: str | Path) -> StoredRun:
     """
     need_arrow("reading a run")
     path = Path(path)
-    return StoredRun(path, read_manifest(path))
+    manifest = read_manifest(path)
+    check_claims(path, manifest)
+    return StoredRun(path, manifest)
+
+
+def check_claims(path: Path, manifest: Manifest) -> None:
+    """Refuses more rows and shards than there are bytes on the disk, before memory is taken for any of them."""
+    rows, shards = manifest.counts.rows, len(manifest.done)
+    held = bytes_in(path / SHARDS) if shards else 0
+    if rows + shards > held:
+        said = f"it claims {rows:,} rows in {shards:,} shards, and {path / SHARDS} holds {held:,} bytes"
+        raise damaged(path / MANIFEST, said)
+
+
+def bytes_in(directory: Path) -> int:
+    """Of all files there; none where there is no directory."""
+    found = 0
+    with suppress(OSError):
+        for file in directory.iterdir():
+            with suppress(OSError):  # a link that leads nowhere, a file that is just being replaced
+                found += file.stat().st_size
+    return found
 
 
 class StoredRun:
@@ -37,6 +59,7 @@ class StoredRun:
         self.path, self.manifest = path, manifest
         self._group: tuple[tuple[int, int | None], dict[int, Row]] | None = None
         self._files: tuple[int, Any] | None = None
+        self._whole: set[tuple[Path, int, int]] = set()  # files whose checksum was right: their size and time
 
     def __getstate__(self) -> dict[str, Any]:
         """Another process opens the files for itself."""
@@ -66,7 +89,7 @@ class StoredRun:
 
     def shard_files(self) -> list[Path]:
         """The shards that are done, in the order of the input."""
-        return [shard_path(self.path, n) for n in sorted(self.manifest.done)]
+        return [shard_path(self.path, n) for n in self.manifest.done]
 
     def rows(self, columns: list[str] | None = None, start: int = 0) -> Iterator[Row]:
         """Rows as they lie in the shards, from the row number `start` on, of some columns or of all."""
@@ -77,7 +100,7 @@ class StoredRun:
 
     def batches(self, columns: list[str] | None = None, start: int = 0) -> Iterator[pa.RecordBatch]:
         """The same as Arrow's columns, some hundred rows at a time, from the shard of the row number `start` on."""
-        for number in sorted(self.manifest.done):
+        for number in self.manifest.done:
             if (number + 1) * self.manifest.shard_rows > start:
                 with self._readable(number) as file:
                     yield from file.iter_batches(batch_size=256, columns=columns)
@@ -105,20 +128,31 @@ class StoredRun:
 
     def errors(self) -> Iterator[Row]:
         """Rows that could not be explained: `row_id`, `file`, `row`, `reason`, `message`, `text` (its beginning)."""
-        from pyarrow import parquet
+        from pyarrow import ArrowException, parquet
 
         file = self.path / ERRORS
-        if file.is_file():
-            for batch in parquet.ParquetFile(file).iter_batches(batch_size=1024):
-                yield from batch.to_pylist()
+        if not file.is_file() and not (self.finished and self.manifest.counts.errors):
+            return
+        try:
+            self._check(file)
+            with parquet.ParquetFile(file) as found:
+                check_errors(found.metadata, self.manifest)
+                for batch in found.iter_batches(batch_size=1024):
+                    yield from batch.to_pylist()
+        except (OSError, ArrowException) as error:
+            raise damaged(file, error) from error
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """All rows at once, for a run that fits into memory."""
-        from pyarrow import parquet
+        import pyarrow as pa
 
         if not self.manifest.done:
             raise DataError(f"no shard of {self.path} is done yet.")
-        return parquet.read_table(self.shard_files(), columns=columns, partitioning=None)
+        found = []
+        for number in self.manifest.done:
+            with self._readable(number) as file:
+                found.append(file.read(columns=columns))
+        return pa.concat_tables(found)
 
     def carried(self, column: str) -> str:
         """What a column of the input is called here."""
@@ -142,14 +176,20 @@ class StoredRun:
         file = shard_path(self.path, number)
         try:
             if self._files is None or self._files[0] != number:
+                self._check(file)
                 self._files = (number, checked(parquet.ParquetFile(file), self.manifest.job, number))
             yield self._files[1]
         except (OSError, ArrowException) as error:
             self._files = None
-            said = str(error).rstrip(".")
-            raise DataError(
-                f"{file} is missing or damaged: {said}. The command that wrote the run makes it again."
-            ) from error
+            raise damaged(file, error) from error
+
+    def _check(self, file: Path) -> None:
+        """A file is read once to compare its checksum, however often it is opened."""
+        found = file.stat()
+        known = (file, found.st_size, found.st_mtime_ns)
+        if known not in self._whole:
+            check_file(file, needed=self.manifest.sealed)
+            self._whole.add(known)
 
     def _group_of(self, number: int, row_id: int) -> int | None:
         """Which group of rows of a shard may hold the row, by what the file's footer says of each."""
@@ -167,10 +207,19 @@ def checked(file: Any, job: str, number: int) -> Any:
     said = said_in(file.metadata)
     if (said.get("job"), said.get("shard")) != (job, number):
         raise OSError("it is of another job")
-    lacking = [name for name in RESERVED if name not in file.schema_arrow.names]
+    lacking = [name for name in RESERVED if name not in file.schema_arrow.names and name not in LATER]
     if lacking:
         raise OSError(f"it lacks the column {lacking[0]!r}")
     return file
+
+
+def check_errors(footer: Any, manifest: Manifest) -> None:
+    """Raises OSError if bad rows are another job's, or, of a job that has ended, not all that it counts."""
+    said = said_in(footer)
+    if manifest.sealed and said.get("job") != manifest.job:
+        raise OSError("it is of another job")
+    if manifest.finished and footer.num_rows != manifest.counts.errors:
+        raise OSError(f"it has {footer.num_rows:,} rows, the run counts {manifest.counts.errors:,}")
 
 
 def with_id(columns: list[str] | None) -> list[str] | None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import FastAPI, Header, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from ..errors import DataError, HeadwaterError, LoadError, MissingExtra
 from .cancelling import Cancelled, OutOfTime
 from .models import NotReady
 from .pool import Busy, Pool
 from .schemas import Problem
+from .security import HEADERS
 from .studio import Studio
 
 Found = TypeVar("Found")
+FAULTS, SHOWN = 8, 200  # of a request that is not as it should be: how many are said, and how long each
 LOOKS = 0.1  # seconds between two looks at whether anybody still waits
 JobName = Annotated[
     str | None,
@@ -78,10 +82,46 @@ async def cancel_if_gone(request: Request, pool: Pool, name: str) -> None:
 
 
 def explain_refusals(app: FastAPI) -> None:
-    """Errors of the library as answers that say what to do."""
+    """Errors of the library, and of a request's form, as answers that say what to do."""
 
     @app.exception_handler(HeadwaterError)
     async def refused(request: Request, error: Exception) -> JSONResponse:
         status, kind = next((s, k) for found, s, k in STATUS if isinstance(error, found))
         again = {"Retry-After": "1"} if status in AGAIN else None
-        return JSONResponse({"error": kind, "message": str(error)}, status_code=status, headers=again)
+        return problem(status, kind, str(error), headers=again)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
+        found = [{"loc": place(e["loc"]), "msg": short(e["msg"]), "type": e["type"]} for e in error.errors()[:FAULTS]]
+        said = "; ".join(f"{' '.join(map(str, one['loc'][1:])) or 'the body'}: {one['msg']}" for one in found)
+        return problem(422, "refused", f"the request is not as it should be: {said}.", detail=found)
+
+    @app.exception_handler(HTTPException)
+    async def unanswered(request: Request, error: HTTPException) -> JSONResponse:
+        kind = "absent" if error.status_code == 404 else "refused"
+        return problem(error.status_code, kind, f"{error.detail}.".replace("..", "."), headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> JSONResponse:
+        return problem(500, "server", "the server failed at this request; what it printed says why.", headers=HEADERS)
+
+
+def problem(
+    status: int, kind: str, message: str, headers: Mapping[str, str] | None = None, **more: object
+) -> JSONResponse:
+    """An answer that tells why there is none. Of a request nothing is repeated that cannot be written as JSON."""
+    return JSONResponse({"error": kind, "message": clean(message), **more}, status_code=status, headers=headers)
+
+
+def place(where: Sequence[str | int]) -> list[str | int]:
+    """Where in a request a fault is. A field's name is the sender's own, and may be anything."""
+    return [part if isinstance(part, int) else short(part) for part in where]
+
+
+def short(text: str) -> str:
+    return clean(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
+
+
+def clean(text: str) -> str:
+    """Text that can be sent: half of a surrogate pair becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()

@@ -45,7 +45,7 @@ def create_app(studio: Studio, *, hosts: Iterable[str] | None = LOOPBACK, token:
     app.include_router(router)
     app.include_router(results)
     explain_refusals(app)
-    app.add_middleware(Guard, hosts=hosts, token=token, body=studio.limits.body)
+    app.add_middleware(Guard, hosts=hosts, token=token, limits=studio.limits)
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch.overrides import TorchFunctionMode
+import torch
 
 from ..errors import HeadwaterError
+from ..inputs.restoring import Mode
 
 
 class Stopped(HeadwaterError):
@@ -47,13 +48,17 @@ class Stop(BaseException):
         self.why = why
 
 
-class Interruptible(TorchFunctionMode):
-    """Inside, every operation of torch on this thread calls `check` first, which raises to stop the work."""
+class Interruptible(Mode):
+    """Inside, every operation of torch on this thread calls `check` first, which raises to stop the work.
+
+    A switch is no operation: whoever leaves `torch.no_grad()` because the work stops must get through.
+    """
 
     def __init__(self, check: Callable[[], None]) -> None:
         super().__init__()
         self.check = check
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.check()
+        if func is not torch._C._set_grad_enabled:
+            self.check()
         return func(*args, **(kwargs or {}))

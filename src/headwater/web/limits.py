@@ -18,7 +18,17 @@ class Limits:
     workers: int = 2
     waiting: int = 32
     seconds: float = 60.0
-    body: int = 12 * MIB
+    body: int = 12 * MIB  # of a request with an image
+    text_body: int = 512 * KIB  # of any other: 20,000 characters, each escaped as twelve bytes, and names
+    bodies: int = 128 * MIB  # of all requests together that are being read, wait or are being answered
+    arriving: float = 60.0  # seconds that a body may take to arrive
+    connections: int = 512
     image_pixels: int = 24_000_000
+    image_side: int = 16_384
+    image_ratio: int = 50  # of the longer to the shorter side: a processor may enlarge the shorter one
     atoms: int = 150
     kept: int = 64  # answers that are kept, so that a report does not compute again what is on the screen
+
+    def body_of(self, path: str) -> int:
+        """How many bytes a request to this address may have."""
+        return self.body if path.startswith("/api/image") else min(self.body, self.text_body)

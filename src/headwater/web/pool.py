@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..errors import HeadwaterError, UsageError
+from ..inputs.restoring import restores
 from .cancelling import Cancelled, Interruptible, OutOfTime, Stop, Stopped
 
 Found = TypeVar("Found")
@@ -63,14 +64,18 @@ class Job:
         """Do the work. What is given back tells whoever waits: to be called when the worker is free again."""
         self.thread, self.until = threading.get_ident(), time.monotonic() + self.seconds
         try:
-            with Interruptible(self.check):
-                self.check()
-                found = self.work()
+            found = self._do()
         except Stop as stop:
             return partial(self.done.set_exception, stop.why)
         except BaseException as error:  # a worker outlives whatever its work does
             return partial(self.done.set_exception, error)
         return partial(self.done.set_result, found)
+
+    @restores
+    def _do(self) -> Any:
+        with Interruptible(self.check):
+            self.check()
+            return self.work()
 
 
 class Pool:
@@ -80,7 +85,8 @@ class Pool:
         self.most, self.seconds = waiting, seconds
         self._line: deque[Job] = deque()
         self._running: dict[str, Job] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._open = True
         for _ in range(workers):
             self._hire()
@@ -146,14 +152,14 @@ class Pool:
     def _work(self) -> None:
         with suppress(Stop):  # a stop that came a little late, for a job that was given up
             while True:
-                with self._changed:
+                with self._lock:  # a condition's block is in Python: a late stop in there would leave it locked
                     self._changed.wait_for(lambda: self._line or not self._open)
                     if not self._open:
                         return
                     job = self._line.popleft()
                     self._running[job.id] = job
                 tell = job.run()
-                with self._changed:
+                with self._lock:
                     if job.given_up:
                         return
                     del self._running[job.id]

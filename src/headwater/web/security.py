@@ -11,6 +11,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .bodies import Bodies, Gone, Refusal, handed_on
+from .limits import Limits
+
 COOKIE = "headwater-token"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 POLICY = (
@@ -47,8 +50,9 @@ def is_loopback(address: str) -> bool:
 class Guard:
     """Refuses what is not for us, and gives every answer the headers that forbid foreign scripts."""
 
-    def __init__(self, app: ASGIApp, *, hosts: Iterable[str] | None, token: str | None, body: int) -> None:
-        self.app, self.token, self.body = app, token, body
+    def __init__(self, app: ASGIApp, *, hosts: Iterable[str] | None, token: str | None, limits: Limits) -> None:
+        self.app, self.token, self.limits = app, token, limits
+        self.bodies = Bodies(limits.arriving, limits.bodies)
         self.hosts = None if hosts is None else frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,7 +63,19 @@ class Guard:
         if refusal is not None:
             await refusal(scope, receive, headed(send))
             return
-        await self.app(scope, bounded(receive, self.body), headed(send))
+        try:
+            body = await self.bodies.read(receive, self.limits.body_of(scope["path"]))
+        except Gone:
+            return
+        except Refusal as error:
+            await refused(error.status, error.message)(scope, receive, headed(send))
+            return
+        size, replay = len(body), handed_on(body, receive)
+        del body  # the application alone decides how long it is needed
+        try:
+            await self.app(scope, replay, headed(send))
+        finally:
+            self.bodies.let_go(size)
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
@@ -67,13 +83,14 @@ class Guard:
         if self.hosts is not None and name_of(host) not in self.hosts:
             return refused(403, "this server answers on this machine alone: open it by 127.0.0.1 or localhost.")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and server_of(origin) != host:
             return refused(403, "requests from pages of other servers are refused.")
         if headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/api/"):
             return refused(403, "requests from pages of other servers are refused.")
-        length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > self.body:
-            return refused(413, f"a request may have {self.body:,} bytes, this one has {int(length):,}.")
+        most = self.limits.body_of(scope["path"])
+        length = headers.get("content-length", "").lstrip("0")
+        if length.isascii() and length.isdigit() and (len(length) > 15 or int(length) > most):
+            return refused(413, f"a request to this address may have {most:,} bytes, this one has {length}.")
         return None if self.token is None else self._without_token(scope, headers, self.token)
 
     def _without_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
@@ -93,6 +110,14 @@ def name_of(host: str) -> str:
     return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
 
 
+def server_of(origin: str) -> str | None:
+    """The host and port of an origin; None where it names none, as `null` and what is broken do."""
+    try:
+        return urlsplit(origin).netloc or None
+    except ValueError:
+        return None
+
+
 def same(given: str, token: str) -> bool:
     return secrets.compare_digest(given.encode(), token.encode())
 
@@ -106,7 +131,12 @@ def cookie_of(headers: Headers) -> str:
 
 
 def refused(status: int, message: str) -> JSONResponse:
-    return JSONResponse({"error": "refused", "message": message}, status_code=status)
+    """An answer before the body was read: the connection is closed, or the server would go on to take it in."""
+    return JSONResponse(
+        {"error": "busy" if status == 429 else "refused", "message": message},
+        status_code=status,
+        headers={"connection": "close", **({"retry-after": "1"} if status == 429 else {})},
+    )
 
 
 def headed(send: Send) -> Send:
@@ -120,22 +150,3 @@ def headed(send: Send) -> Send:
         await send(message)
 
     return with_headers
-
-
-class TooLarge(Exception):
-    """A body that goes on past what a request may have."""
-
-
-def bounded(receive: Receive, most: int) -> Receive:
-    """The body of a request as far as it may go, whatever its header says of its length."""
-    seen = 0
-
-    async def counted() -> Message:
-        nonlocal seen
-        message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > most:
-            raise TooLarge
-        return message
-
-    return counted

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
+from fastapi import FastAPI
 
 from ..errors import UsageError
 from .app import create_app
+from .connections import TimedConnection
+from .limits import Limits
 from .security import hosts_for, is_loopback
 from .studio import Studio
 
@@ -30,6 +33,7 @@ def listening(host: str, port: int | None) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, number))
+            found.listen()  # from here on who connects waits, and is not turned away
         except OSError as error:
             found.close()
             last = error
@@ -61,6 +65,20 @@ def share_cores(workers: int) -> None:
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
 
 
+def settings(app: FastAPI, limits: Limits) -> uvicorn.Config:
+    """How uvicorn serves: quietly, no other protocol, so many connections, none of which may stand still."""
+    return uvicorn.Config(
+        app,
+        http=TimedConnection,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=limits.connections,
+        timeout_graceful_shutdown=2,
+    )
+
+
 def serve(
     studio: Studio, host: str, port: int | None, token: str | None, browser: bool, say: Callable[[str], None]
 ) -> None:
@@ -69,20 +87,17 @@ def serve(
         token = token_for(host, token)
         where = address(host, found.getsockname()[1], token)
         app = create_app(studio, hosts=hosts_for(host), token=token)
-        config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
-        )
         say(f"the explorer is at {where}  (Ctrl+C stops it)")
         if browser:
             threading.Timer(0.5, webbrowser.open, [where]).start()
-        uvicorn.Server(config).run(sockets=[found])
+        uvicorn.Server(settings(app, studio.limits)).run(sockets=[found])
 
 
 @contextmanager
 def served(studio: Studio) -> Iterator[str]:
     """The explorer on a free port of this machine, as long as the block runs."""
     with listening("127.0.0.1", 0) as found:
-        server = uvicorn.Server(uvicorn.Config(create_app(studio), log_level="warning", access_log=False))
+        server = uvicorn.Server(settings(create_app(studio), studio.limits))
         thread = threading.Thread(target=lambda: server.run(sockets=[found]), daemon=True)
         thread.start()
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..api import Request, Work, describe, where_it_is
+from ..api import Request, Work, describe, ready
 from ..comparison import Comparison, compare
 from ..errors import InputError, ModelError
 from ..explanation import Explanation
@@ -189,7 +189,7 @@ def outputs_for(loaded: Loaded, text: str) -> Outputs:
     found: Outputs = []
     with torch.no_grad():
         for step in work.plan.steps:
-            batch = step.batch.to(*where_it_is(work.model))
+            batch = ready(work.model, step.batch)
             found.append((work.model(*batch.args, **batch.kwargs), batch))
     return found
 

@@ -23,8 +23,9 @@ PACKED = (".gz", ".zst", ".bz2", ".xz", ".zip")
 
 @dataclass(frozen=True)
 class Source:
-    """One file of the input. `changed` is its time in nanoseconds, `kinds` the types of the columns that are wanted.
+    """One file of the input. `kinds` are the types of the columns that are wanted.
 
+    `changed` are its times in nanoseconds: of its content, and of its entry in the file system, which nobody can set.
     `offsets` are where every 512th row of a text file begins.
     """
 
@@ -32,7 +33,7 @@ class Source:
     kind: str
     rows: int
     bytes: int
-    changed: int
+    changed: tuple[int, int]
     sha256: str
     kinds: Mapping[str, str]
     offsets: tuple[int, ...] = ()
@@ -43,6 +44,10 @@ class Source:
         if self.kind == DATASET:
             return DatasetSplit(self.path, columns, dict(self.kinds))
         return TextFile(self.path, self.kind, self.offsets, columns)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Source:
+        return cls(**{**found, "changed": tuple(found["changed"]), "offsets": tuple(found["offsets"])})
 
     def told(self) -> dict[str, Any]:
         """For the manifest: what tells it from every other file."""
@@ -160,7 +165,7 @@ def in_directory(path: str) -> list[str]:
 
 
 def described(path: str, columns: Sequence[str], known: Source | None) -> Source:
-    """A file looked through once. One that has the size and time that are known of it is not read again."""
+    """A file looked through once. One that holds what is known of it is read for its checksum alone."""
     kind = DATASET if os.path.isdir(path) else os.path.splitext(path)[1].lower()
     if kind in PACKED:
         raise DataError(f"{path} is packed, so that no row can be found in it without all before; unpack it first.")
@@ -168,10 +173,11 @@ def described(path: str, columns: Sequence[str], known: Source | None) -> Source
         raise DataError(f"{path} is none of {', '.join(SUFFIXES)}.")
     try:
         size, changed = measured(path)
-        if known is not None and (known.bytes, known.changed) == (size, changed) and set(columns) <= set(known.kinds):
-            return known
+        content = sha256_of(path)
+        if known is not None and known.sha256 == content and set(columns) <= set(known.kinds):
+            return replace(known, bytes=size, changed=changed)
         looked = {".parquet": parquet, DATASET: dataset}.get(kind, lines)(path, kind, columns)
-        return Source(path, kind, looked[0], size, changed, sha256_of(path), looked[1], looked[2])
+        return Source(path, kind, looked[0], size, changed, content, looked[1], looked[2])
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
 
@@ -184,14 +190,16 @@ def contents(path: str) -> list[Path]:
     return sorted(p for p in here.rglob("*") if p.is_file() and not p.name.startswith("cache-"))
 
 
-def measured(path: str) -> tuple[int, int]:
+def measured(path: str) -> tuple[int, tuple[int, int]]:
     found = [file.stat() for file in contents(path)]
-    return sum(one.st_size for one in found), max(one.st_mtime_ns for one in found)
+    times = max(one.st_mtime_ns for one in found), max(one.st_ctime_ns for one in found)
+    return sum(one.st_size for one in found), times
 
 
 def not_as_known(file: Source) -> bool:
+    """Read again only if its size or one of its times is another."""
     try:
-        return measured(file.path) != (file.bytes, file.changed)
+        return measured(file.path) != (file.bytes, file.changed) and sha256_of(file.path) != file.sha256
     except OSError:
         return True
 
@@ -260,6 +268,8 @@ def need_columns(path: str, columns: Sequence[str], known: Sequence[str]) -> Non
     for name in columns:
         if name not in known:
             raise DataError(f"{path} has no column {name!r}; it has {', '.join(map(repr, known)) or 'none'}.")
+        if known.count(name) > 1:
+            raise DataError(f"{path} has {known.count(name)} columns called {name!r}. Rename all but one of them.")
 
 
 def agreed(file: Source, first: Source, columns: Sequence[str]) -> Mapping[str, str]:

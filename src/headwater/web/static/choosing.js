@@ -11,7 +11,9 @@ export function methodPicker(methods, chosen, change, { most = 8, id }) {
   const count = h('span', { className: 'soft' });
   const boxes = new Map();
   const told = () => { count.textContent = ` ${chosen().length} of at most ${most}`; };
-  const groups = Object.entries(GROUPS).map(([group, name]) => {
+  const all = new Set([...Object.keys(GROUPS), ...methods.map((m) => m.group)]); // a plug-in's group is called by its own name
+  const groups = [...all].map((group) => {
+    const name = Object.hasOwn(GROUPS, group) ? GROUPS[group] : group;
     const own = methods.filter((m) => m.group === group);
     return own.length ? h('fieldset', {}, h('legend', {}, name), own.map((method) => {
       const box = h('input', {

@@ -34,7 +34,7 @@ export class GenerationView {
     const select = (options, act) => h('select', { onchange: act }, Object.entries(options).map(([value, said]) => h('option', { value }, said)));
     this.count = h('input', { type: 'number', min: 1, max: 48, step: 1 });
     this.score = select({ logit: 'logit', logprob: 'log-probability', contrast: 'logit over the runner-up' });
-    this.method = select(Object.fromEntries(this.about.methods.filter((m) => ['rules', 'other', 'attention'].includes(m.group)).map((m) => [m.name, m.name])));
+    this.method = select(Object.fromEntries(this.about.methods.filter((m) => !['captum', 'chance'].includes(m.group)).map((m) => [m.name, m.name])));
     this.unit = select({ token: 'tokens', word: 'words' });
     this.contrast = h('input', { type: 'text', maxlength: 200 });
     this.chat = h('input', { type: 'checkbox' });

@@ -1,0 +1,85 @@
+"""Forward hooks that act on one thread alone, and never stay: the one place where they are attached to modules."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from threading import get_ident
+from typing import Any
+
+from torch import nn
+
+from .restoring import undone
+
+Before = Callable[[nn.Module, Any, Any], Any]  # (module, args, kwargs) -> None, or (args, kwargs)
+After = Callable[[nn.Module, Any, Any, Any], Any]  # (module, args, kwargs, output) -> None, or another output
+Attached = tuple[nn.Module, Callable[..., Any]]
+_KINDS = (
+    ("_forward_hooks", ("_forward_hooks_with_kwargs", "_forward_hooks_always_called")),
+    ("_forward_pre_hooks", ("_forward_pre_hooks_with_kwargs",)),
+)
+
+
+@contextmanager
+def hooked(
+    modules: Iterable[nn.Module], *, before: Before | None = None, after: After | None = None, innermost: bool = False
+) -> Iterator[None]:
+    """Inside, `before` and `after` are called around every call of these modules on this thread.
+
+    An `innermost` one comes first of all hooks after the call, and also where the call fails.
+    """
+    modules = list(modules)
+    enter = None if before is None else Hook(before)
+    leave = None if after is None else Hook(after)
+    ours = [(module, hook) for module in modules for hook in (enter, leave) if hook is not None]
+    with undone(partial(detach, ours)):
+        for module in modules:
+            if enter is not None:
+                module.register_forward_pre_hook(enter, with_kwargs=True)
+            if leave is not None:
+                module.register_forward_hook(leave, with_kwargs=True, prepend=innermost, always_call=innermost)
+        yield
+
+
+@dataclass(eq=False)
+class Hook:
+    """Does nothing on any other thread, which may also call it without keywords: these are registered after it."""
+
+    function: Callable[..., Any]
+    thread: int = field(default_factory=get_ident)
+
+    def __call__(self, *given: Any) -> Any:
+        return self.function(*given) if get_ident() == self.thread else None
+
+
+def unwatched(module: nn.Module) -> nn.Module:
+    """The same module without our hooks after it: torch takes its fused paths only where none is attached."""
+    twin = copy.copy(module)
+    twin._forward_hooks = OrderedDict((k, h) for k, h in module._forward_hooks.items() if not isinstance(h, Hook))
+    return twin
+
+
+def detach(hooks: Iterable[Attached]) -> None:
+    """Takes hooks off their modules, found by themselves: a handle is lost where the attaching was interrupted."""
+    for module, hook in hooks:
+        for kind, flags in _KINDS:
+            attached = getattr(module, kind)
+            for number in [number for number, one in list(attached.items()) if one is hook]:
+                for flag in flags:
+                    getattr(module, flag).pop(number, None)
+                attached.pop(number, None)  # last: by it the others are found
+
+
+def attached_by(package: str, modules: Iterable[nn.Module]) -> list[Attached]:
+    """The forward hooks that a package has on modules."""
+    return [
+        (module, hook)
+        for module in modules
+        for kind, _ in _KINDS
+        for hook in getattr(module, kind).values()
+        if getattr(hook, "__module__", None) is not None and hook.__module__.split(".")[0] == package
+    ]

@@ -1,0 +1,288 @@
+"""What a computation changes around it while it runs, put back whatever line it is left at.
+
+An exception can arrive between any two lines: Ctrl+C does, and a stop from another thread. A `with` may then be left
+without its `__exit__`, or in the middle of it, so that blocks alone cannot promise to leave nothing behind. Two things
+can: a function that remembers how this thread was and puts that back in two nested `finally` (`restores`), since the
+one exception may arrive in the first; and changes that are noted before they are made (`undone`), so that whoever puts
+back knows of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, _GeneratorContextManager
+from functools import partial, wraps
+from operator import methodcaller
+from traceback import walk_tb
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+P = ParamSpec("P")
+T = TypeVar("T")
+DEVICES = ("cpu", "cuda", *(["mps"] if torch.backends.mps.is_built() else []))  # whose autocast is looked at
+_CALL = methodcaller("__call__")
+_END = object()
+_BLOCKS = {part.__code__ for part in (_GeneratorContextManager.__enter__, _GeneratorContextManager.__exit__)}
+_THREAD = threading.local()
+_LEFT_OPEN: list[Any] = []  # guards whose end would turn inference mode again
+
+
+def restores(function: Callable[P, T]) -> Callable[P, T]:
+    """The same function, which leaves the thread as it found it and undoes what was noted, also if interrupted."""
+
+    @wraps(function)
+    def restoring(*args: P.args, **kwargs: P.kwargs) -> T:
+        before, done = Before.now(), False
+        try:
+            try:
+                return function(*args, **kwargs)
+            except BaseException as error:
+                end_blocks(error)
+                raise
+            finally:
+                before.put_back()
+                done = True
+        finally:
+            if not done:
+                before.put_back()
+
+    return restoring
+
+
+def end_blocks(error: BaseException) -> None:
+    """Ends the generators behind blocks that were left in the middle of their `__exit__`.
+
+    The traceback holds them, and they would do the rest when it goes, at whatever time that is: one of torch's, for
+    one, pushes a mode.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        for frame, _ in walk_tb(found.__traceback__):
+            if frame.f_code in _BLOCKS:
+                frame.f_locals["self"].gen.close()
+        found = found.__context__
+
+
+def restores_steps(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """The same generator, whose every step is as above: the thread is as it was also while the generator waits.
+
+    What is noted stays until the generator ends, or whoever runs it does.
+    """
+
+    @wraps(function)
+    def steps(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        noted: list[undone] = []
+        inner: Any = function(*args, **kwargs)
+        end = partial(_end, inner, noted)
+        with undone(end):
+            try:
+                try:
+                    while (found := _step(noted, partial(next, inner, _END))) is not _END:
+                        yield found
+                finally:
+                    end()
+            finally:
+                end()
+
+    return steps
+
+
+@restores
+def _step(noted: list[undone], act: Callable[[], Any]) -> Any:
+    _THREAD.noted = noted
+    return act()
+
+
+def _end(generator: Any, noted: list[undone]) -> None:
+    try:
+        _step(noted, generator.close)
+    finally:
+        undo_from(0, noted)
+
+
+class undone:
+    """`with undone(undo): …`: a change, and how it is undone when the block is left, by whatever line.
+
+    The change belongs inside the block. `undo` may be called where nothing has been changed, or only a part.
+    """
+
+    def __init__(self, undo: Callable[[], Any]) -> None:
+        self.undo, self.noted = undo, noted_here()
+
+    def __enter__(self) -> None:
+        self.noted.append(self)
+
+    def __exit__(self, *_: object) -> None:
+        if self in self.noted:  # else it was undone already, and this is a block that was left long ago
+            self.undo()
+            self.noted.remove(self)
+
+
+def noted_here() -> list[undone]:
+    """What this thread has to undo."""
+    try:
+        return _THREAD.noted  # type: ignore[no-any-return]
+    except AttributeError:
+        _THREAD.noted = []
+        return _THREAD.noted  # type: ignore[no-any-return]
+
+
+def undo_from(count: int, noted: list[undone]) -> None:
+    """Undo what was noted last first, until `count` are left."""
+    while len(noted) > count:
+        noted[-1].undo()
+        noted.pop()
+
+
+def saved_tensors(pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> undone:
+    """As `torch.autograd.graph.saved_tensors_hooks`, but it never takes away the hooks of somebody else."""
+    return _Saved(pack, unpack)
+
+
+class _Saved(undone):
+    def __init__(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
+        self.hooks = (pack, unpack)
+        super().__init__(self._pop)
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        torch._C._autograd._push_saved_tensors_default_hooks(*self.hooks)
+
+    def _pop(self) -> None:
+        found = saved_hooks()
+        if found is not None and found[0] is self.hooks[0]:
+            torch._C._autograd._pop_saved_tensors_default_hooks()
+
+
+def saved_hooks() -> Any:
+    """The hooks for saved tensors that act on this thread, if any do."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+
+
+class Mode(TorchFunctionMode):
+    """A torch function mode whose block never takes away the mode of somebody else.
+
+    Torch takes a mode off the stack while it is asked. Interrupted there, the block would take the next one.
+    """
+
+    def __exit__(self, *_: object) -> None:
+        count = torch._C._len_torch_function_stack()
+        if count and torch._C._get_function_stack_at(count - 1) is self:
+            torch._C._pop_torch_function_stack()
+
+
+def outside_inference() -> AbstractContextManager[Any]:
+    """As `torch.inference_mode(False)`, but in C alone: interrupted, that may turn the mode when it is collected."""
+    return torch._C._InferenceMode(False)
+
+
+class Thread(NamedTuple):
+    """What torch keeps for this thread, and a computation changes."""
+
+    modes: tuple[Any, ...]  # torch function modes, the innermost last
+    functions: tuple[bool, bool]  # whether torch function acts; whether modes are off, too
+    gradients: bool
+    inference: bool
+    autocast: tuple[tuple[bool, torch.dtype], ...]
+    cast_cache: bool
+    cast_nesting: int
+    saved: Any
+    stream: Any
+
+    @classmethod
+    def now(cls) -> Thread:
+        get, count = torch._C._get_function_stack_at, torch._C._len_torch_function_stack()
+        return cls(
+            tuple([get(i) for i in range(count)]) if count else (),
+            (torch._C._is_torch_function_enabled(), torch._C._is_torch_function_all_disabled()),
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            tuple([(torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in DEVICES]),
+            torch.is_autocast_cache_enabled(),
+            cast_nesting(),
+            saved_hooks(),
+            torch.cuda.current_stream() if torch.cuda.is_initialized() else None,
+        )
+
+    def put_back(self) -> None:
+        """Every line may be the last that is reached, so each does the same when it is done again."""
+        if Thread.now() == self:
+            return
+        torch._C.DisableTorchFunction().__enter__()  # modes of the caller see nothing of this, and cannot stop it
+        self._put_back_modes()
+        self._put_back_saved_hooks()
+        self._put_back_autocast()
+        if torch.is_inference_mode_enabled() != self.inference:
+            _LEFT_OPEN.append(torch._C._InferenceMode(self.inference))
+        torch._C._set_grad_enabled(self.gradients)
+        if self.stream is not None:
+            torch.cuda.set_stream(self.stream)
+        self._put_back_functions()
+
+    def _put_back_modes(self) -> None:
+        shared = 0
+        for now, before in zip(Thread.now().modes, self.modes, strict=False):
+            if now is not before:
+                break
+            shared += 1
+        while torch._C._len_torch_function_stack() > shared:
+            torch._C._pop_torch_function_stack()
+        for mode in self.modes[torch._C._len_torch_function_stack() :]:
+            torch._C._push_on_torch_function_stack(mode)
+
+    def _put_back_saved_hooks(self) -> None:
+        while (found := saved_hooks()) is not None and found != self.saved:
+            torch._C._autograd._pop_saved_tensors_default_hooks()
+        if found is None and self.saved is not None:
+            torch._C._autograd._push_saved_tensors_default_hooks(*self.saved)
+
+    def _put_back_autocast(self) -> None:
+        while cast_nesting() > self.cast_nesting:
+            if torch.autocast_decrement_nesting() == 0:
+                torch.clear_autocast_cache()
+        while cast_nesting() < self.cast_nesting:
+            torch.autocast_increment_nesting()
+        for device, (enabled, dtype) in zip(DEVICES, self.autocast, strict=True):
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+        torch.set_autocast_cache_enabled(self.cast_cache)
+
+    def _put_back_functions(self) -> None:
+        """Torch says how this is only through blocks: one that was never entered leaves to the usual."""
+        enabled, all_off = self.functions
+        if enabled:
+            torch._C.DisableTorchFunction().__exit__(None, None, None)
+        elif not all_off:
+            torch._C.DisableTorchFunction().__exit__(None, None, None)
+            torch._C.DisableTorchFunctionSubclass().__enter__()
+
+
+def cast_nesting() -> int:
+    """How many blocks of autocast this thread is in. Torch tells it only to those who count one up, and down again.
+
+    Both happen in C, inside one instruction, where no exception arrives.
+    """
+    _, found = map(_CALL, (torch.autocast_increment_nesting, torch.autocast_decrement_nesting))
+    return int(found)
+
+
+class Before(NamedTuple):
+    """A thread as it was, and how much it had to undo."""
+
+    thread: Thread
+    noted: list[undone]
+    size: int
+
+    @classmethod
+    def now(cls) -> Before:
+        noted = noted_here()
+        return cls(Thread.now(), noted, len(noted))
+
+    def put_back(self) -> None:
+        _THREAD.noted = self.noted
+        if len(self.noted) > self.size:
+            undo_from(self.size, self.noted)
+        self.thread.put_back()

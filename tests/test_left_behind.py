@@ -1,0 +1,256 @@
+"""An interrupt leaves nothing behind, at whatever line it arrives: it is raised at every one of them in turn.
+
+`HEADWATER_EVERY_LINE=1` raises at more of the times that a line runs, at all lines of every call, and compares the
+numbers after each.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache, partial
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+from interrupting import OURS, Moment, Place, interrupted, lines_of, moments, surroundings
+from tiny import randomised, tokenizer
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+import headwater as hw
+from headwater import generating
+from headwater.methods import keeping, recording
+from headwater.web.cancelling import Cancelled, Stop
+from headwater.web.pool import Job, LateStop, Pool
+
+EVERY = bool(os.environ.get("HEADWATER_EVERY_LINE"))
+SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 120}
+INPUTS = {"input_ids": torch.tensor([[7, 23, 41]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
+CHECKED = 1 if EVERY else 40  # after so many interrupts numbers are compared
+_DONE: Counter[Place] = Counter()  # lines that were tried already, in another call
+
+
+@cache
+def bert() -> nn.Module:
+    return made(lambda: tf.BertForSequenceClassification(tf.BertConfig(**SIZES, max_position_embeddings=8)))
+
+
+@cache
+def llama() -> nn.Module:
+    return made(lambda: tf.LlamaForCausalLM(tf.LlamaConfig(**SIZES, max_position_embeddings=16)))
+
+
+def made(build: Callable[[], nn.Module]) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return randomised(build().double())
+
+
+def explain(**options: Any) -> Any:
+    return hw.explain(bert(), INPUTS, **options)[0].relevance
+
+
+def audit() -> Any:
+    return hw.audit(bert(), INPUTS).explanation.relevance
+
+
+def compare() -> Any:
+    return torch.stack([e.relevance for e in hw.compare(bert(), INPUTS, methods=("gi", "lrp", "gae")).explanations])
+
+
+def generation() -> Any:
+    return hw.explain_generation(llama(), tokenizer(), "the movie", answer=[7, 9]).relevance
+
+
+def closed_in_the_middle() -> Any:
+    """The rows of generated text one by one, of which only the first is asked for."""
+    said = generating.spoken(tokenizer(), "the movie", None)
+    text = generating.Text.of(llama(), tokenizer(), said, [7, 9])
+    asked = hw.api.requested(llama(), None, tokenizer=tokenizer(), keep="disk")
+    where = hw.api.describe(llama(), *hw.api.where_it_is(llama()), 0)
+    work = hw.api.Work(asked, llama(), generating.Plan([], lambda found: []), where)
+    rows = generating.explained(work, generating.resolve("lrp"), text, generating.Scoring.of(None, None), 2)
+    first, _ = next(rows)
+    rows.close()
+    return first.relevance
+
+
+def estimate() -> Any:
+    return torch.tensor([float(hw.estimate(bert(), INPUTS).kept)])
+
+
+def replayed() -> Any:
+    with recording.Recorder(call=lambda body, pool: body).at_work():
+        return torch.stack([explain() for _ in range(3)])
+
+
+class Passes(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+CALLS: dict[str, Callable[[], Any]] = {
+    "lrp": explain,
+    "on disk, blocks again": partial(explain, keep="disk", recompute="blocks"),
+    "audit": audit,
+    "compare": compare,
+    "gae": partial(explain, method="gae"),
+    "occlusion": partial(explain, method="occlusion"),
+    "deeplift": partial(explain, method="deeplift"),
+    "generation": generation,
+    "closed in the middle": closed_in_the_middle,
+    "estimate": estimate,
+    "recorded": replayed,
+}
+AGAIN = ("gae", "deeplift", "generation", "closed in the middle")  # they have few lines of their own
+
+
+@pytest.fixture(autouse=True)
+def _quick_and_all_on_disk(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(keeping, "SMALL", 0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # it is slow, and has nothing to do with interrupts
+
+
+def plain(model: nn.Module) -> torch.Tensor:
+    with torch.no_grad():
+        return model(**INPUTS).logits
+
+
+def new_lines(act: Callable[[], Any], again: bool = False) -> list[Moment]:
+    """Every line of a call, or those that no call before it has; `again` those that enter and leave blocks of torch."""
+    counts = lines_of(act)
+    if EVERY:
+        return moments(counts, often=6)
+    found = {p: n for p, n in counts.items() if p not in _DONE or (again and not p[0].startswith(OURS))}
+    _DONE.update(counts.keys())
+    return moments(Counter(found))
+
+
+def check_at(act: Callable[[], Any], model: nn.Module, when: list[Moment]) -> int:
+    """How many interrupts arrived. After each, nothing is left; numbers are what they were.
+
+    Nor while the exception is still there, but for a block that the caller entered: that one is held by the traceback.
+    """
+    expected, prediction, before = act(), plain(model), surroundings(model)
+    arrived = 0
+    for number, moment in enumerate(when):
+        error = interrupted(act, moment)
+        arrived += error is not None
+        assert act is replayed or changes(before, model) == {}, f"interrupted at {moment}"
+        del error  # with its traceback, and all that lies in that
+        assert changes(before, model) == {}, f"interrupted at {moment}, when the exception went"
+        if number % CHECKED == 0 or number + 1 == len(when):
+            assert torch.equal(plain(model), prediction), f"interrupted at {moment}"
+            assert torch.equal(act(), expected), f"interrupted at {moment}"
+    return arrived
+
+
+def changes(before: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+    after = surroundings(model)
+    return {kind: after[kind] for kind in after if after[kind] != before[kind]}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_interrupt_at_any_line_leaves_nothing(name):
+    act = CALLS[name]
+    act()  # what is imported or cached comes first
+    when = new_lines(act, again=name in AGAIN)
+    model = llama() if name in ("generation", "closed in the middle") else bert()
+    assert check_at(act, model, when) > 0.9 * len(when)
+
+
+def test_what_the_caller_has_set_up_stays():
+    """Modes, hooks and switches of somebody else are as they were, whatever line an explanation is left at."""
+    act, same = partial(explain, keep="disk", recompute="blocks"), lambda tensor: tensor
+    handle = bert().register_forward_hook(lambda module, args, output: None)
+    with ExitStack() as stack:
+        stack.callback(handle.remove)
+        for block in (
+            Passes(),
+            torch.no_grad(),
+            torch.autocast("cpu", torch.bfloat16),
+            torch.autograd.graph.saved_tensors_hooks(same, same),
+            Passes(),
+        ):
+            stack.enter_context(block)
+        counts = lines_of(act)
+        check_at(act, bert(), moments(counts)[:: 1 if EVERY else 12])
+
+
+def test_an_interrupt_in_one_thread_does_not_disturb_another():
+    expected, before = explain(), surroundings(bert())
+    found: list[torch.Tensor] = []
+    enough = threading.Event()
+
+    def go_on() -> None:
+        while not enough.is_set():
+            found.append(explain())
+
+    other = threading.Thread(target=go_on)
+    other.start()
+    try:
+        for moment in moments(lines_of(explain))[:: 1 if EVERY else 9]:
+            interrupted(explain, moment)
+    finally:
+        enough.set()
+        other.join()
+    assert len(found) > 1
+    assert all(torch.equal(one, expected) for one in found)
+    assert changes(before, bert()) == {}
+
+
+def test_a_stop_at_any_operation_leaves_nothing():
+    """Where a request is cancelled, every operation raises from then on, those on the way out too."""
+
+    def work() -> Any:
+        with torch.no_grad():
+            return explain() + plain(bert()).sum()
+
+    job = Job("a-job", work, 60.0)
+    before, operations = surroundings(bert()), 0
+
+    def counted() -> None:
+        nonlocal operations
+        operations += 1
+
+    job.check = counted  # type: ignore[method-assign]
+    job.run()
+    for last in range(0, operations, 1 if EVERY else 5):
+        left = iter(range(last))
+
+        def stop(left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise Stop(Cancelled())
+
+        job.check = stop  # type: ignore[method-assign]
+        job.run()
+        assert changes(before, bert()) == {}, f"stopped at operation {last}"
+
+
+def test_a_late_stop_does_not_lock_the_others_out():
+    """A worker that is given up is told to end wherever it is, also where it asks for the pool's lock."""
+    armed, leaving = threading.Event(), threading.Condition.__exit__.__code__
+
+    def late(frame: Any, event: str, _: Any) -> Any:
+        here = armed.is_set() and frame.f_code is leaving and frame.f_locals["self"] is pool._changed
+        if here and threading.current_thread().name == "worker":
+            raise LateStop
+        return None
+
+    threading.settrace(late)
+    try:
+        pool = Pool(workers=1, waiting=2, seconds=60)
+    finally:
+        threading.settrace(None)  # type: ignore[arg-type]
+    pool.submit(armed.set).done.exception(timeout=5)
+    assert pool._changed.acquire(timeout=5)
+    pool._changed.release()
+    pool.close()
