@@ -102,11 +102,18 @@ def test_a_gated_linear_unit_at_zero_passes_its_slope() -> None:
     assert e.ledger.constants.total == pytest.approx(0.5 * 0.7 * 0.5)
 
 
+BOUND = 0.3 * drawn(LENGTH, WIDTH, seed=14)
 ARGUMENTS: dict[str, Operation] = {
     "two softpluses": lambda x: F.softplus(x) + F.softplus(x, beta=3),
     "by position": lambda x: F.softplus(x) + F.softplus(x, 3, 5),
     "two bounds": lambda x: x.clamp(0.1, 2) + x.clamp(min=0.4) + x.clamp(max=-0.2),
     "bounds by other names": lambda x: torch.clip(x, 0.2) + torch.clamp_min(x, 0.3) + torch.clamp_max(x, -0.3),
+    "bounds of their own": lambda x: x.clamp(BOUND - 0.5, BOUND + 0.5),
+    "bounds of their own, named": lambda x: torch.clamp(x, min=BOUND - 0.5, max=BOUND),
+    "one bound of its own": lambda x: torch.clamp(x, BOUND, max=None) + x.clamp(max=BOUND),
+    "a bound of its own and a number": lambda x: torch.clamp(x, BOUND, torch.tensor(0.9, dtype=x.dtype)),
+    "below a bound of its own": lambda x: torch.clamp_min(x, BOUND) + torch.clamp_max(x, BOUND),
+    "bounds of their own in place": lambda x: x.clone().clamp_(BOUND, BOUND + 1),
     "two thresholds": lambda x: F.threshold(x, 0.1, 20.0) + F.threshold(x, 0.2, 5.0),
     "hardtanh": lambda x: F.hardtanh(x, 0.1, 0.6) + F.hardtanh(x, -0.6, -0.1),
     "slopes by channel": nn.PReLU(LENGTH).double(),
@@ -155,11 +162,10 @@ def test_an_activation_by_hand_is_the_activation(name: str) -> None:
     assert first.ledger.error < 1e-12
 
 
-def test_powers_that_differ_from_element_to_element_keep_their_gradient() -> None:
+def test_powers_may_differ_from_element_to_element() -> None:
     powers = torch.tensor([1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0], dtype=torch.float64)
-    lrp, gi = (explained(lambda x: torch.tanh(x) + x**powers, m, 1)[0] for m in ("lrp", "gi"))
-    assert gi.ledger.error > 1e-4
-    assert lrp.ledger.error > 1e-4  # said, not hidden
+    assert error(lambda x: x**powers) < 1e-12
+    assert error(lambda x: x**powers, "gi") > 1e-4
 
 
 class Attended(nn.Module):

@@ -30,6 +30,9 @@ NORMS: dict[str, Operation] = {
     "rms_norm without weights": lambda x: F.rms_norm(x, (WIDTH,)),
     "rms_norm of small numbers": lambda x: F.rms_norm(1e-8 * x, (WIDTH,), W),
     "rms_norm over two axes": lambda x: F.rms_norm(x, (LENGTH, WIDTH), torch.outer(W4, W), EPS),
+    "group_norm by torch": lambda x: torch.group_norm(x, 2, W4, B4, EPS, False),
+    "instance_norm by torch": lambda x: torch.instance_norm(x, W4, B4, None, None, True, 0.1, EPS, False),
+    "rms_norm by torch": lambda x: torch.rms_norm(x, (WIDTH,), W, EPS),
     "group_norm": lambda x: F.group_norm(x, 2, W4, B4, EPS),
     "group_norm, named": lambda x: F.group_norm(x, num_groups=4, weight=W4, bias=B4, eps=EPS),
     "group_norm without weights": lambda x: F.group_norm(x, 2, eps=EPS),
@@ -60,6 +63,8 @@ RUNNING: dict[str, Operation] = {
     "batch_norm without weights": lambda x: F.batch_norm(x, MEAN, SIZE, eps=EPS),
     "batch_norm of images": lambda x: F.batch_norm(x.unflatten(2, (2, 4)), MEAN, SIZE, W4, B4, eps=EPS),
     "batch_norm of vectors": lambda x: F.batch_norm(x[:, 0, :4], MEAN, SIZE, W4, B4, eps=EPS),
+    "batch_norm by torch": lambda x: torch.batch_norm(x, W4, B4, MEAN, SIZE, False, 0.1, EPS, False),
+    "instance_norm by torch": lambda x: torch.instance_norm(x, W4, B4, MEAN, SIZE, False, 0.1, EPS, False),
     "instance_norm": lambda x: F.instance_norm(x, MEAN, SIZE, W4, B4, False, 0.1, EPS),
     "instance_norm, named": lambda x: F.instance_norm(
         x, running_mean=MEAN, running_var=SIZE, weight=W4, bias=B4, use_input_stats=False, eps=EPS

@@ -234,6 +234,13 @@ ADDED: dict[str, Operation] = {
     "matmul by many matrices": lambda x: x @ constant(x, WIDTH, 5),
     "matmul by a vector": lambda x: x @ drawn(WIDTH),
     "matmul from the left": lambda x: drawn(5, LENGTH) @ x,
+    "matmul by inner": lambda x: torch.inner(x, drawn(5, WIDTH)),
+    "matmul by tensordot": lambda x: torch.tensordot(x, drawn(5, WIDTH), dims=([2], [1])),
+    "matmul by tensordot, in a row": lambda x: torch.tensordot(x, drawn(WIDTH, 5), 1),
+    "matmul by einsum": lambda x: torch.einsum("bid,de->bie", x, drawn(WIDTH, 5)),
+    "matmul in the middle": lambda x: torch.einsum(
+        "bid,de,bje->bij", x, drawn(WIDTH, WIDTH), constant(x, LENGTH, WIDTH)
+    ),
 }
 
 
@@ -243,11 +250,25 @@ def test_what_is_added_to_a_product_counts_by_its_factor(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in ADDED if "matmul" in name])
-def test_a_matrix_is_boosted_where_it_is_a_linear_layer(name: str) -> None:
-    """x @ W on rows is a linear layer by hand, and the GAMMA-rule knows it; more than that no rule touches."""
-    (boosted,), (plain,) = (explained(ADDED[name], m, 1) for m in ("lrp-gamma", "lrp"))
-    assert boosted.ledger.error < 1e-12
-    assert plain.ledger.error < 1e-12
+def test_a_product_with_a_matrix_conserves_with_the_gamma_rule(name: str) -> None:
+    assert error(ADDED[name], "lrp-gamma") < 1e-12
+
+
+@pytest.mark.parametrize("name", ["matmul of three axes", "addmm, plain"])
+def test_a_linear_layer_by_hand_is_a_linear_layer(name: str) -> None:
+    """The GAMMA-rule knows it by its operation, not by its module; so its relevance is not the plain one."""
+    bias = drawn(WIDTH) if "addmm" in name else None
+    matrix = drawn(WIDTH, WIDTH) if "addmm" in name else drawn(WIDTH, 5)
+    ours, layer, plain = (
+        explained(operation, method, 1)[0]
+        for operation, method in (
+            (ADDED[name], "lrp-gamma"),
+            (lambda x: F.linear(x, matrix.T, bias), "lrp-gamma"),
+            (ADDED[name], "lrp"),
+        )
+    )
+    assert ours.relevance == pytest.approx(layer.relevance, abs=1e-12)
+    assert float((ours.relevance - plain.relevance).abs().max()) > 1e-3
 
 
 class OneSample(nn.Module):

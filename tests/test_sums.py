@@ -167,6 +167,7 @@ def test_a_convolution_is_the_linear_layer_that_it_is(name: str, gamma: float) -
     make, shape = LAYERS[name]
     model = seeded(lambda: Layer(make, shape))
     layer, x = model.layer, drawn(1, *shape)
+    x.view(-1)[::3] = 0  # what is not there has no sign
     with torch.no_grad():
         zero = layer(torch.zeros_like(x)).flatten()
         rows = [layer(row.reshape(x.shape)).flatten() - zero for row in torch.eye(x.numel(), dtype=x.dtype)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from weighing import drawn, seeded
 
 import headwater as hw
+from headwater.kernels.capped import capped_attention
 from headwater.rules import attention
 from headwater.rules.attention import masked_scores
 
@@ -41,6 +43,15 @@ def test_attention_in_blocks_is_attention(name: str, heads: int, rows: int, monk
     monkeypatch.setattr(attention, "_BLOCK", rows * 2 * HEADS * LENGTH)
     ours = attention.values_gradient(upstream, query, key, options.get("attn_mask"), options, heads)
     torch.testing.assert_close(ours, theirs)
+
+
+def test_two_queries_in_blocks_of_one_have_a_row_of_the_mask_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, key, upstream, mask = (drawn(1, 1, 2, n, seed=n) for n in (SIZE, SIZE, 6, 2))
+    value = drawn(1, 1, 2, 6).requires_grad_()
+    result = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    (theirs,) = torch.autograd.grad(result, value, upstream)
+    monkeypatch.setattr(attention, "_BLOCK", 2)
+    torch.testing.assert_close(attention.values_gradient(upstream, query, key, mask, {}, 1), theirs)
 
 
 @pytest.mark.parametrize("axes", [2, 3])
@@ -150,6 +161,142 @@ def test_who_takes_part(method: str, taking: str, fused: bool) -> None:
     e = hw.explain(model, drawn(1, LENGTH, 6), method=method, score=lambda out: out[:, 1])[0]
     got = e.relevance.abs().reshape(LENGTH, 3, 2).sum((0, 2))
     assert "".join(name for name, amount in zip("qkv", got, strict=True) if amount > 1e-9) == taking
+
+
+NOTHING = torch.zeros(1, dtype=torch.float64)
+SPELLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "matmul": lambda w, v: w @ v,
+    "turned round": lambda w, v: (v.mT @ w.mT).mT,
+    "bmm": lambda w, v: torch.bmm(w.flatten(0, 1), v.flatten(0, 1)).unflatten(0, w.shape[:2]),
+    "bmm, turned round": lambda w, v: torch.bmm(v.mT.flatten(0, 1), w.mT.flatten(0, 1)).unflatten(0, w.shape[:2]).mT,
+    "einsum": lambda w, v: torch.einsum("bhij,bhjd->bhid", w, v),
+    "einsum, turned round": lambda w, v: torch.einsum("bhjd,bhij->bhid", [v, w]),
+    "baddbmm": lambda w, v: torch.baddbmm(NOTHING, w.flatten(0, 1), v.flatten(0, 1)).unflatten(0, w.shape[:2]),
+    "baddbmm, turned round": lambda w, v: (
+        torch.baddbmm(NOTHING, v.mT.flatten(0, 1), w.mT.flatten(0, 1)).unflatten(0, w.shape[:2]).mT
+    ),
+    "head by head": lambda w, v: torch.stack([w[:, i] @ v[:, i] for i in range(w.shape[1])], 1),
+}
+
+
+class Spelled(Attention):
+    def __init__(self, name: str) -> None:
+        super().__init__(False, {})
+        self.name = name
+
+    def written(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return SPELLINGS[self.name]((query @ key.mT * SIZE**-0.5).softmax(-1), value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_weights_times_values_in_every_spelling(name: str, method: str) -> None:
+    if "baddbmm" in name and method == "lrp-secant":
+        pytest.skip("a sum of the two has no secant: its ledger stays open, and says so")
+    x = drawn(2, LENGTH, 6)
+    models = (seeded(lambda: Attention(True, {})), seeded(lambda: Spelled(name)))
+    fused, spelled = (hw.explain(model, x, method=method, score=lambda out: out[:, 1]) for model in models)
+    for a, b in zip(fused, spelled, strict=True):
+        assert a.relevance.flatten().tolist() == pytest.approx(b.relevance.flatten().tolist(), abs=1e-9)
+        assert dict(a.ledger.biases) == pytest.approx(dict(b.ledger.biases), abs=1e-9)
+
+
+class FewAxes(Attention):
+    """A single sample whose attention has no axis for samples, or none for heads either."""
+
+    def __init__(self, fused: bool, axes: int, options: dict[str, Any]) -> None:
+        super().__init__(fused, options)
+        self.axes = axes
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = [part(x).unflatten(-1, (-1, SIZE)).transpose(1, 2) for part in (self.query, self.key, self.value)]
+        parts = [part[0] if self.axes == 3 else part[0].transpose(0, 1).flatten(1) for part in parts]
+        mixed = self.by_torch(*parts) if self.fused else self.written(*parts)
+        return self.after(mixed.reshape(1, -1))
+
+    def written(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        scores = query @ key.mT * query.shape[-1] ** -0.5
+        if self.options.get("is_causal"):
+            scores = scores.masked_fill(~torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril(), -torch.inf)
+        return scores.softmax(-1) @ value
+
+
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}], ids=["all", "causal"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("axes", [2, 3])
+def test_fewer_axes(axes: int, method: str, options: dict[str, Any]) -> None:
+    x = drawn(1, LENGTH, 6)
+    models = [seeded(lambda fused=fused: FewAxes(fused, axes, options)) for fused in (True, False)]
+    fused, written = (hw.explain(model, x, method=method, score=lambda out: out[:, 1])[0] for model in models)
+    assert fused.relevance.flatten().tolist() == pytest.approx(written.relevance.flatten().tolist(), abs=1e-9)
+    assert dict(fused.ledger.biases) == pytest.approx(dict(written.ledger.biases), abs=1e-9)
+
+
+CAPPED: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "scaled": {"scale": 0.8},
+    "capped": {"cap": 0.7},
+    "causal": {"is_causal": True, "cap": 0.7},
+}
+
+
+class Capped(Attention):
+    """Attention with capped scores and sinks: one operation of ours, or each of its steps."""
+
+    def __init__(self, one: bool, options: dict[str, Any], mask: str, groups: int) -> None:
+        super().__init__(True, options, groups)
+        self.one, self.mask = one, mask
+        self.sinks = nn.Parameter(drawn(HEADS))
+
+    def by_torch(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        mask = {"none": None, "added": MASKS["added, for each head"]["attn_mask"], "allowed": ALLOWED[None, None]}[
+            self.mask
+        ]
+        if self.options.get("is_causal"):
+            mask = None
+        if self.one:
+            return capped_attention(query, key, value, mask, self.sinks, **self.options)
+        key, value = (part.repeat_interleave(self.groups, 1) for part in (key, value))
+        scores = query @ key.mT * self.options.get("scale", SIZE**-0.5)
+        if "cap" in self.options:
+            scores = torch.tanh(scores / self.options["cap"]) * self.options["cap"]
+        if self.options.get("is_causal"):
+            mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
+        if mask is not None:
+            low = torch.finfo(scores.dtype).min
+            added = (
+                torch.zeros(mask.shape, dtype=scores.dtype).masked_fill(~mask, low)
+                if mask.dtype is torch.bool
+                else mask
+            )
+            scores = scores + added
+        column = self.sinks.reshape(1, -1, 1, 1).expand(len(scores), -1, LENGTH, -1)
+        return torch.cat([scores, column], -1).softmax(-1)[..., :-1] @ value
+
+
+EVERY = ("lrp", "lrp-secant", "lrp-query", "attnlrp", "gi")
+MIXED = ("lrp(ah=half+act+gate)", "lrp(act+gate=half)", "lrp(ah=query+act+gate)", "lrp(ah=secant+act+gate)")
+
+
+@pytest.mark.parametrize(
+    ("mask", "groups", "method"),
+    [(mask, groups, method) for mask in ("none", "added", "allowed") for groups in (1, 2) for method in EVERY]
+    + [("allowed", 1, method) for method in MIXED],
+)
+@pytest.mark.parametrize("name", CAPPED)
+def test_capped_attention_is_its_steps(name: str, mask: str, groups: int, method: str) -> None:
+    if "act" in method and "cap" not in CAPPED[name]:
+        method = method.replace("act+", "")  # a rule that is asked for by name must meet something
+    x = drawn(2, LENGTH, 6)
+    models = [seeded(lambda one=one: Capped(one, CAPPED[name], mask, groups)) for one in (True, False)]
+    ours, steps = (hw.explain(model, x, method=method, score=lambda out: out[:, 1]) for model in models)
+    for a, b in zip(ours, steps, strict=True):
+        assert a.score == pytest.approx(b.score, abs=1e-10)
+        assert a.relevance.flatten().tolist() == pytest.approx(b.relevance.flatten().tolist(), abs=1e-9)
+        for line in {*a.ledger.biases, *b.ledger.biases}:
+            assert a.ledger.biases.get(line, 0.0) == pytest.approx(b.ledger.biases.get(line, 0.0), abs=1e-9)
+        if method in ("lrp", "lrp-query"):
+            assert a.ledger.error < 1e-10
 
 
 class Softmax(nn.Module):

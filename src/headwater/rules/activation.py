@@ -60,7 +60,7 @@ def bounded(scope: Scope, call: Call, x: Tensor) -> Any:
     """Bounds of their own for each element are constants where they are reached, as in `minimum` and `maximum`."""
     with torch.no_grad():
         value = call.func(x.detach().clone(), *call.args[1:], **call.kwargs)
-    result = x
+    result = x.clone() if call.inplace else x  # which is written over
     with scope:
         for name, bound in zip(_BOUNDS[call.name], bounds(call), strict=True):
             if bound is not None:

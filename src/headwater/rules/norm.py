@@ -95,8 +95,7 @@ def group_norm(scope: Scope, call: Call) -> Any:
 @on("instance_norm")
 def instance_norm(scope: Scope, call: Call) -> Any:
     """LayerNorm over the positions of one channel; with running statistics it is affine like BatchNorm."""
-    x, mean, variance = call.args[0], call.get(1, "running_mean"), call.get(2, "running_var")
-    weight, bias = call.get(3, "weight"), call.get(4, "bias")
+    x, (mean, variance, weight, bias) = call.args[0], statistics(call)
     if not call.get(5, "use_input_stats", True) and mean is not None:
         return running_norm(scope, call, mean, variance, weight, bias, call.get(7, "eps", 1e-5))
     result = call.run()
@@ -110,12 +109,20 @@ def instance_norm(scope: Scope, call: Call) -> Any:
 @on("batch_norm")
 def batch_norm(scope: Scope, call: Call) -> Any:
     """With running statistics BatchNorm is affine: no rule, but its running mean is a constant in the ledger."""
-    mean, variance = call.get(1, "running_mean"), call.get(2, "running_var")
-    weight, bias = call.get(3, "weight"), call.get(4, "bias")
+    mean, variance, weight, bias = statistics(call)
     eps = call.get(7, "eps", 1e-5)
     if call.get(5, "training", False) or mean is None:
         return call.run()
     return running_norm(scope, call, mean, variance, weight, bias, eps)
+
+
+def statistics(call: Call) -> tuple[Any, Any, Any, Any]:
+    """Running mean and variance, weight, bias; `torch.batch_norm` takes them in another order than `F.batch_norm`."""
+    names = ["running_mean", "running_var", "weight", "bias"]
+    if call.func in (torch.batch_norm, torch.instance_norm):
+        names = names[2:] + names[:2]
+    found = {name: call.get(place, name) for place, name in enumerate(names, 1)}
+    return found["running_mean"], found["running_var"], found["weight"], found["bias"]
 
 
 def running_norm(scope: Scope, call: Call, mean: Tensor, variance: Tensor, weight: Any, bias: Any, eps: float) -> Any:
