@@ -205,10 +205,17 @@ def test_a_refusal_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.why.startswith("HiddenOperation: the model uses a custom autograd function (Hidden)")
 
 
-def test_a_score_that_changes_under_the_rules_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_score_that_changes_under_the_rules_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     found = judged(monkeypatch, lambda x: x * (2 if torch.is_grad_enabled() else 1))
+    assert found.verdict == "refused"
+    assert found.why.startswith("AnotherPrediction: under the rules the model's score is off by")
+
+
+def test_what_a_model_cuts_off_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = judged(monkeypatch, lambda x: x + x.detach())
     assert found.verdict == "open"
-    assert "the plain model's" in found.why
+    assert "cuts off" in found.why
+    assert not found.leaks
 
 
 def test_rules_that_break_down_are_open(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,7 +147,8 @@ def verdict(entry: Entry, specimen: Specimen, score: Best, plain: float, found: 
     reached = float(found.relevance.double().abs().sum()) / ledger.size
     why = silence(plain, found, reached, tolerance)
     exact = None if ledger.dtype == "float64" else error_without_casts(specimen, score)
-    closed = not why and error <= tolerance and (exact is None or exact <= EXACT)
+    leaks = error > tolerance or (exact is not None and exact > EXACT)
+    closed = not why and not leaks
     return Finding(
         entry.map,
         entry.name,
@@ -156,7 +157,7 @@ def verdict(entry: Entry, specimen: Specimen, score: Best, plain: float, found: 
         error,
         tolerance,
         exact,
-        () if closed else leaking(specimen, score, lift=exact is not None),
+        leaking(specimen, score, lift=exact is not None) if leaks else (),
         plain,
         reached,
         ledger.dtype,

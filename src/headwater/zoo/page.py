@@ -42,9 +42,10 @@ the numbers say nothing of what models know: they say whether relevance is lost 
 
 - **closed**: inputs + biases + constants equal the score that the plain model gives without Headwater, to {EXACT:g} of
   the sum of the absolute lines, or to {CAST:g} where the model's own code casts to float32 or less. Such a model must
-  close to {EXACT:g} once more with its casts lifted, so that no leak hides in rounding. And the inputs have relevance.
-- **open**: they do not, or the rules broke down. The last column names the operations that leaked, the largest first,
-  each with the class of module that it stands in.
+  close to {EXACT:g} once more with its casts lifted, so that no leak hides in rounding. The inputs have relevance, and
+  nothing that depends on them was cut off by the model's own code.
+- **open**: they do not, or the rules broke down. The last column names what was cut off, or the operations that leaked,
+  the largest first, each with the class of module that it stands in.
 - **refused**: Headwater said that it cannot explain the model; the last column has what it said.
 - **not built**: the harness could not make a small model; the last column says why.
 """
