@@ -381,7 +381,7 @@ def test_the_published_protocol_is_pinned():
         ("ali2022(spezial_tokens=kept)", "Did you mean 'special_tokens'"),
         ("ali2022(kept)", "name=value"),
         ("ali2022(replacement=zero)", "no replacement called 'zero'"),
-        ("ali2022(max_length=0)", "number of tokens"),
+        ("ali2022(max_length=0)", "max_length must be from 1"),
         ("ali2022(fractions=0+2)", "from 0 to 1"),
         ("ali2022(fractions=1+0)", "ascending"),
         ("ali2022(fractions=a+b)", "numbers from 0 to 1"),

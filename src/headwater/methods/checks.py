@@ -31,7 +31,7 @@ from ..rules.modules import is_foreign_node
 from ..rules.scope import BESIDE_HELD, Entered
 from ..rules.sources import Sort
 from .compiled import uncompiled
-from .passes import KNOWN, Demand, Known, Read, Run, arguments, forward, map_output, scope_for, unwatched
+from .passes import KNOWN, Demand, Known, Read, Run, arguments, asks_links, forward, map_output, scope_for, unwatched
 
 LARGE = 10_000_000  # numbers in an output that is not copied for a check
 
@@ -167,7 +167,7 @@ def look_at_another(run: Run, demand: Demand, number: int) -> Look | None:
             raise
         except Exception:
             continue
-        return entered, [looks_up(other.batch, one) for one in inputs]
+        return entered, lookups(other.batch, inputs)
     return None
 
 
@@ -181,7 +181,7 @@ def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured],
     if scope.cuts.unclear() and len(others) < OTHERS:
         more = (look_at_another(run, demand, number) for number in range(len(others), OTHERS))
         others = [*others, *(look for look in more if look is not None)]
-    if any([looks_up(run.batch, one) for one in inputs] != own for _, own in others):
+    if any(lookups(run.batch, inputs) != own for _, own in others):
         raise HiddenOperation("the model looks up the words of a text in another order: nobody can say which is which.")
     changed = set[int]().union(*(changing_sites(ours, theirs) for theirs, _ in others))
     changed -= {one.site for one in scope.cuts.chosen}
@@ -208,9 +208,10 @@ def other_input(run: Run, number: int = 0, size: float = SIZES[0]) -> Run:
     return replace(run, noise=partial(unlike, number=number, times=size), batch=batch)
 
 
-def looks_up(batch: Batch, one: Captured) -> bool:
-    """Whether a look-up is that of the text, word by word."""
-    return batch.ids is not None and one.ids is not None and torch.equal(one.ids, batch.ids)
+def lookups(batch: Batch, inputs: list[Captured]) -> list[bool]:
+    """Whether each look-up is that of the text, word by word; of what is no text, none is."""
+    ids = batch.ids
+    return [] if ids is None else [one.ids is not None and torch.equal(one.ids, ids) for one in inputs]
 
 
 def constants_entered(run: Run, demand: Demand) -> tuple[list[Entered], list[Captured]]:
@@ -218,7 +219,7 @@ def constants_entered(run: Run, demand: Demand) -> tuple[list[Entered], list[Cap
     scope = scope_for(replace(run, scope=Scope), demand)
     scope.entered = []
     with outside_inference(), torch.enable_grad(), uncompiled():
-        _, inputs = forward(replace(run, watch=unwatched), scope)
+        _, inputs = forward(replace(run, watch=unwatched), scope, beside=asks_links(run, demand))
     scope.release()
     assert scope.entered is not None
     return scope.entered, inputs

@@ -85,6 +85,11 @@ def scope_for(run: Run, demand: Demand) -> Scope:
     return scope
 
 
+def asks_links(run: Run, demand: Demand) -> bool:
+    """Whether relevance of what enters beside the items is asked for: where attention's scores have any."""
+    return run.links and demand.backward and "ah" not in demand.rules.names
+
+
 def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Captured]]:
     """The model's own forward pass with the rules on, its inputs made into leaves; what enters beside them if asked."""
     batch = run.batch

@@ -38,7 +38,7 @@ from .checks import (
     settle_choices,
 )
 from .compiled import uncompiled
-from .passes import Demand, Read, Run, forward, read_score, scope_for
+from .passes import Demand, Read, Run, asks_links, forward, read_score, scope_for
 
 
 @dataclass
@@ -75,7 +75,7 @@ def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Ba
     others = look_at_others(run, demand) if close else []  # first, for what a model keeps is then of this input
     scope.entered = [] if close else None
     with outside_inference(), torch.enable_grad(), uncompiled():
-        out, inputs = forward(run, scope, beside=run.links and demand.backward and "ah" not in demand.rules.names)
+        out, inputs = forward(run, scope, beside=asks_links(run, demand))
     settle_choices(scope)
     if close or (run.noise is None and scope.cuts.unclear()):
         find_escapes(run, demand, scope, inputs, others)
