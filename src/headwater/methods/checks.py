@@ -209,9 +209,9 @@ def other_input(run: Run, number: int = 0, size: float = SIZES[0]) -> Run:
 
 
 def lookups(batch: Batch, inputs: list[Captured]) -> list[bool]:
-    """Whether each look-up is that of the text, word by word; of what is no text, none is."""
-    ids = batch.ids
-    return [] if ids is None else [one.ids is not None and torch.equal(one.ids, ids) for one in inputs]
+    """Whether each look-up is that of the text, word by word, or of a prefix that was given to the decoder."""
+    texts = [text for text in (batch.ids, batch.kwargs.get("decoder_input_ids")) if isinstance(text, Tensor)]
+    return [any(one.ids is not None and torch.equal(one.ids, text) for text in texts) for one in inputs if texts]
 
 
 def constants_entered(run: Run, demand: Demand) -> tuple[list[Entered], list[Captured]]:
