@@ -248,7 +248,7 @@ def unaware() -> Iterator[None]:
 
 def first_line(error: BaseException) -> str:
     """Of the error that came first: what a recording says when it ends is only that something went wrong before."""
-    while error.__context__ is not None:
+    while error.__context__ is not None and str(error.__context__):  # the end of a generator says nothing
         error = error.__context__
     return str(error).strip().split("\n")[0]
 
