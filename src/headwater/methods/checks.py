@@ -176,7 +176,7 @@ def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured],
 
     Numbers may leave torch and come back; a thread, a traced function or a shape may carry them.
     """
-    KNOWN.setdefault(run.model, Known()).reads |= bool(scope.cuts.unclear())
+    KNOWN.setdefault(run.model, Known()).reads |= scope.cuts.unclear()
     ours = scope.entered if scope.entered is not None else constants_entered(run, demand)[0]
     if scope.cuts.unclear() and len(others) < OTHERS:
         more = (look_at_another(run, demand, number) for number in range(len(others), OTHERS))

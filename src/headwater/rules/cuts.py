@@ -15,7 +15,6 @@ constant depends on them (`methods.checks.find_escapes`).
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -92,14 +91,6 @@ def merge(one: Origin | None, other: Origin | None) -> Origin | None:
     return first if first.choice is not None or second.choice is None else replace(first, choice=second.choice)
 
 
-@dataclass(frozen=True)
-class Read:
-    """Numbers that left torch: by which line of which file, and which choice they are the outcome of, if any."""
-
-    place: tuple[str, int]
-    choice: Choice | None
-
-
 @dataclass
 class Chosen:
     """A constant that was looked up by a choice, line `site` of the books; and what it is if the choice weighs."""
@@ -115,7 +106,7 @@ class Cuts:
     """The origins of one run. `where` names the module whose code is running."""
 
     where: Callable[[], str]
-    reads: list[Read] = field(default_factory=list)
+    reads: list[Choice | None] = field(default_factory=list)  # numbers left torch, as outcomes of this choice
     chosen: list[Chosen] = field(default_factory=list)
     memory: dict[int, tuple[StorageWeakRef, Origin]] = field(default_factory=dict)
     selected: dict[Any, Choice] = field(default_factory=dict)  # node of the graph -> the choice that selected there
@@ -246,7 +237,7 @@ class Cuts:
         alive = value.requires_grad and not value.is_leaf
         origin = None if alive else self.of(value)
         if alive or origin is not None:
-            self.reads.append(Read(caller(), None if origin is None or origin.value else origin.choice))
+            self.reads.append(None if origin is None or origin.value else origin.choice)
         if alive and value.is_floating_point():
             self._remember(value.detach(), self._here("numbers read"))
 
@@ -256,9 +247,9 @@ class Cuts:
         if node is not None:
             self.nodes |= dict.fromkeys(sites, node)
 
-    def unclear(self) -> tuple[Read, ...]:
-        """Numbers that left torch and may have come back as constants."""
-        return tuple(read for read in self.reads if read.choice is None or not read.choice.weighs)
+    def unclear(self) -> bool:
+        """Whether numbers left torch that may have come back as constants."""
+        return any(choice is None or not choice.weighs for choice in self.reads)
 
     def is_weighed(self, site: int, choice: Choice | None = None) -> bool:
         """Whether what entered there was multiplied, further on, by a weight that this choice, or any, selected."""
@@ -356,14 +347,6 @@ def chooses(result: Any) -> bool:
 
 def blocked_by() -> str:
     return "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
-
-
-def caller() -> tuple[str, int]:
-    """The nearest line outside this package and torch."""
-    frame: Any = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("headwater", "torch"):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
 
 
 def tensors(value: Any) -> Iterator[Tensor]:
