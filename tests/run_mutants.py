@@ -14,9 +14,11 @@ import heapq
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import time
+import traceback
 import types
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
@@ -40,6 +42,7 @@ random_cuts maps hidden spellings keywords pooling recurrent left_behind memory
 """.split()
 SLOW = 5.0  # seconds: longer tests say nothing that shorter ones do not
 SPARE = 20.0  # seconds that a mutant may take beyond three times what its tests take without it
+ROOM = 6 << 30  # bytes that a fork may take beyond what its parent has
 QUIET = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-o", "addopts=--strict-markers"]
 QUIET += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # transformers loads what pytest would watch
 
@@ -156,6 +159,7 @@ def in_fork(work: Any, limit: float | None = None) -> tuple[int, int]:
     os.close(reader)
     os.setpgid(0, 0)
     signal.alarm(int(limit or 0))
+    bound_memory()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -165,6 +169,14 @@ def in_fork(work: Any, limit: float | None = None) -> tuple[int, int]:
         os.write(writer, json.dumps(f"error: {type(error).__name__}: {error}"[:200]).encode())
     finally:
         os._exit(0)
+
+
+def bound_memory() -> None:
+    """A fault may ask for any amount; it gets so much, and then an exception."""
+    if sys.platform == "linux":
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + ROOM
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def answer(process: int, reader: int) -> Any:
@@ -405,6 +417,8 @@ def in_fork_loud(work: Any) -> tuple[int, int]:
         return process, reader
     try:
         work()
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(0)
