@@ -58,7 +58,15 @@ HOLDERS = {
     "ctx",
 }  # no values of their own
 TYPED = {"isinstance", "getattr", "setattr", "hasattr", "get", "pop"}  # calls that fail with other arguments first
-SYMMETRIC = {"max", "min", "maximum", "minimum", "promote_types", "equal"}  # in whose arguments no order is
+SYMMETRIC = {
+    "max",
+    "min",
+    "maximum",
+    "minimum",
+    "promote_types",
+    "equal",
+    "transpose",
+}  # in whose arguments no order is
 KEYED = {"get", "pop", "applies"}  # calls whose text is a key and not a message
 NOTHING = '__import__("contextlib").nullcontext()'
 

@@ -2,7 +2,7 @@
 
 One process has torch, transformers and the tests loaded; each mutant is a fork of it, in which the code of one function
 is exchanged, and which runs the tests that meet the changed lines until one fails: what killed its neighbours first,
-then tests of every kind, the quickest first. What acts on import takes a fork from before the package was loaded.
+then those that together soonest meet all lines. What acts on import takes a fork from before the package was loaded.
 docs/mutants.md names the survivors and why each may live; any other is printed at the end, and the exit status is 1.
 """
 
@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import heapq
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import time
+import traceback
 import types
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -39,6 +42,7 @@ random_cuts maps hidden spellings keywords pooling recurrent left_behind memory
 """.split()
 SLOW = 5.0  # seconds: longer tests say nothing that shorter ones do not
 SPARE = 20.0  # seconds that a mutant may take beyond three times what its tests take without it
+ROOM = 6 << 30  # bytes that a fork may take beyond what its parent has
 QUIET = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-o", "addopts=--strict-markers"]
 QUIET += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # transformers loads what pytest would watch
 
@@ -51,6 +55,32 @@ class Met:
     lines: dict[str, list[int]]
 
 
+def by_what_they_add(met: dict[str, Met]) -> Iterator[str]:
+    """Tests in an order in which each meets lines that those before it do not, for little time; then so once more."""
+    numbers: dict[tuple[str, int], int] = {}
+    bits = {
+        test: sum(1 << numbers.setdefault((f, n), len(numbers)) for f, lines in one.lines.items() for n in lines)
+        for test, one in met.items()
+    }
+    left = dict.fromkeys(met)
+    while left:
+        fresh = (1 << len(numbers)) - 1
+        worth = [(-bits[test].bit_count() / (met[test].seconds + 0.05), test) for test in left]
+        heapq.heapify(worth)
+        while worth:
+            _, test = heapq.heappop(worth)
+            new = (bits[test] & fresh).bit_count()
+            if not new:
+                continue
+            now = -new / (met[test].seconds + 0.05)
+            if worth and now > worth[0][0]:
+                heapq.heappush(worth, (now, test))
+                continue
+            fresh &= ~bits[test]
+            del left[test]
+            yield test
+
+
 @dataclass
 class Judge:
     """Which tests are tried on a mutant, in which order; it learns from what they killed."""
@@ -61,17 +91,13 @@ class Judge:
 
     def __post_init__(self) -> None:
         self.lines = {t: {f: set(lines) for f, lines in met.lines.items()} for t, met in self.met.items()}
-        variants: Counter[str] = Counter()
-        self.turn: dict[str, int] = {}  # the quickest variant of every test, then the next of each
-        for test in sorted(self.met, key=lambda t: self.met[t].seconds):
-            self.turn[test] = variants[test.split("[")[0]]
-            variants[test.split("[")[0]] += 1
+        self.turn = {test: number for number, test in enumerate(by_what_they_add(self.met))}
 
     def tests_for(self, mutant: Mutant) -> list[str]:
         first, last = mutant.lines
         meet = [t for t, lines in self.lines.items() if any(first <= n <= last for n in lines.get(mutant.file, ()))]
         near, far = self.kills[f"{mutant.file} {mutant.where}"], self.kills[mutant.file]
-        meet.sort(key=lambda t: (-min(near[t], 3), -min(far[t], 1), self.turn[t] // 2, self.met[t].seconds))
+        meet.sort(key=lambda t: (-min(near[t], 3), -min(far[t], 1), self.turn[t]))
         chosen, total = [], 0.0
         for test in meet:
             if total <= self.seconds or not self.seconds:
@@ -133,6 +159,7 @@ def in_fork(work: Any, limit: float | None = None) -> tuple[int, int]:
     os.close(reader)
     os.setpgid(0, 0)
     signal.alarm(int(limit or 0))
+    bound_memory()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -142,6 +169,14 @@ def in_fork(work: Any, limit: float | None = None) -> tuple[int, int]:
         os.write(writer, json.dumps(f"error: {type(error).__name__}: {error}"[:200]).encode())
     finally:
         os._exit(0)
+
+
+def bound_memory() -> None:
+    """A fault may ask for any amount; it gets so much, and then an exception."""
+    if sys.platform == "linux":
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + ROOM
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def answer(process: int, reader: int) -> Any:
@@ -382,6 +417,8 @@ def in_fork_loud(work: Any) -> tuple[int, int]:
         return process, reader
     try:
         work()
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(0)

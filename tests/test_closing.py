@@ -90,3 +90,57 @@ def test_as_a_dict_it_says_all_of_it() -> None:
     assert (told["error"], told["closed"], told["dtype"]) == (0.25 / 3.75, False, "float64")
     assert "magnitude" not in told
     assert Ledger(4.0, 1.0, magnitude=9.0).to_dict()["magnitude"] == 9.0
+
+
+def test_why_is_empty_where_a_ledger_is_closed_and_else_a_sentence() -> None:
+    assert Ledger(1.0, 1.0).why == ""
+    assert "+0.25" in Ledger(1.25, 1.0).why
+    assert Ledger(float("nan"), 1.0).why
+    assert not Ledger(float("nan"), 1.0).closed
+
+
+def test_what_is_cut_off_opens_a_ledger_however_little_it_is() -> None:
+    cut = Ledger(1.0, 0.999, cut_off=Lines({"detach": 0.001}))
+    assert cut.unaccounted == pytest.approx(0, abs=1e-12)
+    assert not cut.closed
+    assert "detach" in cut.why
+    assert Ledger(1.0, 1.0, cut_off=Lines({"detach": 1e-9})).closed
+
+
+def test_what_is_held_opens_a_ledger_past_a_tenth_of_the_lines() -> None:
+    def with_held(amount: float) -> Ledger:
+        return Ledger(1.0, 1.0 - amount, held=Lines({"memory": amount}))
+
+    assert with_held(0.05).closed
+    assert not with_held(0.15).closed
+    assert "memory" in with_held(0.15).why
+
+
+def test_a_remainder_that_the_score_shows_is_no_rounding() -> None:
+    """Beside lines of a million it is; beside a score of one it is not."""
+    lines = {"a": 1e6, "b": -1e6}
+    ledger = Ledger(1.0 + 0.3, 1.0, Lines(lines), dtype="float32")
+    assert abs(ledger.unaccounted) <= 1e-5 * ledger.size
+    assert not ledger.closed
+    assert "finer dtype" in ledger.why
+    assert (Ledger(1.0, 1.0).scale, ledger.scale) == ("score", "lines")
+    assert Ledger(1.0 + 1e-4, 1.0, Lines(lines), dtype="float32").scale == "lines"
+    assert Ledger(1.0 + 1e-4, 1.0, Lines(lines), dtype="float32").closed
+
+
+def test_the_largest_lines_are_named_first() -> None:
+    lines = Lines({"a": 0.1, "b": -3.0, "c": 2.0, "d": 0.2})
+    assert lines.absolute == pytest.approx(5.3)
+    assert lines.largest(2) == "'b' -3, 'c' +2 and 2 more"
+    assert lines.largest(4) == "'b' -3, 'c' +2, 'd' +0.2, 'a' +0.1"
+
+
+def test_groups_name_what_is_cut_off_or_held_where_something_is() -> None:
+    assert list(Ledger(1.0, 1.0).groups) == ["biases", "constants"]
+    full = Ledger(1.0, 1.0, cut_off=Lines({"a": 0.5}), held=Lines({"b": -0.5}))
+    assert list(full.groups) == ["biases", "constants", "cut off", "held"]
+    assert full.unaccounted == 0
+    assert full.to_dict()["cut_off"] == {"a": 0.5}
+    assert full.to_dict()["held"] == {"b": -0.5}
+    assert "cut_off" not in Ledger(1.0, 1.0).to_dict()
+    assert "held" not in Ledger(1.0, 1.0).to_dict()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -160,3 +161,40 @@ def test_a_unit_that_gives_nothing_gets_nothing_with_gamma() -> None:
 
 def test_a_layer_that_hides_in_a_scatter_closes() -> None:
     assert error(lambda x: torch.zeros_like(x).scatter_add(1, torch.zeros_like(x, dtype=torch.long), x)) < 1e-12
+
+
+class Giving(nn.Module):
+    """A model that gives more than a tensor."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.linear, self.how = nn.Linear(6, 3), how
+
+    def forward(self, x: Tensor) -> object:
+        first, second = self.linear(x).mean(1), x.sum((1, 2))
+        return {
+            "tensor": first,
+            "tuple": (first, second, None),
+            "list": [first, 3.0],
+            "dict": {"out": first, "more": (second, "text")},
+            "nested": ((first, [second]), {"a": second}),
+        }[self.how]
+
+
+READ: dict[str, Callable[[Any], Tensor]] = {
+    "tensor": lambda out: out[:, 1],
+    "tuple": lambda out: out[0][:, 1],
+    "list": lambda out: out[0][:, 1],
+    "dict": lambda out: out["out"][:, 1],
+    "nested": lambda out: out[0][0][:, 1],
+}
+
+
+@pytest.mark.parametrize("how", READ)
+def test_a_score_may_be_read_off_any_output(how: str) -> None:
+    x = drawn(2, LENGTH, 6)
+    plain, ours = (hw.explain(seeded(lambda one=one: Giving(one)), x, score=READ[one]) for one in ("tensor", how))
+    for a, b in zip(plain, ours, strict=True):
+        assert a.score == b.score
+        assert a.relevance.flatten().tolist() == b.relevance.flatten().tolist()
+        assert b.ledger.closed

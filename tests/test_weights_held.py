@@ -275,7 +275,14 @@ class Capped(Attention):
 
 
 EVERY = ("lrp", "lrp-secant", "lrp-query", "attnlrp", "gi")
-MIXED = ("lrp(ah=half+act+gate)", "lrp(act+gate=half)", "lrp(ah=query+act+gate)", "lrp(ah=secant+act+gate)")
+MIXED = (
+    "lrp(ah=half+act+gate)",
+    "lrp(act+gate=half)",
+    "lrp(ah=query+act+gate)",
+    "lrp(ah=secant+act+gate)",
+    "lrp(ah=half+gate=half)",
+    "lrp(ah=query+gate=half)",
+)
 
 
 @pytest.mark.parametrize(
