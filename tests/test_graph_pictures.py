@@ -149,7 +149,7 @@ def test_another_image_is_refused(digit):
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     torch.manual_seed(0)
-    place = tmp_path_factory.mktemp("checkpoints") / "graph" / "bace"
+    place = tmp_path_factory.mktemp("checkpoints") / "tuned" / "bace" / "0"
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 4}
     config = GraphormerConfig(node_ranges=ATOM_RANGES, edge_ranges=BOND_RANGES, num_labels=2, **sizes)
     GraphormerForGraphClassification(config).save_pretrained(place)
@@ -168,7 +168,7 @@ def test_explain_smiles(saved, tmp_path):
 
 
 def test_the_bace_model_unless_another_is_named(saved, monkeypatch):
-    monkeypatch.setenv("HEADWATER_CHECKPOINTS", str(saved.parents[1]))
+    monkeypatch.setenv("HEADWATER_CHECKPOINTS", str(saved.parents[2]))
     done = CliRunner().invoke(app, ["explain", "--smiles", "CCO", "--plain"])
     assert done.exit_code == 0, done.output
     assert "virtual_node" in done.stdout

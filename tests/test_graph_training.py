@@ -142,7 +142,8 @@ def test_mnist_trains_from_its_array_file(tmp_path, capsys, monkeypatch):
     for part in ("train", "test"):
         arrays |= {f"images_{part}": found.images, f"segments_{part}": found.segments, f"labels_{part}": found.labels}
     np.savez_compressed(tmp_path / "mnist.npz", **arrays)
-    monkeypatch.setattr(graphs, "MNIST", replace(graphs.MNIST, hidden_size=16, intermediate_size=16, heads=2))
+    small = replace(graphs.MNIST, hidden_size=16, intermediate_size=16, heads=2)
+    monkeypatch.setitem(graphs.RECIPES["tuned"], "mnist", small)
     graphs.main(["train", "mnist", "--arrays", str(tmp_path), "--out", str(tmp_path / "out"), "--epochs", "1"])
     answer = json.loads(capsys.readouterr().out)
     assert answer["dataset"] == "mnist"

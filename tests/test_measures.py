@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from headwater.ledger import Ledger
 from headwater.measures import charts, curves, sanity, tasks
 from headwater.measures.bounds import Bounds
 from headwater.measures.conservation import conservation, moments_of
+from headwater.measures.curves import resampled, to_the_best, with_few_samples
 from headwater.measures.evaluation import Job
 from headwater.measures.perturbation import Perturbed, Pool, batches
 from headwater.measures.protocol import ali2022, counts, resolve
@@ -429,3 +431,57 @@ def test_memory_is_what_a_computation_holds_at_its_highest():
     most, least = map(int, done.stdout.split())
     assert 256 <= most < 288
     assert least < 16
+
+
+def tables_of_equal_methods(tables: int, methods: int = 12, samples: int = 60) -> list[dict[str, tuple[float, Any]]]:
+    """Means and resampled means of methods that differ by chance alone; samples are hard or easy for all of them."""
+    chance = np.random.default_rng(7)
+    found = []
+    for number in range(tables):
+        shared = chance.normal(size=(samples, 1))
+        values = shared + 0.3 * chance.normal(size=(samples, methods))
+        means = resampled(values, seed=number, resamples=400)
+        found.append({f"m{i}": (float(values[:, i].mean()), means[:, i]) for i in range(methods)})
+    return found
+
+
+def test_equal_methods_are_rarely_told_from_the_best_though_it_was_picked_afterwards() -> None:
+    told, alone = [], []
+    for found in tables_of_equal_methods(150):
+        told.append(any(one.better is not None for one in to_the_best("auac", found, True, 60).values()))
+        best = max(found, key=lambda name: found[name][0])
+        gaps = [found[best][1] - means for name, (_, means) in found.items() if name != best]
+        alone.append(any(np.quantile(gap, 0.025) > 0 for gap in gaps))
+    assert np.mean(told) <= 0.1  # a twentieth, and chance
+    assert np.mean(alone) > 0.5  # as it is where the choice is not allowed for
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_a_method_that_is_worse_is_told_from_the_best(higher: bool) -> None:
+    (found,) = tables_of_equal_methods(1)
+    sign = -1 if higher else 1
+    found["worse"] = (found["m3"][0] + sign, found["m3"][1] + sign)
+    compared = to_the_best("auac", found, higher, 60)
+    best = (max if higher else min)(found, key=lambda name: found[name][0])
+    assert compared["worse"].better == best
+    assert compared["worse"].p <= 1 / 401 + 1e-12
+    assert compared["worse"].value == pytest.approx(found["worse"][0] - found[best][0])
+    assert compared[best].value == 0
+    assert compared[best].p == 1
+    assert all((one.p <= 0.05) == (one.better is not None) for one in compared.values())
+
+
+def test_a_copy_of_the_best_is_not_told_from_it() -> None:
+    (found,) = tables_of_equal_methods(1, methods=2)
+    best = max(found, key=lambda name: found[name][0])
+    found["copy"] = found[best]
+    compared = to_the_best("auac", found, True, 60)
+    assert (compared["copy"].value, compared["copy"].low, compared["copy"].high, compared["copy"].p) == (0, 0, 0, 1)
+
+
+def test_with_few_samples_as_much_more_is_asked_as_students_t_asks() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for samples in (10, 60, 1000):
+        for size in (1.0, 2.0, 3.5):
+            exact = stats.t.isf(stats.norm.sf(size), samples - 1)
+            assert with_few_samples(size, samples) == pytest.approx(exact, rel=6e-3)

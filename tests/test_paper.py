@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +23,11 @@ from headwater.measures.tasks import TASKS
 from headwater.models.accuracy import Accuracy
 from headwater.models.loading import load
 from headwater.models.student import SPECIAL, small_tokenizer
-from headwater.paper import checkpoints, published, tables, trials
+from headwater.paper import checkpoints, published, tables, trainings, trials
 from headwater.paper.fitting import Descent, Recipe, Round, fit, judged, waited
 from headwater.paper.tokens import Tokenised, Tokens
-from headwater.paper.training import new_model, train
-from headwater.paper.trials import Size, Trial
+from headwater.paper.training import new_model, recipe_for, train
+from headwater.paper.trials import Run, Size, Trial
 
 PRAISE, BLAME, OTHER = ["good", "warm", "fine"], ["bad", "cold", "dull"], ["film", "plot", "cast", "an", "the"]
 PIECES = [*SPECIAL, ".", *PRAISE, *BLAME, *OTHER]
@@ -108,8 +108,7 @@ def test_a_round_shows_every_text_once_in_an_order_of_its_own(bert: str, semaine
 def test_a_training_learns_and_writes_a_model_with_its_card(
     kind: str, bert: str, semaine: None, tmp_path: Path
 ) -> None:
-    recipe = QUICK
-    found = train("semaine", tmp_path / "out", kind=kind, embeddings=bert, recipe=recipe)
+    found = train("semaine", tmp_path / "out", kind=kind, embeddings=bert, **asdict(QUICK))
     assert found.test.value > 0.9
     record = json.loads((tmp_path / "out" / "training.json").read_text())
     assert record["test"]["accuracy"] == found.test.value
@@ -125,7 +124,7 @@ def test_the_test_part_is_not_looked_at_while_choosing(
     bert: str, semaine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = tokenised(bert)
-    model = new_model("small", data.experiment("semaine"), bert, 0.0, {})[0]
+    model = new_model("small", data.experiment("semaine"), bert, QUICK)[0]
 
     class Shut:
         def __getattr__(self, name: str) -> None:
@@ -137,7 +136,7 @@ def test_the_test_part_is_not_looked_at_while_choosing(
 def weights_after(bert: str, recipe: Recipe, state: Path | None = None) -> dict[str, torch.Tensor]:
     """What a training ends with."""
     torch.manual_seed(0)
-    model = new_model("small", data.experiment("semaine"), bert, recipe.dropout, {})[0]
+    model = new_model("small", data.experiment("semaine"), bert, recipe)[0]
     fit(model, tokenised(bert), recipe, 0, 1, state)
     return {name: value.clone() for name, value in model.state_dict().items()}
 
@@ -178,7 +177,7 @@ def test_training_ends_when_validation_has_not_improved() -> None:
 
 
 def test_word_dropout_leaves_the_first_token_and_the_padding(bert: str, semaine: None) -> None:
-    model = new_model("small", data.experiment("semaine"), bert, 0.0, {})[0]
+    model = new_model("small", data.experiment("semaine"), bert, QUICK)[0]
     descent = Descent(model, replace(QUICK, word_dropout=0.5), 1, unknown=1)
     ids, mask = torch.full((200, 9), 7), torch.ones(200, 9).long()
     mask[:, 7:] = 0
@@ -189,7 +188,7 @@ def test_word_dropout_leaves_the_first_token_and_the_padding(bert: str, semaine:
 
 
 def test_the_average_of_the_weights_is_what_is_judged(bert: str, semaine: None) -> None:
-    model = new_model("small", data.experiment("semaine"), bert, 0.0, {})[0]
+    model = new_model("small", data.experiment("semaine"), bert, QUICK)[0]
     descent = Descent(model, replace(QUICK, average=4), 10, unknown=1)
     seen = []
     for batch in list(tokenised(bert).train.shuffled(16, 0, 0))[:3]:
@@ -207,30 +206,59 @@ def test_a_model_that_was_not_trained_is_named(semaine: None) -> None:
         train("semaine", Path("nowhere"), kind="smal")
 
 
+@pytest.mark.parametrize("kind", ["paper", "tuned"])
 @pytest.mark.parametrize("name", published.TEXTS)
-def test_the_kept_checkpoints_are_what_their_cards_say(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kept_checkpoints_are_what_their_cards_say(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
-    path = checkpoints.find("small", name)
-    assert (path / "model.safetensors").stat().st_size <= 4_000_000
-    record = json.loads((path / "training.json").read_text())
-    card = (path / "README.md").read_text()
-    assert f"test accuracy | {record['test']['accuracy']:.1%}" in card
-    assert data.named(name).terms in card
-    assert (record["ignore_mask"], record["unscaled"]) == (False, False)
+    assert len(checkpoints.seeds(kind, name)) >= 3
+    for seed in checkpoints.seeds(kind, name):
+        path = checkpoints.find(kind, name, seed)
+        assert (path / "model.safetensors").stat().st_size <= 1_200_000
+        record = json.loads((path / "training.json").read_text())
+        card = (path / "README.md").read_text()
+        assert f"test accuracy | {record['test']['accuracy']:.1%}" in card
+        assert data.named(name).terms in card
+        assert f"headwater paper train {name} --recipe {kind}" in card
+        assert (record["seed"], record["changes"]) == (seed, {})
+        assert record["recipe"] == asdict(recipe_for("small", name, kind))
+
+
+def test_the_papers_recipe_is_the_papers() -> None:
+    recipe = recipe_for("small", "imdb", "paper")
+    assert (recipe.rate, recipe.batch, recipe.rounds, recipe.dropout) == (2e-5, 32, 20, 0.1)
+    assert (recipe.word_dropout, recipe.average, recipe.smoothing, recipe.warmup) == (0, 0, 0, 0)
+    assert recipe.unscaled
+    assert not recipe.ignore_mask
+    assert recipe_for("small", "imdb", "paper", word_dropout=0.5, rate=None) == replace(recipe, word_dropout=0.5)
+    with pytest.raises(UnknownName, match="Did you mean 'paper'"):
+        recipe_for("small", "imdb", "papers")
+    with pytest.raises(UsageError, match="no MiniLM"):
+        recipe_for("minilm", "imdb", "paper")
+
+
+@pytest.mark.parametrize("warmup", [0.0, 0.25])
+def test_the_rate_rises_and_falls_in_a_line(warmup: float) -> None:
+    recipe = replace(QUICK, warmup=warmup)
+    shares = [recipe.rate_at(step, 80) for step in range(80)]
+    top = int(warmup * 80)
+    assert max(shares) == pytest.approx(1, abs=0.06)
+    assert shares.index(max(shares)) in (max(0, top - 1), top)
+    assert np.allclose(np.diff(shares[top:]), -1 / (80 - top))
+    assert all(share > 0 for share in shares)
 
 
 def test_a_kept_checkpoint_is_as_good_as_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
     need_real_data()
     monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
-    model, tokenizer = load(checkpoints.find("small", "semaine"))
+    model, tokenizer = load(checkpoints.find("paper", "semaine"))
     found = judged(model, Tokens.of(data.experiment("semaine").test, tokenizer, 256))[0]
-    record = json.loads((checkpoints.find("small", "semaine") / "training.json").read_text())
+    record = json.loads((checkpoints.find("paper", "semaine") / "training.json").read_text())
     assert abs(found.correct - record["test"]["correct"]) <= 2  # a graphics card rounds otherwise
 
 
-def made_evaluation(values: dict[str, tuple[float, float]], count: int = 50) -> Evaluation:
+def made_evaluation(values: dict[str, tuple[float, float]], count: int = 50, seed: int = 0) -> Evaluation:
     """An evaluation in which each method has about this AUAC and this AU-MSE."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     spread = random.normal(0, 0.01, size=(count, 1))
     found = {
         method: {
@@ -255,7 +283,7 @@ def trial() -> Trial:
         "lrp-gamma": (0.93, 1.1),
     }
     flow = made_evaluation({"a-flow": (0.99, 0.1), "lrp(ah+ln)": (0.9, 1.5)}, count=20)
-    return Trial("sst2", "small", made_evaluation(main), flow)
+    return Trial("sst2", "paper", (Run(0, made_evaluation(main), flow),))
 
 
 def test_a_cell_holds_ours_and_the_papers(trial: Trial) -> None:
@@ -280,10 +308,51 @@ def test_the_best_is_bold_and_a_part_does_not_compete(trial: Trial) -> None:
 def test_claims_are_paired_and_say_when_the_paper_is_not_confirmed(trial: Trial) -> None:
     auac, aumse = (tables.claims([trial], measure).splitlines()[-1].split("|") for measure in ("auac", "aumse"))
     assert auac[2].strip() == "LRP(AH+LN)"
-    assert "**+0.0600" in auac[3]
+    assert "LRP(LN): +0.0600<br>" in auac[3]  # one training says nothing of the next: not bold
     assert aumse[2].strip() == "LRP(LN)"
-    assert "LRP(LN): **+0.300" in aumse[3]
+    assert "LRP(LN): +0.300<br>" in aumse[3]
     assert aumse[4].strip() == "`lrp-gamma`"
+
+
+def several(*values: dict[str, tuple[float, float]]) -> Trial:
+    """The same samples measured on several trainings."""
+    return Trial("sst2", "paper", tuple(Run(i, made_evaluation(one), None) for i, one in enumerate(values)))
+
+
+def test_who_leads_is_said_where_samples_and_trainings_agree() -> None:
+    agreeing = several(*({"lrp(ln)": (0.80 + d, 1.0), "lrp(ah+ln)": (0.86 + 1.1 * d, 1.0)} for d in (0, 0.01, 0.02)))
+    assert "LRP(LN): **+0.0610**" in tables.claims([agreeing], "auac")
+    turning = several(*({"lrp(ln)": (0.8, 1.0), "lrp(ah+ln)": (0.8 + d, 1.0)} for d in (0.06, -0.05, 0.17)))
+    assert "LRP(LN): +0.0600<br>" in tables.claims([turning], "auac")
+    found = trainings.difference(turning.mains, "lrp(ah+ln)", "lrp(ln)", "auac")
+    assert found.samples.low > 0 > found.trainings.low
+    middle, high = np.mean([0.06, -0.05, 0.17]), np.std([0.06, -0.05, 0.17], ddof=1) / np.sqrt(3)
+    assert found.trainings.high == pytest.approx(middle + 4.303 * high, rel=0.05)  # Student's t, two free
+
+
+def test_a_cell_is_the_mean_over_trainings_with_both_intervals() -> None:
+    trial = several(*({"gi": (0.7 + d, 2.0), "random": (0.5, 4.0)} for d in (0.0, 0.02, 0.04)))
+    found = tables.cell(trial, "gi", "auac").ours
+    assert found.value == pytest.approx(0.72, abs=0.005)
+    assert found.trainings.high - found.trainings.low > 5 * (found.samples.high - found.samples.low)
+    assert tables.written(tables.cell(trial, "gi", "auac"), "auac", leads=False).count("–") == 2
+    assert trainings.relative(trial.mains, "gi", "aumse").value == pytest.approx(0.5, abs=0.01)
+    assert "| GI | 0.50 (0.53)" in tables.against_random([trial])
+    rows = list(csv.DictReader(io.StringIO(tables.as_csv([trial]))))
+    assert [row["seed"] for row in rows if row["method"] == "gi" and row["measure"] == "auac"] == [
+        "mean",
+        "0",
+        "1",
+        "2",
+    ]
+
+
+def test_the_order_of_the_papers_rows_is_compared_with_the_papers() -> None:
+    same = several({m: (published.TABLES["auac"][m]["sst2"], 1.0) for m in published.ROWS})
+    assert trainings.same_order(same.mains, "sst2", "auac").value == pytest.approx(1)
+    turned = several({m: (1 - published.TABLES["auac"][m]["sst2"], 1.0) for m in published.ROWS})
+    assert trainings.same_order(turned.mains, "sst2", "auac").value == pytest.approx(-1)
+    assert trainings.same_order(several({"gi": (0.5, 1.0), "lrp": (0.5, 1.0)}).mains, "sst2", "auac") is None
 
 
 def test_the_csv_holds_every_cell(trial: Trial) -> None:
@@ -319,11 +388,11 @@ def test_tables_run_from_a_checkpoint_to_markdown(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
     size = Size(rows=6, flow_rows=2, flow_tokens=12, flow_whole=())
     chosen = ("random", "gi", "lrp(ah+ln)", "lrp", "lrp-gamma")
-    (found,) = trials.trials("small", ["semaine"], tmp_path, methods=chosen, size=size)
+    (found,) = trials.trials("paper", ["semaine"], tmp_path, methods=chosen, size=size)
     page = tables.page([found])
     assert all(title in page for title in ("Random", "A-Flow", "LRP(AH+LN)", "`lrp-gamma`", "Who leads in AU-MSE"))
     assert tables.largest_error(found.main) < 1e-4
-    (again,) = trials.trials("small", ["semaine"], tmp_path, methods=chosen, size=size)
+    (again,) = trials.trials("paper", ["semaine"], tmp_path, methods=chosen, size=size)
     assert tables.page([again]) == page
 
 
@@ -333,18 +402,18 @@ def test_figures_are_drawn_from_what_the_tables_left(monkeypatch: pytest.MonkeyP
     from headwater.paper import figures
 
     monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
-    with pytest.raises(DataError, match="headwater paper tables --model small --datasets semaine"):
-        list(figures.figures("small", tmp_path, tmp_path / "out", ["semaine"]))
-    for name, value in (("AUDITED", 2), ("SHOWN", 1), ("TIMINGS", 1)):
+    with pytest.raises(DataError, match="headwater paper tables --recipe paper --datasets semaine"):
+        list(figures.figures("paper", tmp_path, tmp_path / "out", ["semaine"]))
+    for name, value in (("AUDITED", 2), ("SHOWN", 1), ("TIMED_TEXTS", 2)):
         monkeypatch.setattr(figures, name, value)
     size = Size(rows=4, flow_rows=2, flow_tokens=12, flow_whole=())
     chosen = [m for m in figures.CURVES if m not in ("a-last", "lrp-gamma")]
-    list(trials.trials("small", ["semaine"], tmp_path, methods=chosen, flow=False, size=size))
-    made = list(figures.figures("small", tmp_path, tmp_path / "out", ["semaine"]))
+    list(trials.trials("paper", ["semaine"], tmp_path, methods=chosen, flow=False, size=size))
+    made = list(figures.figures("paper", tmp_path, tmp_path / "out", ["semaine"]))
     assert {path.suffix for path in made} == {".svg", ".png", ".md", ".csv"}
     stems = {path.stem for path in made}
     assert stems == {
-        f"{name}-small"
+        f"{name}-paper"
         for name in ("conservation", "conservation-attention", "curves", "collapse", "heatmaps", "runtime")
     }
     assert all(path.stat().st_size > 500 for path in made)
@@ -354,7 +423,8 @@ def test_rows_of_a_flow_stand_beside_the_others_where_it_saw_every_text(trial: T
     from headwater.paper.figures import with_flow
 
     assert list(with_flow({"SST-2": trial})["SST-2"].methods) == list(trial.main.methods)  # 20 texts of 50
-    whole = replace(trial, flow=made_evaluation({"a-flow": (0.5, 1.0), "lrp(ah+ln)": (0.9, 1.5)}))
+    flow = made_evaluation({"a-flow": (0.5, 1.0), "lrp(ah+ln)": (0.9, 1.5)})
+    whole = replace(trial, runs=(replace(trial.runs[0], flow=flow),))
     assert "a-flow" in with_flow({"SST-2": whole, "IMDB": trial})["SST-2"].methods
     assert list(with_flow({"SST-2": whole, "IMDB": trial})) == ["SST-2"]
 
@@ -364,12 +434,20 @@ def test_the_command_trains_and_says_how_well(bert: str, semaine: None, tmp_path
 
     from headwater.cli import app
 
-    asked = ["paper", "train", "semaine", "--embeddings", bert, "--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(app, [*asked, "--json"])
+    asked = ["paper", "train", "semaine", "--embeddings", bert, "--recipe", "paper", "--rounds", "2", "--rate", "0.005"]
+    done = CliRunner().invoke(app, [*asked, "--word-dropout", "0.2", "--no-unscaled", "--seeds", "2", "--json"])
     assert done.exit_code == 0, done.output
-    record = json.loads(done.stdout)
-    assert record == json.loads((tmp_path / "out" / "training.json").read_text())
-    assert record["rounds"] > 1
+    for seed, line in enumerate(done.stdout.splitlines()):
+        place = checkpoints.place("paper", "semaine", seed)
+        assert json.loads(line) == json.loads((place / "training.json").read_text())
+        record = json.loads(line)
+        assert record["changes"] == {"rounds": 2, "rate": 0.005, "word_dropout": 0.2, "unscaled": False}
+        options = "--recipe paper --rounds 2 --rate 0.005 --word-dropout 0.2 --no-unscaled"
+        assert f"headwater paper train semaine {options}" in (place / "README.md").read_text()
+        assert not load(place)[0].config.unscaled
+    assert checkpoints.seeds("paper", "semaine") == [0, 1]
+    for wrong in (["--bent"], ["--split", "scaffold"], ["--seeds", "2", "--out", str(tmp_path)], ["--recipe", "papr"]):
+        assert CliRunner().invoke(app, ["paper", "train", "semaine", *wrong]).exit_code != 0
 
 
 def test_the_command_prints_the_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -383,8 +461,10 @@ def test_the_command_prints_the_tables(monkeypatch: pytest.MonkeyPatch, tmp_path
     done = CliRunner().invoke(app, [*asked, "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert "| GI |" in done.stdout
-    assert (tmp_path / "tables-small.md").read_text().strip() == done.stdout.strip()
-    assert len((tmp_path / "tables-small.csv").read_text().splitlines()) == 1 + 2 * 3
+    assert (tmp_path / "tables-paper.md").read_text().strip() == done.stdout.strip()
+    assert (
+        len((tmp_path / "tables-paper.csv").read_text().splitlines()) == 1 + 2 * 3 * 4
+    )  # the mean, and three trainings
     wrong = CliRunner().invoke(app, ["paper", "tables", "--datasets", "semaine,imbd", "--out", str(tmp_path)])
     assert wrong.exit_code != 0
     assert "imdb" in wrong.output

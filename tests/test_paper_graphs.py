@@ -38,7 +38,7 @@ from headwater.paper import (
 from headwater.paper.drawing import patches, skeletons
 from headwater.paper.graph_training import Phase, roc_auc
 from headwater.paper.graphs import BACE, MNIST, Recipe, Report, bace_split
-from headwater.paper.trials import Size, Trial
+from headwater.paper.trials import Run, Size, Trial
 
 pytest.importorskip("rdkit")
 pytest.importorskip("skimage")
@@ -75,7 +75,9 @@ def place(tmp_path_factory):
         for name, recipe in RECIPES.items():
             report = graph_checkpoints.train(name, home / "work", arrays=home / "arrays", seeds=(0, 1), recipe=recipe)
             (home / f"{name}.json").write_text(json.dumps(asdict(report)))
-            graph_checkpoints.install([report], checkpoints.place("graph", name), arrays=home / "arrays")
+            for seed in (0, 1):
+                path = checkpoints.place("tuned", name, seed)
+                graph_checkpoints.install([report], path, arrays=home / "arrays", seed=seed)
     return home
 
 
@@ -100,13 +102,13 @@ def report(home: Path, name: str = "bace") -> Report:
 
 @pytest.mark.parametrize(("name", "classes"), [("bace", ["inactive", "active"]), ("mnist", list("0123456789"))])
 def test_a_checkpoint_has_names_a_record_and_a_card(home, name, classes):
-    path = checkpoints.find("graph", name)
+    path = checkpoints.find("tuned", name)
     record, card = graph_checkpoints.record_of(path), (path / "README.md").read_text()
     model, _ = load(path)
     assert [model.config.id2label[i] for i in range(len(classes))] == classes
-    best = max(report(home, name).runs, key=lambda run: run.valid)
-    assert (record["seed"], record["test"]["value"]) == (best.seed, pytest.approx(best.test))
-    assert f"{best.test:.1%} of {record['test']['total']}" in card
+    first = report(home, name).runs[0]
+    assert (record["seed"], record["test"]["value"]) == (0, pytest.approx(first.test))
+    assert f"{first.test:.1%} of {record['test']['total']}" in card
     assert graph_data.named(name).terms in card
     assert f"{graph_data.named(name).paper:.1%}" in card
     assert f"{report(home, name).mean:.1%} ±" in card
@@ -114,9 +116,9 @@ def test_a_checkpoint_has_names_a_record_and_a_card(home, name, classes):
 
 
 def test_weights_are_those_that_were_trained(home):
-    record = graph_checkpoints.record_of(checkpoints.find("graph", "bace"))
+    record = graph_checkpoints.record_of(checkpoints.find("tuned", "bace"))
     trained = home / "work" / f"bace-random-{record['seed']}" / "model.safetensors"
-    assert (checkpoints.find("graph", "bace") / "model.safetensors").read_bytes() == trained.read_bytes()
+    assert (checkpoints.find("tuned", "bace") / "model.safetensors").read_bytes() == trained.read_bytes()
 
 
 def test_a_seed_that_is_finished_is_not_trained_again(home, monkeypatch):
@@ -131,20 +133,24 @@ def test_a_seed_that_is_finished_is_not_trained_again(home, monkeypatch):
         graph_checkpoints.train("bace", home / "work", **{**asked, "recipe": replace(RECIPES["bace"], dropout=0.5)})
 
 
-def test_the_command_trains_and_says_how_well(home, tmp_path):
-    asked = ["paper", "train", "bace", "--seeds", "2", "--epochs", "1", "--split", "scaffold", "--out", str(tmp_path)]
+def test_the_command_trains_and_says_how_well(home, tmp_path, monkeypatch):
+    monkeypatch.setenv(checkpoints.DIRECTORY, str(tmp_path))
+    asked = ["paper", "train", "bace", "--recipe", "paper", "--seeds", "2", "--epochs", "1", "--split", "scaffold"]
     done = CliRunner().invoke(app, [*asked, "--arrays", str(home / "arrays"), "--work", str(tmp_path / "work")])
     assert done.exit_code == 0, done.output
     assert "scaffold split: test ROC-AUC" in done.stdout
     assert "over 2 seeds; the paper's model 83.5%" in done.stdout
-    assert graph_checkpoints.record_of(tmp_path)["split"] == "scaffold"
+    assert checkpoints.seeds("paper", "bace") == [0, 1]
+    records = [graph_checkpoints.record_of(checkpoints.find("paper", "bace", seed)) for seed in (0, 1)]
+    assert [(record["split"], record["seed"]) for record in records] == [("scaffold", 0), ("scaffold", 1)]
+    assert "--recipe paper --epochs 1 --seeds 2" in (checkpoints.find("paper", "bace") / "README.md").read_text()
     assert sorted(p.name for p in (tmp_path / "work").iterdir()) == ["bace-scaffold-0", "bace-scaffold-1"]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["sst2", "--seeds", "3"], "--seeds is for graphs, and sst2 is not of them"),
+        (["sst2", "--bent"], "--bent is for graphs, and sst2 is not of them"),
         (["sst2", "--split", "scaffold"], "--split is for graphs"),
         (["bace", "--ignore-mask"], "--ignore-mask is for texts, and bace is not of them"),
         (["mnist", "--model", "minilm"], "--model is for texts"),
@@ -171,11 +177,11 @@ def test_the_command_brings_in_what_was_trained_elsewhere(home, tmp_path):
     for run in away.runs:  # one report a seed, as machines write them
         (tmp_path / f"{run.seed}.json").write_text(json.dumps(asdict(replace(away, runs=[run]))))
     asked = ["paper", "install", *(str(tmp_path / f"{i}.json") for i in (0, 1)), "--arrays", str(home / "arrays")]
-    asked += ["--out", str(tmp_path / "out"), "--trained-on", "a far machine", "--json"]
+    asked += ["--out", str(tmp_path / "out"), "--seed", "1", "--trained-on", "a far machine", "--json"]
     lost = CliRunner().invoke(app, asked)
     assert lost.exit_code != 0
     assert "--models" in str(lost.output)
-    done = CliRunner().invoke(app, [*asked, "--models", str(home / "work"), "--seed", "1"])
+    done = CliRunner().invoke(app, [*asked, "--models", str(home / "work")])
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
     assert record == graph_checkpoints.record_of(tmp_path / "out")
@@ -240,23 +246,25 @@ def test_intervals_hold_the_value():
 @pytest.mark.parametrize("name", published.GRAPHS)
 def test_the_kept_checkpoint_is_what_its_card_says(name, monkeypatch):
     monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
-    if not checkpoints.kept("graph", name):
-        pytest.skip(f"no model of {name} is kept")
-    path = checkpoints.find("graph", name)
-    record, card = graph_checkpoints.record_of(path), (path / "README.md").read_text()
-    assert (path / "model.safetensors").stat().st_size <= 4_000_000
-    assert f"| test {record['measure']} | {record['test']['value']:.1%} of {record['test']['total']:,}" in card
-    assert graph_data.named(name).terms in card
-    model, _ = load(path)
-    assert tuple(model.config.id2label[i] for i in range(model.config.num_labels)) == graph_data.named(name).label_names
+    kept = [(kind, seed) for kind in ("paper", "tuned") for seed in checkpoints.seeds(kind, name)]
+    assert kept
+    for kind, seed in kept:
+        path = checkpoints.find(kind, name, seed)
+        record, card = graph_checkpoints.record_of(path), (path / "README.md").read_text()
+        assert (record["recipe_name"], record["seed"]) == (kind, seed)
+        assert (path / "model.safetensors").stat().st_size <= 4_000_000
+        assert f"| test {record['measure']} | {record['test']['value']:.1%} of {record['test']['total']:,}" in card
+        assert graph_data.named(name).terms in card
+        assert f"--recipe {kind}" in card
+        model, _ = load(path)
+        classes = tuple(model.config.id2label[i] for i in range(model.config.num_labels))
+        assert classes == graph_data.named(name).label_names
 
 
 def test_the_kept_model_of_bace_is_as_good_as_its_card(monkeypatch):
     need_real_data("BACE")
     monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
-    if not checkpoints.kept("graph", "bace"):
-        pytest.skip("no model of bace is kept")
-    path = checkpoints.find("graph", "bace")
+    path = checkpoints.find("tuned", "bace")
     model, record = load(path)[0], graph_checkpoints.record_of(path)
     graphs = graph_data.unseen("bace", record)
     with torch.inference_mode():
@@ -303,31 +311,32 @@ def measured(place, tmp_path_factory):
 
 def run(out: Path) -> list[Trial]:
     size = Size(rows=6, digits=6, flow_rows=2, flow_whole=())
-    return list(trials.trials("small", ["bace", "mnist"], out, methods=CHOSEN, size=size))
+    return list(trials.trials("tuned", ["bace", "mnist"], out, methods=CHOSEN, size=size))
 
 
 def test_graphs_are_measured_in_both_readings(measured):
     out, found = measured
-    assert [(t.dataset, t.kind, t.title) for t in found] == [("bace", "graph", "BACE"), ("mnist", "graph", "MNIST")]
+    assert [(t.dataset, t.kind, t.title) for t in found] == [("bace", "tuned", "BACE"), ("mnist", "tuned", "MNIST")]
     for trial in found:
         assert trial.main.protocol.name == "ali2022(removal=induced)"
         assert trial.masked.protocol.name == "ali2022(removal=masked)"
         assert (len(trial.main), len(trial.masked), len(trial.flow)) == (6, 6, 2)
         assert trial.main["lrp"].aumse != trial.masked["lrp"].aumse
         assert tables.largest_error(trial.main) < 1e-4
-    assert found[0].roc_auc is not None
-    assert found[1].roc_auc is None
-    assert (out / "graph" / "bace" / "masked" / "evaluation.json").is_file()
+        assert [run.seed for run in trial.runs] == [0, 1]
+    assert all(run.roc_auc is not None for run in found[0].runs)
+    assert all(run.roc_auc is None for run in found[1].runs)
+    assert (out / "tuned" / "bace" / "1" / "masked" / "evaluation.json").is_file()
 
 
 def test_the_page_has_a_column_a_dataset_and_the_other_reading_below(measured):
     _, found = measured
-    text = Trial("sst2", "small", made_evaluation(dict.fromkeys(CHOSEN, (0.8, 1.0))), None)
+    text = Trial("sst2", "tuned", (Run(0, made_evaluation(dict.fromkeys(CHOSEN, (0.8, 1.0))), None),))
     page = tables.page([text, *found])
-    assert page.count("| method | SST-2 | BACE | MNIST |") == 2
+    assert page.count("| method | SST-2 | BACE | MNIST |") == 3
     assert page.count("| method | BACE | MNIST |") == 2
     assert "ROC-AUC" in page
-    assert "(83.5%)" in page
+    assert "(paper 83.5%)" in page
     assert "(.707)" in page  # the paper's LRP(AH+LN) on BACE
     assert "MNIST is measured on 6 of the 10,000 test digits" in page
     assert "BACE 2 molecules, MNIST 2 digits" in page
@@ -337,10 +346,11 @@ def test_the_page_has_a_column_a_dataset_and_the_other_reading_below(measured):
 def test_the_csv_says_which_reading_it_was(measured):
     _, found = measured
     rows = list(csv.DictReader(io.StringIO(tables.as_csv(found))))
+    rows = [r for r in rows if r["seed"] in ("0", "mean" if r["method"] == "a-flow" else "0")]
     of = {(r["dataset"], r["removal"], r["measure"]): float(r["value"]) for r in rows if r["method"] == "lrp"}
     assert of["bace", "masked", "aumse"] == pytest.approx(found[0].masked["lrp"].aumse, abs=1e-6)
     assert of["bace", "induced", "aumse"] == pytest.approx(found[0].main["lrp"].aumse, abs=1e-6)
-    assert {r["model"] for r in rows} == {"graph"}
+    assert {r["recipe"] for r in rows} == {"tuned"}
     assert {r["removal"] for r in rows if r["method"] == "a-flow"} == {"induced"}
 
 
@@ -360,22 +370,22 @@ def test_all_molecules_and_a_part_of_the_digits_unless_asked():
 
 
 def test_graphs_stand_beside_the_small_models_where_they_are(home, monkeypatch, tmp_path):
-    assert trials.available("small")[-2:] == ["bace", "mnist"]
+    assert trials.available("tuned")[-2:] == ["bace", "mnist"]
     assert "bace" not in trials.available("minilm")
-    with pytest.raises(UsageError, match="minilm reads texts"):
+    with pytest.raises(UsageError, match="MiniLM reads texts"):
         list(trials.trials("minilm", ["bace"], tmp_path))
     with pytest.raises(UnknownName, match="Did you mean 'mnist'"):
-        list(trials.trials("small", ["minst"], tmp_path))
+        list(trials.trials("tuned", ["minst"], tmp_path))
     told = []
     monkeypatch.setenv(data.DIRECTORY, str(tmp_path))
-    assert trials.available("small", told.append) == list(published.TEXTS)
+    assert trials.available("tuned", told.append) == list(published.TEXTS)
     assert [line.partition(":")[0] for line in told] == ["bace is left out", "mnist is left out"]
     with pytest.raises(DataError, match="no MNIST"):
-        list(trials.trials("small", ["mnist"], tmp_path))
+        list(trials.trials("tuned", ["mnist"], tmp_path))
     monkeypatch.setenv(checkpoints.DIRECTORY, str(tmp_path))
-    assert "bace" not in trials.available("small")
-    with pytest.raises(LoadError, match="headwater paper train bace` makes it"):
-        list(trials.trials("small", ["bace"], tmp_path))
+    assert "bace" not in trials.available("tuned")
+    with pytest.raises(LoadError, match="headwater paper train bace --recipe tuned` makes it"):
+        list(trials.trials("tuned", ["bace"], tmp_path))
 
 
 # figures
@@ -386,13 +396,13 @@ def test_figures_of_graphs_are_drawn_from_what_the_tables_left(home, measured, m
     monkeypatch.setattr(graph_pictures, "EACH", 1)
     monkeypatch.setattr(graph_pictures, "DIGITS", 1)
     out, _ = measured
-    assert figures.drawable("small", out) == [*published.TEXTS, "bace", "mnist"]
-    assert figures.drawable("minilm", out) == figures.drawable("small", tmp_path) == list(published.TEXTS)
-    made = list(figures.figures("small", out, tmp_path, ["bace", "mnist"]))
+    assert figures.drawable("tuned", out) == [*published.TEXTS, "bace", "mnist"]
+    assert figures.drawable("minilm", out) == figures.drawable("tuned", tmp_path) == list(published.TEXTS)
+    made = list(figures.figures("tuned", out, tmp_path, ["bace", "mnist"]))
     names = ("conservation", "conservation-attention", "curves", "curves-masked", "molecules", "digits")
-    assert {path.name for path in made} == {f"{n}-graph.{suffix}" for n in names for suffix in ("svg", "png")}
-    with pytest.raises(DataError, match="headwater paper tables --datasets bace --out"):
-        list(figures.figures("small", tmp_path / "none", tmp_path, ["bace"]))
+    assert {path.name for path in made} == {f"{n}-graphs-tuned.{suffix}" for n in names for suffix in ("svg", "png")}
+    with pytest.raises(DataError, match="headwater paper tables --recipe tuned --datasets bace --out"):
+        list(figures.figures("tuned", tmp_path / "none", tmp_path, ["bace"]))
 
 
 def test_a_molecule_is_laid_out_as_it_is_spelled():
@@ -406,7 +416,7 @@ def test_a_molecule_is_laid_out_as_it_is_spelled():
 def molecule(home: Path, relevance: list[float] | None = None, edges=None) -> drawing.Molecule:
     from headwater.models.molecules import from_smiles
 
-    model, _ = load(checkpoints.find("graph", "bace"))
+    model, _ = load(checkpoints.find("tuned", "bace"))
     found = compare(model, from_smiles("CC(=O)N"), methods=["gi", "lrp"], target=1)
     if relevance is not None:
         told = replace(found["lrp"], relevance=torch.tensor(relevance), edges=edges)
@@ -447,7 +457,7 @@ def test_a_bond_leaves_room_for_names_and_its_lines_run_beside_each_other():
 
 
 def pictured(home: Path, relevance: torch.Tensor | None = None) -> drawing.Digit:
-    model, _ = load(checkpoints.find("graph", "mnist"))
+    model, _ = load(checkpoints.find("tuned", "mnist"))
     known = graph_data.unseen_digits(1)
     found = compare(model, known.graph(0), methods=["gi", "lrp"], target=1)
     if relevance is not None:

@@ -23,15 +23,14 @@ def molecule(smiles: str, *texts: object) -> Graph:
 
 def bace() -> str:
     """Where the model that was trained on BACE lies."""
-    from headwater.paper.checkpoints import DIRECTORY, place
+    from headwater.paper.checkpoints import DIRECTORY, find, home, seeds
 
-    found = place("graph", "bace")
-    if not (found / "config.json").is_file():
+    if not seeds("tuned", "bace"):
         raise LoadError(
-            f"there is no model trained on BACE in {found}. `headwater paper train bace` makes it. Or name the "
-            f"directory above it in {DIRECTORY}, or name another Graphormer with --model."
+            f"there is no model trained on BACE in {home() / 'tuned' / 'bace'}. `headwater paper train bace` makes it. "
+            f"Or name the directory above in {DIRECTORY}, or name another Graphormer with --model."
         )
-    return str(found)
+    return str(find("tuned", "bace"))
 
 
 def check_takes_graphs(model: Any) -> None:

@@ -31,6 +31,9 @@ Arrays = Annotated[
     ),
 ]
 Kind = Annotated[str, typer.Option("--model", help="small: the paper's text transformer; minilm: MiniLM as a whole.")]
+RecipeName = Annotated[
+    str, typer.Option("--recipe", help="paper: as the paper trained; tuned: chosen on the validation parts.")
+]
 Where = Annotated[
     str | None, typer.Option("--device", callback=options.usable, help="Where to compute: cpu, cuda, cuda:1, mps.")
 ]
@@ -42,22 +45,48 @@ GRAPHS = ("bace", "mnist")
 def train(
     dataset: Annotated[str, typer.Argument(help=f"One of {ALL}.")],
     model: Kind = "small",
+    recipe: RecipeName = "tuned",
     out: Annotated[Path | None, typer.Option(help="Directory for the model. Default: where the tables look.")] = None,
     embeddings: Annotated[
         str | None, typer.Option(help="The BERT that it stands on, by directory or hub name. Default: MiniLM.")
     ] = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", "--epochs", min=1, max=options.MOST, help="At most so many rounds.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, max=options.MOST, help="Samples in a step.")] = None,
+    rate: Annotated[float | None, typer.Option(min=0, max=1, help="Highest rate of AdamW.")] = None,
+    warmup: Annotated[
+        float | None, typer.Option(min=0, help="Texts: share of the steps over which the rate rises; graphs: epochs.")
+    ] = None,
+    decay: Annotated[float | None, typer.Option(min=0, max=1, help="Weight decay.")] = None,
+    dropout: Annotated[float | None, typer.Option(min=0, max=0.99)] = None,
+    word_dropout: Annotated[
+        float | None, typer.Option(min=0, max=0.99, help="Texts: share of the tokens that training replaces by [UNK].")
+    ] = None,
+    smoothing: Annotated[float | None, typer.Option(min=0, max=0.99, help="Label smoothing.")] = None,
+    average: Annotated[
+        float | None,
+        typer.Option(min=0, help="Mean of the weights; 0: none. Texts: over so many steps; graphs: share of the past."),
+    ] = None,
+    patience: Annotated[
+        int | None, typer.Option(min=1, max=options.MOST, help="Stop after so many rounds without a better one.")
+    ] = None,
+    longest: Annotated[int | None, typer.Option(min=2, max=options.MOST, help="Texts: tokens that are read.")] = None,
     ignore_mask: Annotated[
-        bool, typer.Option("--ignore-mask", help="As the authors' code: padding is attended.")
-    ] = False,
-    unscaled: Annotated[bool, typer.Option("--unscaled", help="As the authors' code: scores are not scaled.")] = False,
-    seed: Annotated[
-        int, typer.Option(min=0, max=options.LAST_SEED, help="Seed of the training, of graphs the first one.")
-    ] = 0,
-    seeds: Annotated[
-        int, typer.Option(min=1, max=options.MANY, help="Graphs: how many trainings; the best by validation is kept.")
-    ] = 1,
+        bool | None, typer.Option("--ignore-mask/--no-ignore-mask", help="As the authors' code: padding is attended.")
+    ] = None,
+    unscaled: Annotated[
+        bool | None, typer.Option("--unscaled/--no-unscaled", help="As the authors' code: scores are not scaled.")
+    ] = None,
+    bfloat16: Annotated[
+        bool | None, typer.Option("--bfloat16/--no-bfloat16", help="Texts on a card: products in half precision.")
+    ] = None,
+    bent: Annotated[
+        bool | None, typer.Option("--bent/--no-bent", help="mnist: digits turned and shifted at random in training.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=options.LAST_SEED, help="Seed of the first training.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, max=options.MANY, help="How many trainings, each with a seed.")] = 1,
     split: Annotated[str, typer.Option(help="BACE: random or scaffold.")] = "random",
-    epochs: Annotated[int | None, typer.Option(min=1, max=options.MOST, help="Graphs: at most so many epochs.")] = None,
     arrays: Arrays = None,
     work: Annotated[
         Path | None, typer.Option(help="Graphs: directory of every seed's model. Default: the cache.")
@@ -65,75 +94,92 @@ def train(
     device: Where = None,
     as_json: options.Json = False,
 ) -> None:
-    """Train one model; cut off, the same command goes on after the last whole round.
+    """Train one model for each seed; cut off, the same command goes on after the last whole round.
 
-    bace and mnist are graphs: a Graphormer is trained once for each seed, and the seed that is best on its validation
-    part becomes the model.
+    Two recipes are known, and every choice of either can be changed. bace and mnist are graphs, for a Graphormer.
     """
-    of_texts = {"--model": model != "small", "--embeddings": embeddings, "--ignore-mask": ignore_mask}
-    of_graphs = {"--seeds": seeds > 1, "--split": split != "random", "--epochs": epochs, "--arrays": arrays}
+    if out is not None and seeds > 1:
+        raise UsageError("--out is the directory of one model. Leave it out, or train one seed at a time.")
+    numbers = range(seed, seed + seeds)
+    shared = {"rate": rate, "decay": decay, "dropout": dropout, "smoothing": smoothing, "average": average}
+    shared |= {"batch": batch, "patience": patience, "warmup": warmup}
+    texts = {"word_dropout": word_dropout, "longest": longest, "ignore_mask": ignore_mask, "unscaled": unscaled}
+    texts |= {"bfloat16": bfloat16}
     if dataset in GRAPHS:
-        refuse(dataset, "texts", {**of_texts, "--unscaled": unscaled})
-        graphs(dataset, out, range(seed, seed + seeds), split, epochs, arrays, work, device or "cpu", as_json)
+        given = {option_name(name): value for name, value in {**texts, "embeddings": embeddings}.items()}
+        refuse(dataset, "texts", {"--model": model != "small" or None, **given})
+        changes = {**shared, "epochs": rounds, "bent": bent}
+        graphs(dataset, out, recipe, numbers, split, changes, arrays, work, device or "cpu", as_json)
         return
-    refuse(dataset, "graphs", {**of_graphs, "--work": work})
+    others = {"split": None if split == "random" else split, "bent": bent, "arrays": arrays, "work": work}
+    refuse(dataset, "graphs", {option_name(name): value for name, value in others.items()})
     with waiting("reading the data"):
         from headwater.models.pretrained import MINILM
         from headwater.paper.checkpoints import place
+        from headwater.paper.published import ACCURACY
         from headwater.paper.training import train as make
-    path = out or place(model, dataset)
-    found = make(
-        dataset,
-        path,
-        kind=model,
-        seed=seed,
-        device=device or "cpu",
-        embeddings=embeddings or MINILM,
-        ignore_mask=ignore_mask,
-        unscaled=unscaled,
-    )
-    if as_json:
-        typer.echo(json.dumps(found.to_dict()))
-        return
-    from headwater.paper.published import ACCURACY
-
+    kind = model if model != "small" else recipe
     paper = f"; the paper's model {ACCURACY[dataset]:.1%}" if dataset in ACCURACY else ""
-    typer.echo(f"{path}: test accuracy {found.test}{paper}")
+    for number in numbers:
+        path = out or place(kind, dataset, number)
+        found = make(
+            dataset,
+            path,
+            kind=model,
+            recipe=recipe,
+            seed=number,
+            device=device or "cpu",
+            embeddings=embeddings or MINILM,
+            **{**shared, **texts, "rounds": rounds, "average": None if average is None else int(average)},
+        )
+        typer.echo(json.dumps(found.to_dict()) if as_json else f"{path}: test accuracy {found.test}{paper}")
+
+
+def option_name(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def refuse(dataset: str, others: str, given: Mapping[str, object]) -> None:
     """An option that means nothing for this dataset would be believed to have done something."""
     for option, value in given.items():
-        if value:
+        if value is not None:
             raise UsageError(f"{option} is for {others}, and {dataset} is not of them. Leave it out.")
 
 
 def graphs(
     dataset: str,
     out: Path | None,
+    recipe_name: str,
     seeds: range,
     split: str,
-    epochs: int | None,
+    changes: Mapping[str, Any],
     arrays: Path | None,
     work: Path | None,
     device: str,
     as_json: bool,
 ) -> None:
-    """Train on graphs, and make the best seed's model the checkpoint."""
+    """Train on graphs; every seed's model becomes a checkpoint."""
     with waiting("reading the data"):
         from headwater.paper import graph_checkpoints as made
         from headwater.paper.checkpoints import place
         from headwater.paper.graph_data import arrays_directory
-        from headwater.paper.graphs import BACE, MNIST, changed
+        from headwater.paper.graphs import recipe_for
         from headwater.paper.training import device_name
     kept = arrays or arrays_directory()
-    recipe = changed(BACE if dataset == "bace" else MNIST, epochs=epochs)
+    recipe = recipe_for(dataset, recipe_name, **changes)
     report = made.train(
-        dataset, work or kept / "trained", arrays=kept, split=split, seeds=seeds, device=device, recipe=recipe
+        dataset,
+        work or kept / "trained" / recipe_name,
+        arrays=kept,
+        split=split,
+        seeds=seeds,
+        device=device,
+        recipe=recipe,
     )
-    path = out or place("graph", dataset)
-    record = made.install([report], path, arrays=kept, device=device, trained_on=device_name(device))
-    told(path, record, as_json)
+    for seed in seeds:
+        path = out or place(recipe_name, dataset, seed)
+        record = made.install([report], path, arrays=kept, seed=seed, device=device, trained_on=device_name(device))
+        told(path, record, as_json)
 
 
 def told(path: Path, record: dict[str, Any], as_json: bool) -> None:
@@ -169,41 +215,50 @@ def install(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, max=options.LAST_SEED, help="The seed of the model. Default: the best by validation."),
+        typer.Option(min=0, max=options.LAST_SEED, help="The seed of one model. Default: all of them."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Directory for the model. Default: where the tables look.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for the model of --seed. Default: where the tables look.")
+    ] = None,
     arrays: Arrays = None,
     trained_on: Annotated[str, typer.Option(help="The machine that trained it, for the card.")] = "",
     device: Where = None,
     as_json: options.Json = False,
 ) -> None:
-    """Bring in models of graphs that were trained elsewhere: one of them becomes the checkpoint, with its card.
+    """Bring in models of graphs that were trained elsewhere: each becomes a checkpoint, with its card.
 
     Its test part is measured again, so that a model that does not belong to its report is refused.
     """
+    if out is not None and seed is None:
+        raise UsageError("--out is the directory of one model: say which with --seed.")
     with waiting("measuring the test part"):
         from headwater.paper import graph_checkpoints as made
         from headwater.paper.checkpoints import place
         from headwater.paper.graph_data import arrays_directory
+        from headwater.paper.graphs import nearest
 
         found = [made.read_report(path) for path in reports]
-        path = out or place("graph", found[0].dataset)
-        record = made.install(
-            found,
-            path,
-            arrays=arrays or arrays_directory(),
-            models=models,
-            split=split,
-            seed=seed,
-            device=device or "cpu",
-            trained_on=trained_on,
-        )
-    told(path, record, as_json)
+        one = made.of_split(made.joined(found), split)
+        recipe = nearest(one.dataset, one.recipe)
+        for number in [run.seed for run in one.runs] if seed is None else [seed]:
+            path = out or place(recipe, one.dataset, number)
+            record = made.install(
+                found,
+                path,
+                arrays=arrays or arrays_directory(),
+                models=models,
+                split=split,
+                seed=number,
+                device=device or "cpu",
+                trained_on=trained_on,
+            )
+            told(path, record, as_json)
 
 
 @app.command("tables")
 def tables(
     model: Kind = "small",
+    recipe: RecipeName = "paper",
     datasets: Datasets = None,
     methods: Annotated[
         str | None, typer.Option(help="Methods, separated by commas. Default: the paper's and ours.")
@@ -226,6 +281,9 @@ def tables(
     batch_size: Annotated[int, typer.Option(min=1, max=options.MOST, help="Samples explained at once.")] = 32,
     device: Where = None,
     workers: options.Workers = 1,
+    trainings: Annotated[
+        int | None, typer.Option(min=1, max=options.MANY, help="At most so many trainings of each. Default: all.")
+    ] = None,
     seed: options.Seed = 0,
 ) -> None:
     """Tables 1 and 2 with ours beside the paper's: Markdown on standard output, and files in --out.
@@ -249,10 +307,11 @@ def tables(
         seed=seed,
     )
     chosen = METHODS if methods is None else tuple(separated(methods))
-    names = available(model, say) if datasets is None else separated(datasets)
+    kind = model if model != "small" else recipe
+    names = available(kind, say) if datasets is None else separated(datasets)
     found: list[Trial] = []
     for trial in trials(
-        model,
+        kind,
         names,
         out,
         methods=chosen,
@@ -261,19 +320,22 @@ def tables(
         device=device,
         batch_size=batch_size,
         workers=workers,
+        first=trainings or (1 if quick else None),
     ):
         found.append(trial)
-        say(f"{trial.dataset}: measured, {len(trial.main):,} {samples(trial.dataset)}")
+        each = f", {len(trial.runs)} trainings" if len(trial.runs) > 1 else ""
+        say(f"{trial.dataset}: measured, {len(trial.main):,} {samples(trial.dataset)}{each}")
     page = made.page(found)
-    (out / f"tables-{model}.md").write_text(page, encoding="utf-8")
-    (out / f"tables-{model}.csv").write_text(made.as_csv(found), encoding="utf-8")
+    (out / f"tables-{kind}.md").write_text(page, encoding="utf-8")
+    (out / f"tables-{kind}.csv").write_text(made.as_csv(found), encoding="utf-8")
     typer.echo(page)
-    say(f"kept in {out}: tables-{model}.md, tables-{model}.csv, and the measurements")
+    say(f"kept in {out}: tables-{kind}.md, tables-{kind}.csv, and the measurements")
 
 
 @app.command("figures")
 def figures(
     model: Kind = "small",
+    recipe: RecipeName = "paper",
     results: Annotated[Path, typer.Option(help="What `headwater paper tables` wrote.")] = Path("paper"),
     out: Annotated[Path, typer.Option(help="Directory for the pictures.")] = Path("paper/figures"),
     datasets: Datasets = None,
@@ -288,6 +350,7 @@ def figures(
         from headwater.paper.figures import drawable
         from headwater.paper.figures import figures as draw
 
-    names = drawable(model, results) if datasets is None else separated(datasets)
-    for path in draw(model, results, out, names, seed):
+    kind = model if model != "small" else recipe
+    names = drawable(kind, results) if datasets is None else separated(datasets)
+    for path in draw(kind, results, out, names, seed):
         typer.echo(str(path))

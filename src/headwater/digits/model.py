@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headwater.errors import LoadError
 from headwater.models.superpixels import load_mnist
-from headwater.paper.checkpoints import DIRECTORY, place
+from headwater.paper import checkpoints
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -81,7 +81,7 @@ def processor() -> Any:
 
 def home() -> Path:
     """Where the trained model is written and looked for."""
-    return place("image", "mnist")
+    return checkpoints.home() / "image" / "mnist"
 
 
 def trained() -> Path:
@@ -91,5 +91,5 @@ def trained() -> Path:
         return path
     raise LoadError(
         f"there is no model trained on MNIST in {path}. `headwater image train` makes it; it is kept in the source "
-        f"tree, and {DIRECTORY} can name the directory above it. Or name another image classifier with --model."
+        f"tree, and {checkpoints.DIRECTORY} can name the directory above. Or name another model with --model."
     )

@@ -63,7 +63,8 @@ def scores(evaluation: Evaluation) -> str:
     rows = list(zip(*columns, *extra_columns(evaluation), strict=True))
     note = (
         "Means over samples with 95 % bootstrap intervals. Bold is the best; ≈ cannot be told from it (the interval of "
-        "the paired difference holds 0). ↑ higher is better, ↓ lower is better."
+        "the paired difference holds 0; it allows for the best having been picked afterwards). ↑ higher is better, "
+        "↓ lower is better."
     )
     return section("Scores", table("method", heads, evaluation.methods, rows), note)
 
@@ -75,7 +76,7 @@ def column_head(name: str) -> str:
 def marks(evaluation: Evaluation, measure: str) -> list[str]:
     """ "b" for the best, "≈" for what cannot be told from it."""
     best = best_of(evaluation, measure)
-    level = [m for m in evaluation.methods if m != best and evaluation.compare(best, m, measure).better is None]
+    level = [m for m, apart in evaluation.to_the_best(measure).items() if apart.better is None]
     return ["b" if m == best else "≈" if m in level else "" for m in evaluation.methods]
 
 
@@ -147,16 +148,17 @@ def differences(evaluation: Evaluation) -> str:
     parts = []
     for measure in evaluation.measures:
         best = best_of(evaluation, measure)
-        found = [evaluation.compare(best, m, measure) for m in evaluation.methods if m != best]
-        title = f"{escape(NAMES.get(measure, measure))}: {escape(best)} against"
+        found = [apart for method, apart in evaluation.to_the_best(measure).items() if method != best]
+        title = f"{escape(NAMES.get(measure, measure))}: against {escape(best)}"
         parts.append(f"<div><h3>{title}</h3>{against(found)}</div>")
     every = "".join(
         f"<h3>{escape(NAMES.get(measure, measure))}</h3>{matrix(evaluation, measure)}"
         for measure in evaluation.measures
     )
     note = (
-        "Difference: best minus the other, on the same samples. Sure: the share of bootstrap resamples in which the "
-        "first is better; p is its two-sided reading."
+        "Difference: the method minus the best, on the same samples. Sure: the share of bootstrap resamples in which "
+        "the method is worse. Intervals and p allow for the best having been picked afterwards: they hold for all "
+        "pairs at once. Those of every pair, below, do not."
     )
     folded = f"<details><summary>every pair: row minus column, bold where the interval leaves out 0</summary>{every}"
     return section("Is the best really better?", f'<div class="pair">{"".join(parts)}</div>{folded}</details>', note)
@@ -167,8 +169,8 @@ def against(found: Sequence[Difference]) -> str:
     apart = estimate_cells(
         [Estimate(d.value, d.low, d.high) for d in found], ["b" if d.better is not None else "" for d in found]
     )
-    rows = [[cell, f"{d.share:.1%}", escape(p(d.p))] for cell, d in zip(apart, found, strict=True)]
-    return table("method", heads, [d.second for d in found], rows)
+    rows = [[cell, f"{1 - d.share:.1%}", escape(p(d.p))] for cell, d in zip(apart, found, strict=True)]
+    return table("method", heads, [d.first for d in found], rows)
 
 
 def matrix(evaluation: Evaluation, measure: str) -> str:

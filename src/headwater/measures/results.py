@@ -14,7 +14,7 @@ from .. import methods
 from ..errors import UnknownName, UsageError
 from .conservation import Conservation, conservation, moments_of
 from .cost import Cost
-from .curves import Curve, Difference, Estimate, bounds, difference, estimate, resampled
+from .curves import Curve, Difference, Estimate, bounds, difference, estimate, resampled, to_the_best
 from .protocol import Protocol
 from .tasks import TASKS, Floats, Task
 
@@ -200,6 +200,15 @@ class Evaluation:
         for name in map(self._name, (first, second)):
             both.append((name, total_of(self.samples.values[name], measure, self), self.resampled[name][measure]))
         return difference(measure, both[0], both[1], BETTER[measure] == "higher")
+
+    def to_the_best(self, measure: str = "auac") -> dict[str, Difference]:
+        """Each method minus the one with the best mean. It was picked after looking, so intervals and p allow for that.
+
+        They hold for all pairs of methods at once, and are wider than those of `compare`.
+        """
+        found_in(next(iter(self.scores.values())).estimates, measure, "score")
+        found = {m: (self.scores[m].estimates[measure].value, self.resampled[m][measure]) for m in self.methods}
+        return to_the_best(measure, found, BETTER[measure] == "higher", len(self))
 
     def differences(self) -> list[Difference]:
         """Every pair of methods in every measure."""

@@ -21,15 +21,15 @@ def tables(evaluation: Evaluation) -> list[Table]:
 
 
 def measure_table(evaluation: Evaluation, measure: str) -> Table:
-    """Values with intervals, and each method's paired difference to the best."""
-    best = best_of(evaluation, measure)
+    """Values with intervals, and each method's paired difference to the best, which allows for the choice of it."""
+    best, apart_from = best_of(evaluation, measure), evaluation.to_the_best(measure)
     rows = []
     for one in evaluation:
         found = one.estimates[measure]
         if one.method == best:
             rows.append((one.method, f"{found.value:.4f}", interval(found), "best", "", ""))
             continue
-        d = evaluation.compare(one.method, best, measure)
+        d = apart_from[one.method]
         apart = Estimate(d.value, d.low, d.high)
         rows.append(
             (one.method, f"{found.value:.4f}", interval(found), f"{d.value:+.4f}", interval(apart, "+"), p(d.p))

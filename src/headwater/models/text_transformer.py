@@ -4,9 +4,9 @@ A block is attention, a dense layer, the residual and a LayerNorm without weight
 things in the authors' code are defects, and here switches that default to the sane value: `ignore_mask` (padding is
 attended like any token) and `unscaled` (scores are not divided by the root of the head's width).
 
-The embeddings are not trained, so a checkpoint need not hold them: `save_compact` leaves them out, and loading such a
-checkpoint fetches them from where they came (`config.embeddings_from`). They are rounded to half precision there as
-here, so that the model is the same whether its embeddings travelled with it or not.
+The embeddings are not trained, so a checkpoint need not hold them: `save_compact` leaves them out and packs the rest,
+and loading such a checkpoint fetches them from where they came (`config.embeddings_from`). They are rounded to half
+precision there as here, so that the model is the same whether its embeddings travelled with it or not.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 from headwater.errors import LoadError
 
+from .packing import is_packed, pack, unpack
 from .pretrained import MINILM, located
 
 FROZEN = "embeddings."
@@ -157,6 +160,10 @@ class TextTransformerForSequenceClassification(PreTrainedModel):  # type: ignore
     @classmethod
     def from_pretrained(cls, name: Any, *rest: Any, output_loading_info: bool = False, **options: Any) -> Any:
         """As in transformers; embeddings that the checkpoint leaves out are fetched from `config.embeddings_from`."""
+        file = Path(name) / SAFE_WEIGHTS_NAME
+        if file.is_file() and is_packed(weights := load_file(file)):
+            options = {"config": cls.config_class.from_pretrained(name), **options, "state_dict": unpack(weights)}
+            name = None  # transformers takes a name or weights
         model, found = super().from_pretrained(name, *rest, output_loading_info=True, **options)
         absent = {key for key in found["missing_keys"] if key.startswith(FROZEN)}
         if absent:
@@ -203,9 +210,12 @@ class TextTransformerForSequenceClassification(PreTrainedModel):  # type: ignore
 
 
 def save_compact(model: TextTransformerForSequenceClassification, out: Path) -> None:
-    """Write the model in half precision and without its embeddings: under 4 MB. Only what was trained is kept."""
-    weights = {name: value.half() for name, value in model.state_dict().items() if not name.startswith(FROZEN)}
-    model.save_pretrained(out, state_dict=weights)
+    """Write the model without its embeddings, its matrices in four bits: about 1 MB. Only what was trained is kept."""
+    out.mkdir(parents=True, exist_ok=True)
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(out)
+    weights = {name: value.cpu() for name, value in model.state_dict().items() if not name.startswith(FROZEN)}
+    save_file(pack(weights), out / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
 
 
 def tokenizer_of(config: TextTransformerConfig) -> PreTrainedTokenizerBase:

@@ -12,11 +12,15 @@ from .published import ACCURACY
 WHAT = {
     "small": (
         "The text transformer of Ali et al. (2022): three blocks of attention without feed-forward layers over frozen "
-        "embeddings, and a pooler on the first token. The file holds what was trained, in half precision; the "
-        "embeddings and the tokenizer are those of `{embeddings}` and are fetched when the model is loaded."
+        "embeddings, and a pooler on the first token. The file holds what was trained, its matrices rounded to four "
+        "bits; the embeddings and the tokenizer are those of `{embeddings}` and are fetched when the model is loaded. "
+        "The test accuracy is that of the file."
     ),
     "minilm": "`{embeddings}`, a BERT of 6 layers, fine-tuned as a whole. The weights are stored in half precision.",
 }
+
+
+DEFECTS = {"unscaled": "scores are not divided by the root of a head's width", "ignore_mask": "padding is attended"}
 
 
 def card(found: Mapping[str, Any], dataset: Dataset) -> str:
@@ -39,16 +43,24 @@ def card(found: Mapping[str, Any], dataset: Dataset) -> str:
 
 def command(found: Mapping[str, Any]) -> str:
     """What makes this model again."""
-    options = [f"--model {found['model']}"] if found["model"] != "small" else []
-    options += [f"--{switch.replace('_', '-')}" for switch in ("ignore_mask", "unscaled") if found[switch]]
+    options = [f"--model {found['model']}"] if found["model"] != "small" else [f"--recipe {found['recipe_name']}"]
+    options += [option(name, value) for name, value in found["changes"].items()]
     options += [f"--seed {found['seed']}"] if found["seed"] else []
     return " ".join(["headwater paper train", found["dataset"], *options, "--device cuda"])
+
+
+def option(name: str, value: Any) -> str:
+    """A choice of a recipe as the command line takes it."""
+    spelt = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{spelt}" if value else f"--no-{spelt}"
+    return f"--{spelt} {value}"
 
 
 def lines(found: Mapping[str, Any], dataset: Dataset) -> list[tuple[str, str]]:
     test, validation = found["test"], found["validation"]
     paper = ACCURACY.get(found["dataset"])
-    switches = " and ".join(s.replace("_", " ") for s in ("ignore_mask", "unscaled") if found[s])
+    switches = " and ".join(said for switch, said in DEFECTS.items() if found["recipe"][switch])
     return [
         ("classes", ", ".join(dataset.label_names)),
         (
@@ -58,7 +70,7 @@ def lines(found: Mapping[str, Any], dataset: Dataset) -> list[tuple[str, str]]:
         ),
         ("validation accuracy", f"{validation['accuracy']:.1%} of {validation['total']:,}, which chose the round"),
         ("training", ", ".join(how(found))),
-        ("defects of the original", switches or "none: the mask is kept, scores are scaled")
+        ("defects of the original that it has", switches or "none: the mask is kept, scores are scaled")
         if found["model"] == "small"
         else ("weights", f"{found['parameters']:,}"),
         ("data", "; ".join(found["notes"]) or "the published parts"),
@@ -77,5 +89,6 @@ def how(found: Mapping[str, Any]) -> list[str]:
         f"dropout {recipe['dropout']:g}",
         f"texts cut at {recipe['longest']} tokens",
     ]
+    said += ["no warm-up" if not recipe["warmup"] else f"warm-up over {recipe['warmup']:.0%} of the steps"]
     said += [f"{recipe['word_dropout']:.0%} of the tokens replaced by [UNK]"] * bool(recipe["word_dropout"])
     return said + [f"weights averaged over about {recipe['average']} steps"] * bool(recipe["average"])

@@ -1,4 +1,4 @@
-"""Where the trained models of the experiments lie."""
+"""Where the trained models of the experiments lie: a directory for each recipe, dataset and seed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from headwater.errors import LoadError
 
 DIRECTORY = "HEADWATER_CHECKPOINTS"
+KINDS = ("paper", "tuned", "minilm")  # the paper's models by either recipe, and MiniLM
 
 
 def home() -> Path:
@@ -19,23 +20,26 @@ def home() -> Path:
     return beside if beside.is_dir() else Path("~/.cache/headwater/checkpoints").expanduser()
 
 
-def place(kind: str, dataset: str) -> Path:
+def place(kind: str, dataset: str, seed: int) -> Path:
     """Where this model is written and looked for."""
-    return home() / kind / dataset
+    return home() / kind / dataset / str(seed)
 
 
-def kept(kind: str, dataset: str) -> bool:
-    """Whether this model is there."""
-    return (place(kind, dataset) / "config.json").is_file()
+def seeds(kind: str, dataset: str) -> list[int]:
+    """The seeds of the trainings that are there, in order."""
+    found = (home() / kind / dataset).glob("*/config.json")
+    return sorted(int(config.parent.name) for config in found if config.parent.name.isdigit())
 
 
-def find(kind: str, dataset: str) -> Path:
-    """The directory of a trained model."""
-    path = place(kind, dataset)
-    if kept(kind, dataset):
-        return path
-    option = "" if kind in ("small", "graph") else f" --model {kind}"
+def find(kind: str, dataset: str, seed: int | None = None) -> Path:
+    """The directory of a trained model: of that seed, or of the first there is."""
+    there = seeds(kind, dataset)
+    if there and (seed is None or seed in there):
+        return place(kind, dataset, there[0] if seed is None else seed)
+    option = " --model minilm" if kind == "minilm" else f" --recipe {kind}"
+    option += f" --seed {seed}" if seed else ""
     raise LoadError(
-        f"there is no trained model in {path}. `headwater paper train {dataset}{option}` makes it; the small ones are "
-        f"kept in the source tree, and {DIRECTORY} can name the directory above them."
+        f"there is no trained model in {home() / kind / dataset}{'' if seed is None else f'/{seed}'}. `headwater paper "
+        f"train {dataset}{option}` makes it; those of the source tree lie in `checkpoints`, and {DIRECTORY} can name "
+        "the directory above them."
     )

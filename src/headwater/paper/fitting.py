@@ -25,11 +25,12 @@ from .tokens import Batch, Tokenised, Tokens
 
 @dataclass(frozen=True)
 class Recipe:
-    """Every number of a training. The rate rises over the first tenth of all steps and falls to nothing at the end.
+    """Every choice of a training. The rate rises over the share `warmup` of all steps and falls to nothing at the end.
 
     Training ends when the validation part has not improved for `patience` rounds. `word_dropout` is the share of
     tokens that training replaces by [UNK]; `average` > 0 keeps a moving average of the weights, of about that many
-    steps, and judges and keeps the average.
+    steps, and judges and keeps the average. `unscaled` and `ignore_mask` are the two defects of the authors' small
+    model; `bfloat16` computes in half precision where there is a card.
     """
 
     rounds: int
@@ -42,6 +43,15 @@ class Recipe:
     average: int = 0
     patience: int = 4
     longest: int = 256
+    warmup: float = 0.1
+    unscaled: bool = False
+    ignore_mask: bool = False
+    bfloat16: bool = True
+
+    def rate_at(self, step: int, steps: int) -> float:
+        """The share of the highest rate that a step of all `steps` takes."""
+        rising = self.warmup * steps
+        return (step + 1) / rising if step + 1 < rising else (steps - step) / max(steps - rising, 1.0)
 
 
 @dataclass(frozen=True)
@@ -133,7 +143,7 @@ def judged(model: nn.Module, tokens: Tokens, batch: int = 256) -> tuple[Accuracy
 
 
 class Descent:
-    """AdamW on what is to be trained, with a rate that rises and falls; bf16 on a graphics card."""
+    """AdamW on what is to be trained, with a rate that rises and falls."""
 
     def __init__(self, model: nn.Module, recipe: Recipe, steps: int, unknown: int) -> None:
         self.model, self.recipe, self.unknown = model, recipe, unknown
@@ -143,18 +153,17 @@ class Descent:
         others = [p for p in self.weights if p.dim() <= 1]
         groups = [{"params": matrices, "weight_decay": recipe.decay}, {"params": others, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=recipe.rate, fused=self.device.type == "cuda")
-        self.schedule = torch.optim.lr_scheduler.OneCycleLR(
-            self.optimizer, recipe.rate, total_steps=steps * recipe.rounds, pct_start=0.1, anneal_strategy="linear"
-        )
-
+        total = steps * recipe.rounds
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: recipe.rate_at(step, total))
         self.average = [p.detach().clone() for p in self.weights] if recipe.average else []
         self.taken = 0
+        self.mixed = recipe.bfloat16 and self.device.type == "cuda"
 
     def __call__(self, batch: Batch) -> Tensor:
         """One step; the loss before it."""
         batch = batch.to(self.device)
         ids = self.with_gaps(batch.input_ids, batch.attention_mask)
-        with torch.autocast("cuda", torch.bfloat16, enabled=self.device.type == "cuda"):
+        with torch.autocast("cuda", torch.bfloat16, enabled=self.mixed):
             logits = self.model(input_ids=ids, attention_mask=batch.attention_mask).logits
         loss = F.cross_entropy(logits.float(), batch.labels, label_smoothing=self.recipe.smoothing)
         loss.backward()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .graph_data import GraphDataset
-from .graphs import BACE, MNIST
+from .graphs import RECIPES
 
 WHAT = {
     "bace": (
@@ -15,7 +15,7 @@ WHAT = {
     ),
     "mnist": (
         "A Graphormer (Ying et al. 2021) that says which digit a graph of superpixels shows. A patch enters by its "
-        "mean grey and its centre, as `headwater.models.superpixels` finds them."
+        "mean grey and its centre, as `headwater.models.superpixels` finds them, through a layer of sines (`Waves`)."
     ),
 }
 
@@ -48,11 +48,13 @@ def shape(found: Mapping[str, Any]) -> str:
 
 
 def command(found: Mapping[str, Any]) -> str:
-    """What makes this model again: all seeds of its split, of which this one is the best by validation."""
+    """What makes this model again, and those of the other seeds of its split."""
     seeds = [run["seed"] for run in trainings(found)[found["split"]]["runs"]]
     options = [f"--split {found['split']}"] if found["dataset"] == "bace" else []
     options += [f"--seed {min(seeds)}"] if min(seeds) else []
-    epochs, usual = found["recipe"]["phase"]["epochs"], {"bace": BACE, "mnist": MNIST}[found["dataset"]].phase.epochs
+    options += [f"--recipe {found['recipe_name']}"]
+    usual = RECIPES[found["recipe_name"]][found["dataset"]].phase.epochs
+    epochs = found["recipe"]["phase"]["epochs"]
     options += [f"--epochs {epochs}"] if epochs != usual else []
     options += [f"--seeds {len(seeds)}", "--device cuda"]
     return " ".join(["headwater paper train", found["dataset"], *options])
@@ -108,4 +110,5 @@ def how(found: Mapping[str, Any]) -> list[str]:
         f"batches of {phase['batch']}",
         f"dropout {recipe['dropout']:g}",
     ]
+    said += ["digits turned, stretched, sheared and shifted a little at random"] * bool(recipe["bent"])
     return said + [f"weights averaged ({phase['average']:g} of the past a step)"] * bool(phase["average"])

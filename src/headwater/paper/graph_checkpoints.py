@@ -52,7 +52,7 @@ def train(
     Every seed's report lies beside its model: cut off, the same call goes on, and does not train a finished seed again.
     """
     ensure_arrays(dataset, arrays)
-    recipe = recipe or {"bace": graphs.BACE, "mnist": graphs.MNIST}[dataset]
+    recipe = recipe or graphs.recipe_for(dataset, "tuned")
     options = {"split": split} if dataset == "bace" else {}
     runs = [_one(dataset, work, seed, arrays, device, recipe, options) for seed in seeds]
     first = runs[0]
@@ -146,6 +146,7 @@ def install(
         "test": test,
         "validation": validation,
         "trainings": [summary(one) for one in every],
+        "recipe_name": graphs.nearest(report.dataset, report.recipe),
         "recipe": asdict(report.recipe),
     }
     written(source, out, record)

@@ -7,11 +7,11 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headwater.measures.curves import Difference, Estimate
 from headwater.measures.results import BETTER, Evaluation
 
 from .graph_data import TEST_DIGITS, samples
 from .published import ACCURACY, OURS, ROC_AUC, ROWS, TABLES
+from .trainings import Pooled, best, difference, relative, same_order, score
 from .trials import FLOW, Trial
 
 NAMES = {"auac": "AUAC", "aumse": "AU-MSE"}
@@ -29,11 +29,15 @@ TITLES = {
 }
 
 
+# What each rule adds, and what our methods add to the paper's.
+PAIRS = (("lrp(ah)", "gi"), ("lrp(ah+ln)", "gi"), ("lrp", "lrp(ah+ln)"), ("lrp-gamma", "lrp(ah+ln)"))
+
+
 @dataclass(frozen=True)
 class Cell:
     """One method on one dataset in one measure. `rows` is given where it is not the whole dataset."""
 
-    ours: Estimate
+    ours: Pooled
     paper: float | None
     rows: int | None = None
 
@@ -45,8 +49,8 @@ def cell(trial: Trial, method: str, measure: str) -> Cell | None:
         if trial.flow is None:
             return None
         part = len(trial.flow) if len(trial.flow) < len(trial.main) else None
-        return Cell(trial.flow[FLOW].estimates[measure], paper, part)
-    return Cell(trial.main[method].estimates[measure], paper) if method in trial.main.methods else None
+        return Cell(score([trial.flow], FLOW, measure), paper, part)
+    return Cell(score(trial.mains, method, measure), paper) if method in trial.main.methods else None
 
 
 def methods_of(trials: Sequence[Trial]) -> list[str]:
@@ -57,24 +61,18 @@ def methods_of(trials: Sequence[Trial]) -> list[str]:
     return [*known, *sorted(measured - set(known))]
 
 
-def best(trial: Trial, measure: str, methods: Sequence[str] | None = None) -> str:
-    """The leading method among those measured on all samples."""
-    sign = 1 if BETTER[measure] == "higher" else -1
-    chosen = [m for m in trial.main.methods if methods is None or m in methods]
-    return max(chosen, key=lambda m: sign * trial.main[m].estimates[measure].value)
-
-
 def markdown(trials: Sequence[Trial], measure: str) -> str:
-    """One table: a row a method, a column a dataset; ours, the interval, the paper's in brackets, the best in bold."""
-    leaders = {trial.dataset: best(trial, measure) for trial in trials}
-    lines = [
-        "| method | " + " | ".join(t.title for t in trials) + " |",
-        "|---|" + "---|" * len(trials),
-    ]
+    """One table: a row a method, a column a dataset: ours, its intervals, in brackets the paper's; the best is bold."""
+    leaders = {trial.dataset: best(trial.mains, measure) for trial in trials}
+    lines = heading(trials)
     for method in methods_of(trials):
         cells = [written(cell(trial, method, measure), measure, leaders[trial.dataset] == method) for trial in trials]
-        lines.append(f"| {TITLES.get(method, f'`{method}`')} | " + " | ".join(cells) + " |")
+        lines.append(f"| {title(method)} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def heading(trials: Sequence[Trial]) -> list[str]:
+    return ["| method | " + " | ".join(t.title for t in trials) + " |", "|---|" + "---|" * len(trials)]
 
 
 def written(found: Cell | None, measure: str, leads: bool) -> str:
@@ -84,9 +82,36 @@ def written(found: Cell | None, measure: str, leads: bool) -> str:
     value = number(found.ours.value, digits)
     mark = f"<sup>{found.rows}</sup>" if found.rows else ""
     ours = f"**{value}**{mark}" if leads else f"{value}{mark}"
-    spread = f"{number(found.ours.low, digits)}–{number(found.ours.high, digits)}"
     paper = f" ({number(found.paper, digits)})" if found.paper is not None else ""
-    return f"{ours}{paper}<br><sub>{spread}</sub>"
+    return f"{ours}{paper}<br><sub>{intervals(found.ours, digits)}</sub>"
+
+
+def intervals(found: Pooled, digits: int) -> str:
+    """Over samples; then, behind a stroke, over trainings."""
+    both = [found.samples, *([found.trainings] if found.trainings is not None else [])]
+    return " / ".join(f"{number(one.low, digits)}–{number(one.high, digits)}" for one in both)
+
+
+def against_random(trials: Sequence[Trial], measure: str = "aumse") -> str:
+    """The measure as a share of what a random order gets."""
+    measured = [trial for trial in trials if "random" in trial.main.methods]
+    lines = heading(measured)
+    for method in (m for m in methods_of(measured) if m not in (FLOW, "random")):
+        cells = []
+        for trial in measured:
+            if method not in trial.main.methods:
+                cells.append("–")
+                continue
+            ours, paper = relative(trial.mains, method, measure), share_in_paper(trial.dataset, method, measure)
+            said = f" ({number(paper, 2)})" if paper is not None else ""
+            cells.append(f"{number(ours.value, 2)}{said}<br><sub>{intervals(ours, 2)}</sub>")
+        lines.append(f"| {title(method)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def share_in_paper(dataset: str, method: str, measure: str) -> float | None:
+    theirs = TABLES[measure].get(method, {}).get(dataset)
+    return None if theirs is None else theirs / TABLES[measure]["random"][dataset]
 
 
 def number(value: float, digits: int) -> str:
@@ -96,83 +121,111 @@ def number(value: float, digits: int) -> str:
 
 
 def as_csv(trials: Sequence[Trial]) -> str:
-    """All numbers of all tables, one row a method, dataset and measure; of graphs, for both readings of removal."""
+    """All numbers of all tables, a row for each method, dataset and measure: the mean, then every training alone.
+
+    Of graphs, for both readings of removal.
+    """
     page = io.StringIO()
     rows = csv.writer(page, lineterminator="\n")
-    rows.writerow(["model", "dataset", "removal", "method", "measure", "value", "low", "high", "paper", "samples"])
+    head = ["recipe", "dataset", "seed", "removal", "method", "measure", "value", "low", "high", "paper", "samples"]
+    rows.writerow(head)
     for trial in (*trials, *with_masks(trials)):
         removal = trial.main.protocol.removal or ""
-        for measure in TABLES:
-            for method in methods_of([trial]):
-                found = cell(trial, method, measure)
-                if found is not None:
-                    e = found.ours
-                    values = [f"{v:.6f}" for v in (e.value, e.low, e.high)]
-                    paper = "" if found.paper is None else f"{found.paper:g}"
-                    of = found.rows or len(trial.main)
-                    rows.writerow([trial.kind, trial.dataset, removal, method, measure, *values, paper, of])
+        alone = [replace(trial, runs=(run,)) for run in trial.runs] if len(trial.runs) > 1 else []
+        for one, seed in ((trial, "mean" if alone else str(trial.runs[0].seed)), *((a, a.runs[0].seed) for a in alone)):
+            for measure in TABLES:
+                for method in methods_of([one]):
+                    found = cell(one, method, measure)
+                    if found is not None:
+                        e = found.ours.samples
+                        values = [f"{v:.6f}" for v in (e.value, e.low, e.high)]
+                        paper = "" if found.paper is None else f"{found.paper:g}"
+                        of = found.rows or len(one.main)
+                        rows.writerow([one.kind, one.dataset, seed, removal, method, measure, *values, paper, of])
     return page.getvalue()
 
 
 def with_masks(trials: Sequence[Trial]) -> list[Trial]:
     """The trials on graphs in the other reading: a node that is taken out is masked."""
-    return [replace(t, main=t.masked, flow=None, masked=None) for t in trials if t.masked is not None]
+    found = []
+    for trial in trials:
+        runs = [replace(run, main=run.masked, flow=None, masked=None) for run in trial.runs if run.masked is not None]
+        found += [replace(trial, runs=tuple(runs))] if runs else []
+    return found
 
 
 def claims(trials: Sequence[Trial], measure: str) -> str:
-    """Who leads: LRP(AH+LN) among the paper's rows, and `lrp` and `lrp-gamma` against it, with paired differences."""
-    head = "| dataset | best of the paper's rows | LRP(AH+LN) − best other of them | best of all | `lrp` − LRP(AH+LN) "
-    lines = [head + "| `lrp-gamma` − LRP(AH+LN) |", "|---|---|---|---|---|---|"]
+    """Who leads, with paired differences, and how far the order of the paper's rows is the paper's."""
+    head = ["dataset", "best of the paper's rows", "LRP(AH+LN) − best other of them", "best of all"]
+    head += [f"{title(a)} − {title(b)}" for a, b in PAIRS]
+    lines = ["| " + " | ".join([*head, "order as in the paper"]) + " |", "|---|" + "---|" * len(head)]
     for trial in trials:
         rows = [m for m in ROWS if m in trial.main.methods]
-        rival = best(trial, measure, [m for m in rows if m != "lrp(ah+ln)"])
+        rival = best(trial.mains, measure, [m for m in rows if m != "lrp(ah+ln)"])
         said = [
-            title(best(trial, measure, rows)),
-            difference(trial.main, "lrp(ah+ln)", rival, measure, f"{title(rival)}: "),
-            title(best(trial, measure)),
-            *(difference(trial.main, ours, "lrp(ah+ln)", measure) for ours in ("lrp", "lrp-gamma")),
+            title(best(trial.mains, measure, rows)),
+            apart(trial, "lrp(ah+ln)", rival, measure, f"{title(rival)}: "),
+            title(best(trial.mains, measure)),
+            *(apart(trial, *pair, measure) for pair in PAIRS),
+            order(trial, measure),
         ]
         lines.append(f"| {trial.title} | " + " | ".join(said) + " |")
     return "\n".join(lines) + "\n"
 
 
-def difference(found: Evaluation, first: str, second: str, measure: str, before: str = "") -> str:
-    if first not in found.methods or second not in found.methods:
+def order(trial: Trial, measure: str) -> str:
+    found = same_order(trial.mains, trial.dataset, measure)
+    return "–" if found is None else f"{number(found.value, 2)}<br><sub>{intervals(found, 2)}</sub>"
+
+
+def apart(trial: Trial, first: str, second: str, measure: str, before: str = "") -> str:
+    """A paired difference with both intervals, in bold where both leave out 0."""
+    if first not in trial.main.methods or second not in trial.main.methods:
         return "–"
-    return before + apart(found.compare(first, second, measure))
-
-
-def apart(found: Difference) -> str:
-    """A paired difference with its interval, in bold where it leaves out 0."""
-    digits = DIGITS[found.measure] + 1
-    value = f"{found.value:+.{digits}f}"
-    text = f"{value} ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
-    return f"**{text}**" if found.better else text
+    found = difference(trial.mains, first, second, measure)
+    digits = DIGITS[measure] + 1
+    both = [found.samples, *([found.trainings] if found.trainings is not None else [])]
+    ranges = " / ".join(f"{one.low:+.{digits}f} to {one.high:+.{digits}f}" for one in both)
+    text = f"{found.value:+.{digits}f}"
+    return before + (f"**{text}**" if found.sure else text) + f"<br><sub>{ranges}</sub>"
 
 
 def accuracies(trials: Sequence[Trial]) -> str:
-    """Samples, accuracy and conservation of every dataset."""
+    """Samples, accuracy and conservation of every dataset, in the mean over trainings."""
     lines = [
-        "| dataset | samples | accuracy (paper) | score vs. sum: GI | LRP(AH+LN) | `lrp` | largest ledger error |",
-        "|---|---|---|---|---|---|---|",
+        "| dataset | samples | trainings | accuracy (paper) | score vs. sum: GI | LRP(AH+LN) | `lrp` | largest ledger "
+        "error |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for trial in trials:
-        found = trial.main
-        kept = [
-            f"{found[m].conservation.correlation:+.3f}" if m in found.methods else "–"
-            for m in ("gi", "lrp(ah+ln)", "lrp")
-        ]
-        error = f"{largest_error(found):.1e}" if "lrp" in found.methods else "–"
-        cells = [trial.title, f"{len(found):,}", quality(trial), *kept, error]
+        kept = [conserved(trial, m) for m in ("gi", "lrp(ah+ln)", "lrp")]
+        error = f"{max(map(largest_error, trial.mains)):.1e}" if "lrp" in trial.main.methods else "–"
+        cells = [trial.title, f"{len(trial.main):,}", str(len(trial.runs)), quality(trial), *kept, error]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def conserved(trial: Trial, method: str) -> str:
+    """The correlation of score and summed relevance: the mean over trainings, the lowest and the highest."""
+    if method not in trial.main.methods:
+        return "–"
+    found = [main[method].conservation.correlation for main in trial.mains]
+    return ranged(found, "+.3f")
+
+
+def ranged(values: Sequence[float], form: str) -> str:
+    """The mean; of several, with the lowest and the highest."""
+    mean = f"{sum(values) / len(values):{form}}"
+    return mean if len(values) == 1 else f"{mean}<br><sub>{min(values):{form}} to {max(values):{form}}</sub>"
 
 
 def quality(trial: Trial) -> str:
     """The accuracy on the samples that were measured; the ROC-AUC where the paper gives this of its model."""
     paper = ACCURACY.get(trial.dataset)
-    said = f"{trial.main.accuracy:.1%}" + (f" ({paper:.1%})" if paper else "")
-    return said if trial.roc_auc is None else f"{said}; ROC-AUC {trial.roc_auc:.1%} ({ROC_AUC[trial.dataset]:.1%})"
+    said = f" (paper {paper:.1%})" if paper else ""
+    said = ranged([main.accuracy or 0.0 for main in trial.mains], ".1%") + said
+    found = [run.roc_auc for run in trial.runs if run.roc_auc is not None]
+    return f"{said}; ROC-AUC {ranged(found, '.1%')} (paper {ROC_AUC[trial.dataset]:.1%})" if found else said
 
 
 def largest_error(found: Evaluation, method: str = "lrp") -> float:
@@ -190,6 +243,7 @@ def page(trials: Sequence[Trial]) -> str:
     for measure, name in NAMES.items():
         parts += [f"\n## {name}, {BETTER[measure]} is better\n", markdown(trials, measure)]
         parts += [f"\n### Who leads in {name}\n", claims(trials, measure)]
+    parts += ["\n### AU-MSE over that of a random order\n", against_random(trials)]
     return "\n".join(parts + other_reading(with_masks(trials))) + footnote(trials)
 
 
@@ -210,8 +264,10 @@ def other_reading(masked: Sequence[Trial]) -> list[str]:
 
 def footnote(trials: Sequence[Trial]) -> str:
     notes = [
-        "\nOurs, in brackets the paper's; below, the 95 % bootstrap interval over samples. The best mean is bold. "
-        "Differences are paired, sample by sample; those in bold have an interval that leaves out 0."
+        "\nOurs, in brackets the paper's; below, the 95 % interval over samples (bootstrap) and, behind the stroke, "
+        "over trainings (Student's). The best mean is bold. Differences are paired, sample by sample; those in bold "
+        "leave out 0 in both intervals. Order as in the paper: Spearman's rank correlation of the paper's rows, here "
+        "and there."
     ]
     parts: Mapping[str, str] = {
         t.title: f"{len(t.flow)} {samples(t.dataset)}"
@@ -220,7 +276,8 @@ def footnote(trials: Sequence[Trial]) -> str:
     }
     if parts:
         said = ", ".join(f"{name} {rows}" for name, rows in parts.items())
-        notes.append(f"A-Flow was measured on a part of the samples ({said}) and does not compete for bold.")
+        where = f"on the first training and a part of the samples ({said})"
+        notes.append(f"A-Flow was measured {where} and does not compete for bold.")
     for trial in trials:
         if trial.dataset == "mnist" and len(trial.main) < TEST_DIGITS:
             drawn = f"{len(trial.main):,} of the {TEST_DIGITS:,} test digits"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.data import Table, experiment
 from headwater.errors import HeadwaterError, UsageError
@@ -15,7 +15,7 @@ from headwater.methods import resolve
 from headwater.models.bundled import load_classifier
 
 from . import graph_data, graph_trials
-from .checkpoints import find, kept
+from .checkpoints import find, seeds
 from .published import GRAPHS, OURS, ROWS, TEXTS
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 FLOW, FLOW_ROWS = graph_trials.FLOW, graph_trials.FLOW_ROWS
 CHUNK, FLOW_CHUNK = graph_trials.CHUNK, graph_trials.FLOW_CHUNK
-GRAPH = "graph"  # the kind of the models of graphs
 METHODS = tuple(name for name in (*ROWS, *OURS) if name != FLOW)
 
 
@@ -51,44 +50,66 @@ QUICK = Size(rows=16, flow_rows=4, flow_tokens=20, flow_whole=(), max_length=48,
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One dataset and one model: the evaluation of all methods but A-Flow, and that of A-Flow.
+class Run:
+    """One training: the evaluation of all methods but A-Flow, and that of A-Flow.
 
     Of graphs, `main` takes nodes out and `masked` masks them; `roc_auc` is that of the whole test part, where the
     paper gives this of its model.
     """
 
-    dataset: str
-    kind: str
+    seed: int
     main: Evaluation
     flow: Evaluation | None
     masked: Evaluation | None = None
     roc_auc: float | None = None
 
+
+@dataclass(frozen=True)
+class Trial:
+    """One dataset and one recipe: what was measured of every training, on the same samples."""
+
+    dataset: str
+    kind: str
+    runs: tuple[Run, ...]
+
     @property
     def title(self) -> str:
         return graph_data.title(self.dataset)
 
+    @property
+    def mains(self) -> tuple[Evaluation, ...]:
+        return tuple(run.main for run in self.runs)
 
-def kind_of(kind: str, dataset: str) -> str:
-    """The kind of the model that stands for a dataset in the tables of `kind`: graphs have one of their own."""
+    @property
+    def main(self) -> Evaluation:
+        """The first training, for what is shown of one."""
+        return self.runs[0].main
+
+    @property
+    def flow(self) -> Evaluation | None:
+        return self.runs[0].flow
+
+    @property
+    def masked(self) -> Evaluation | None:
+        return self.runs[0].masked
+
+
+def check_reads(kind: str, dataset: str) -> None:
+    """Refuses a dataset that does not exist, and graphs for MiniLM."""
     graph_data.check_known(dataset)
-    if dataset not in GRAPHS:
-        return kind
-    if kind != "small":
-        raise UsageError(f"{kind} reads texts, and {dataset} has graphs. Leave it out, or ask for --model small.")
-    return GRAPH
+    if dataset in GRAPHS and kind == "minilm":
+        raise UsageError(f"MiniLM reads texts, and {dataset} has graphs. Leave it out, or ask for --model small.")
 
 
 def available(kind: str, leave_out: Callable[[str], None] | None = None) -> list[str]:
-    """The seven texts, and beside the small models the graphs whose model is there.
+    """The seven texts, and beside the paper's models the graphs whose model is there.
 
     Graphs that cannot be measured here, for want of data or a library, are left out, and `leave_out` is told why.
     """
-    graphs = [name for name in GRAPHS if kind == "small" and kept(GRAPH, name)]
+    graphs = [name for name in GRAPHS if kind != "minilm" and seeds(kind, name)]
     for name in list(graphs):
         try:
-            graph_trials.check(name, find(GRAPH, name))
+            graph_trials.check(name, find(kind, name))
         except HeadwaterError as error:
             graphs.remove(name)
             if leave_out is not None:
@@ -107,36 +128,69 @@ def trials(
     device: str | None = None,
     batch_size: int = 32,
     workers: int = 1,
+    first: int | None = None,
 ) -> Iterator[Trial]:
-    """Measure one dataset after the other. What lies finished in `out` is not measured again.
+    """Measure one dataset after the other, every training of it. What lies finished in `out` is not measured again.
 
-    A dataset or method that does not exist, a model that was not trained and graphs that cannot be read are errors
-    before any work.
+    `first` takes so many trainings of each at most; A-Flow is measured on the first alone. A dataset or method that
+    does not exist, a model that was not trained and graphs that cannot be read are errors before any work.
     """
-    places = {name: find(kind_of(kind, name), name) for name in datasets}
+    for name in datasets:
+        check_reads(kind, name)
     for method in methods:
         resolve(method)
+    places = {name: trained(kind, name, first) for name in datasets}
     for name in (name for name in places if name in GRAPHS):
-        graph_trials.check(name, places[name])
-    for name, path in places.items():
-        if name in GRAPHS:
-            place = out / GRAPH / name
-            shared = {"device": device, "batch_size": batch_size, "workers": workers}
-            yield Trial(name, GRAPH, *graph_trials.measured(name, path, place, methods, flow, size, **shared))
-            continue
-        model, tokenizer = load_classifier(path)
-        table = experiment(name).test
-        protocol = "ali2022" if size.max_length is None else f"ali2022(max_length={size.max_length})"
-        place = out / kind / name
-        options = {"tokenizer": tokenizer, "protocol": protocol, "device": device, "runtime": False, "seed": size.seed}
-        options |= {"workers": workers, "limit": size.rows, "batch_size": batch_size, "chunk_size": CHUNK}
-        main = evaluate(model, table, methods=methods, out=place, **options)
-        found = None
-        if flow:
-            part, limit = flow_part(table, name, size, tokenizer)
-            options |= {"limit": limit, "batch_size": 1, "chunk_size": FLOW_CHUNK}
-            found = evaluate(model, part, methods=FLOW_ROWS, out=place / FLOW, **options)
-        yield Trial(name, kind, main, found)
+        graph_trials.check(name, places[name][0][0])
+    shared = {"device": device, "batch_size": batch_size, "workers": workers}
+    for name, paths in places.items():
+        measure = of_graphs if name in GRAPHS else of_texts
+        runs = [
+            measure(name, path, out / kind / name / str(seed), seed, methods, flow and number == 0, size, shared)
+            for number, (path, seed) in enumerate(paths)
+        ]
+        yield Trial(name, kind, tuple(runs))
+
+
+def trained(kind: str, name: str, first: int | None) -> list[tuple[Path, int]]:
+    """The models to measure and their seeds; an error that says how one is trained, where there is none."""
+    find(kind, name)
+    return [(find(kind, name, seed), seed) for seed in seeds(kind, name)[:first]]
+
+
+def of_graphs(
+    name: str,
+    path: Path,
+    place: Path,
+    seed: int,
+    methods: Sequence[str],
+    flow: bool,
+    size: Size,
+    shared: Mapping[str, Any],
+) -> Run:
+    return Run(seed, *graph_trials.measured(name, path, place, methods, flow, size, **shared))
+
+
+def of_texts(
+    name: str,
+    path: Path,
+    place: Path,
+    seed: int,
+    methods: Sequence[str],
+    flow: bool,
+    size: Size,
+    shared: Mapping[str, Any],
+) -> Run:
+    model, tokenizer = load_classifier(path)
+    table = experiment(name).test
+    protocol = "ali2022" if size.max_length is None else f"ali2022(max_length={size.max_length})"
+    options = {**shared, "tokenizer": tokenizer, "protocol": protocol, "runtime": False, "seed": size.seed}
+    main = evaluate(model, table, methods=methods, out=place, limit=size.rows, chunk_size=CHUNK, **options)
+    if not flow:
+        return Run(seed, main, None)
+    part, limit = flow_part(table, name, size, tokenizer)
+    options |= {"limit": limit, "batch_size": 1, "chunk_size": FLOW_CHUNK}
+    return Run(seed, main, evaluate(model, part, methods=FLOW_ROWS, out=place / FLOW, **options))
 
 
 def flow_part(table: Table, name: str, size: Size, tokenizer: PreTrainedTokenizerBase) -> tuple[Table, int | None]:

@@ -175,9 +175,10 @@ def image_shelf(name: str | None, how: Loading) -> Shelf:
     if find_spec("PIL") is None:
         return Shelf("image", "", None, "Images need Pillow: pip install 'headwater[images]'.")
     if name is None:
-        from ..paper.checkpoints import kept, place
+        from ..paper.checkpoints import home
 
-        if not kept("image", "mnist"):
+        kept = home() / "image" / "mnist"
+        if not (kept / "config.json").is_file():
             return Shelf(
                 "image",
                 "",
@@ -185,7 +186,7 @@ def image_shelf(name: str | None, how: Loading) -> Shelf:
                 "No image model was named. Start the explorer with --image-model NAME (a directory or a hub name), or "
                 "train the small one for digits: headwater image train.",
             )
-        return Shelf("image", MNIST, lambda: image_model(str(place("image", "mnist")), how, MNIST))
+        return Shelf("image", MNIST, lambda: image_model(str(kept), how, MNIST))
     return Shelf("image", name, lambda: image_model(name, how))
 
 
@@ -202,9 +203,9 @@ def molecule_shelf(name: str | None, how: Loading) -> Shelf:
     if find_spec("rdkit") is None:
         return Shelf("molecule", "", None, "Molecules need RDKit: pip install 'headwater[graphs]'.")
     if name is None:
-        from ..paper.checkpoints import kept, place
+        from ..paper.checkpoints import find, seeds
 
-        if not kept("graph", "bace"):
+        if not seeds("tuned", "bace"):
             return Shelf(
                 "molecule",
                 "",
@@ -212,7 +213,7 @@ def molecule_shelf(name: str | None, how: Loading) -> Shelf:
                 "No model of molecules was named. Start the explorer with --molecule-model DIR (a Graphormer), or "
                 "train the one for BACE: headwater paper train bace.",
             )
-        return Shelf("molecule", BACE, lambda: molecule_model(str(place("graph", "bace")), how, BACE))
+        return Shelf("molecule", BACE, lambda: molecule_model(str(find("tuned", "bace")), how, BACE))
     return Shelf("molecule", name, lambda: molecule_model(name, how))
 
 

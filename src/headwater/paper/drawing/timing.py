@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from ...measures.cost import Cost
 
 FORWARD = "forward"
-HEADS = ("method", "s", "× prediction", "lowest to highest", "paper, s", "paper, × prediction")
+HEADS = ("method", "s", "× prediction", "of nine tenths", "paper, s", "paper, × prediction")
 NOTE = (
-    "Seconds a sample and multiples of the prediction alone. Measured times hold the forward pass; the paper's times "
-    "of gradient methods lie below its prediction, so they cannot."
+    "Mean seconds a sample and multiples of the prediction alone, with the range of nine tenths of the samples. "
+    "Measured times hold the forward pass; the paper's times of gradient methods lie below its prediction, so they "
+    "cannot."
 )
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one method and how many predictions that is, with the range over rounds; None where not known."""
+    """Seconds of one method and how many predictions that is, with the range over samples; None where not known."""
 
     method: str
     seconds: float | None
