@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from defining import Case, X, check, check_relevance, hold, times_constant
+from defining import Case, X, check, check_relevance, explain_alone, hold, times_constant, weighed
 from torch import Tensor
 from weighing import LENGTH, WIDTH, Operation, drawn
 
@@ -145,6 +145,67 @@ NORMS: dict[str, Case] = {
         {"running mean": SHIFT, "batch_norm": BL},
     ),
 }
+NAMED: dict[str, Case] = {
+    "layer_norm": (
+        lambda x: torch.layer_norm(x, normalized_shape=[WIDTH], weight=W, bias=B, eps=EPS),
+        lambda x: centred(x) * W,
+        {"layer_norm": B},
+    ),
+    "layer_norm, its own eps": (
+        lambda x: torch.layer_norm(1e-2 * x, normalized_shape=[WIDTH]),
+        lambda x: centred(1e-2 * x, eps=1e-5),
+    ),
+    "rms_norm": (
+        lambda x: torch.rms_norm(x, normalized_shape=[WIDTH], weight=W, eps=EPS),
+        lambda x: over_size(x) * W,
+    ),
+    "group_norm": (
+        lambda x: torch.group_norm(x, num_groups=2, weight=WL, bias=BL, eps=EPS),
+        lambda x: in_groups(x, 2) * by_channel(WL),
+        {"group_norm": by_channel(BL)},
+    ),
+    "group_norm, its own eps": (
+        lambda x: torch.group_norm(1e-2 * x, num_groups=2),
+        lambda x: centred(1e-2 * x.unflatten(1, (2, -1)).flatten(2), eps=1e-5).reshape(x.shape),
+    ),
+    "instance_norm": (
+        lambda x: torch.instance_norm(
+            x,
+            weight=WL,
+            bias=BL,
+            running_mean=None,
+            running_var=None,
+            use_input_stats=True,
+            momentum=0.1,
+            eps=EPS,
+            cudnn_enabled=False,
+        ),
+        lambda x: centred(x) * by_channel(WL),
+        {"instance_norm": by_channel(BL)},
+    ),
+    "batch_norm": (
+        lambda x: torch.batch_norm(
+            x,
+            weight=WL,
+            bias=BL,
+            running_mean=MEAN,
+            running_var=SIZE,
+            training=False,
+            momentum=0.1,
+            eps=EPS,
+            cudnn_enabled=False,
+        ),
+        running,
+        {"running mean": by_channel(SHIFT), "batch_norm": by_channel(BL)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_norm_whose_arguments_are_named(name: str) -> None:
+    check(NAMED[name])
+
+
 WITH_BIAS = {name: case for name, case in NORMS.items() if len(case) == 3 and "run" not in name and "batch" not in name}
 
 
@@ -307,6 +368,8 @@ FUNCTIONS: dict[str, tuple[Operation, float, str]] = {
     "a bound that is a tensor": (lambda x: torch.clamp(x, torch.tensor(0.25, dtype=x.dtype)), 0.25, "clamp(0)"),
     "hardtanh": (lambda x: F.hardtanh(x, 0.1, 0.6), 0.1, "hardtanh(0)"),
     "threshold": (lambda x: F.threshold(x, 0.1, 20.0), 20.0, "threshold(0)"),
+    "one slope, named": (lambda x: torch.prelu(x, weight=torch.tensor([0.3], dtype=x.dtype)), 0.0, ""),
+    "a slope each, named": (lambda x: torch.prelu(x, weight=WL), 0.0, ""),
     "one slope": (lambda x: F.prelu(x, torch.tensor([0.3], dtype=x.dtype)), 0.0, ""),
     "a slope each": (lambda x: F.prelu(x, WL), 0.0, ""),
     "a cube": (lambda x: x**3, 0.0, ""),
@@ -352,3 +415,333 @@ def test_without_its_rule_an_activation_keeps_its_gradient(name: str) -> None:
 def test_an_activation_in_place(name: str) -> None:
     operation, function, zero, line = IN_PLACE[name]
     check((operation, times_constant(function, zero), entering(zero, line)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "label", "zeros"),
+    [
+        (lambda x: F.softplus(x, 2.0), lambda x: F.softplus(x, 3.0), "softplus(0)", (2.0, 3.0)),
+        (lambda x: F.softplus(x, beta=4.0), lambda x: F.softplus(x, beta=5.0), "softplus(0)", (4.0, 5.0)),
+    ],
+    ids=["by position", "named"],
+)
+def test_arguments_are_not_mixed_up(first: Operation, second: Operation, label: str, zeros: tuple[float, ...]) -> None:
+    zero = [math.log(2) / beta for beta in zeros]
+    check(
+        (
+            lambda x: torch.cat([first(x), second(x)], -1),
+            lambda x: torch.cat([times_constant(f, z)(x) for f, z in zip((first, second), zero, strict=True)], -1),
+            {label: torch.tensor([zero[0]] * WIDTH + [zero[1]] * WIDTH, dtype=X.dtype)},
+        )
+    )
+
+
+@pytest.mark.parametrize("channels", [2, 4])
+def test_where_each_channel_has_its_slope_nothing_passes_nothing(channels: int) -> None:
+    x = X[:, :channels].clone()
+    x[:, 0, 3:5] = 0.0
+    slopes = drawn(channels, seed=3)
+    for operation in (lambda x: F.prelu(x, slopes), lambda x: torch.prelu(1 * x, weight=slopes)):
+        line: Operation = lambda x: x * hold(torch.where(x > 0, 1.0, slopes[:, None])) * (hold(x) != 0)  # noqa: E731
+        check((operation, line), x=x)
+
+
+BOUNDS = 0.3 * drawn(WIDTH, seed=41)
+
+
+def bounded(x: Tensor, low: Tensor | None, high: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What passes, and what stands in the place of what does not."""
+    passes, constant = torch.ones_like(x), torch.zeros_like(x)
+    if low is not None:
+        passes, constant = torch.where(x < low, 0.0, passes), torch.where(x < low, low.to(x), constant)
+    if high is not None:
+        over = x * passes + constant > high
+        passes, constant = torch.where(over, 0.0, passes), torch.where(over, high.to(x), constant)
+    return passes, constant
+
+
+OWN_BOUNDS: dict[str, tuple[Operation, Tensor | None, Tensor | None]] = {
+    "both": (lambda x: x.clamp(BOUNDS - 0.4, BOUNDS), BOUNDS - 0.4, BOUNDS),
+    "named": (lambda x: torch.clamp(x, min=BOUNDS, max=BOUNDS + 0.4), BOUNDS, BOUNDS + 0.4),
+    "from below": (lambda x: torch.clamp_min(x, BOUNDS), BOUNDS, None),
+    "from above": (lambda x: torch.clamp_max(x, max=BOUNDS), None, BOUNDS),
+    "from above alone": (lambda x: torch.clip(x, max=BOUNDS), None, BOUNDS),
+    "beside a number": (
+        lambda x: torch.clamp(x, BOUNDS, torch.tensor(0.2, dtype=x.dtype)),
+        BOUNDS,
+        torch.tensor(0.2, dtype=X.dtype),
+    ),
+    "in place": (lambda x: (1 * x).clamp_(BOUNDS, BOUNDS + 0.4), BOUNDS, BOUNDS + 0.4),
+    "each row its own": (lambda x: x.clamp(min=BL[:, None]), BL[:, None], None),
+}
+
+
+@pytest.mark.parametrize("name", OWN_BOUNDS)
+def test_bounds_of_their_own(name: str) -> None:
+    """What is beyond a bound is the bound, a constant; what is within it passes as it is."""
+    operation, low, high = OWN_BOUNDS[name]
+    check_relevance(operation, lambda x: x * hold(bounded(x, low, high)[0]))
+    (e,) = explain_alone(operation, "lrp", X[:1])
+    assert e.ledger.constants.total == pytest.approx(weighed(bounded(X[:1], low, high)[1]).item(), abs=1e-12)
+
+
+def test_two_bounds_are_bounds_of_their_own() -> None:
+    low = torch.tensor([-0.1, 0.2], dtype=X.dtype)
+    check_relevance(lambda x: x[..., :2].clamp(low), lambda x: x[..., :2] * hold(x[..., :2] > low))
+
+
+# What it is in a product
+
+
+def half_each(a: Tensor, b: Tensor) -> Tensor:
+    return 0.5 * (a * hold(b) + hold(a) * b)
+
+
+def root(x: Tensor) -> Tensor:
+    return x.square().mean(-1, keepdim=True).sqrt()
+
+
+POWERS = torch.tensor([2.0, 3.0, 2.0, 4.0], dtype=torch.float64)
+
+# with the method, what a model computes, and the same with what is held detached
+KINDS: dict[str, tuple[str, Operation, Operation]] = {
+    "a bound makes no gate": (
+        "lrp",
+        lambda x: x[..., A].clamp(-0.4, 0.5) * x[..., C],
+        lambda x: half_each(times_constant(lambda y: y.clamp(-0.4, 0.5))(x[..., A]), x[..., C]),
+    ),
+    "clamp_min makes no gate": (
+        "lrp",
+        lambda x: x[..., A].clamp_min(-0.4) * x[..., C],
+        lambda x: half_each(times_constant(lambda y: y.clamp(-0.4))(x[..., A]), x[..., C]),
+    ),
+    "clamp_max makes no gate": (
+        "lrp",
+        lambda x: torch.clamp_max(x[..., A], 0.5) * x[..., C],
+        lambda x: half_each(times_constant(lambda y: y.clamp(max=0.5))(x[..., A]), x[..., C]),
+    ),
+    "relu makes one": (
+        "lrp",
+        lambda x: torch.relu(x[..., A]) * x[..., C],
+        lambda x: hold(torch.relu(x[..., A])) * x[..., C],
+    ),
+    "an activation of a size is a size": (
+        "lrp(ln)",
+        lambda x: x / torch.tanh(x.norm(dim=-1, keepdim=True)),
+        lambda x: x / hold(torch.tanh(x.norm(dim=-1, keepdim=True))),
+    ),
+    "a bound of a size is a size": (
+        "lrp(ln)",
+        lambda x: x / x.norm(dim=-1, keepdim=True).clamp_min(0.1),
+        lambda x: x / hold(x.norm(dim=-1, keepdim=True)),
+    ),
+    "an activation of a gate is its own": (
+        "lrp(ln)",
+        lambda x: x / (1 + torch.tanh(x.square())) + x / root(x),
+        lambda x: x / (1 + torch.tanh(x.square())) + x / hold(root(x)),
+    ),
+    "a power of a size is a size": (
+        "lrp(ln)",
+        lambda x: x / root(x) ** 3,
+        lambda x: x / hold(root(x) ** 3),
+    ),
+    "a power of a half is a size": (
+        "lrp(ln)",
+        lambda x: x / (1 + x.square().mean(-1, keepdim=True)) ** 0.5,
+        lambda x: x / hold((1 + x.square().mean(-1, keepdim=True)) ** 0.5),
+    ),
+    "a power of a half of a gate is a size": (
+        "lrp(ln)",
+        lambda x: x / (1 + torch.exp(x)) ** 0.5,
+        lambda x: x / hold((1 + torch.exp(x)) ** 0.5),
+    ),
+    "a larger power of a gate is a gate": (
+        "lrp(ln)",
+        lambda x: x / (1 + torch.exp(x)) ** 0.7 + x / root(x),
+        lambda x: x / (1 + torch.exp(x)) ** 0.7 + x / hold(root(x)),
+    ),
+    "a power below 0 is held": (
+        "lrp(ln)",
+        lambda x: x * (1 + x.square().mean(-1, keepdim=True)) ** -2,
+        lambda x: x * hold((1 + x.square().mean(-1, keepdim=True)) ** -2),
+    ),
+    "a power below 0 of a gate is a size": (
+        "lrp(ln)",
+        lambda x: x[..., A] * (1 + torch.exp(x[..., C])) ** -1,
+        lambda x: x[..., A] * hold((1 + torch.exp(x[..., C])) ** -1),
+    ),
+    "a power below 0 without a rule": (
+        "lrp(act)",
+        lambda x: (3 + x) ** -2 + x**3,
+        lambda x: (3 + x) ** -2 + x * hold(x * x),
+    ),
+    "a power of 0": ("lrp", lambda x: x**0 + x, lambda x: x),
+    "a cube gates": (
+        "lrp",
+        lambda x: x[..., A] ** 3 * x[..., C],
+        lambda x: hold(x[..., A] ** 3) * x[..., C],
+    ),
+    "a power that differs gates": (
+        "lrp",
+        lambda x: x[..., A] ** POWERS * x[..., C],
+        lambda x: hold(x[..., A] ** POWERS) * x[..., C],
+    ),
+    "a power that differs of a gate gates": (
+        "lrp",
+        lambda x: torch.sigmoid(x[..., A]) ** POWERS * torch.tanh(x[..., C]),
+        lambda x: hold(torch.sigmoid(x[..., A]) ** POWERS) * times_constant(torch.tanh)(x[..., C]),
+    ),
+    "a power that differs of its own": (
+        "lrp(act)",
+        lambda x: torch.tanh(x) * x ** POWERS.repeat(2),
+        lambda x: half_each(times_constant(torch.tanh)(x), times_constant(lambda y: y ** POWERS.repeat(2))(x)),
+    ),
+    "powers that differ, some below 0": (
+        "lrp",
+        lambda x: (x + 4) ** (POWERS[:4].repeat(2) - 2.5),
+        lambda x: (x + 4) ** (POWERS[:4].repeat(2) - 2.5),
+    ),
+    "a power that is a signal": (
+        "lrp",
+        lambda x: (3 + torch.tanh(x[..., A])) ** x[..., C],
+        lambda x: (3 + times_constant(torch.tanh)(x[..., A])) ** x[..., C],
+    ),
+    "a size gates": (
+        "lrp",
+        lambda x: x[..., A].abs() * x[..., C],
+        lambda x: hold(x[..., A].abs()) * x[..., C],
+    ),
+    "a size of its own": (
+        "lrp(act)",
+        lambda x: x.abs() * torch.tanh(x),
+        lambda x: half_each(x.abs(), times_constant(torch.tanh)(x)),
+    ),
+    "a slope that is a signal": (
+        "lrp",
+        lambda x: (
+            F.prelu(x, x[0, :, 0].sigmoid()) if len(x) == 1 else torch.cat([F.prelu(y[None], y[:, 0]) for y in x])
+        ),
+        lambda x: torch.cat([F.prelu(y[None], y[:, 0]) for y in x]),
+    ),
+    "a variance is a size": (
+        "lrp(ln)",
+        lambda x: x / torch.var_mean(x, -1, keepdim=True)[0],
+        lambda x: x / hold(x.var(-1, keepdim=True)),
+    ),
+    "a mean beside a variance is none": (
+        "lrp",
+        lambda x: torch.var_mean(x[..., A], -1, keepdim=True)[1] * x[..., C],
+        lambda x: half_each(x[..., A].mean(-1, keepdim=True), x[..., C]),
+    ),
+    "frobenius_norm": (
+        "lrp",
+        lambda x: torch.frobenius_norm(x[..., A], dim=-1, keepdim=True) * x[..., C],
+        lambda x: hold(x[..., A].norm(dim=-1, keepdim=True)) * x[..., C],
+    ),
+    "linalg.norm": (
+        "lrp",
+        lambda x: torch.linalg.norm(x[..., A], dim=-1, keepdim=True) * x[..., C],
+        lambda x: hold(x[..., A].norm(dim=-1, keepdim=True)) * x[..., C],
+    ),
+    "linalg.matrix_norm": (
+        "lrp",
+        lambda x: torch.linalg.matrix_norm(x[..., A], keepdim=True) * x[..., C],
+        lambda x: hold(torch.linalg.matrix_norm(x[..., A], keepdim=True)) * x[..., C],
+    ),
+    "a root of an activation is its own": (
+        "lrp(act)",
+        lambda x: torch.tanh(x) * torch.sqrt(torch.relu(x)),
+        lambda x: half_each(times_constant(torch.tanh)(x), root_of_relu(x)),
+    ),
+    "a root is a size": (
+        "lrp",
+        lambda x: torch.sqrt(x[..., A] + 5) * torch.sigmoid(x[..., C]),
+        lambda x: hold(torch.sqrt(x[..., A] + 5)) * times_constant(torch.sigmoid, 0.5)(x[..., C]),
+    ),
+    "a root of a gate is a gate": (
+        "lrp(act+gate)",
+        lambda x: torch.sqrt(torch.sigmoid(x[..., A])) * x[..., C],
+        lambda x: hold(torch.sqrt(torch.sigmoid(x[..., A]))) * x[..., C],
+    ),
+}
+
+
+TOTALS: dict[str, Operation] = {
+    "mean": lambda x: x.mean(-1, keepdim=True),
+    "sum": lambda x: x.sum(-1, keepdim=True),
+    "nanmean": lambda x: torch.nanmean(x, -1, keepdim=True),
+    "cumsum": lambda x: x.cumsum(-1),
+    "logcumsumexp": lambda x: torch.logcumsumexp(x, -1),
+    "named, as by numpy": lambda x: torch.sum(x, axis=-1, keepdims=True),
+}
+
+
+@pytest.mark.parametrize("name", TOTALS)
+def test_a_sum_of_gates_is_a_gate_and_of_sizes_a_size(name: str) -> None:
+    total = TOTALS[name]
+    check_relevance(
+        lambda x: total(torch.sigmoid(x[..., A])) * torch.tanh(x[..., C]),
+        lambda x: hold(total(torch.sigmoid(x[..., A]))) * times_constant(torch.tanh)(x[..., C]),
+    )
+    check_relevance(
+        lambda x: total(x[..., A].unflatten(-1, (2, 2)).norm(dim=-1)) * torch.sigmoid(x[..., C][..., :2]),
+        lambda x: (
+            hold(total(x[..., A].unflatten(-1, (2, 2)).norm(dim=-1)))
+            * times_constant(torch.sigmoid, 0.5)(x[..., C][..., :2])
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", ["mean", "sum", "cumsum"])
+def test_a_sum_of_activations_starts_anew(name: str) -> None:
+    total = TOTALS[name]
+    check_relevance(
+        lambda x: total(torch.tanh(x[..., A])) * x[..., C],
+        lambda x: half_each(total(times_constant(torch.tanh)(x[..., A])), x[..., C]),
+    )
+
+
+def root_of_relu(x: Tensor) -> Tensor:
+    return x * hold(torch.where(x > 0, torch.relu(x).sqrt() / x, 0.0))
+
+
+@pytest.mark.filterwarnings("ignore:.*frobenius_norm")
+@pytest.mark.parametrize("name", KINDS)
+def test_what_it_is_in_a_product(name: str) -> None:
+    method, operation, line = KINDS[name]
+    check_relevance(operation, line, method)
+
+
+def test_arguments_may_have_their_numpy_names() -> None:
+    check((lambda x: torch.exp(x=x), times_constant(torch.exp, 1.0), {"exp(0)": 1.0}))
+    check((lambda x: torch.mul(a=x, x2=W), lambda x: x * W))
+    check((lambda x: torch.add(x1=x, x2=W), lambda x: x, {"add": W}))
+    check(
+        (
+            lambda x: torch.cat([x, B.expand_as(x)], axis=2),
+            lambda x: torch.cat([x, torch.zeros_like(x)], 2),
+            {"cat": torch.cat([torch.zeros_like(B), B])},
+        )
+    )
+    check((lambda x: torch.cdist(x1=x, x2=x.flip(1)), lambda x: torch.cdist(x, x.flip(1))))
+    check((lambda x: torch.linalg.vector_norm(x=x, dim=-1), lambda x: x.norm(dim=-1)))
+
+
+def test_bounds_that_differ_in_a_late_digit_are_two() -> None:
+    bounds = [torch.tensor(value, dtype=X.dtype) for value in (0.25001, 0.25002)]
+    check(
+        (
+            lambda x: torch.cat([x.clamp(bound) for bound in bounds], -1),
+            lambda x: torch.cat([times_constant(lambda y, b=b: y.clamp(b), float(b))(x) for b in bounds], -1),
+            {"clamp(0)": torch.stack(bounds).repeat_interleave(WIDTH)},
+        )
+    )
+
+
+def test_one_slope_in_float32_is_an_activation_that_is_nothing_at_zero() -> None:
+    """So a sigmoid is the gate beside it, and not one of two."""
+    slope, x = torch.tensor([0.3]), X.float()
+    e = explain_alone(lambda x: F.prelu(x[..., A], slope) * torch.sigmoid(x[..., C]), "lrp", x)[0]
+    expected = F.prelu(x[..., A], slope) * torch.sigmoid(x[..., C]) * drawn(LENGTH, 4, seed=31).float()
+    torch.testing.assert_close(e.relevance[..., A], expected[0])
+    assert not e.relevance[..., C].any()
