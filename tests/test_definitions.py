@@ -648,6 +648,88 @@ KINDS: dict[str, tuple[str, Operation, Operation]] = {
         lambda x: torch.linalg.matrix_norm(x[..., A], keepdim=True) * x[..., C],
         lambda x: hold(torch.linalg.matrix_norm(x[..., A], keepdim=True)) * x[..., C],
     ),
+    "nuclear_norm": (
+        "lrp",
+        lambda x: torch.nuclear_norm(x[..., A], dim=(1, 2), keepdim=True) * x[..., C],
+        lambda x: hold(torch.linalg.matrix_norm(x[..., A], "nuc", keepdim=True)) * x[..., C],
+    ),
+    "what is divided stays what it is": (
+        "lrp",
+        lambda x: torch.sigmoid(x[..., A]) / x.norm(dim=-1, keepdim=True) * torch.tanh(x[..., C]),
+        lambda x: hold(torch.sigmoid(x[..., A]) / x.norm(dim=-1, keepdim=True)) * times_constant(torch.tanh)(x[..., C]),
+    ),
+    "what is divided stays its own": (
+        "lrp(act+ln)",
+        lambda x: torch.tanh(x) / x.norm(dim=-1, keepdim=True) * torch.sin(x),
+        lambda x: half_each(
+            times_constant(torch.tanh)(x) / hold(x.norm(dim=-1, keepdim=True)), times_constant(torch.sin)(x)
+        ),
+    ),
+    "a number over a size is a size": (
+        "lrp(gate+act)",
+        lambda x: 2 / x[..., A].norm(dim=-1, keepdim=True) * torch.sigmoid(x[..., C]),
+        lambda x: 2 / x[..., A].norm(dim=-1, keepdim=True) * (times_constant(torch.sigmoid, 0.5)(x[..., C]) + 0.5),
+    ),
+    "an inverse of a root is a size": (
+        "lrp(gate+act)",
+        lambda x: torch.rsqrt(x[..., A] + 5) * torch.sigmoid(x[..., C]),
+        lambda x: torch.rsqrt(x[..., A] + 5) * (times_constant(torch.sigmoid, 0.5)(x[..., C]) + 0.5),
+    ),
+    "a reciprocal of something linear is a size": (
+        "lrp(gate+act)",
+        lambda x: torch.reciprocal(x[..., A] + 5) * torch.sigmoid(x[..., C]),
+        lambda x: torch.reciprocal(x[..., A] + 5) * (times_constant(torch.sigmoid, 0.5)(x[..., C]) + 0.5),
+    ),
+    "a reciprocal of a gate is a gate": (
+        "lrp(gate+act)",
+        lambda x: torch.reciprocal(1 + torch.sigmoid(x[..., A])) * torch.tanh(x[..., C]),
+        lambda x: hold(torch.reciprocal(1 + torch.sigmoid(x[..., A]))) * times_constant(torch.tanh)(x[..., C]),
+    ),
+    "a reciprocal in place is a gate": (
+        "lrp(gate+act)",
+        lambda x: (1 + torch.sigmoid(x[..., A])).reciprocal_() * torch.tanh(x[..., C]),
+        lambda x: hold(torch.reciprocal(1 + torch.sigmoid(x[..., A]))) * times_constant(torch.tanh)(x[..., C]),
+    ),
+    "a reciprocal of its own": (
+        "lrp(act)",
+        lambda x: torch.reciprocal(1 + torch.exp(-x)) * x,
+        lambda x: x * hold(torch.sigmoid(x)),
+    ),
+    "a number over a gate is a gate": (
+        "lrp(gate+act)",
+        lambda x: 2 / (1 + torch.sigmoid(x[..., A])) * torch.tanh(x[..., C]),
+        lambda x: hold(2 / (1 + torch.sigmoid(x[..., A]))) * times_constant(torch.tanh)(x[..., C]),
+    ),
+    "a number over its own": (
+        "lrp(act)",
+        lambda x: 2 / (1 + torch.exp(-x)) * x,
+        lambda x: 2 * x * hold(torch.sigmoid(x)),
+    ),
+    "an activation over its own": (
+        "lrp(act)",
+        lambda x: x / (1 + x.abs()) * torch.tanh(x),
+        lambda x: half_each(x / hold(1 + x.abs()), times_constant(torch.tanh)(x)),
+    ),
+    "a gate over its own is a gate": (
+        "lrp(act+gate)",
+        lambda x: (lambda y: torch.sigmoid(y) / (1 + torch.exp(y)))(x[..., A]) * torch.tanh(x[..., C]),
+        lambda x: hold(torch.sigmoid(x[..., A]) / (1 + torch.exp(x[..., A]))) * times_constant(torch.tanh)(x[..., C]),
+    ),
+    "a signal over a gate is no gate": (
+        "lrp(act+gate)",
+        lambda x: x[..., A] / (1 + torch.exp(x[..., C])) * x[..., C],
+        lambda x: half_each(x[..., A] / hold(1 + torch.exp(x[..., C])), x[..., C]),
+    ),
+    "an activation over another's gate is no activation": (
+        "lrp(act+gate)",
+        lambda x: torch.tanh(x[..., A]) / (1 + torch.exp(x[..., C])) * x[..., C],
+        lambda x: half_each(times_constant(torch.tanh)(x[..., A]) / hold(1 + torch.exp(x[..., C])), x[..., C]),
+    ),
+    "an activation over an activation": (
+        "lrp(act+gate)",
+        lambda x: torch.relu(x[..., A]) / (3 + torch.tanh(x[..., C])).abs(),
+        lambda x: torch.relu(x[..., A]) / hold(3 + torch.tanh(x[..., C])),
+    ),
     "a root of an activation is its own": (
         "lrp(act)",
         lambda x: torch.tanh(x) * torch.sqrt(torch.relu(x)),
@@ -705,7 +787,7 @@ def root_of_relu(x: Tensor) -> Tensor:
     return x * hold(torch.where(x > 0, torch.relu(x).sqrt() / x, 0.0))
 
 
-@pytest.mark.filterwarnings("ignore:.*frobenius_norm")
+@pytest.mark.filterwarnings("ignore:.*(frobenius|nuclear)_norm is deprecated")
 @pytest.mark.parametrize("name", KINDS)
 def test_what_it_is_in_a_product(name: str) -> None:
     method, operation, line = KINDS[name]

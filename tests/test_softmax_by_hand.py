@@ -77,3 +77,13 @@ def test_with_half_it_keeps_its_gradient(name: str) -> None:
         return 0.5 * (hold(weights) @ values + weights @ hold(values))
 
     check_relevance(of_values(BY_HAND[name]), line, "lrp(ah=half)")
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_where_it_multiplies_it_is_held_by_its_rule(name: str) -> None:
+    """Which is then met, and says so."""
+    check_relevance(
+        lambda x: BY_HAND[name](x[..., C]) * x[..., A],
+        lambda x: hold(softmax(x[..., C])) * x[..., A],
+        "lrp(gate)" if name == "in place" else "lrp(ah+gate)",
+    )

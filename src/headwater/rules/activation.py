@@ -134,8 +134,7 @@ def power(scope: Scope, call: Call) -> Any:
     if isinstance(exponent, Tensor) and exponent.numel() > 1:
         return power_of_each(scope, call, x, exponent)
     exponent = float(exponent)
-    if exponent < 0 and "ln" in scope.rules and kind(x) in (Kind.LINEAR, Kind.NORM):
-        scope.applies("ln")
+    if exponent < 0 and kind(x) in (Kind.LINEAR, Kind.NORM) and scope.applies("ln"):
         with torch.no_grad():
             return call.run()
     before, root = lineage(x)

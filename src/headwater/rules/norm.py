@@ -166,8 +166,7 @@ def inverse(scope: Scope, call: Call) -> Any:
     """1/sqrt(v), 1/v of a signal: what a hand-written normalisation multiplies by. Of an activation it is one more."""
     x = call.args[0]
     normalises = call.name == "rsqrt" or kind(x) in (Kind.LINEAR, Kind.NORM)
-    if normalises and "ln" in scope.rules:
-        scope.applies("ln")
+    if normalises and scope.applies("ln"):
         with torch.no_grad():
             return call.run()
     result = call.run()
@@ -205,9 +204,7 @@ def variance(scope: Scope, call: Call) -> Any:
 
 
 def sized(result: Any) -> Any:
-    for part in (result,) if isinstance(result, Tensor) else tuple(result)[:1]:
-        if is_signal(part):
-            mark(part, Kind.NORM)
+    mark(result if isinstance(result, Tensor) else result[0], Kind.NORM)
     return result
 
 
@@ -275,7 +272,7 @@ def over_sum(scope: Scope, call: Call, above: Tensor, below: Tensor, factor: Ten
 def replaced(call: Call, above: Tensor, first: Tensor, second: Tensor) -> Any:
     """The call with other tensors for `above` and what stands beside it."""
     pair = (first, second) if call.args[0] is above else (second, first)
-    return call.func(*pair, *call.args[2:], **call.kwargs)
+    return call.func(*pair, **call.kwargs)
 
 
 def is_one(value: Any) -> bool:
@@ -294,18 +291,14 @@ def inverted(tensor: Tensor) -> Tensor | None:
 
 
 def normalised(scope: Scope, call: Call, above: Any, below: Tensor) -> Any:
-    before = lineage(above) if is_signal(above) else None
     result = divided(call, above, below.detach()) if scope.applies("ln") else call.run()
-    if before is not None and is_signal(result):
-        mark(result, before.kind, before.root)
-    elif is_signal(result):
-        mark(result, Kind.NORM)
+    mark(result, *(lineage(above) if is_signal(above) else (Kind.NORM,)))
     return result
 
 
 def divided(call: Call, above: Any, below: Tensor) -> Any:
     first, second = (below, above) if call.name == "rdiv" else (above, below)
-    return call.func(first, second, *call.args[2:], **call.kwargs)
+    return call.func(first, second, **call.kwargs)
 
 
 @on("mean", "sum", "nanmean", "cumsum", "logcumsumexp")
