@@ -648,11 +648,6 @@ KINDS: dict[str, tuple[str, Operation, Operation]] = {
         lambda x: torch.linalg.matrix_norm(x[..., A], keepdim=True) * x[..., C],
         lambda x: hold(torch.linalg.matrix_norm(x[..., A], keepdim=True)) * x[..., C],
     ),
-    "nuclear_norm": (
-        "lrp",
-        lambda x: torch.nuclear_norm(x[..., A], dim=(1, 2), keepdim=True) * x[..., C],
-        lambda x: hold(torch.linalg.matrix_norm(x[..., A], "nuc", keepdim=True)) * x[..., C],
-    ),
     "what is divided stays what it is": (
         "lrp",
         lambda x: torch.sigmoid(x[..., A]) / x.norm(dim=-1, keepdim=True) * torch.tanh(x[..., C]),
@@ -787,7 +782,7 @@ def root_of_relu(x: Tensor) -> Tensor:
     return x * hold(torch.where(x > 0, torch.relu(x).sqrt() / x, 0.0))
 
 
-@pytest.mark.filterwarnings("ignore:.*(frobenius|nuclear)_norm is deprecated")
+@pytest.mark.filterwarnings("ignore:.*frobenius_norm is deprecated")
 @pytest.mark.parametrize("name", KINDS)
 def test_what_it_is_in_a_product(name: str) -> None:
     method, operation, line = KINDS[name]

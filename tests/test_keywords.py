@@ -201,7 +201,7 @@ EXAMPLES: dict[str, Example] = {
 WITHOUT = set(
     """
     to type type_as float double half bfloat16 cuda cpu contiguous view reshape_as view_as expand expand_as getitem
-    repeat setitem copy fill rdiv rmatmul einsum index nuclear_norm frobenius_norm capped_attention _grouped_mm
+    repeat setitem copy fill rdiv rmatmul einsum index frobenius_norm capped_attention _grouped_mm
     grouped_mm lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell _pack_padded_sequence
     _pad_packed_sequence
     """.split()

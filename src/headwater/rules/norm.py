@@ -179,7 +179,6 @@ def inverse(scope: Scope, call: Call) -> Any:
     "std_mean",
     "norm",
     "frobenius_norm",
-    "nuclear_norm",
     "linalg_norm",
     "linalg_vector_norm",
     "linalg_matrix_norm",
