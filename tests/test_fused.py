@@ -73,6 +73,31 @@ def test_a_hidden_activation_that_is_no_number_at_zero_keeps_its_gradient() -> N
     check_relevance(Inverse(), lambda x: 1 / x)
 
 
+@pytest.mark.parametrize("shift", [0.0, 0.5])
+@pytest.mark.parametrize("how", ["named", "two", "constant first"])
+def test_a_hidden_activation_is_called_with_one_signal(how: str, shift: float) -> None:
+    """Called in another way, it may be anything."""
+
+    class More(Curve):
+        def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+            return super().forward(x if how != "constant first" else y)
+
+    calls = {
+        "named": lambda own, x: own(x=x),
+        "two": lambda own, x: own(x, x),
+        "constant first": lambda own, x: own(drawn(1), x),
+    }
+    model = Hidden(shift, calls[how])
+    model.curve = More(shift)
+    with pytest.raises(HiddenOperation, match="OwnCurve"):
+        hw.explain(nn.Sequential(model, nn.Flatten()).eval(), X, score=lambda out: out[:, 0])
+
+
+def test_a_hidden_activation_of_a_constant_is_a_constant() -> None:
+    own = Hidden(0.5, lambda own, x: x * own(drawn(WIDTH)))
+    check((own, lambda x: x * (curve(drawn(WIDTH)) + 0.5)))
+
+
 class Product(nn.Module):
     """A linear layer that nobody can see into, with something beside it."""
 
@@ -83,8 +108,7 @@ class Product(nn.Module):
 
     def forward(self, x: Tensor, more: Tensor | None = None) -> Tensor:
         x = self.inner(x) if self.inner is not None else x
-        out = OwnProduct.apply(x, self.weight, self.bias, 0.0)
-        return out if more is None else out + 0 * more
+        return OwnProduct.apply(x, self.weight, self.bias, 0.0)
 
 
 class Holding(nn.Module):
@@ -95,12 +119,17 @@ class Holding(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.how == "one axis":
             return self.after(torch.stack([self.own(row) for row in x.mean(1)]))
-        return self.after((self.own(x) if self.how != "two" else self.own(x, x[..., :5])).mean(1))
+        if self.how == "two":
+            return self.after(self.own(x, None).mean(1))
+        return self.after((self.own(x=x) if self.how == "named" else self.own(x)).mean(1))
 
 
-@pytest.mark.parametrize("how", ["parts", "one axis"])
+@pytest.mark.parametrize("how", ["parts", "one axis", "two", "named"])
 def test_a_hidden_product_is_known_in_a_plain_layer_alone(how: str) -> None:
-    """With parts of its own their biases would be counted twice; of one axis nobody knows what is a position."""
+    """With parts of its own their biases would be counted twice; of one axis nobody knows what is a position.
+
+    And with further arguments it may be anything.
+    """
     with pytest.raises(HiddenOperation, match="OwnProduct"):
         hw.explain(seeded(lambda: Holding(how)), drawn(2, LENGTH, 6), score=lambda out: out[:, 1])
 

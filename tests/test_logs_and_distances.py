@@ -96,6 +96,10 @@ GATES: dict[str, tuple[Operation, Operation]] = {
         lambda x: x[..., A] * torch.log_softmax(x[..., C], -1).exp(),
         lambda x: x[..., A] * hold(x[..., C].softmax(-1)),
     ),
+    "the exponential of a log-softmax in place is one, too": (
+        lambda x: x[..., A] * torch.log_softmax(x[..., C], -1).exp_(),
+        lambda x: x[..., A] * hold(x[..., C].softmax(-1)),
+    ),
     "the logarithm of a softmax is none": (
         lambda x: x[..., A] * x[..., C].softmax(-1).log(),
         lambda x: x[..., A] * hold(x[..., C].softmax(-1).log()),
@@ -221,6 +225,20 @@ def test_scores_that_are_all_alike_share_evenly() -> None:
     x = X.clone()
     x[:, :, :] = x[:, :, :1]
     check((lambda x: x.logsumexp(-1), lambda x: x.mean(-1), {"logsumexp(0)": math.log(WIDTH)}), x=x)
+
+
+def test_the_exponential_of_a_log_softmax_is_held_by_the_rule_for_attention() -> None:
+    """Without that rule it is an activation."""
+    check_relevance(
+        lambda x: x[..., A] * x[..., C].log_softmax(-1).exp(),
+        lambda x: x[..., A] * hold(x[..., C].softmax(-1)),
+        "lrp(ah+gate)",
+    )
+    check_relevance(
+        lambda x: x.log_softmax(-1).exp(),
+        lambda x: (x - mixed(x, -1)) * hold((x.softmax(-1) - 1) / x.log_softmax(-1)),
+        "lrp(act)",
+    )
 
 
 # Distances

@@ -87,3 +87,15 @@ def test_where_it_multiplies_it_is_held_by_its_rule(name: str) -> None:
         lambda x: hold(softmax(x[..., C])) * x[..., A],
         "lrp(gate)" if name == "in place" else "lrp(ah+gate)",
     )
+
+
+@pytest.mark.parametrize("method", ["lrp", "lrp(ah=secant+act+gate)"])
+def test_an_exponential_in_place_closes(method: str) -> None:
+    """Its scores are gone: it is an activation over its sum."""
+
+    def operation(x: Tensor) -> Tensor:
+        e = (1 * x[..., C]).exp_()
+        return (e / total(e)) @ x[..., A]
+
+    for e in explain_alone(operation, method, X):
+        assert e.ledger.error < 1e-10

@@ -61,9 +61,8 @@ def bounded(scope: Scope, call: Call, x: Tensor) -> Any:
     result = x.clone() if call.inplace else x  # which is written over
     with scope:
         for name, bound in zip(_BOUNDS[call.name], bounds(call), strict=True):
-            if bound is not None:
-                limit = bound if isinstance(bound, Tensor) else torch.as_tensor(bound).to(x)
-                result = torch.maximum(result, limit) if name == "min" else torch.minimum(result, limit)
+            if bound is not None:  # a tensor, as torch has no bounds of which one is a number
+                result = torch.maximum(result, bound) if name == "min" else torch.minimum(result, bound)
     result = value_of(value, gradient_of=result)
     return x.copy_(result) if call.inplace else result
 

@@ -102,11 +102,8 @@ def activation_held(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) 
             return None
         zero, slope = around_zero(module, x)
     scope.known_foreign.add(output.grad_fn)
-    if "act" not in scope.rules:
+    if not math.isfinite(zero) or not scope.applies("act"):
         return None
-    if not math.isfinite(zero):
-        return None
-    scope.applies("act")
     with torch._C.DisableTorchFunction():
         result = scaled(x, output.detach(), (zero, slope), scope.pending)
     mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED)
