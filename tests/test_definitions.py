@@ -601,6 +601,16 @@ KINDS: dict[str, tuple[str, Operation, Operation]] = {
         lambda x: (x + 4) ** (POWERS[:4].repeat(2) - 2.5),
         lambda x: (x + 4) ** (POWERS[:4].repeat(2) - 2.5),
     ),
+    "powers that differ, some of them 0": (
+        "lrp",
+        lambda x: x[..., A] ** (POWERS - 2) + torch.tanh(x[..., C]),
+        lambda x: x[..., A] ** (POWERS - 2) + times_constant(torch.tanh)(x[..., C]),
+    ),
+    "two powers": (
+        "lrp",
+        lambda x: x[..., :2] ** POWERS[:2],
+        lambda x: times_constant(lambda y: y ** POWERS[:2])(x[..., :2]),
+    ),
     "a power that is a signal": (
         "lrp",
         lambda x: (3 + torch.tanh(x[..., A])) ** x[..., C],
@@ -618,9 +628,7 @@ KINDS: dict[str, tuple[str, Operation, Operation]] = {
     ),
     "a slope that is a signal": (
         "lrp",
-        lambda x: (
-            F.prelu(x, x[0, :, 0].sigmoid()) if len(x) == 1 else torch.cat([F.prelu(y[None], y[:, 0]) for y in x])
-        ),
+        lambda x: torch.cat([F.prelu(y[None], y[:, 0]) for y in x]),
         lambda x: torch.cat([F.prelu(y[None], y[:, 0]) for y in x]),
     ),
     "a variance is a size": (
@@ -725,6 +733,36 @@ KINDS: dict[str, tuple[str, Operation, Operation]] = {
         lambda x: torch.relu(x[..., A]) / (3 + torch.tanh(x[..., C])).abs(),
         lambda x: torch.relu(x[..., A]) / hold(3 + torch.tanh(x[..., C])),
     ),
+    "a gate over another's size": (
+        "lrp",
+        lambda x: torch.sigmoid(x[..., A]) / x[..., C].abs(),
+        lambda x: times_constant(torch.sigmoid, 0.5)(x[..., A]) / hold(x[..., C].abs()),
+    ),
+    "an activation over another's size": (
+        "lrp",
+        lambda x: torch.relu(x[..., A]) / x[..., C].abs(),
+        lambda x: torch.relu(x[..., A]) / hold(x[..., C].abs()),
+    ),
+    "a gate over a gate of its own": (
+        "lrp",
+        lambda x: torch.sigmoid(x) / (1 + torch.exp(x)),
+        lambda x: times_constant(torch.sigmoid, 0.5)(x) / hold(1 + torch.exp(x)),
+    ),
+    "constants over a gate": (
+        "lrp",
+        lambda x: W[A] / (1 + torch.sigmoid(x[..., A])) * torch.tanh(x[..., C]),
+        lambda x: hold(W[A] / (1 + torch.sigmoid(x[..., A]))) * times_constant(torch.tanh)(x[..., C]),
+    ),
+    "a part of itself is its own": (
+        "lrp(act)",
+        lambda x: x * torch.sigmoid(x / 2),
+        lambda x: x * hold(torch.sigmoid(x / 2)),
+    ),
+    "with a slope that is a signal it is its own": (
+        "lrp(act)",
+        lambda x: torch.tanh(x) * torch.prelu(x, x.mean((0, 2))),
+        lambda x: hold(torch.tanh(x)) * torch.prelu(x, x.mean((0, 2))),
+    ),
     "a root of an activation is its own": (
         "lrp(act)",
         lambda x: torch.tanh(x) * torch.sqrt(torch.relu(x)),
@@ -786,7 +824,7 @@ def root_of_relu(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", KINDS)
 def test_what_it_is_in_a_product(name: str) -> None:
     method, operation, line = KINDS[name]
-    check_relevance(operation, line, method)
+    check_relevance(operation, line, method, X[:1] if "its own" in name and "slope" in name else X)
 
 
 def test_arguments_may_have_their_numpy_names() -> None:

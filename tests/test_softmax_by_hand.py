@@ -99,3 +99,15 @@ def test_an_exponential_in_place_closes(method: str) -> None:
 
     for e in explain_alone(operation, method, X):
         assert e.ledger.error < 1e-10
+
+
+@pytest.mark.parametrize("function", [torch.exp, torch.sigmoid, torch.square, torch.exp2, torch.cosh])
+def test_only_exponentials_over_their_sum_are_a_softmax(function: Operation) -> None:
+    """What is nothing of the kind has no even attention to begin with."""
+
+    def operation(x: Tensor) -> Tensor:
+        e = function(x[..., C])
+        return (e / total(e)) @ x[..., A]
+
+    for e in explain_alone(operation, "lrp(ah=secant+act+gate)" if function is torch.exp else "lrp-secant", X):
+        assert ("even attention" in e.ledger.constants) is (function is torch.exp)
