@@ -35,7 +35,8 @@ class Hidden(nn.Module):
 
 def test_a_hidden_activation_is_its_input_times_a_constant() -> None:
     check((Curve(), times_constant(curve)))
-    check((Curve(0.5), times_constant(curve), {"operation: activation(0)": 0.5}))
+    for shift in (0.5, 1.0):
+        check((Curve(shift), times_constant(curve), {"operation: activation(0)": shift}))
 
 
 def test_a_hidden_activation_is_a_gate() -> None:
@@ -119,6 +120,8 @@ class Holding(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.how == "one axis":
             return self.after(torch.stack([self.own(row) for row in x.mean(1)]))
+        if self.how == "two axes":
+            return self.after(self.own(x.mean(1)))
         if self.how == "two":
             return self.after(self.own(x, None).mean(1))
         return self.after((self.own(x=x) if self.how == "named" else self.own(x)).mean(1))
@@ -134,8 +137,9 @@ def test_a_hidden_product_is_known_in_a_plain_layer_alone(how: str) -> None:
         hw.explain(seeded(lambda: Holding(how)), drawn(2, LENGTH, 6), score=lambda out: out[:, 1])
 
 
-def test_the_bias_of_a_hidden_product_has_its_name_and_its_worth() -> None:
-    model, x = seeded(lambda: Holding("plain")), drawn(2, LENGTH, 6)
+@pytest.mark.parametrize("how", ["plain", "two axes"])
+def test_the_bias_of_a_hidden_product_has_its_name_and_its_worth(how: str) -> None:
+    model, x = seeded(lambda: Holding(how)), drawn(2, LENGTH, 6)
     for e in hw.explain(model, x, score=lambda out: out[:, 1]):
         assert e.ledger.biases["own.bias"] == pytest.approx(
             float(model.after.weight[1].detach() @ model.own.bias.detach())
@@ -173,9 +177,9 @@ def test_what_turns_its_axes_is_no_linear_layer() -> None:
 class Attending(nn.Module):
     """torch's own attention, of which the weights are used as well."""
 
-    def __init__(self, use: str) -> None:
+    def __init__(self, use: str, width: int = WIDTH) -> None:
         super().__init__()
-        self.use, self.attention = use, nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+        self.use, self.attention = use, nn.MultiheadAttention(width, 2, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
         out, weights = self.attention(x, x, x, need_weights=True)
@@ -195,7 +199,7 @@ def test_weights_that_a_fused_layer_gives_are_held_and_not_constant() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("use", ["weights", "values"])
 def test_a_fused_layer_gives_its_own_value_to_the_last_bit(use: str, dtype: torch.dtype) -> None:
-    model, x = seeded(lambda: Attending(use)).to(dtype), X.to(dtype)
+    model, x = seeded(lambda: Attending(use, 96)).to(dtype), drawn(3, 20, 96).to(dtype)
     with torch.no_grad():
         plain = model(x)[:, 0].tolist()
     assert [e.score for e in hw.explain(model, x, score=lambda out: out[:, 0])] == plain

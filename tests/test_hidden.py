@@ -34,7 +34,7 @@ class Function(nn.Module):
 
 
 X = drawn(3, 4, 6)
-TWO = torch.tensor(2.0, dtype=torch.float64)
+TWO, PLACES = torch.tensor(2.0, dtype=torch.float64), drawn(6, seed=4)
 NEXT = 1  # the neighbour
 
 
@@ -112,6 +112,7 @@ ELSE: dict[str, Callable[[Tensor], Tensor]] = {
     "a sum": lambda x: x + x.sum(),
     "another order": lambda x: x.flip(-1),
     "by place": lambda x: x * drawn(6, seed=4),
+    "by place, made before": lambda x: x * PLACES,
     "by place, made inside": lambda x: x * torch.arange(6),
     "by a single element": lambda x: x * x[0, 0, 0],
     "by chance": lambda x: F.dropout(x, 0.5, True),
@@ -171,6 +172,13 @@ def test_what_is_linear_is_so_for_any_numbers() -> None:
             assert not is_linear(bent, x, bent(x), BIAS)
 
 
+def test_a_bend_where_the_input_is_small_is_seen() -> None:
+    x = X.clone()
+    x[..., 0] = 1e-3
+    bent = Function(lambda x: affine(x) + F.hardshrink(x[..., :1], 0.5))
+    assert not is_linear(bent, x, bent(x), BIAS)
+
+
 @pytest.mark.parametrize("name", BENT)
 def test_a_bent_one_does_not(name: str) -> None:
     module = Function(BENT[name])
@@ -211,7 +219,9 @@ def test_a_gradient_is_told_in_any_precision() -> None:
             return 60 * ctx.factor * gradients[0], None
 
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        x = drawn(64, 64).to(dtype)
+        x, weight = drawn(64, 64).to(dtype), drawn(5, 64).to(dtype)
+        with torch.no_grad():
+            assert has_own_gradient(Function(lambda x, w=weight: F.linear(x, w)), x, weight.new_zeros(5))
         for factor in (1.0, -1.0):
             with torch.no_grad():
                 found = has_own_gradient(
@@ -243,6 +253,7 @@ def test_value_and_slope_at_zero() -> None:
     zero, slope = around_zero(Function(lambda x: torch.exp(2 * x)), X)
     assert zero == 1.0
     assert slope == pytest.approx(2.0, rel=1e-8)
+    assert around_zero(Function(lambda x: torch.exp(5 * x)), X)[1] == pytest.approx(5.0, rel=2e-9)
     assert around_zero(Function(lambda x: x * x), X) == pytest.approx((0.0, 0.0), abs=1e-12)
 
 

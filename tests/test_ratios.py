@@ -31,6 +31,7 @@ def test_memory_is_alone_where_nobody_else_holds_it() -> None:
 
 def test_a_part_or_another_order_is_not_alone() -> None:
     assert not is_alone(drawn(8)[:4].detach())
+    assert not is_alone(torch.empty(0, dtype=torch.float64).set_(drawn(8).clone().untyped_storage(), 0, (4,)))
     assert not is_alone(torch.empty_strided((4, 6), (1, 4)))
 
 

@@ -217,14 +217,14 @@ def test_an_input_that_is_constant_has_its_line(made: type[nn.Module]) -> None:
 class Packed(nn.Module):
     """Sequences of several lengths; what is missing is filled."""
 
-    def __init__(self, name: str, both: bool, filled: float) -> None:
+    def __init__(self, name: str, both: bool, filled: float, ordered: bool) -> None:
         super().__init__()
         kind, _, more = KINDS[name]
         self.layer = kind(SIZE, 3, bidirectional=both, batch_first=True, **more)
-        self.filled = filled
+        self.filled, self.ordered = filled, ordered
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=self.ordered)
         out, last = self.layer(packed)
         padded, _ = pad_packed_sequence(out, batch_first=True, padding_value=self.filled, total_length=4)
         last = torch.cat(last) if isinstance(last, tuple) else last
@@ -235,9 +235,13 @@ class Packed(nn.Module):
 @pytest.mark.parametrize("filled", [0.0, 0.7])
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("name", ["lstm", "gru", "relu"])
-def test_sequences_of_several_lengths(name: str, both: bool, filled: float, method: str) -> None:
+@pytest.mark.parametrize("ordered", [False, True])
+def test_sequences_of_several_lengths(ordered: bool, name: str, both: bool, filled: float, method: str) -> None:
     """As many samples as the layer is wide, so that no shape tells them apart; what is filled in is a line."""
-    model, lengths = seeded(lambda: Packed(name, both, filled)), torch.tensor([2, 4, 1])
+    model, lengths = (
+        seeded(lambda: Packed(name, both, filled, ordered)),
+        torch.tensor([4, 2, 1] if ordered else [2, 4, 1]),
+    )
     x, method = drawn(3, 4, SIZE), "lrp(act)" if name == "relu" else method
     found = hw.explain(model, {"x": x, "lengths": lengths}, inputs="x", method=method, score=lambda out: out[:, 0])
     for i, e in enumerate(found):
