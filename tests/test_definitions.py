@@ -340,6 +340,23 @@ def test_without_rules_it_is_the_gradient(name: str) -> None:
         check_relevance(operation, operation, "gi")
 
 
+HELD: dict[str, Operation] = {
+    "rsqrt": lambda x: torch.rsqrt(x.square() + 1),
+    "reciprocal": lambda x: torch.reciprocal(x + 5),
+    "a power below 0": lambda x: (x + 5) ** -0.5,
+    "one over": lambda x: 1 / (x + 5),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_what_a_norm_multiplies_by_is_held_wherever_it_goes(name: str) -> None:
+    """It passes nothing on, and the ledger says what is held."""
+    operation = HELD[name]
+    check_relevance(lambda x: x + operation(x), lambda x: x)
+    (e,) = explain_alone(lambda x: x + operation(x), "lrp", X[:1])
+    assert e.ledger.held.total == pytest.approx(weighed(operation(X[:1])).item())
+
+
 # Activations
 
 FUNCTIONS: dict[str, tuple[Operation, float, str]] = {
@@ -615,6 +632,16 @@ KINDS: dict[str, tuple[str, Operation, Operation]] = {
         "lrp",
         lambda x: (3 + torch.tanh(x[..., A])) ** x[..., C],
         lambda x: (3 + times_constant(torch.tanh)(x[..., A])) ** x[..., C],
+    ),
+    "a power that is a signal above 0": (
+        "lrp",
+        lambda x: (3 + torch.tanh(x[..., A])) ** (x[..., C] * x[..., C] + 1),
+        lambda x: (3 + times_constant(torch.tanh)(x[..., A])) ** (x[..., C] * hold(x[..., C]) + 1),
+    ),
+    "a power of a constant": (
+        "lrp",
+        lambda x: torch.pow(W.abs(), x) + torch.tanh(x),
+        lambda x: torch.pow(W.abs(), x) + times_constant(torch.tanh)(x),
     ),
     "a size gates": (
         "lrp",

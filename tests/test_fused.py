@@ -94,6 +94,56 @@ def test_a_hidden_activation_is_called_with_one_signal(how: str, shift: float) -
         hw.explain(nn.Sequential(model, nn.Flatten()).eval(), X, score=lambda out: out[:, 0])
 
 
+class Plain(nn.Module):
+    """Somebody's own activation, of operations that can be seen."""
+
+    def __init__(self, weight: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(drawn(WIDTH)) if weight else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(x) if self.weight is None else torch.sigmoid(x @ torch.diag(self.weight))
+
+
+def test_a_module_that_hides_nothing_keeps_the_lines_of_its_operations() -> None:
+    check((Plain(False), times_constant(torch.sigmoid, 0.5), {"operation: sigmoid(0)": 0.5}))
+    check(
+        (
+            Plain(True).requires_grad_(False),
+            lambda x: times_constant(torch.sigmoid, 0.5)(x * drawn(WIDTH)),
+            {"operation: sigmoid(0)": 0.5},
+        )
+    )
+
+
+class Elsewhere(nn.Module):
+    """A product whose signal does not come by its argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(drawn(5, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return OwnProduct.apply(self.signal, self.weight, None, 0.0)
+
+
+class Sneaking(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.own, self.after = Elsewhere(), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.own.signal = x
+        out = self.own(drawn(2, 6)).mean(1)
+        del self.own.signal
+        return self.after(out)
+
+
+def test_a_hidden_product_of_something_else_is_hidden() -> None:
+    with pytest.raises(HiddenOperation, match="OwnProduct"):
+        hw.explain(seeded(Sneaking), drawn(2, LENGTH, 6), score=lambda out: out[:, 1])
+
+
 def test_a_hidden_activation_of_a_constant_is_a_constant() -> None:
     own = Hidden(0.5, lambda own, x: x * own(drawn(WIDTH)))
     check((own, lambda x: x * (curve(drawn(WIDTH)) + 0.5)))

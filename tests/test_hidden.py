@@ -82,6 +82,12 @@ def test_where_all_is_zero_others_are_not() -> None:
     assert not any(stays(module, x, module(x), draw) for draw in (0, 2))
 
 
+def test_others_are_larger_in_size_wherever_the_input_lies() -> None:
+    x = -100 * X.abs() - 1
+    module = Function(lambda y: y + (beside(y).abs() > 1.1 * x.abs().max()).to(y))
+    assert not any(stays(module, x, module(x), draw) for draw in (0, 2, 3))
+
+
 def test_a_function_of_each_element_is_told_by_its_operations_and_by_its_values() -> None:
     """Each alone would be mistaken: a list shows no operation, and a rare case no value."""
     for name, function in {**ALONE, **POINTWISE}.items():
@@ -161,7 +167,8 @@ def test_what_is_linear_is_so_for_any_numbers() -> None:
     """Nothing at all, a single number, very small and very large ones."""
     assert is_linear(Function(lambda x: 0 * affine(x)), X, 0 * affine(X), 0 * BIAS)
     one = torch.ones(1, 1, dtype=X.dtype)
-    assert is_linear(Function(lambda x: 2 * x), one, 2 * one, 0 * one)
+    for x in (one, -one):
+        assert is_linear(Function(lambda x: 2 * x), x, 2 * x, 0 * one)
     for size in (1e-3, 1.0, 1e3):
         x = size * X
         assert is_linear(Function(affine), x, affine(x), BIAS)

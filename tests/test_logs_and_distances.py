@@ -117,6 +117,21 @@ def test_what_it_is_in_a_product(name: str) -> None:
     check_relevance(*GATES[name])
 
 
+def test_a_logarithm_is_an_activation_of_its_own() -> None:
+    check_relevance(lambda x: x * torch.log(1 + x.abs()), lambda x: x * hold(torch.log(1 + x.abs())), "lrp(act)")
+
+
+def test_a_logarithm_of_weights_weighs_nothing() -> None:
+    """Beside an activation it is another one."""
+
+    def line(x: Tensor) -> Tensor:
+        weights = x[..., C].softmax(-1)
+        factor = hold(weights.log() / (weights - 1))
+        return half_each(x[..., A] * hold(torch.tanh(x[..., A]) / x[..., A]), weights * factor - factor)
+
+    check_relevance(lambda x: torch.tanh(x[..., A]) * x[..., C].softmax(-1).log(), line, "lrp(act+gate)")
+
+
 # Sums of exponentials
 
 
@@ -167,6 +182,11 @@ SUMS: dict[str, Case] = {
         lambda x: mixed(x, 1, MASK)[:, 0],
         {"logsumexp(0)": math.log(3), "masked_fill": 0.0},
     ),
+    "logsumexp of one": (
+        lambda x: x.masked_fill(torch.tensor([[False], [True], [True], [True]]), -math.inf).logsumexp(1),
+        lambda x: x[:, 0],
+        {"logsumexp(0)": 0.0, "masked_fill": 0.0},
+    ),
     "logaddexp": (
         lambda x: torch.logaddexp(x[..., A], x[..., C]),
         lambda x: two(x[..., A], x[..., C]),
@@ -208,7 +228,7 @@ def test_a_sum_of_exponentials(name: str) -> None:
 @pytest.mark.parametrize("name", SUMS)
 def test_without_its_rule_a_sum_of_exponentials_keeps_its_gradient(name: str) -> None:
     operation = SUMS[name][0]
-    check((operation, operation, {"masked_fill": 0.0} if "masked" in name else {}), "gi")
+    check((operation, operation, {"masked_fill": 0.0} if "masked" in name or "of one" in name else {}), "gi")
 
 
 def test_a_row_that_is_masked_all_over_passes_nothing_on() -> None:
@@ -238,6 +258,13 @@ def test_the_exponential_of_a_log_softmax_is_held_by_the_rule_for_attention() ->
         lambda x: x.log_softmax(-1).exp(),
         lambda x: (x - mixed(x, -1)) * hold((x.softmax(-1) - 1) / x.log_softmax(-1)),
         "lrp(act)",
+    )
+
+
+def test_another_function_of_a_log_softmax_is_an_activation() -> None:
+    check_relevance(
+        lambda x: torch.tanh(x.log_softmax(-1)),
+        lambda x: (x - mixed(x, -1)) * hold(torch.tanh(x.log_softmax(-1)) / x.log_softmax(-1)),
     )
 
 

@@ -84,6 +84,23 @@ def test_without_a_value_at_zero_it_is_the_slope_at_zero_alone() -> None:
     assert found.tolist() == [0.25, pytest.approx(2.0), math.inf, 0.0]
 
 
+class Elsewhere(Tensor):
+    """As if it lay on another device, of which one does not ask for numbers."""
+
+    device = torch.device("cuda")  # type: ignore[assignment]
+
+
+def test_on_another_device_it_is_the_same() -> None:
+    x = drawn(6).as_subclass(Elsewhere)
+    x[::3] = 0
+    value = torch.tanh(x)
+    found = ratio(x, value, 0.0, 0.25).as_subclass(Tensor)
+    here = ratio(x.as_subclass(Tensor).clone(), value.as_subclass(Tensor), 0.0, 0.25)
+    assert found.tolist() == here.tolist()
+    assert found[::3].tolist() == [0.25, 0.25]
+    assert ratio(x, value, 0.0, 0.25, x).data_ptr() == x.data_ptr()
+
+
 def test_they_are_made_in_their_order_and_then_forgotten() -> None:
     pending, order = Pending(), []
     factors = [Ratio(drawn(3, seed=i), drawn(3), (0.0, 1.0)) for i in range(6)]

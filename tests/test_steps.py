@@ -256,6 +256,7 @@ def test_sequences_of_several_lengths(ordered: bool, name: str, both: bool, fill
         assert dict(e.ledger.biases) == pytest.approx(dict(alone.ledger.biases), abs=1e-12)
         assert dict(e.ledger.constants) == pytest.approx(dict(alone.ledger.constants), abs=1e-12)
         assert e.ledger.error < 1e-12
+        assert ("padding" in e.ledger.constants) is bool(filled)
         if filled:
             assert e.ledger.constants["padding"] == pytest.approx(filled * weights_of_missing(model, int(lengths[i])))
 
