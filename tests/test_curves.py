@@ -53,8 +53,11 @@ SLOPES: dict[str, tuple[Operation, float]] = {
     "square": (torch.square, 0.0),
     "cube": (lambda x: x**3, 0.0),
     "power": (lambda x: torch.relu(x) ** 1.5, 0.0),
+    "powers that differ": (lambda x: x ** torch.tensor([2.0, 3.0], dtype=x.dtype), 0.0),
+    "root": (lambda x: torch.sqrt(torch.relu(x)), 0.0),
     "hidden": (Curve(), 1.0),
     "hidden and shifted": (Curve(0.5), 1.0),
+    "of a slope each": (lambda x: F.prelu(x, torch.tensor([0.3, 0.4], dtype=x.dtype)), 0.0),
     "of one slope": (nn.PReLU(init=0.3).double(), 0.3),
 }
 

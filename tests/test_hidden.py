@@ -17,6 +17,7 @@ from headwater.rules.modules import (
     around_zero,
     has_own_gradient,
     is_bare,
+    is_elementwise,
     is_linear,
     is_plain,
     outermost,
@@ -33,7 +34,7 @@ class Function(nn.Module):
 
 
 X = drawn(3, 4, 6)
-TWO = torch.tensor(2.0, dtype=torch.float64)
+TWO, PLACES = torch.tensor(2.0, dtype=torch.float64), drawn(6, seed=4)
 NEXT = 1  # the neighbour
 
 
@@ -76,20 +77,53 @@ def test_where_the_input_is_no_number_it_stays_all_the_same() -> None:
     assert all(stays(Function(torch.tanh), x, torch.tanh(x), draw) for draw in range(4))
 
 
+def test_where_all_is_zero_others_are_not() -> None:
+    module, x = Function(lambda x: x.cumsum(-1)), torch.zeros_like(X)
+    assert not any(stays(module, x, module(x), draw) for draw in (0, 2))
+
+
+def test_others_are_larger_in_size_wherever_the_input_lies() -> None:
+    x = -100 * X.abs() - 1
+    module = Function(lambda y: y + (beside(y).abs() > 1.1 * x.abs().max()).to(y))
+    assert not any(stays(module, x, module(x), draw) for draw in (0, 2, 3))
+
+
+def test_a_function_of_each_element_is_told_by_its_operations_and_by_its_values() -> None:
+    """Each alone would be mistaken: a list shows no operation, and a rare case no value."""
+    for name, function in {**ALONE, **POINTWISE}.items():
+        if name not in ("numpy", "not a number below 0"):
+            assert is_elementwise(Function(function), X, function(X))
+    assert not is_elementwise(Function(by_a_list), X, by_a_list(X))
+    assert watched(by_a_list)
+    assert not is_elementwise(Function(now_and_then), X, now_and_then(X))
+    assert all(stays(Function(now_and_then), X, now_and_then(X), draw) for draw in range(4))
+
+
+def by_a_list(x: Tensor) -> Tensor:
+    return x * x.tolist()[0][0][0]
+
+
+def now_and_then(x: Tensor) -> Tensor:
+    return torch.tanh(x) + (x.sum() > 1e6)
+
+
 POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "many": lambda x: torch.where(x > 0, x, torch.expm1(x) * 0.5) + x.clone(),
     "a number": lambda x: x * TWO,
     "a cast": lambda x: x.float().double(),
+    "a number made inside": lambda x: x * torch.full((1,), 2.0),
 }
 ELSE: dict[str, Callable[[Tensor], Tensor]] = {
     "a sum": lambda x: x + x.sum(),
     "another order": lambda x: x.flip(-1),
     "by place": lambda x: x * drawn(6, seed=4),
+    "by place, made before": lambda x: x * PLACES,
     "by place, made inside": lambda x: x * torch.arange(6),
     "by a single element": lambda x: x * x[0, 0, 0],
     "by chance": lambda x: F.dropout(x, 0.5, True),
     "a product of matrices": lambda x: x @ x.mT @ x,
+    "made without it": lambda x: torch.full(x.shape, 2.0),
 }
 
 
@@ -129,6 +163,29 @@ def test_a_linear_function_adds_up() -> None:
     assert adds_up(Function(affine), X, affine(X) - BIAS, BIAS, -2.0)
 
 
+def test_what_is_linear_is_so_for_any_numbers() -> None:
+    """Nothing at all, a single number, very small and very large ones."""
+    assert is_linear(Function(lambda x: 0 * affine(x)), X, 0 * affine(X), 0 * BIAS)
+    one = torch.ones(1, 1, dtype=X.dtype)
+    for x in (one, -one):
+        assert is_linear(Function(lambda x: 2 * x), x, 2 * x, 0 * one)
+    for size in (1e-3, 1.0, 1e3):
+        x = size * X
+        assert is_linear(Function(affine), x, affine(x), BIAS)
+        for bent in (
+            Function(lambda x, size=size: affine(x.clamp(-20 * size, 20 * size))),
+            Function(lambda x, size=size: affine(F.hardshrink(x, 0.02 * size))),
+        ):
+            assert not is_linear(bent, x, bent(x), BIAS)
+
+
+def test_a_bend_where_the_input_is_small_is_seen() -> None:
+    x = X.clone()
+    x[..., 0] = 1e-3
+    bent = Function(lambda x: affine(x) + F.hardshrink(x[..., :1], 0.5))
+    assert not is_linear(bent, x, bent(x), BIAS)
+
+
 @pytest.mark.parametrize("name", BENT)
 def test_a_bent_one_does_not(name: str) -> None:
     module = Function(BENT[name])
@@ -155,10 +212,55 @@ def test_the_gradient_of_a_linear_function_is_its_own(factor: float, own: bool) 
         assert has_own_gradient(Function(lambda x: WithGradient.apply(x, factor)), X, BIAS) is own
 
 
+def test_a_gradient_is_told_in_any_precision() -> None:
+    """In float16 numbers whose sum it cannot hold."""
+
+    class Scaling(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+            ctx.factor = factor
+            return 60 * x
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return 60 * ctx.factor * gradients[0], None
+
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        x, weight = drawn(64, 64).to(dtype), drawn(5, 64).to(dtype)
+        with torch.no_grad():
+            assert has_own_gradient(Function(lambda x, w=weight: F.linear(x, w)), x, weight.new_zeros(5))
+        for factor in (1.0, -1.0):
+            with torch.no_grad():
+                found = has_own_gradient(
+                    Function(lambda x, f=factor: Scaling.apply(x, f)), x, torch.zeros(1, dtype=dtype)
+                )
+            assert found is (factor == 1.0)
+
+
+class Nothing(torch.autograd.Function):
+    """A bias alone, whose gradient says that it is a layer."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return BIAS.expand(*x.shape[:-1], 5).clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] @ WEIGHT
+
+
+def test_a_gradient_is_its_own_beside_a_large_bias_and_never_that_of_nothing() -> None:
+    large = 1e6 * BIAS
+    with torch.no_grad():
+        assert has_own_gradient(Function(lambda x: WithGradient.apply(x, 1.0) - BIAS + large), X, large)
+        assert not has_own_gradient(Function(Nothing.apply), X, BIAS)
+
+
 def test_value_and_slope_at_zero() -> None:
     zero, slope = around_zero(Function(lambda x: torch.exp(2 * x)), X)
     assert zero == 1.0
     assert slope == pytest.approx(2.0, rel=1e-8)
+    assert around_zero(Function(lambda x: torch.exp(5 * x)), X)[1] == pytest.approx(5.0, rel=2e-9)
     assert around_zero(Function(lambda x: x * x), X) == pytest.approx((0.0, 0.0), abs=1e-12)
 
 

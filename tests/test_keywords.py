@@ -131,6 +131,8 @@ EXAMPLES: dict[str, Example] = {
     "cosine_similarity": (F.cosine_similarity, {"x1": A, "x2": B}),
     "norm": (torch.norm, {"input": A, "p": 2, "dim": 1}),
     "linalg_vector_norm": (torch.linalg.vector_norm, {"x": A}),
+    "linalg_norm": (torch.linalg.norm, {"input": A}),
+    "linalg_matrix_norm": (torch.linalg.matrix_norm, {"input": A}),
     "std_mean": (lambda input: torch.std_mean(input=input)[0], {"input": A}),
     "var_mean": (lambda input: torch.var_mean(input=input)[0], {"input": A}),
     "cumsum": (torch.cumsum, {"input": A, "dim": 1}),
@@ -199,7 +201,7 @@ EXAMPLES: dict[str, Example] = {
 WITHOUT = set(
     """
     to type type_as float double half bfloat16 cuda cpu contiguous view reshape_as view_as expand expand_as getitem
-    repeat setitem copy fill rdiv rmatmul einsum index vector_norm frobenius_norm capped_attention _grouped_mm
+    repeat setitem copy fill rdiv rmatmul einsum index frobenius_norm capped_attention _grouped_mm
     grouped_mm lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell _pack_padded_sequence
     _pad_packed_sequence
     """.split()

@@ -200,9 +200,10 @@ def explained_alone(operation: Operation, x: Tensor, method: str) -> list[list[f
 def test_half_precision_is_normalised_in_float32(name: str, dtype: torch.dtype) -> None:
     """Numbers whose squares float16 cannot hold; and relevance as in float64 but for the rounding of its inputs."""
     norm = {"LayerNorm": nn.LayerNorm(WIDTH), "RMSNorm": nn.RMSNorm(WIDTH)}[name]
-    model = nn.Sequential(norm, nn.Flatten(), nn.Linear(LENGTH * WIDTH, 2)).to(dtype).eval()
+    model = seeded(lambda: nn.Sequential(norm, nn.Flatten(), nn.Linear(LENGTH * WIDTH, 2))).to(dtype)
     x = (300 * drawn(1, LENGTH, WIDTH)).to(dtype)
-    ours = hw.explain(model, x, score=lambda out: out[:, 0])[0].relevance.flatten()
+    name = str(dtype).removeprefix("torch.")  # else it is computed in float32
+    ours = hw.explain(model, x, score=lambda out: out[:, 0], dtype=name)[0].relevance.flatten()
     fine = hw.explain(model.double(), x.double(), score=lambda out: out[:, 0])[0].relevance.flatten()
     assert bool(ours.isfinite().all())
     torch.testing.assert_close(ours.double(), fine.double(), rtol=0.05, atol=0.02 * float(fine.abs().max()))

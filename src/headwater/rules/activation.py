@@ -23,7 +23,7 @@ special_expit special_erf clamp clamp_min clamp_max square
 @on(*_FUNCTIONS)
 def activation(scope: Scope, call: Call) -> Any:
     """Left to its gradient, f passes x f'(x) instead of f(x): for GELU and tanh that is another number."""
-    x: Any = call.args[0] if call.args else call.kwargs.get("input")
+    x: Any = call.args[0]
     if not is_signal(x):
         return call.run()
     if call.name in _BOUNDS and any(isinstance(v, Tensor) and v.numel() > 1 for v in bounds(call)):
@@ -33,13 +33,11 @@ def activation(scope: Scope, call: Call) -> Any:
         with torch.no_grad():
             return call.run()
     before, root = lineage(x)
-    if before is Kind.WEIGHTS or any(is_signal(v) for v in (*call.args[1:], *call.kwargs.values()) if v is not x):
+    if before is Kind.WEIGHTS or any(is_signal(v) for v in (*call.args[1:], *call.kwargs.values())):
         return carry(call.run(), x, same_elements=True)
-    zero, slope = at_zero(call, x.dtype, x.device)
-    if not scope.applies("act") or not math.isfinite(zero) or not math.isfinite(slope):
-        result = call.run()
-    else:
-        result = held(scope, call, x, zero, slope)
+    zero, slope = at_zero(call, x.device)
+    acts = scope.applies("act") and math.isfinite(zero)
+    result = held(scope, call, x, zero, slope) if acts else call.run()
     if before is Kind.NORM or call.name in ("clamp", "clamp_min", "clamp_max"):
         mark(result, before, root)  # a bound makes nothing a gate, and of a size a size is made
     else:
@@ -63,22 +61,19 @@ def bounded(scope: Scope, call: Call, x: Tensor) -> Any:
     result = x.clone() if call.inplace else x  # which is written over
     with scope:
         for name, bound in zip(_BOUNDS[call.name], bounds(call), strict=True):
-            if bound is not None:
-                limit = bound if isinstance(bound, Tensor) else torch.as_tensor(bound).to(x)
-                result = torch.maximum(result, limit) if name == "min" else torch.minimum(result, limit)
+            if bound is not None:  # a tensor, as torch has no bounds of which one is a number
+                result = torch.maximum(result, bound) if name == "min" else torch.minimum(result, bound)
     result = value_of(value, gradient_of=result)
     return x.copy_(result) if call.inplace else result
 
 
 def held(scope: Scope, call: Call, x: Tensor, zero: float, slope: float) -> Tensor:
-    rest = call.args[1:]
-    kwargs = {k: v for k, v in call.kwargs.items() if k not in ("input", "inplace")}
+    rest, kwargs = call.args[1:], without_inplace(call)
     if call.inplace or call.kwargs.get("inplace"):
         scope.pending.settle(x)
-        before = x.detach().clone()
         with torch.no_grad():
-            value = call.func(before.clone(), *rest, **kwargs)
-            constant = ratio(before, value, zero, slope)
+            value = call.func(x.clone(), *rest, **kwargs)
+            constant = ratio(x.detach(), value, zero, slope)
         result: Tensor = x.mul_(constant)
         result = x.copy_(Scaled.apply(result, [value], None))
     else:
@@ -90,24 +85,35 @@ def held(scope: Scope, call: Call, x: Tensor, zero: float, slope: float) -> Tens
     return result
 
 
-def at_zero(call: Call, dtype: torch.dtype, device: torch.device) -> tuple[float, float]:
-    """f(0) and f'(0) of the function as it was called."""
-    rest = call.args[1:]
-    kwargs = {k: v for k, v in call.kwargs.items() if k not in ("input", "inplace")}
+def without_inplace(call: Call) -> dict[str, Any]:
+    return {name: value for name, value in call.kwargs.items() if name != "inplace"}
+
+
+def at_zero(call: Call, device: torch.device) -> tuple[float, float]:
+    """f(0) and f'(0) of the function as it was called, in float64."""
+    rest, kwargs = call.args[1:], without_inplace(call)
     if any(isinstance(v, Tensor) and v.numel() > 1 for v in (*rest, *kwargs.values())):
         return 0.0, 0.0  # prelu: one slope a channel, and nothing at 0
-    key = (call.name, str(rest) if rest else "", str(kwargs) if kwargs else "", dtype)
+    key = call.name, str([number(v) for v in rest]), str({k: number(v) for k, v in kwargs.items()})
     if key not in _AT_ZERO:
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(itself, itself):
+        with torch.autograd.graph.saved_tensors_hooks(itself, itself):
             x = torch.zeros(1, dtype=torch.float64, device=device, requires_grad=True)
             try:
-                func = call.func
-                y = func(x.clone(), *rest, **kwargs)
+                y = call.func(x.clone(), *map(wider, rest), **{k: wider(v) for k, v in kwargs.items()})
                 (slope,) = torch.autograd.grad(y, x)
-                _AT_ZERO[key] = (float(y.detach()), float(slope))
+                _AT_ZERO[key] = (y.item(), slope.item())
             except RuntimeError:
                 _AT_ZERO[key] = (math.nan, math.nan)
     return _AT_ZERO[key]
+
+
+def number(value: Any) -> Any:
+    """All of its digits, which the text of a tensor does not have."""
+    return value.item() if isinstance(value, Tensor) else value
+
+
+def wider(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) else value
 
 
 def itself(tensor: Tensor) -> Tensor:
@@ -121,18 +127,17 @@ _AT_ZERO: dict[Any, tuple[float, float]] = {}
 @on("pow")
 def power(scope: Scope, call: Call) -> Any:
     """x^n is an activation (ReLU^2) or a step towards a norm (x^2, v^0.5, v^-0.5); the exponent tells."""
-    x, exponent = call.args[0], call.get(1, "exponent")
+    x, exponent = call.args[:2]
     if not is_signal(x) or is_signal(exponent):
         return call.run()
     if isinstance(exponent, Tensor) and exponent.numel() > 1:
         return power_of_each(scope, call, x, exponent)
     exponent = float(exponent)
-    if exponent < 0 and "ln" in scope.rules and kind(x) in (Kind.LINEAR, Kind.NORM):
-        scope.applies("ln")
+    if exponent < 0 and kind(x) in (Kind.LINEAR, Kind.NORM) and scope.applies("ln"):
         with torch.no_grad():
             return call.run()
     before, root = lineage(x)
-    if exponent in (0, 1) or exponent < 0 or before is Kind.WEIGHTS or not scope.applies("act"):
+    if exponent <= 0 or exponent == 1 or before is Kind.WEIGHTS or not scope.applies("act"):
         result = call.run()
     elif exponent == 2 and not call.inplace:
         result = x * x.detach()  # as torch computes it; what x is multiplied by is x

@@ -30,7 +30,7 @@ def distances(scope: Scope, call: Call) -> Any:
                 sort=sort,
                 varies=(result.dim() + axis,),
                 amount=partial(booked, power, axis),
-                held=(points, others.detach(), result.detach()),
+                held=(points, others, result),
             )
     return result
 

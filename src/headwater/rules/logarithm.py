@@ -28,7 +28,7 @@ def logarithm(scope: Scope, call: Call) -> Any:
         result = call.run()
     else:
         with torch.no_grad():
-            value = call.func(x.clone(), *call.args[1:], **call.kwargs)
+            value = call.func(x.clone())
             factor = ratio(x.detach() - 1, value, 0.0, _SLOPES[call.name])
         result = value_of(value, gradient_of=x * factor)
         scope.source(result, factor, f"{call.name} from 1", sign=-1.0, by_rule=True)
@@ -48,16 +48,16 @@ def log_sum_exp(scope: Scope, call: Call) -> Any:
     axes = tuple(axes) if isinstance(axes, (list, tuple)) else axes
     if not scope.applies("act"):
         return call.run()
+    seen = x != -math.inf
+    own = x.masked_fill(~seen, 0.0)
     with torch.no_grad():
         value = call.run()
-        seen = x != -math.inf
-        own = x.masked_fill(~seen, 0.0)
         count = seen.sum(axes, keepdim=True).clamp_min(1)
         even = seen / count.to(x.dtype)
         weights = (x - x.logsumexp(axes, keepdim=True)).exp().nan_to_num(0.0)
         mixed = between(own, weights, even, axes)
         start = count.to(x.dtype).log().reshape(value.shape)
-    line = (mixed * x.masked_fill(~seen, 0.0)).sum(axes).reshape(value.shape)
+    line = (mixed * own).sum(axes).reshape(value.shape)
     result = value_of(value, gradient_of=line)
     scope.source(result, start, f"{call.name}(0)")
     return result
@@ -71,7 +71,7 @@ def log_add_exp(scope: Scope, call: Call) -> Any:
         value = call.run()
     with scope:
         both = torch.stack(torch.broadcast_tensors(call.args[0], call.args[1]))
-        line = (both if unit == 1.0 else both * unit).logsumexp(0) / unit
+        line = (both * unit).logsumexp(0) / unit
     return value_of(value, gradient_of=line)
 
 
@@ -79,7 +79,7 @@ def log_add_exp(scope: Scope, call: Call) -> Any:
 def log_softmax(scope: Scope, call: Call) -> Any:
     """x - log sum exp(x), so that the two parts meet their rules."""
     x, axis = call.args[0], call.get(1, "dim")
-    if axis is None or not isinstance(axis, int):
+    if not isinstance(axis, int):
         return call.run()
     with torch.no_grad():
         value = call.run()

@@ -102,11 +102,8 @@ def activation_held(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) 
             return None
         zero, slope = around_zero(module, x)
     scope.known_foreign.add(output.grad_fn)
-    if "act" not in scope.rules:
+    if not math.isfinite(zero) or not scope.applies("act"):
         return None
-    if not math.isfinite(zero):
-        return None
-    scope.applies("act")
     with torch._C.DisableTorchFunction():
         result = scaled(x, output.detach(), (zero, slope), scope.pending)
     mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED)
@@ -191,17 +188,22 @@ def is_linear(module: nn.Module, x: Tensor, output: Tensor, bias: Tensor) -> boo
 
 
 def has_own_gradient(module: nn.Module, x: Tensor, bias: Tensor) -> bool:
-    """Whether the gradient that a linear function gives is its own: <g, f(v)> = <gradient of g at x, v>."""
+    """Whether the gradient that a linear function gives is its own: <g, f(v)> = <gradient of g at x, v>.
+
+    For a g of chance, and for one along f(v): there no parts cancel, so that half precision shows it, too.
+    """
     chance = torch.Generator().manual_seed(1)
     with torch.enable_grad():
         leaf = x.clone().requires_grad_(True)
         out = module.forward(leaf)
-        for _ in range(2):
+        for along in (False, True):
             seed, step = (torch.randn(t.shape, generator=chance, dtype=torch.float64).to(t) for t in (out, leaf))
-            (found,) = torch.autograd.grad(out, leaf, seed, retain_graph=True)
             with torch.no_grad():
-                forth, back = (seed * (module.forward(step) - bias)).double(), (found * step).double()
-            room = 64 * torch.finfo(x.dtype).eps * float(forth.abs().sum() + back.abs().sum())
+                own = module.forward(step) - bias
+                seed = own / own.abs().amax().clamp_min(torch.finfo(own.dtype).tiny) if along else seed
+            (found,) = torch.autograd.grad(out, leaf, seed, retain_graph=True)
+            forth, back, lost = (a.double() * b.double() for a, b in ((seed, own), (found, step), (seed, bias)))
+            room = 64 * torch.finfo(x.dtype).eps * sum(float(part.abs().sum()) for part in (forth, back, lost))
             if abs(float(forth.sum() - back.sum())) > room:
                 return False
     return True
@@ -212,7 +214,7 @@ def adds_up(module: nn.Module, x: Tensor, own: Tensor, bias: Tensor, scale: floa
     other = scale * x.abs().mean() * drawn.to(x)
     brought = module.forward(other) - bias
     gap = (module.forward(x + other) - bias - own - brought).abs().amax()
-    return bool(gap <= 16 * torch.finfo(own.dtype).eps * (own.abs() + brought.abs()).amax())
+    return bool(gap <= 16 * torch.finfo(own.dtype).eps * (own.abs() + brought.abs() + bias.abs()).amax())
 
 
 def around_zero(module: nn.Module, x: Tensor) -> tuple[float, float]:

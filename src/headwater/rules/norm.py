@@ -96,12 +96,13 @@ def group_norm(scope: Scope, call: Call) -> Any:
 def instance_norm(scope: Scope, call: Call) -> Any:
     """LayerNorm over the positions of one channel; with running statistics it is affine like BatchNorm."""
     x, (mean, variance, weight, bias) = call.args[0], statistics(call)
-    if not call.get(5, "use_input_stats", True) and mean is not None:
-        return running_norm(scope, call, mean, variance, weight, bias, call.get(7, "eps", 1e-5))
+    eps = call.get(7, "eps")
+    if not call.get(5, "use_input_stats"):
+        return running_norm(scope, call, mean, variance, weight, bias, eps)
     result = call.run()
     if scope.applies("ln"):
         axes = tuple(range(2, x.dim()))
-        linear = (x - x.mean(axes, keepdim=True)) * deviation_inverse(x, axes, call.get(7, "eps", 1e-5))
+        linear = (x - x.mean(axes, keepdim=True)) * deviation_inverse(x, axes, eps)
         result = value_of(result, gradient_of=per_channel(linear, weight))
     return bias_of_channels(scope, result, bias, "instance_norm")
 
@@ -110,10 +111,9 @@ def instance_norm(scope: Scope, call: Call) -> Any:
 def batch_norm(scope: Scope, call: Call) -> Any:
     """With running statistics BatchNorm is affine: no rule, but its running mean is a constant in the ledger."""
     mean, variance, weight, bias = statistics(call)
-    eps = call.get(7, "eps", 1e-5)
-    if call.get(5, "training", False) or mean is None:
+    if call.get(5, "training"):
         return call.run()
-    return running_norm(scope, call, mean, variance, weight, bias, eps)
+    return running_norm(scope, call, mean, variance, weight, bias, call.get(7, "eps"))
 
 
 def statistics(call: Call) -> tuple[Any, Any, Any, Any]:
@@ -133,10 +133,9 @@ def running_norm(scope: Scope, call: Call, mean: Tensor, variance: Tensor, weigh
     result = value_of(value, gradient_of=call.args[0] * channels(scale, value))
     shift = -mean * scale
     name, sort = scope.label(mean, "running mean")
-    axis = min(1, result.dim() - 1)
     spread = channels(shift, result)
     sort = sort if sort > Sort.BIAS else Sort.CONSTANT  # running statistics are no parameters
-    scope.books.enter(result, name, sort=sort, varies=(axis,), amount=lambda g: g * spread)
+    scope.books.enter(result, name, sort=sort, varies=(1,), amount=lambda g: g * spread)
     return bias_of_channels(scope, result, bias, call.name)
 
 
@@ -167,8 +166,7 @@ def inverse(scope: Scope, call: Call) -> Any:
     """1/sqrt(v), 1/v of a signal: what a hand-written normalisation multiplies by. Of an activation it is one more."""
     x = call.args[0]
     normalises = call.name == "rsqrt" or kind(x) in (Kind.LINEAR, Kind.NORM)
-    if normalises and "ln" in scope.rules:
-        scope.applies("ln")
+    if normalises and scope.applies("ln"):
         with torch.no_grad():
             return call.run()
     result = call.run()
@@ -176,7 +174,15 @@ def inverse(scope: Scope, call: Call) -> Any:
     return result if normalises or call.inplace else inverse_of(result, x)
 
 
-@on("std", "norm", "linalg_vector_norm", "vector_norm", "frobenius_norm", "std_mean")
+@on(
+    "std",
+    "std_mean",
+    "norm",
+    "frobenius_norm",
+    "linalg_norm",
+    "linalg_vector_norm",
+    "linalg_matrix_norm",
+)
 def deviation(scope: Scope, call: Call) -> Any:
     """A size of the signal, twice as large for one twice as large: its gradient passes on all of it.
 
@@ -197,9 +203,7 @@ def variance(scope: Scope, call: Call) -> Any:
 
 
 def sized(result: Any) -> Any:
-    for part in (result,) if isinstance(result, Tensor) else tuple(result)[:1]:
-        if is_signal(part):
-            mark(part, Kind.NORM)
+    mark(result if isinstance(result, Tensor) else result[0], Kind.NORM)
     return result
 
 
@@ -267,7 +271,7 @@ def over_sum(scope: Scope, call: Call, above: Tensor, below: Tensor, factor: Ten
 def replaced(call: Call, above: Tensor, first: Tensor, second: Tensor) -> Any:
     """The call with other tensors for `above` and what stands beside it."""
     pair = (first, second) if call.args[0] is above else (second, first)
-    return call.func(*pair, *call.args[2:], **call.kwargs)
+    return call.func(*pair, **call.kwargs)
 
 
 def is_one(value: Any) -> bool:
@@ -286,24 +290,20 @@ def inverted(tensor: Tensor) -> Tensor | None:
 
 
 def normalised(scope: Scope, call: Call, above: Any, below: Tensor) -> Any:
-    before = lineage(above) if is_signal(above) else None
     result = divided(call, above, below.detach()) if scope.applies("ln") else call.run()
-    if before is not None and is_signal(result):
-        mark(result, before.kind, before.root)
-    elif is_signal(result):
-        mark(result, Kind.NORM)
+    mark(result, *(lineage(above) if is_signal(above) else (Kind.NORM,)))
     return result
 
 
 def divided(call: Call, above: Any, below: Tensor) -> Any:
     first, second = (below, above) if call.name == "rdiv" else (above, below)
-    return call.func(first, second, *call.args[2:], **call.kwargs)
+    return call.func(first, second, **call.kwargs)
 
 
 @on("mean", "sum", "nanmean", "cumsum", "logcumsumexp")
 def total(scope: Scope, call: Call) -> Any:
     """A sum over a softmax or a normaliser stays one; over anything else it starts anew."""
-    result, x = call.run(), call.args[0]
-    if is_signal(x) and is_signal(result) and kind(x) in (Kind.WEIGHTS, Kind.NORM, Kind.SHIFTED):
-        mark(result, lineage(x).kind)
+    result, before = call.run(), kind(call.args[0])
+    if before in (Kind.WEIGHTS, Kind.NORM, Kind.SHIFTED):
+        mark(result, before)
     return result

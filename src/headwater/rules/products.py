@@ -7,35 +7,33 @@ from typing import Any
 import torch
 
 from .lineage import Kind, kind, mark
-from .scope import Call, Scope, is_signal, on, value_of
+from .scope import Call, Scope, on, value_of
 
 
 @on("prod")
 def product_of_all(scope: Scope, call: Call) -> Any:
     """Left to its gradient, a product of n factors passes on n times what it is."""
-    x = call.args[0]
-    result = call.run()
+    x, result = call.args[0], call.run()
     if scope.applies("gate"):
         count = x.numel() // max(1, result.numel())
         result = value_of(result, gradient_of=result / count)
-    return gate_still(result, x)
+    return gate_still(result, kind(x))
 
 
 @on("cumprod")
 def product_so_far(scope: Scope, call: Call) -> Any:
     """The n-th entry is a product of n factors."""
-    x, axis = call.args[0].clone() if call.inplace else call.args[0], call.get(1, "dim")
-    result = call.func(x, *call.args[1:], **call.kwargs) if not call.inplace else x.cumprod(axis)
+    x, axis = call.args[0], call.get(1, "dim")
+    before = kind(x)
+    result = x.clone().cumprod(axis) if call.inplace else call.run()
     if scope.applies("gate"):
         shape = [-1 if place == axis % result.dim() else 1 for place in range(result.dim())]
         counts = torch.arange(1, result.shape[axis] + 1, dtype=result.dtype, device=result.device).reshape(shape)
         result = value_of(result, gradient_of=result / counts)
-    result = call.args[0].copy_(result) if call.inplace else result
-    return gate_still(result, x)
+    return gate_still(x.copy_(result) if call.inplace else result, before)
 
 
-def gate_still(result: Any, factors: Any) -> Any:
+def gate_still(result: Any, factors: Kind) -> Any:
     """A product of gates is a gate."""
-    if is_signal(result):
-        mark(result, Kind.SHIFTED if kind(factors) is Kind.SHIFTED else Kind.LINEAR)
+    mark(result, Kind.SHIFTED if factors is Kind.SHIFTED else Kind.LINEAR)
     return result

@@ -42,7 +42,7 @@ class Ratio:
             assert self._value is not None
             if (self._x._version, self._value._version) != self._version:
                 raise HiddenOperation("the model writes over what went into an activation before its result is used.")
-            with torch._C.DisableTorchFunction(), torch.no_grad():
+            with torch._C.DisableTorchFunction():
                 into = self._x if is_alone(self._x) else None
                 self._made = Waiting(ratio(self._x, self._value, *self._anchor, into))
             self._x = self._value = None

@@ -184,9 +184,9 @@ class Sources:
     def alive(self, value: Tensor, what: str) -> Tensor:
         if is_signal(value):
             return value
-        given: Tensor = _Beside.apply(self.signal, [value.detach()])
+        given: Tensor = _Beside.apply(self.signal, [value])
         name, sort = self.scope.label(value, what)
-        self.scope.books.enter(given, name, sort=sort, varies=(), amount=torch.mul, held=(value.detach(),))
+        self.scope.books.enter(given, name, sort=sort, varies=(), amount=torch.mul, held=(value,))
         return given
 
 
@@ -207,7 +207,7 @@ def packed(scope: Scope, call: Call) -> Any:
     """Rows of a packed sequence belong to several samples, in an order that no shape tells."""
     scope.books.scrambled = True
     result = call.run()
-    if call.name == "_pad_packed_sequence" and call.get(3, "padding_value", 0.0):
+    if call.name == "_pad_packed_sequence" and call.args[3]:
         filled = call.func(torch.zeros_like(call.args[0]), *call.args[1:], **call.kwargs)[0].detach()
         scope.source(result[0], filled, "padding")
     return result

@@ -138,7 +138,7 @@ class Scope(Mode):
         if not torch.is_grad_enabled():
             return self._without_gradient(func, name, inplace, args, kwargs)
         if kwargs:
-            args, kwargs = positional(name, args, kwargs)
+            args, kwargs = positional(name, args, torch_names(name, kwargs))
         args, alive, origin = self._constants_frozen(args)
         if kwargs:
             kwargs, also, another = self._constants_frozen(kwargs)
@@ -510,6 +510,17 @@ _OPERANDS = {
     "split": "tensor",
 }
 _USUAL = "input other"  # operands of all others
+
+
+_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "a": "input", "x2": "other"}
+
+
+def torch_names(name: str, kwargs: Any) -> Any:
+    """Arguments by numpy's names, which torch takes as well, get torch's own, by which handlers ask for them."""
+    if name not in OPERATIONS or _NUMPY.keys().isdisjoint(kwargs):
+        return kwargs
+    own = _OPERANDS.get(name, _USUAL).split()
+    return {key if key in own else _NUMPY.get(key, key): value for key, value in kwargs.items()}
 
 
 def positional(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
