@@ -36,7 +36,7 @@ STORE = ROOT / ".mutants"
 PAGE = ROOT / "docs" / "mutants.md"
 FILES = ("rules/*.py", "ledger.py", "methods/passes.py", "methods/checks.py", "methods/propagation.py")
 TESTS = """
-closing products sums norms curves places weights_held operations ledger secant gamma asking linearised paper_rules
+factors written_into closing products sums norms curves places weights_held operations ledger secant gamma asking linearised paper_rules
 capped beyond review promises precision methods targets kept audit generation recording text adversarial cuts
 random_cuts maps hidden spellings keywords pooling recurrent left_behind memory
 """.split()

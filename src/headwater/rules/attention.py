@@ -207,7 +207,7 @@ def mixed_by_secant(weights: Tensor, line: Tensor, even: Tensor) -> tuple[Tensor
 @on("scaled_dot_product_attention")
 def attention(scope: Scope, call: Call) -> Any:
     r"""y_j = sum_i v_i p_ij with p held fixed: R(v_i) = sum_j v_i p_ij / (sum_i' v_i' p_i'j) R(y_j)."""
-    query, key, value = (call.get(i, name) for i, name in enumerate(("query", "key", "value")))
+    query, key, value = call.args[:3]
     if "ah" not in scope.rules:
         return call.run()
     scope.applies("ah")
@@ -218,7 +218,6 @@ def attention(scope: Scope, call: Call) -> Any:
     if scope.rules.attention == "query":
         return asked_attention(scope, call, query, key, value)
     options = dict(zip(("attn_mask", "dropout_p", "is_causal"), call.args[3:], strict=False), **call.kwargs)
-    options = {k: v for k, v in options.items() if k not in ("query", "key", "value")}
     mask = options.pop("attn_mask", None)
     mask = mask.detach() if isinstance(mask, Tensor) else None
     if not is_signal(value):
@@ -230,8 +229,7 @@ def attention(scope: Scope, call: Call) -> Any:
 def shared_attention(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Any:
     """Half to the values and half to the weights, of which queries and keys get half each: a quarter."""
     parts = (Share.apply(query, 0.25), Share.apply(key, 0.25), Share.apply(value, 0.5))
-    kwargs = {k: v for k, v in call.kwargs.items() if k not in ("query", "key", "value")}
-    return call.func(*parts, *call.args[3:], **kwargs)
+    return call.func(*parts, *call.args[3:], **call.kwargs)
 
 
 def secant_attention(scope: Scope, call: Call, query: Tensor, key: Tensor, value: Tensor) -> Any:

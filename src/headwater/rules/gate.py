@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,17 +15,18 @@ from .lineage import Kind, carry, kind, lineage, mark
 from .linear import added_product, linear, times_matrix
 from .norm import inverted, over_sum
 from .ratio import settle
-from .scope import Call, Scope, first_signal, is_signal, on, value_of
+from .scope import Call, Scope, is_signal, on, value_of
 
 
 @on("mul")
 def product(scope: Scope, call: Call) -> Any:
     """a * b with both alive passes relevance twice if left to its gradient."""
-    a, b = call.args[0], call.get(1, "other")
+    a, b = call.args
     if not (is_signal(a) and is_signal(b)):
         signal = a if is_signal(a) else b
         settle(signal)
-        return carry(call.run(), signal, same_elements=a is signal and getattr(b, "shape", a.shape) <= a.shape)
+        result = call.run()
+        return carry(result, signal, same_elements=result.shape == signal.shape)
     by_hand = lineage(a).root is lineage(b).root
     kinds, root = (kind(a), kind(b)), lineage(a).root
     if not by_hand and not call.inplace and (weights := times_inverse(scope, call, a, b)) is not None:
@@ -166,11 +168,10 @@ def plus_bias(scope: Scope, call: Call, product: Tensor, bias: Tensor) -> Tensor
 @on("linear")
 def layer(scope: Scope, call: Call) -> Any:
     """x W^T + b. Weights that are made from the input are no weights but a second signal: a sum of products of two."""
-    weight = call.get(1, "weight")
-    if not is_signal(weight):
+    if not is_signal(call.args[1]):
         return linear(scope, call)
-    x, bias = call.get(0, "input"), call.get(2, "bias")
-    product = contraction(scope, replace(call, args=(x, weight), kwargs={}))
+    bias = call.get(2, "bias")
+    product = contraction(scope, replace(call, args=call.args[:2], kwargs={}))
     return product if bias is None else plus_bias(scope, call, product, bias)
 
 
@@ -190,44 +191,46 @@ def contracted(scope: Scope, a: Tensor, b: Tensor) -> str:
     return "b" if scores else share
 
 
-ADDED = ("mat1", "batch1", "mat", "mat2", "batch2", "vec")
-
-
 @on("addmm", "baddbmm", "addbmm", "addmv")
 def added_contraction(scope: Scope, call: Call) -> Any:
     """A product that something is added to; two signals in it share as in any other."""
-    rest = dict(call.kwargs)
-    named = (rest.pop(name) for name in ADDED if name in rest)  # in the order of the operands
-    base, a, b = (*call.args, *named)
-    if not (is_signal(a) and is_signal(b)):
-        return added_product(scope, call)
-    share = contracted(scope, a, b)
+    base, a, b = call.args
+    if call.inplace:
+        on_copy = replace(call, func=copying(call.func), inplace=False, args=(scope.as_it_was(call), a, b))
+        return base.copy_(added_contraction(scope, on_copy))
+    share = contracted(scope, a, b) if is_signal(a) and is_signal(b) else "none"
     if share == "none":
         return added_product(scope, call)
     with torch.no_grad():
         value = call.run()
     if share == "secant":
-        return added_by_secant(scope, call, base, (a, b), value, rest)
+        return added_by_secant(scope, call, base, (a, b), value)
     parts = {"a": [(a.detach(), b)], "b": [(a, b.detach())]}.get(share, [(a.detach(), b), (a, b.detach())])
-    made = [call.func(base, *part, **rest) for part in parts]
+    made = [call.func(base, *part, **call.kwargs) for part in parts]
     first = part_of_first(share, a)
-    result = value_of(value, gradient_of=made[0] if len(made) == 1 else (1 - first) * made[0] + first * made[1])
+    linear = made[0] if len(made) == 1 else (1 - first) * made[0] + first * made[1]
+    result = value_of(value, gradient_of=linear)
     if not is_signal(base):
-        scope.source(result, base, call.name, sign=float(rest.get("beta", 1)))
+        scope.source(result, base, call.name, sign=float(call.kwargs.get("beta", 1)))
     return result
+
+
+def copying(func: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """An operation that writes into its first operand, on a copy of that."""
+    return lambda first, *rest, **more: func(first.clone(), *rest, **more)
 
 
 _WITHIN: dict[str, Any] = {"addmm": torch.mm, "baddbmm": torch.bmm, "addmv": torch.mv, "addbmm": torch.bmm}
 
 
-def added_by_secant(scope: Scope, call: Call, base: Any, parts: Any, value: Tensor, rest: dict[str, Any]) -> Tensor:
+def added_by_secant(scope: Scope, call: Call, base: Tensor, parts: tuple[Tensor, Tensor], value: Tensor) -> Tensor:
     """The product by itself, then what it is added to."""
-    product = _WITHIN[call.name]
-    mixed = contraction(scope, Call(product, product.__name__, False, parts, {})) * rest.get("alpha", 1)
+    product, beta = _WITHIN[call.name], call.kwargs.get("beta", 1)
+    mixed = contraction(scope, Call(product, product.__name__, False, parts, {})) * call.kwargs.get("alpha", 1)
     mixed = mixed.sum(0) if call.name == "addbmm" else mixed
-    result = value_of(value, gradient_of=mixed + rest.get("beta", 1) * base if is_signal(base) else mixed)
+    result = value_of(value, gradient_of=mixed + beta * base if is_signal(base) else mixed)
     if not is_signal(base):
-        scope.source(result, base, call.name, sign=float(rest.get("beta", 1)))
+        scope.source(result, base, call.name, sign=float(beta))
     return result
 
 
@@ -271,12 +274,10 @@ def solved(scope: Scope, call: Call) -> Any:
 
     Left to its gradient, A takes away what B was given: X = A^-1 B falls as A grows, so the two together pass nothing.
     """
-    matrix = call.get(0, "A")
+    matrix, *rest = call.args
     if not is_signal(matrix) or not scope.applies("gate"):
         return call.run()
-    if call.args:
-        return replaced(call, {(0, -1): matrix.detach()})
-    return call.func(**{**call.kwargs, "A": matrix.detach()})
+    return call.func(matrix.detach(), *rest, **call.kwargs)
 
 
 @on("glu")
@@ -299,12 +300,12 @@ def gated_linear_unit(scope: Scope, call: Call) -> Any:
 @on("lerp")
 def blend(scope: Scope, call: Call) -> Any:
     """start + weight * (end - start), taken apart so that its product and its constants meet their rules."""
-    start, end, weight = call.args[0], call.get(1, "end"), call.get(2, "weight")
+    start, end, weight = call.args
     if is_signal(start) and is_signal(end) and not is_signal(weight):
         return call.run()
     with torch.no_grad():
         value = call.func(start.clone(), end, weight)
-    before = scope.rename(start.clone(), scope.name_of(start)) if call.inplace else start
+    before = scope.as_it_was(call)
     with scope:
         line = before + weight * (end - before)
     result = value_of(value, gradient_of=line)
@@ -314,11 +315,12 @@ def blend(scope: Scope, call: Call) -> Any:
 @on("addcmul", "addcdiv")
 def sum_and_product(scope: Scope, call: Call) -> Any:
     """input + value * a * b, taken apart so that its product and its constants meet their rules."""
-    base, a, b = call.args[0], call.get(1, "tensor1"), call.get(2, "tensor2")
+    base, a, b = call.args
     with torch.no_grad():
-        value = call.func(base.clone(), *call.args[1:], **call.kwargs)
+        value = call.func(base.clone(), a, b, **call.kwargs)
+    before = scope.as_it_was(call)
     with scope:
         inner = a * b if call.name == "addcmul" else a / b
-        linear = base + call.kwargs.get("value", 1) * inner
+        linear = before + call.kwargs.get("value", 1) * inner
     result = value_of(value, gradient_of=linear)
-    return base.copy_(result) if call.inplace and first_signal(call) is not None else result
+    return base.copy_(result) if call.inplace else result

@@ -16,7 +16,7 @@ from .scope import Call, Scope, is_signal, on, original, times, value_of
 
 def linear(scope: Scope, call: Call) -> Any:
     """x W^T + b with weights that are constants."""
-    x, weight, bias = (call.get(i, name) for i, name in enumerate(("input", "weight", "bias")))
+    x, weight, bias = *call.args[:2], call.get(2, "bias")
     if is_signal(bias) or not is_signal(x):
         result = call.run()
         if bias is not None and not is_signal(bias):
@@ -143,7 +143,7 @@ def convolution(scope: Scope, call: Call) -> Any:
 
 def added_product(scope: Scope, call: Call) -> Any:
     """beta * input + alpha * a @ b (GPT-2's linear layer, BLOOM's scores)."""
-    base, x, matrix = call.args[0], call.get(1, "mat1"), call.get(2, "mat2")
+    base, x, matrix = call.args
     if call.name == "addmm" and is_signal(x) and not (is_signal(base) or is_signal(matrix) or call.kwargs):
         transposed = scope.rename(matrix.T, scope.name_of(matrix))
         return affine(scope, x, transposed, base, lambda x: call.func(original(base), x, original(matrix)), call.name)
@@ -155,7 +155,7 @@ def added_product(scope: Scope, call: Call) -> Any:
 
 @on("add", "sub", "rsub")
 def sum_of_two(scope: Scope, call: Call) -> Any:
-    a, b = call.args[0], call.get(1, "other")
+    a, b = call.args
     alpha = float(call.kwargs.get("alpha", 1))
     signs = {"add": (1.0, alpha), "sub": (1.0, -alpha), "rsub": (-alpha, 1.0)}[call.name]
     if is_signal(a) and is_signal(b):
@@ -167,8 +167,8 @@ def sum_of_two(scope: Scope, call: Call) -> Any:
         return result
     constant, signal, sign = (b, a, signs[1]) if is_signal(a) else (a, b, signs[0])
     before = lineage(signal)
-    if call.inplace and constant is a:
-        constant = a.detach().clone()
+    if constant is a:
+        constant = scope.as_it_was(call)
     result = call.run()
     scope.source(result, constant, call.name, sign=sign)
     shifted = before.kind is Kind.ACTIVATED and not isinstance(constant, Tensor) and constant != 0
@@ -179,19 +179,19 @@ def sum_of_two(scope: Scope, call: Call) -> Any:
 @on("cat", "stack", "hstack", "vstack")
 def joined(scope: Scope, call: Call) -> Any:
     """Constants that stand beside signals (a class token, a memory) are sources in their own place."""
-    parts, axis = call.get(0, "tensors"), call.get(1, "dim", 0)
+    parts, axis = call.args[0], call.get(1, "dim", 0)
     result = call.run()
-    if call.name in ("cat", "stack"):
-        axis = axis % result.dim()
-        start = 0
-        for part in parts:
-            if part.numel() == 0:
-                continue
-            length = part.shape[axis] if call.name == "cat" else 1
-            if not is_signal(part) and part.is_floating_point():
-                value = part if call.name == "cat" else scope.cuts.carry(part.unsqueeze(axis), part)
-                beside(scope, result, value, axis, start, length, call.name)
-            start += length
+    axis = {"hstack": min(1, result.dim() - 1), "vstack": 0}.get(call.name, axis) % result.dim()
+    start = 0
+    for part in parts:
+        if part.numel() == 0:
+            continue
+        new = part.dim() < result.dim()  # the axis, of which it is one place
+        length = 1 if new else part.shape[axis]
+        if not is_signal(part) and part.is_floating_point():
+            value = scope.known_as(part.unsqueeze(axis), part) if new else part
+            beside(scope, result, value, axis, start, length, call.name)
+        start += length
     kinds = {kind(part) if is_signal(part) else Kind.LINEAR for part in parts}
     mark(result, kinds.pop() if len(kinds) == 1 else Kind.LINEAR)
     return result
@@ -212,10 +212,10 @@ def beside(scope: Scope, result: Tensor, value: Tensor, axis: int, start: int, l
 @on("where")
 def chosen(scope: Scope, call: Call) -> Any:
     result = call.run()
-    if len(call.args) < 3 and call.name == "where" and "other" not in call.kwargs:
+    if len(call.args) < 3 and "other" not in call.kwargs:
         return result
     if isinstance(call.args[0], Tensor) and call.args[0].dtype is torch.bool:
-        condition, yes, no = call.args[0], call.get(1, "input"), call.get(2, "other")
+        condition, yes, no = call.args
     else:  # x.where(condition, other)
         yes, condition, no = call.args[0], call.get(1, "condition"), call.get(2, "other")
     for value, at in ((yes, condition), (no, ~condition)):
@@ -228,12 +228,12 @@ def chosen(scope: Scope, call: Call) -> Any:
 
 @on("masked_fill")
 def filled(scope: Scope, call: Call) -> Any:
-    signal, mask, value = call.args[0], call.get(1, "mask"), call.get(2, "value")
+    before, mask, value = scope.as_it_was(call), *call.args[1:]
     result = call.run()
-    if is_signal(signal):
-        carry(result, signal, same_elements=False)
+    if is_signal(before):
+        carry(result, before, same_elements=False)
     else:
-        constant_where(scope, result, ~mask, signal, "masked_fill")
+        constant_where(scope, result, ~mask, before, "masked_fill")
     if not is_signal(value):
         constant_where(scope, result, mask, value, "masked_fill")
     return result
@@ -259,7 +259,7 @@ def constant_where(scope: Scope, result: Tensor, mask: Tensor, value: Any, opera
 @on("maximum", "minimum", "fmax", "fmin")
 def larger(scope: Scope, call: Call) -> Any:
     """The larger of a signal and a constant is the constant where that one is larger."""
-    a, b = call.args[0], call.get(1, "other")
+    a, b = call.args
     result = call.run()
     if is_signal(a) != is_signal(b):
         constant = b if is_signal(a) else a
