@@ -1,4 +1,4 @@
-"""One operation inside the scope of the rules: its value, the gradients that it passes back, the lines that it books."""
+"""One operation inside the scope of the rules: its value, the gradients that it passes back, and its lines."""
 
 from __future__ import annotations
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from .lineage import Kind, carry, kind, mark
+from .linear import larger, written
 from .ratio import scaled
 from .scope import Call, Scope, first_signal, is_signal, on, value_of
 
@@ -44,7 +46,7 @@ tile broadcast_to masked_select diagonal tril triu
 """.split()
 
 _CHOOSE = """
-topk sort gather index_select index take take_along_dim max min amax amin scatter scatter_add index_add
+topk sort gather index_select index take take_along_dim max min amax amin
 """.split()
 
 
@@ -90,10 +92,21 @@ def elements_move(scope: Scope, call: Call) -> Any:
 
 @on(*_CHOOSE)
 def elements_chosen(scope: Scope, call: Call) -> Any:
+    if call.name in ("max", "min") and len(call.args) > 1 and isinstance(call.args[1], Tensor):
+        return larger(scope, replace(call, name=f"{call.name}imum"))
+    scope.books.scrambled |= may_reorder_samples(call)
+    return as_chosen(call, call.run())
+
+
+@on("scatter", "scatter_add", "index_add")
+def elements_scattered(scope: Scope, call: Call) -> Any:
+    """The other way round: chosen places are written into, where constants may stand, or come from."""
+    return as_chosen(call, written(scope, call))
+
+
+def as_chosen(call: Call, result: Any) -> Any:
     """A softmax from which some entries are chosen is a router: a gate, not attention."""
     signals = [v for v in (*call.args, *call.kwargs.values()) if is_signal(v)]
-    scope.books.scrambled |= may_reorder_samples(call)
-    result = call.run()
     if len(signals) == 1 and not call.inplace:
         carry(result, signals[0], same_elements=False)
         for part in (result,) if isinstance(result, Tensor) else tuple(result):

@@ -121,21 +121,28 @@ def contraction(scope: Scope, call: Call) -> Any:
         return call.run()
     if len(alive) > 2:
         return contraction_of_many(scope, call, operands, alive)
-    a, b = (operands[place] for place in alive)
-    share = contracted(scope, a, b)
+    share = contracted(scope, *(operands[place] for place in alive))
     if share == "none":
         return call.run()
-    if share in ("half", "query"):
-        with torch.no_grad():
-            value = call.run()
-        left = replaced(call, {alive[1]: b.detach()})
-        right = replaced(call, {alive[0]: a.detach()})
-        part = part_of_first(share, a)
-        return value_of(value, gradient_of=part * left + (1 - part) * right)
+    mixed = mixture(call, alive, share)
+    if share in ("a", "b"):
+        return mixed
+    with torch.no_grad():
+        value = call.run()
+    return value_of(value, gradient_of=mixed)
+
+
+def mixture(call: Call, places: list[Place], share: str) -> Any:
+    """A sum of products of two signals: the one with the other held constant, or of each its part."""
+    operands = operand_places(call)
+    a, b = (operands[place] for place in places)
     if share == "secant":
-        return by_secant(call, *(alive if kind(a) is Kind.WEIGHTS else alive[::-1]))
-    held = alive[0] if share == "a" else alive[1]
-    return replaced(call, {held: operands[held].detach()})
+        return by_secant(call, *(places if kind(a) is Kind.WEIGHTS else places[::-1]))
+    by_first, by_second = {places[1]: b.detach()}, {places[0]: a.detach()}
+    if share in ("a", "b"):
+        return replaced(call, by_second if share == "a" else by_first)
+    part = part_of_first(share, a)
+    return part * replaced(call, by_first) + (1 - part) * replaced(call, by_second)
 
 
 def contraction_of_many(scope: Scope, call: Call, operands: dict[Place, Any], alive: list[Place]) -> Any:
@@ -203,30 +210,9 @@ def added_contraction(scope: Scope, call: Call) -> Any:
         return added_product(scope, call)
     with torch.no_grad():
         value = call.run()
-    if share == "secant":
-        return added_by_secant(scope, call, base, (a, b), value)
-    parts = {"a": [(a.detach(), b)], "b": [(a, b.detach())]}.get(share, [(a.detach(), b), (a, b.detach())])
-    made = [call.func(base, *part, **call.kwargs) for part in parts]
-    first = part_of_first(share, a)
-    linear = made[0] if len(made) == 1 else (1 - first) * made[0] + first * made[1]
-    result = value_of(value, gradient_of=linear)
-    if not is_signal(base):
-        scope.source(result, base, call.name, sign=float(call.kwargs.get("beta", 1)))
-    return result
-
-
-def copying(func: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """An operation that writes into its first operand, on a copy of that."""
-    return lambda first, *rest, **more: func(first.clone(), *rest, **more)
-
-
-_WITHIN: dict[str, Any] = {"addmm": torch.mm, "baddbmm": torch.bmm, "addmv": torch.mv, "addbmm": torch.bmm}
-
-
-def added_by_secant(scope: Scope, call: Call, base: Tensor, parts: tuple[Tensor, Tensor], value: Tensor) -> Tensor:
-    """The product by itself, then what it is added to."""
     product, beta = _WITHIN[call.name], call.kwargs.get("beta", 1)
-    mixed = contraction(scope, Call(product, product.__name__, False, parts, {})) * call.kwargs.get("alpha", 1)
+    inner = replace(call, func=product, args=(a, b), kwargs={})
+    mixed = mixture(inner, list(operand_places(inner)), share) * call.kwargs.get("alpha", 1)
     mixed = mixed.sum(0) if call.name == "addbmm" else mixed
     result = value_of(value, gradient_of=mixed + beta * base if is_signal(base) else mixed)
     if not is_signal(base):
@@ -234,17 +220,23 @@ def added_by_secant(scope: Scope, call: Call, base: Tensor, parts: tuple[Tensor,
     return result
 
 
+_WITHIN: dict[str, Any] = {"addmm": torch.mm, "baddbmm": torch.bmm, "addmv": torch.mv, "addbmm": torch.bmm}
+
+
+def copying(func: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """An operation that writes into its first operand, on a copy of that."""
+    return lambda first, *rest, **more: func(first.clone(), *rest, **more)
+
+
 def by_secant(call: Call, weights: Place, values: Place) -> Any:
     """Attention written out: even attention belongs to the values, what the scores made of it is shared."""
     operands = operand_places(call)
     own, root = operands[weights], lineage(operands[weights]).root
     line, even = (root.line, root.weights) if isinstance(root, Even) else (own, torch.zeros_like(own))
-    with torch.no_grad():
-        value = call.run()
     to_values, to_weights = mixed_by_secant(own, line, even)
     seen = replaced(call, {weights: to_values})
     brought = replaced(call, {weights: to_weights, values: operands[values].detach()})
-    return value_of(value, gradient_of=seen + brought)
+    return seen + brought
 
 
 def operand_places(call: Call) -> dict[Place, Any]:

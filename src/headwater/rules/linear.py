@@ -17,12 +17,23 @@ from .scope import Call, Scope, is_signal, on, original, times, value_of
 def linear(scope: Scope, call: Call) -> Any:
     """x W^T + b with weights that are constants."""
     x, weight, bias = *call.args[:2], call.get(2, "bias")
-    if is_signal(bias) or not is_signal(x):
+    if not is_signal(x):
+        result = call.run()
+        with scope:
+            product = call.func(x, weight)
+        scope.source(result, product, "linear")
+        return result
+    if is_signal(bias) or not is_layer(weight, bias):
         result = call.run()
         if bias is not None and not is_signal(bias):
             scope.source(result, bias, "linear")
         return result
     return affine(scope, x, weight, bias, lambda x: call.func(x, original(weight), original(bias)), "linear")
+
+
+def is_layer(weight: Tensor, bias: Tensor | None) -> bool:
+    """A matrix, and a number for each of its rows; torch takes other shapes, too."""
+    return weight.dim() == 2 and (bias is None or bias.shape == weight.shape[:1])
 
 
 def affine(
@@ -32,7 +43,7 @@ def affine(
     gamma = gamma_of(scope.rules.gamma, scope.name_of(weight)) if "gamma" in scope.rules else 0.0
     if not gamma:
         result = _Product.apply(x, weight, compute)
-        if bias is not None and (bias.dim() != 1 or result.dim() < 2):
+        if bias is not None and result.dim() < 2:
             scope.source(result, bias, operation)
         elif bias is not None:
             name, sort = scope.label(bias, operation)
@@ -144,7 +155,8 @@ def convolution(scope: Scope, call: Call) -> Any:
 def added_product(scope: Scope, call: Call) -> Any:
     """beta * input + alpha * a @ b (GPT-2's linear layer, BLOOM's scores)."""
     base, x, matrix = call.args
-    if call.name == "addmm" and is_signal(x) and not (is_signal(base) or is_signal(matrix) or call.kwargs):
+    plain = call.name == "addmm" and not call.kwargs and not (is_signal(base) or is_signal(matrix))
+    if plain and is_layer(matrix.T, base):
         transposed = scope.rename(matrix.T, scope.name_of(matrix))
         return affine(scope, x, transposed, base, lambda x: call.func(original(base), x, original(matrix)), call.name)
     result = call.run()
@@ -264,8 +276,10 @@ def larger(scope: Scope, call: Call) -> Any:
     if is_signal(a) != is_signal(b):
         constant = b if is_signal(a) else a
         signal = a if is_signal(a) else b
-        mask = (constant > signal) if call.name in ("maximum", "fmax") else (constant < signal)
-        constant_where(scope, result, mask.detach(), constant, call.name)
+        with torch.no_grad():
+            mask = (constant > signal) if call.name in ("maximum", "fmax") else (constant < signal)
+        result = value_of(result, gradient_of=torch.where(mask, 0.0, signal))  # where they are equal, torch shares
+        constant_where(scope, result, mask, constant, call.name)
         carry(result, signal, same_elements=False)
     return result
 
