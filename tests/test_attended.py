@@ -284,6 +284,31 @@ def test_rows_without_weights_in_another_type() -> None:
     torch.testing.assert_close(found, theirs, rtol=1e-5, atol=1e-6)
 
 
+def test_what_a_coarser_type_calls_nothing_is_nothing() -> None:
+    """-1e300 is no number of float32: a row of it has no weights there."""
+
+    def operation(a: Tensor) -> Tensor:
+        masked = a.masked_fill(torch.tensor([[True], [False], [False]]), -1e300)
+        return torch.softmax(masked, -1, dtype=torch.float32).nan_to_num(0.0).double()
+
+    (found,) = passed(operation, [A], rules("ah")).gradients
+    assert bool(found.isfinite().all())
+    assert float(found[1:].abs().sum()) > 0
+
+
+def test_scores_that_hardly_differ() -> None:
+    """What rounding leaves of weights less even ones says nothing: the slope lies between the two."""
+    fine = 3e-5 * drawn(6, 8, seed=4)
+    found, theirs = [], []
+    for s in (fine.float(), fine):
+        leaf = s.clone().requires_grad_()
+        p = s.softmax(-1)
+        found += gradients_of(secant(leaf, p, even_weights(p)), [leaf])
+        other = s.clone().requires_grad_()
+        theirs += gradients_of(other.softmax(-1), [other])
+    torch.testing.assert_close(found[0].double(), theirs[1], rtol=1e-4, atol=1e-5)
+
+
 def by_hand(a: Tensor, extra: float = 0.0) -> Tensor:
     made = a.exp()
     return made / (made.sum(-1, keepdim=True) + extra)

@@ -146,7 +146,8 @@ BY_HAND: dict[str, Pair] = {
 def test_an_activation_by_hand_is_its_input_times_a_constant(name: str) -> None:
     """With the rule for activations; the one for gates has no part in it."""
     operation, reference = BY_HAND[name]
-    assert "act" in check(operation, reference, [A, B], ACT).met
+    for active in (ACT, rules("act", "gate", gate="half")):
+        assert "act" in check(operation, reference, [A, B], active).met
     plain = passed(operation, [A, B], GATE)
     theirs = expected(lambda a, b: operation(a, b), [A, B]) if name != "in place" else None
     if theirs is not None:
@@ -228,6 +229,15 @@ def test_a_sum_of_products_is_shared_as_a_product_is(name: str) -> None:
     check(sig(operation), sig(halves(operation)), leaves, HALF, {})
     check(lambda a, b: operation(a, b.sigmoid()), lambda a, b: operation(a, d(b.sigmoid())), leaves, GATE, {})
     assert check(operation, operation, leaves, rules("ah"), {}).met == {}
+
+
+@pytest.mark.parametrize("multiply", [torch._grouped_mm, F.grouped_mm], ids=["torch", "function"])
+def test_products_of_groups(multiply: Operation) -> None:
+    """As experts are computed: each group of rows with its own matrix. There is none in float64."""
+    a, b = drawn(6, 16).bfloat16(), drawn(2, 16, 8, seed=4).bfloat16()
+    grouped: Operation = lambda a, b: multiply(a, b, offs=torch.tensor([2, 6], dtype=torch.int32))  # noqa: E731
+    check(grouped, halves(grouped), [a, b], GATE, {})
+    check(sig(grouped), sig(second(grouped)), [a, b], GATE, {})
 
 
 @pytest.mark.parametrize("name", CONTRACTIONS)
@@ -369,6 +379,7 @@ ADDED: dict[str, tuple[Callable[..., Operation], list[Tensor], Tensor]] = {
         [A, Y[0]],
         drawn(3, 5, seed=8),
     ),
+    "addmm to a row": (lambda base, **k: lambda a, b: torch.addmm(base, a, b, **k), [A, Y[0]], drawn(5, seed=8)),
     "baddbmm": (lambda base, **k: lambda a, b: torch.baddbmm(base, a, b, **k), [X, Y], drawn(2, 3, 5, seed=8)),
     "baddbmm, named": (
         lambda base, **k: lambda a, b: torch.baddbmm(base, batch2=b, batch1=a, **k),
@@ -399,8 +410,8 @@ def test_a_product_that_something_is_added_to(name: str, factors: str) -> None:
     make, leaves, base = ADDED[name]
     told = FACTORS[factors]
     operation, plain = make(base, **told), make(torch.zeros_like(base), **told)
-    worth = told.get("beta", 1.0) * amount(base, *base.shape)
-    line = {name.split(",")[0]: worth} if worth else {}
+    worth = told.get("beta", 1.0) * amount(base, *operation(*leaves).shape)
+    line = {name.split(",")[0].split()[0]: worth} if worth else {}
     check(operation, halves(plain), leaves, GATE, line)
     check(sig(operation), sig(second(plain)), leaves, GATE, line)
     check(lambda a, b: operation(a, b.sigmoid()), lambda a, b: plain(a, d(b.sigmoid())), leaves, GATE, line)
@@ -421,7 +432,7 @@ def test_a_product_that_something_is_added_to(name: str, factors: str) -> None:
 @pytest.mark.parametrize("name", ADDED)
 def test_a_parameter_that_a_product_is_added_to_is_a_bias(name: str) -> None:
     make, leaves, base = ADDED[name]
-    worth = 0.3 * amount(base, *base.shape)
+    worth = 0.3 * amount(base, *make(base)(*leaves).shape)
     for operation, own in (
         (make(base, beta=0.3), leaves),
         (lambda a: make(base, beta=0.3)(a, leaves[1]), leaves[:1]),

@@ -12,7 +12,10 @@ from scoped import Operation, amount, check, passed, rules
 from torch import Tensor, nn
 from weighing import drawn
 
+from headwater.inputs.places import start
+from headwater.rules import Books, Scope
 from headwater.rules.linear import plain
+from headwater.rules.scope import is_signal
 
 A, B, C = (drawn(3, 4, seed=seed) for seed in (1, 2, 3))
 W, V = drawn(5, 4, seed=6), drawn(5, seed=7)
@@ -149,6 +152,8 @@ def test_nothing_has_no_line() -> None:
         lambda a: F.pad(a[None], (1, 1), mode="reflect"),
         lambda a: F.pad(a[None], (1, 1), "replicate"),
         lambda a: a + 0,
+        lambda a: a.index_fill(0, torch.tensor([1]), 0.0),
+        lambda a: torch.zeros_like(a).scatter(0, torch.zeros(3, 4).long(), a),
     ):
         assert check(f, f, [A], NONE, {}).scope.books.sites == []
 
@@ -267,6 +272,16 @@ def test_what_a_sum_is_to_the_next_product(name: str) -> None:
     check(operation, reference, [A, B], rules("gate"))
 
 
+def test_what_a_sum_comes_from() -> None:
+    """Of one signal by functions of each element, it is an activation by hand; of two it is a product of two."""
+    assert passed(lambda a: (a.tanh() + a.sigmoid()) * a, [A], rules("gate")).met == {}
+    assert passed(lambda a, b: (a.tanh() + b.sigmoid()) * a, [A, B], rules("gate")).met == {"gate": 1}
+    assert passed(lambda a: (a.sigmoid() + 2) * a, [A], rules("gate")).met == {}
+    assert passed(lambda a: torch.cat([a.sigmoid(), a], 1) * torch.cat([a, a], 1), [A], rules("gate")).met == {
+        "gate": 1
+    }
+
+
 JOINS: dict[str, tuple[Operation, Tensor, str]] = {
     "cat": (lambda a: torch.cat([a, B, a, C]), torch.cat([0 * A, B, 0 * A, C]), "cat"),
     "cat, last": (lambda a: torch.cat([B, a, C], -1), torch.cat([B, 0 * A, C], -1), "cat"),
@@ -279,6 +294,11 @@ JOINS: dict[str, tuple[Operation, Tensor, str]] = {
     "stack, last": (lambda a: torch.stack([B, a, C], dim=-1), torch.stack([B, 0 * A, C], -1), "stack"),
     "hstack": (lambda a: torch.hstack([B, a, C]), torch.hstack([B, 0 * A, C]), "hstack"),
     "hstack of rows": (lambda a: torch.hstack([B[0], a[0], C[0]]), torch.hstack([B[0], 0 * A[0], C[0]]), "hstack"),
+    "hstack of three axes": (
+        lambda a: torch.hstack([B[None], a[None], C[None]]),
+        torch.hstack([B[None], 0 * A[None], C[None]]),
+        "hstack",
+    ),
     "vstack": (lambda a: torch.vstack([B, a, C]), torch.vstack([B, 0 * A, C]), "vstack"),
     "vstack of rows": (lambda a: torch.vstack([B[0], a[0], C[0]]), torch.vstack([B[0], 0 * A[0], C[0]]), "vstack"),
     "vstack of both": (lambda a: torch.vstack((B[0], a, C[1])), torch.vstack((B[0], 0 * A, C[1])), "vstack"),
@@ -362,12 +382,26 @@ def test_what_is_written_into_a_signal_is_a_line(name: str) -> None:
     check(operation, operation, [A], NONE, {name.split(",")[0]: worth(constants)})
 
 
+@pytest.mark.parametrize("name", INTO)
+def test_what_was_cut_off_and_is_written_stays_cut_off(name: str) -> None:
+    write = INTO[name][0]
+
+    def operation(a: Tensor) -> Tensor:
+        kept = (a.detach() - A + B).clone()
+        kept[2] = a[2]
+        write(kept)
+        return kept * 1.0 if is_signal(kept) else kept + a
+
+    found = passed(operation, [A], NONE)
+    assert "CUT_OFF" in {sort.name for sort in found.sorts.values()}
+
+
 def test_a_signal_written_into_a_constant() -> None:
     def operation(a: Tensor) -> Tensor:
         kept = B.clone()
         kept[1] = a[0]
         whole = torch.zeros(3, 4, dtype=torch.long)
-        whole[1] = (a[0] > 0).long()  # whole numbers are no signal
+        whole[1] = a[0]  # whole numbers are no signal
         return kept * 1.0
 
     stays = torch.stack([B[0], 0 * B[0], B[2]])
@@ -445,6 +479,18 @@ def test_a_layer_by_the_gamma_rule(name: str, gamma: float) -> None:
     assert sum(found.lines.values()) == pytest.approx(float(biases.sum()), abs=1e-12)
     with torch.no_grad():
         assert torch.equal(found.value, operation(x))
+
+
+@pytest.mark.parametrize("name", ["layer", "three axes", "addmm"])
+def test_the_way_back_may_itself_be_followed(name: str) -> None:
+    """Somebody asks for the gradient of a gradient: what the rule writes into is its own."""
+    operation = LAYERS[name][0]
+    leaf, scope = A.clone().requires_grad_(), Scope(GAMMA, Books(1), {}, {})
+    with scope:
+        result = operation(start(leaf))
+    upstream = drawn(15, seed=9).reshape(result.shape).requires_grad_()
+    (found,) = torch.autograd.grad(result, leaf, upstream, create_graph=True)
+    torch.testing.assert_close(found.detach(), passed(operation, [A], GAMMA).gradients[0])
 
 
 @pytest.mark.parametrize("active", [NONE, GAMMA], ids=["plain", "gamma"])

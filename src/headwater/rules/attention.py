@@ -83,7 +83,7 @@ def nothing_from_dead_rows(call: Call, result: Any) -> Any:
     x, axis = call.args[0], call.get(1, "dim", -1)
     if not is_signal(x) or not isinstance(axis, int) or not bool(result.isnan().any()):
         return result
-    dead = (x.detach().to(result.dtype) == -math.inf).all(axis, keepdim=True)
+    dead = (x.to(result.dtype) == -math.inf).all(axis, keepdim=True)
     rest, kwargs = call.args[1:], call.kwargs
     return value_of(result, gradient_of=call.func(x.masked_fill(dead, 0), *rest, **kwargs).masked_fill(dead, 0))
 
@@ -219,7 +219,6 @@ def attention(scope: Scope, call: Call) -> Any:
         return asked_attention(scope, call, query, key, value)
     options = dict(zip(("attn_mask", "dropout_p", "is_causal"), call.args[3:], strict=False), **call.kwargs)
     mask = options.pop("attn_mask", None)
-    mask = mask.detach() if isinstance(mask, Tensor) else None
     if not is_signal(value):
         with torch.no_grad():
             return call.func(query, key, value, attn_mask=mask, **options)

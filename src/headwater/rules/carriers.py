@@ -59,8 +59,8 @@ def elements_stay(scope: Scope, call: Call) -> Any:
         return result
     if before is not None and not in_a_byte(result):
         result = brought_back(scope, before, result)
-    elif in_a_byte(result) and not in_a_byte(signal):
-        setattr(result, _BEFORE, signal)
+    elif in_a_byte(result):
+        setattr(result, _BEFORE, before if in_a_byte(signal) else signal)
     return carry(result, signal, same_elements=True)
 
 

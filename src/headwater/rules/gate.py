@@ -159,7 +159,7 @@ def contraction_of_many(scope: Scope, call: Call, operands: dict[Place, Any], al
 @on("bilinear")
 def bilinear(scope: Scope, call: Call) -> Any:
     """a W b + c: the bias is no part of the product."""
-    bias = call.get(3, "bias")
+    bias = (*call.args, None)[3]
     product = contraction(scope, replace(call, args=call.args[:3], kwargs={}))
     return product if bias is None else plus_bias(scope, call, product, bias)
 
@@ -177,7 +177,7 @@ def layer(scope: Scope, call: Call) -> Any:
     """x W^T + b. Weights that are made from the input are no weights but a second signal: a sum of products of two."""
     if not is_signal(call.args[1]):
         return linear(scope, call)
-    bias = call.get(2, "bias")
+    bias = (*call.args, None)[2]
     product = contraction(scope, replace(call, args=call.args[:2], kwargs={}))
     return product if bias is None else plus_bias(scope, call, product, bias)
 
@@ -283,7 +283,7 @@ def gated_linear_unit(scope: Scope, call: Call) -> Any:
         gate = torch.sigmoid(b)
         slope = ((gate - 0.5) / b).nan_to_num(0.25).detach()
         linear = 0.5 * a * gate.detach() + 0.5 * a.detach() * (b * slope)
-        scope.source(linear, 0.5 * a.detach() * 0.5, "sigmoid(0)", by_rule=True)
+        scope.source(linear, 0.25 * a, "sigmoid(0)", by_rule=True)
     else:
         linear = a * torch.sigmoid(b).detach()
     return value_of(result, gradient_of=linear)

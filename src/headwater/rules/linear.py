@@ -16,7 +16,7 @@ from .scope import Call, Scope, is_signal, on, original, times, value_of
 
 def linear(scope: Scope, call: Call) -> Any:
     """x W^T + b with weights that are constants."""
-    x, weight, bias = *call.args[:2], call.get(2, "bias")
+    x, weight, bias = (*call.args, None)[:3]
     if not is_signal(x):
         result = call.run()
         with scope:
@@ -73,13 +73,8 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (weight,) = ctx.saved_tensors
-        gradient, shape = gradients[0], gradients[0].shape[:-1]
-        record, rows = getattr(ctx, "record", None), rows_reached(gradient)
-        if rows is None:
-            if record is not None:
-                record(gradient)
-            return through(gradient, weight), None, None
-        gradient = picked(gradient, rows)
+        rows, shape = rows_reached(gradients[0]), gradients[0].shape[:-1]
+        gradient, record = picked(gradients[0], rows), getattr(ctx, "record", None)
         if record is not None:
             record(gradient, rows, shape)
         return spread(through(gradient, weight), rows, shape), None, None
@@ -193,7 +188,7 @@ def joined(scope: Scope, call: Call) -> Any:
     """Constants that stand beside signals (a class token, a memory) are sources in their own place."""
     parts, axis = call.args[0], call.get(1, "dim", 0)
     result = call.run()
-    axis = {"hstack": min(1, result.dim() - 1), "vstack": 0}.get(call.name, axis) % result.dim()
+    axis = {"hstack": 1, "vstack": 0}.get(call.name, axis) % result.dim()  # of rows, hstack has the only one
     start = 0
     for part in parts:
         if part.numel() == 0:
@@ -276,8 +271,7 @@ def larger(scope: Scope, call: Call) -> Any:
     if is_signal(a) != is_signal(b):
         constant = b if is_signal(a) else a
         signal = a if is_signal(a) else b
-        with torch.no_grad():
-            mask = (constant > signal) if call.name in ("maximum", "fmax") else (constant < signal)
+        mask = (constant > signal) if call.name in ("maximum", "fmax") else (constant < signal)
         result = value_of(result, gradient_of=torch.where(mask, 0.0, signal))  # where they are equal, torch shares
         constant_where(scope, result, mask, constant, call.name)
         carry(result, signal, same_elements=False)
@@ -286,8 +280,9 @@ def larger(scope: Scope, call: Call) -> Any:
 
 @on("pad")
 def padded(scope: Scope, call: Call) -> Any:
-    result, value = call.run(), call.get(3, "value")
-    if value and call.get(2, "mode", "constant") == "constant":
+    """By a number, if one is given: other modes take none."""
+    result, value = call.run(), call.kwargs.get("value")
+    if value:
         inner = call.func(torch.zeros_like(call.args[0]), *call.args[1:], **call.kwargs).detach()
         scope.source(result, inner, "pad")
     return result
@@ -307,19 +302,17 @@ def padded(scope: Scope, call: Call) -> Any:
 def written(scope: Scope, call: Call) -> Any:
     """Part of a tensor is overwritten: what stays of a constant, or comes in as one, is a source."""
     target = call.args[0]
-    entered = constants_left(call, target) if target.is_floating_point() else None
-    if entered is not None:
-        scope.cuts.carry(entered, (call.args, call.kwargs))
+    entered = scope.cuts.carry(constants_left(call, target), (call.args, call.kwargs))
     result = call.run()
     written_to = target if call.name == "setitem" else result
-    if entered is not None and is_signal(written_to) and bool(entered.count_nonzero()):
+    if is_signal(written_to) and bool(entered.count_nonzero()):
         scope.source(written_to, entered, call.name)
     return result
 
 
 def constants_left(call: Call, target: Tensor) -> Tensor:
     """What the result would be if every signal in it were zero."""
-    plain = torch.zeros_like(target) if is_signal(target) else target.detach().clone()
+    plain = torch.zeros_like(target) if is_signal(target) else target.clone()
     args = [torch.zeros_like(v) if is_signal(v) else v for v in call.args[1:]]
     kwargs = {k: torch.zeros_like(v) if is_signal(v) else v for k, v in call.kwargs.items()}
     with torch.no_grad():
