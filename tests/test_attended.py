@@ -243,6 +243,24 @@ def test_a_softmax(name: str) -> None:
     check(operation, operation, [A], rules("ah", attention="query"), offset)
 
 
+@pytest.mark.filterwarnings("ignore:Implicit dimension")
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (3, 4, 2), (2, 3, 2, 2)])
+@pytest.mark.parametrize("mode", ["constant", "secant", "query"])
+def test_a_softmax_that_is_asked_without_an_axis(mode: str, shape: tuple[int, ...]) -> None:
+    """It takes one by itself, also where rows have no weights."""
+    x = drawn(*shape, seed=5)
+    dead = torch.zeros(shape, dtype=torch.bool)
+    axis = 0 if len(shape) in (1, 3) else 1
+    if len(shape) > 1:
+        dead.select(1 - axis, 1).fill_(True)
+    found, theirs = (
+        passed(lambda a, f=f: f(a.masked_fill(dead, -math.inf)).nan_to_num(0.0), [x], rules("ah", attention=mode))
+        for f in (F.softmax, lambda a: a.softmax(axis))
+    )
+    torch.testing.assert_close(found.gradients, theirs.gradients)
+    assert found.lines == pytest.approx(theirs.lines)
+
+
 @pytest.mark.parametrize("mode", ["constant", "half", "secant", "query"])
 @pytest.mark.parametrize("dead", [False, True])
 @pytest.mark.parametrize("axis", [0, 1])

@@ -56,14 +56,20 @@ def softmax(scope: Scope, call: Call) -> Any:
         scope.applies("ah")
         with torch.no_grad():
             return call.run()
-    if takes_part(scope) and is_signal(call.args[0]):
+    if takes_part(scope):
         with torch.no_grad():
             value = call.run()
-        scores, axis = call.args[0], int(call.get(1, "dim", -1))
+        scores, axis = call.args[0], axis_of(call)
         return with_exponent(shared_weights(scope, scores, value, axis, None), Exponent(scores, None, axis))
     result = nothing_from_dead_rows(call, call.run())
     mark(result, Kind.WEIGHTS)
     return result
+
+
+def axis_of(call: Call) -> int:
+    """Without an axis, `F.softmax` takes the first, or of two axes and of four the second."""
+    given = call.get(1, "dim")
+    return int(call.args[0].dim() not in (1, 3)) if given is None else int(given)
 
 
 def takes_part(scope: Scope) -> bool:
@@ -80,12 +86,11 @@ def shared_weights(scope: Scope, scores: Tensor, value: Tensor, axis: int, base:
 
 def nothing_from_dead_rows(call: Call, result: Any) -> Any:
     """A query that may look at nothing has no weights (NaN, which models fill later), and its gradient is zero."""
-    x, axis = call.args[0], call.get(1, "dim", -1)
-    if not is_signal(x) or not isinstance(axis, int) or not bool(result.isnan().any()):
+    if not bool(result.isnan().any()):
         return result
-    dead = (x.to(result.dtype) == -math.inf).all(axis, keepdim=True)
-    rest, kwargs = call.args[1:], call.kwargs
-    return value_of(result, gradient_of=call.func(x.masked_fill(dead, 0), *rest, **kwargs).masked_fill(dead, 0))
+    x, *rest = call.args
+    dead = (x.to(result.dtype) == -math.inf).all(axis_of(call), keepdim=True)
+    return value_of(result, gradient_of=call.func(x.masked_fill(dead, 0), *rest, **call.kwargs))
 
 
 def by_its_secant(scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:
