@@ -14,7 +14,7 @@ from torch import Tensor
 from weighing import drawn
 
 from headwater.kernels.capped import capped_attention
-from headwater.rules import attention
+from headwater.rules import attention, capped
 from headwater.rules.attention import even_of, even_weights, secant
 
 H, N, M, E = 2, 4, 5, 3  # heads, queries, keys, their size
@@ -306,7 +306,7 @@ def test_what_a_coarser_type_calls_nothing_is_nothing() -> None:
     """-1e300 is no number of float32: a row of it has no weights there."""
 
     def operation(a: Tensor) -> Tensor:
-        masked = a.masked_fill(torch.tensor([[True], [False], [False]]), -1e300)
+        masked = a + torch.tensor([[-1e300], [0.0], [0.0]], dtype=a.dtype)
         return torch.softmax(masked, -1, dtype=torch.float32).nan_to_num(0.0).double()
 
     (found,) = passed(operation, [A], rules("ah")).gradients
@@ -529,6 +529,8 @@ def test_capped_attention_is_its_steps(name: str, sinks: bool, mode: str) -> Non
         torch.testing.assert_close(ours.gradients, theirs.gradients, rtol=1e-7, atol=1e-9)
         torch.testing.assert_close(ours.value, theirs.value)
         assert ours.lines.get("sinks", 0.0) == pytest.approx(theirs.lines.get("sinks", 0.0), abs=1e-9)
+        if mode in ("constant", "constant, all", "half", "query"):
+            assert ours.met == {"ah": 1}
         if sinks and mode not in ("constant", "constant, all"):
             assert ours.lines["sinks"] != 0
             assert ours.sorts["sinks"].name == "BIAS"
@@ -540,6 +542,12 @@ def test_capped_attention_is_its_steps(name: str, sinks: bool, mode: str) -> Non
 def masked(found: Any) -> float:
     """What a mask that is added to the scores has; as one operation it is a part of the offset."""
     return sum(value for name, value in found.lines.items() if name == "add")
+
+
+def test_keys_of_a_group_of_heads_stand_once_for_each() -> None:
+    keys = drawn(3, 2, 4, 5)
+    assert torch.equal(capped.repeated(keys, 3), keys.repeat_interleave(3, 1))
+    assert capped.repeated(keys, 1) is keys
 
 
 @pytest.mark.parametrize("mode", ["constant, all", "half", "query", "gradient"])

@@ -172,6 +172,8 @@ KEPT: dict[str, Operation] = {
     "take_along_dim": lambda g: g.take_along_dim(torch.zeros(3, 4).long(), 1),
     "max": lambda g: g.max(1, keepdim=True).values,
     "min": lambda g: g.min(1, keepdim=True).values,
+    "max of all": lambda g: g.max(),
+    "min of all": lambda g: g.min(),
     "amax": lambda g: g.amax(1, keepdim=True),
     "amin": lambda g: g.amin(1, keepdim=True),
     "scatter": lambda g: torch.zeros_like(A).scatter(1, PLACES, g[:, :2]),

@@ -35,6 +35,7 @@ FUSED: dict[str, Spelling] = {
     "causal, by position": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, None, 0.0, True),
     "scaled": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.9),
     "groups": lambda q, k, v: F.scaled_dot_product_attention(q, k[:, :2], v[:, :2], enable_gqa=True),
+    "groups without samples": lambda q, k, v: F.scaled_dot_product_attention(q[0], k[0, :2], v[0, :2], enable_gqa=True),
     "without samples": lambda q, k, v: F.scaled_dot_product_attention(q[0], k[0], v[0]),
     "without heads": lambda q, k, v: F.scaled_dot_product_attention(q[0, 0], k[0, 0], v[0, 0]),
 }
@@ -87,6 +88,13 @@ NO_MAPS: dict[str, Spelling] = {
     "einsum of three": lambda q, k, v: torch.einsum("bhij,bhjd,d->bhid", weights(q, k), v, drawn(SIZE)),
     "einsum without an arrow": lambda q, k, v: torch.einsum("bhij,bhjd", weights(q, k), v),
     "einsum over two axes": lambda q, k, v: torch.einsum("bhij,bhjd->bid", weights(q, k), v),
+    "einsum over an axis of the values": lambda q, k, v: torch.einsum(
+        "bhij,bhjde->bhid", weights(q, k), v.unsqueeze(-1) * drawn(2)
+    ),
+    "einsum over an axis of the weights": lambda q, k, v: torch.einsum(
+        "bhijx,bhjd->bhid", weights(q, k).unsqueeze(-1) * drawn(2), v
+    ),
+    "einsum without queries": lambda q, k, v: torch.einsum("bhij,bhjd->bhd", weights(q, k), v),
     "einsum elementwise": lambda q, k, v: torch.einsum("bhij,bhij->bhij", weights(q, k), weights(k, q)),
     "by a vector": lambda q, k, v: weights(q, k) @ v[0, 0, :, 0],
     "of other axes": lambda q, k, v: weights(q, k) @ v[0, 0],

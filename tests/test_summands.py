@@ -481,6 +481,19 @@ def test_a_layer_by_the_gamma_rule(name: str, gamma: float) -> None:
         assert torch.equal(found.value, operation(x))
 
 
+@pytest.mark.parametrize("gamma", [0.25, 2.0])
+def test_a_unit_of_nothing_passes_nothing_on_by_the_gamma_rule(gamma: float) -> None:
+    """Of contributions that cancel, and of none."""
+    weight, bias, x = W.clone(), V.clone(), A.clone()
+    x[0, :2] = 1.5
+    weight[1], weight[3] = torch.tensor([2.0, -2.0, 0.0, 0.0]), 0.0
+    bias[1] = bias[3] = 0.0
+    found = passed(lambda a: F.linear(a, weight, bias), [x], rules("gamma", gamma=gamma))
+    inputs, biases = boosted(x, weight, bias, gamma, drawn(15, seed=9).reshape(3, 5))
+    torch.testing.assert_close(found.gradients[0], inputs)
+    assert found.lines["linear"] == pytest.approx(float(biases.sum()), abs=1e-12)
+
+
 @pytest.mark.parametrize("name", ["layer", "three axes", "addmm"])
 def test_the_way_back_may_itself_be_followed(name: str) -> None:
     """Somebody asks for the gradient of a gradient: what the rule writes into is its own."""
@@ -519,6 +532,45 @@ def test_a_layer_whose_input_is_a_constant() -> None:
     assert found.lines == pytest.approx({"weight": product})
     check(lambda a, b: F.linear(a, W, b), lambda a, b: F.linear(a, W, b), [A, V], GAMMA, {})
     check(lambda w: F.linear(A, w, V), lambda w: A @ w.T, [W], NONE, {"add": worth(V, (3, 5))})
+
+
+@pytest.mark.parametrize("active", [NONE, GAMMA], ids=["plain", "gamma"])
+@pytest.mark.parametrize("types", [(32, 32), (32, 16), (16, 32), (16, 16)], ids=str)
+def test_types_that_autocast_makes_one(types: tuple[int, int], active: Any) -> None:
+    """On the way back the finest of them is computed in, whatever rule acts."""
+    x, weight, bias = (
+        one.to(torch.float32 if n == 32 else torch.bfloat16) for one, n in zip((A, W, V), (*types, 32), strict=True)
+    )
+
+    def operation(a: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.linear(a, weight, bias)
+
+    found = passed(operation, [x], active)
+    theirs = passed(lambda a: F.linear(a, weight.double(), bias.double()), [x.double()], active)
+    assert found.gradients[0].dtype is x.dtype
+    torch.testing.assert_close(found.gradients[0].double(), theirs.gradients[0], rtol=2e-2, atol=2e-2)
+    assert found.lines["linear"] == pytest.approx(theirs.lines["linear"], abs=5e-2)
+
+
+@pytest.mark.parametrize("name", ["layer", "three axes", "without a bias"])
+def test_going_back_again_gives_what_it_gives_once(name: str) -> None:
+    """What is kept for further ways back is what each of them needs; also where few rows are reached."""
+    x = torch.cat([A] * 12)
+    operation: Operation = lambda a: LAYERS[name][0](a)  # noqa: E731
+    leaf, scope = x.clone().requires_grad_(), Scope(GAMMA, Books(1), {}, {})
+    with scope:
+        result = operation(start(leaf))
+    few = torch.zeros_like(result)
+    few[..., 4:7, :] = drawn(15, seed=4).reshape(3, 5)
+    for upstream in (
+        drawn(result.numel(), seed=9).reshape(result.shape),
+        few,
+        drawn(result.numel()).reshape(few.shape),
+    ):
+        (found,) = torch.autograd.grad(result, leaf, upstream, retain_graph=True)
+        bias = V if LAYERS[name][2] else torch.zeros(5, dtype=A.dtype)
+        torch.testing.assert_close(found, boosted(x, W, bias, 0.5, upstream.reshape(36, 5))[0])
 
 
 def test_a_gradient_finer_than_the_weights() -> None:

@@ -19,7 +19,7 @@ from ..kernels import attention as kernels
 from ..kernels.forward import attend
 from .asking import Share, asked_attention, asked_softmax
 from .lineage import Kind, lineage, mark
-from .scope import Call, Scope, is_signal, on, times, value_of
+from .scope import Call, Scope, is_signal, on, value_of
 from .sources import Sort
 
 _BLOCK = 1 << 24  # elements of attention weights made at a time on the way back
@@ -111,7 +111,7 @@ def by_its_secant(scope: Scope, scores: Tensor, value: Tensor, axis: int, base: 
 
 
 def even_part(axis: int, gradient: Tensor, base: Tensor) -> Tensor:
-    return times(gradient, even_of(base.to(gradient.dtype), axis))
+    return gradient * even_of(base.to(gradient.dtype), axis)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +194,7 @@ def secant(scores: Tensor, weights: Tensor, even: Tensor, dim: int = -1) -> Tens
     return even + slope * (alive - (mixed * alive).sum(dim, keepdim=True))
 
 
-def between(own: Tensor, weights: Tensor, even: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
+def between(own: Tensor, weights: Tensor, even: Tensor, dim: int | tuple[int, ...]) -> Tensor:
     """Weights w between even ones and the softmax of the scores, such that log sum u exp(s) = sum_k w_k s_k."""
     low, high = ((part * own).sum(dim, keepdim=True) for part in (even, weights))
     gap = high - low

@@ -97,12 +97,12 @@ def written_out(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None = None,
-    sinks: Tensor | None = None,
+    mask: Tensor | None,
+    sinks: Tensor | None,
     *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    cap: float = 0.0,
+    scale: float | None,
+    is_causal: bool,
+    cap: float,
 ) -> Tensor:
     """As models write it, operation by operation; with all weights."""
     groups = query.shape[1] // key.shape[1]

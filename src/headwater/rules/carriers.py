@@ -67,9 +67,9 @@ def elements_stay(scope: Scope, call: Call) -> Any:
 _BEFORE = "_headwater_before"
 
 
-def in_a_byte(tensor: Any) -> bool:
+def in_a_byte(tensor: Tensor) -> bool:
     """Whether numbers are of one of the types float8, which nothing can be computed in."""
-    return isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.dtype.itemsize == 1
+    return tensor.is_floating_point() and tensor.dtype.itemsize == 1
 
 
 def brought_back(scope: Scope, before: Tensor, result: Tensor) -> Tensor:

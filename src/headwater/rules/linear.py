@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.reached import picked, rows_reached, spread
-from .gamma import Boost, boosted_map, gamma_of
+from .gamma import Boost, boosted_map, gamma_of, in_the_finest
 from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, original, times, value_of
 
@@ -98,10 +98,7 @@ class _Boosted(torch.autograd.Function):
 
 def through(gradient: Tensor, weight: Tensor) -> Tensor:
     """dy W, with weights that are packed taken apart, in the finer of two types where autocast made them differ."""
-    matrix = plain(weight)
-    if gradient.dtype != matrix.dtype:
-        fine = torch.promote_types(gradient.dtype, matrix.dtype)
-        gradient, matrix = gradient.to(fine), matrix.to(fine)
+    gradient, matrix = in_the_finest(gradient, plain(weight))
     return gradient @ matrix
 
 

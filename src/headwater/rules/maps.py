@@ -34,10 +34,10 @@ def order_of(call: Call) -> Order | None:
     left, result = call.args[0].replace(" ", "").split("->")
     weights, values = left.split(",")
     shared = [a for a in weights if a in values and a in result]
-    queries = [a for a in weights if a in result and a not in values]
+    queries = [a for a in weights if a not in values]
     keys = [a for a in weights if a in values and a not in result]
-    size = [a for a in values if a in result and a not in weights]
-    if not len(queries) == len(keys) == len(size) == 1:
+    size = [a for a in values if a not in weights]
+    if not len(queries) == len(keys) == len(size) == 1 or sorted(result) != sorted((*shared, *queries, *size)):
         return None
     return Order(
         tuple(weights.index(a) for a in (*shared, *queries, *keys)),
