@@ -49,6 +49,7 @@ MOVED: dict[str, Operation] = {
     "sort": lambda x: x.sort(0).values,
     "sort, named": lambda x: torch.sort(x, dim=0).values,
     "sort of one axis": lambda x: x[:, 0, 0].sort().values,
+    "sort of a number": lambda x: x.sum().sort().values,
     "topk": lambda x: x.topk(2, 0).values,
     "topk, named": lambda x: torch.topk(x, 2, dim=0).values,
     "topk of one axis": lambda x: x[:, 0, 0].topk(2).values,
@@ -228,6 +229,25 @@ def test_a_softmax_from_which_some_are_chosen_is_a_router(name: str) -> None:
     equals = passed(routed, [A, B], rules("gate"))
     assert equals.met == {"gate": 1}
     assert float(equals.gradients[0].abs().sum()) > 0  # of a kind with a sigmoid, so each has half
+
+
+@pytest.mark.parametrize("name", [*CHOSEN, "scatter", "scatter_add", "index_add"])
+def test_what_is_chosen_of_a_plain_signal_is_no_gate(name: str) -> None:
+    found = passed(lambda a, b: KEPT[name](a) * b.tanh(), [A, B], rules("gate"))
+    assert float(found.gradients[0].abs().sum()) > 0
+    assert float(found.gradients[1].abs().sum()) == 0
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_softmax_of_which_some_are_put_out_is_a_router(in_place: bool) -> None:
+    def routed(a: Tensor, b: Tensor) -> Tensor:
+        weights = a.softmax(-1).clone()
+        weights = weights.scatter_(1, PLACES, 0.0) if in_place else weights.scatter(1, PLACES, 0.0)
+        return weights @ b.T
+
+    assert passed(routed, [A, B], rules("ah", "act")).met == {}
+    found = passed(routed, [A, B], rules("gate", "act"))
+    assert float(found.gradients[0].abs().sum()) == 0
 
 
 def test_what_is_written_into_keeps_what_it_was() -> None:

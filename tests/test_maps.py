@@ -12,6 +12,7 @@ from torch import Tensor
 from weighing import drawn
 
 from headwater.inputs.places import start
+from headwater.kernels.capped import capped_attention
 from headwater.rules import Books, RuleSet
 from headwater.rules.maps import AttentionMap, MapScope
 
@@ -35,6 +36,7 @@ FUSED: dict[str, Spelling] = {
     "causal, by position": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, None, 0.0, True),
     "scaled": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.9),
     "groups": lambda q, k, v: F.scaled_dot_product_attention(q, k[:, :2], v[:, :2], enable_gqa=True),
+    "one for all heads": lambda q, k, v: F.scaled_dot_product_attention(q, k[:, :1], v[:, :1], enable_gqa=True),
     "groups without samples": lambda q, k, v: F.scaled_dot_product_attention(q[0], k[0, :2], v[0, :2], enable_gqa=True),
     "without samples": lambda q, k, v: F.scaled_dot_product_attention(q[0], k[0], v[0]),
     "without heads": lambda q, k, v: F.scaled_dot_product_attention(q[0, 0], k[0, 0], v[0, 0]),
@@ -46,6 +48,7 @@ WRITTEN: dict[str, Spelling] = {
     "einsum, heads last": lambda q, k, v: torch.einsum(
         "b h i j, b j h d -> b i h d", weights(q, k), v.transpose(1, 2)
     ).transpose(1, 2),
+    "capped": lambda q, k, v: capped_attention(q, k, v, cap=2.0),
     "einsum, keys last": lambda q, k, v: torch.einsum("bhij,bhdj->bhdi", weights(q, k), v.mT).mT,
 }
 
@@ -69,6 +72,31 @@ def test_weights_times_values_is_the_result_and_its_gradient_is_kept(name: str) 
     assert one.gradient is not None
     torch.testing.assert_close(one.gradient.reshape(result.shape), upstream)
     torch.testing.assert_close(one.weights.sum(-1), torch.ones_like(one.weights[..., 0]))
+
+
+@pytest.mark.parametrize("name", [*FUSED, *WRITTEN])
+def test_what_is_read_keeps_no_graph(name: str) -> None:
+    (one,), _, _ = read({**FUSED, **WRITTEN}[name])
+    assert one.gradient is not None
+    for tensor in (one.weights, one.values, one.gradient):
+        assert not tensor.requires_grad
+
+
+def test_further_passes_and_gradients_that_do_not_come_are_not_kept() -> None:
+    scope: Any = MapScope(RuleSet(frozenset()), Books(2), {}, {})
+    one = AttentionMap(drawn(2, 3), drawn(3, 4))
+    scope._note(one, None, (0, 1))
+    assert one.gradient is None
+    scope._note(one, drawn(4, 2), (1, 0))
+    assert torch.equal(one.gradient, drawn(4, 2).T)
+    scope.books.probe = 0  # a pass that asks whose a line is
+    scope._note(one, drawn(2, 4, seed=8), (0, 1))
+    assert torch.equal(one.gradient, drawn(4, 2).T)
+
+
+def test_a_mask_that_is_a_signal_is_read_without_its_graph() -> None:
+    (one,), _, _ = read(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=MASK * q.sum()))
+    assert not one.weights.requires_grad
 
 
 @pytest.mark.parametrize("name", ["plain", "matmul", "einsum, heads last"])

@@ -181,6 +181,13 @@ def test_what_is_masked_without_end_is_no_line() -> None:
     assert all(abs(value) < 1e-12 for value in found.lines.values())
 
 
+def test_what_is_joined_without_end_is_no_line() -> None:
+    endless = torch.full((3, 2), -torch.inf, dtype=A.dtype)
+    found = passed(lambda a: torch.cat([a, endless], 1).softmax(-1), [A], rules("act"))
+    assert all(abs(value) < 1e-12 for value in found.lines.values())
+    assert found.lines
+
+
 KINDS: dict[str, tuple[Operation, Operation, Any]] = {
     # what a sum, a choice or a join is to the next product: its gate is held
     "a gate plus a number": (
@@ -492,6 +499,13 @@ def test_a_unit_of_nothing_passes_nothing_on_by_the_gamma_rule(gamma: float) -> 
     inputs, biases = boosted(x, weight, bias, gamma, drawn(15, seed=9).reshape(3, 5))
     torch.testing.assert_close(found.gradients[0], inputs)
     assert found.lines["linear"] == pytest.approx(float(biases.sum()), abs=1e-12)
+
+
+def test_a_layer_of_nothing_is_its_bias() -> None:
+    for active in (NONE, GAMMA):
+        found = passed(lambda a: F.linear(a[:, :0], W[:, :0], V), [A], active)
+        assert found.lines == pytest.approx({"linear": worth(V, (3, 5))})
+        check(lambda a: F.linear(a, W[:0]), lambda a: a @ W[:0].T, [A], active)
 
 
 @pytest.mark.parametrize("name", ["layer", "three axes", "addmm"])

@@ -26,7 +26,7 @@ def may_reorder_samples(call: Call) -> bool:
         if axes is None:
             axes = 0 if call.name in _FLAT else -1
         axes = axes if isinstance(axes, (tuple, list)) else (axes,)
-        return any(isinstance(axis, int) and axis % max(size, 1) == 0 for axis in axes)
+        return any(axis % max(size, 1) == 0 for axis in axes)
     return False
 
 
@@ -107,9 +107,9 @@ def elements_scattered(scope: Scope, call: Call) -> Any:
 def as_chosen(call: Call, result: Any) -> Any:
     """A softmax from which some entries are chosen is a router: a gate, not attention."""
     signals = [v for v in (*call.args, *call.kwargs.values()) if is_signal(v)]
-    if len(signals) == 1 and not call.inplace:
+    if len(signals) == 1:
         carry(result, signals[0], same_elements=False)
         for part in (result,) if isinstance(result, Tensor) else tuple(result):
-            if is_signal(part) and kind(part) is Kind.WEIGHTS:
+            if kind(part) is Kind.WEIGHTS:
                 mark(part, Kind.SHIFTED)
     return result

@@ -43,9 +43,7 @@ def affine(
     gamma = gamma_of(scope.rules.gamma, scope.name_of(weight)) if "gamma" in scope.rules else 0.0
     if not gamma:
         result = _Product.apply(x, weight, compute)
-        if bias is not None and result.dim() < 2:
-            scope.source(result, bias, operation)
-        elif bias is not None:
+        if bias is not None:
             name, sort = scope.label(bias, operation)
             result.grad_fn.record = scope.books.vector_entered(result, name, bias, sort=sort)
         return result
@@ -255,7 +253,7 @@ def constant_where(scope: Scope, result: Tensor, mask: Tensor, value: Any, opera
         name,
         sort=sort,
         varies=(),
-        amount=lambda g, mask, value: times(g.masked_fill(~mask.expand_as(g), 0), value),
+        amount=lambda g, mask, value: times(g.masked_fill(~mask, 0), value),
         held=(mask, value),
     )
 
@@ -269,7 +267,7 @@ def larger(scope: Scope, call: Call) -> Any:
         constant = b if is_signal(a) else a
         signal = a if is_signal(a) else b
         mask = (constant > signal) if call.name in ("maximum", "fmax") else (constant < signal)
-        result = value_of(result, gradient_of=torch.where(mask, 0.0, signal))  # where they are equal, torch shares
+        result = value_of(result, gradient_of=torch.where(mask, signal.detach(), signal))  # torch shares what is equal
         constant_where(scope, result, mask, constant, call.name)
         carry(result, signal, same_elements=False)
     return result

@@ -26,7 +26,7 @@ class Order:
 def order_of(call: Call) -> Order | None:
     """A product of weights and values, as a matrix product or spelled by einsum."""
     if call.name != "einsum":
-        weights, values = call.args[:2]
+        weights, values = call.args
         plain = tuple(range(weights.dim()))
         return Order(plain, plain, plain) if weights.dim() == values.dim() and weights.dim() in (3, 4) else None
     if not isinstance(call.args[0], str) or len(call.args) != 3 or "->" not in call.args[0]:
