@@ -292,6 +292,12 @@ def test_a_softmax_with_a_mask(axis: int, dead: bool, mode: str) -> None:
         assert relevance == pytest.approx(amount(filled.softmax(axis).masked_fill(mask, 0.0), 3, 4), abs=1e-10)
 
 
+def test_of_exponentials_only_those_of_a_logarithm_of_weights_are_weights() -> None:
+    both = rules("ah", "gate")
+    assert passed(lambda a: a.log_softmax(-1).exp() + 0 * a, [A], both).met == {"ah": 1}
+    assert check(lambda a: a.exp(), lambda a: a.exp(), [A], both, {}).met == {}
+
+
 def test_rows_without_weights_in_another_type() -> None:
     def operation(a: Tensor) -> Tensor:
         masked = a.masked_fill(torch.tensor([[True], [False], [False]]), -math.inf)

@@ -87,7 +87,8 @@ def test_further_passes_and_gradients_that_do_not_come_are_not_kept() -> None:
     one = AttentionMap(drawn(2, 3), drawn(3, 4))
     scope._note(one, None, (0, 1))
     assert one.gradient is None
-    scope._note(one, drawn(4, 2), (1, 0))
+    scope._note(one, drawn(4, 2).requires_grad_(), (1, 0))  # somebody follows the way back itself
+    assert not one.gradient.requires_grad
     assert torch.equal(one.gradient, drawn(4, 2).T)
     scope.books.probe = 0  # a pass that asks whose a line is
     scope._note(one, drawn(2, 4, seed=8), (0, 1))
