@@ -37,9 +37,9 @@ PAGE = ROOT / "docs" / "mutants.md"
 FILES = ("rules/*.py", "ledger.py", "methods/passes.py", "methods/checks.py", "methods/propagation.py")
 TESTS = """
 closing norm_definitions activation_definitions kinds logs_and_distances softmax_by_hand ratios steps fused products
-sums norms curves places weights_held operations ledger secant gamma asking linearised paper_rules
-capped beyond review promises precision methods targets kept audit generation recording text adversarial cuts
-random_cuts maps hidden spellings keywords pooling recurrent left_behind memory
+sums norms curves places weights_held operations ledger secant gamma asking linearised paper_rules capped beyond
+review promises precision methods targets kept audit generation recording text adversarial cuts random_cuts maps
+hidden spellings keywords pooling recurrent left_behind memory factors written_into summands attended choices
 """.split()
 SLOW = 5.0  # seconds: longer tests say nothing that shorter ones do not
 SPARE = 20.0  # seconds that a mutant may take beyond three times what its tests take without it

@@ -191,8 +191,6 @@ class Spelled(Attention):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_weights_times_values_in_every_spelling(name: str, method: str) -> None:
-    if "baddbmm" in name and method == "lrp-secant":
-        pytest.skip("a sum of the two has no secant: its ledger stays open, and says so")
     x = drawn(2, LENGTH, 6)
     models = (seeded(lambda: Attention(True, {})), seeded(lambda: Spelled(name)))
     fused, spelled = (hw.explain(model, x, method=method, score=lambda out: out[:, 1]) for model in models)

@@ -29,7 +29,7 @@ def rows_reached(gradient: Tensor) -> Tensor | None:
 
 def picked(tensor: Tensor, rows: Tensor | None) -> Tensor:
     """These rows of a tensor, or all, as a matrix."""
-    flat = tensor.reshape(-1, tensor.shape[-1])
+    flat = tensor.reshape(tensor.shape[:-1].numel(), tensor.shape[-1])  # -1 is no number of rows without columns
     return flat if rows is None else flat.index_select(0, rows)
 
 

@@ -19,7 +19,7 @@ from ..kernels import attention as kernels
 from ..kernels.forward import attend
 from .asking import Share, asked_attention, asked_softmax
 from .lineage import Kind, lineage, mark
-from .scope import Call, Scope, is_signal, on, times, value_of
+from .scope import Call, Scope, is_signal, on, value_of
 from .sources import Sort
 
 _BLOCK = 1 << 24  # elements of attention weights made at a time on the way back
@@ -56,14 +56,20 @@ def softmax(scope: Scope, call: Call) -> Any:
         scope.applies("ah")
         with torch.no_grad():
             return call.run()
-    if takes_part(scope) and is_signal(call.args[0]):
+    if takes_part(scope):
         with torch.no_grad():
             value = call.run()
-        scores, axis = call.args[0], int(call.get(1, "dim", -1))
+        scores, axis = call.args[0], axis_of(call)
         return with_exponent(shared_weights(scope, scores, value, axis, None), Exponent(scores, None, axis))
     result = nothing_from_dead_rows(call, call.run())
     mark(result, Kind.WEIGHTS)
     return result
+
+
+def axis_of(call: Call) -> int:
+    """Without an axis, `F.softmax` takes the first, or of two axes and of four the second."""
+    given = call.get(1, "dim")
+    return int(call.args[0].dim() not in (1, 3)) if given is None else int(given)
 
 
 def takes_part(scope: Scope) -> bool:
@@ -80,12 +86,11 @@ def shared_weights(scope: Scope, scores: Tensor, value: Tensor, axis: int, base:
 
 def nothing_from_dead_rows(call: Call, result: Any) -> Any:
     """A query that may look at nothing has no weights (NaN, which models fill later), and its gradient is zero."""
-    x, axis = call.args[0], call.get(1, "dim", -1)
-    if not is_signal(x) or not isinstance(axis, int) or not bool(result.isnan().any()):
+    if not bool(result.isnan().any()):
         return result
-    dead = (x.detach().to(result.dtype) == -math.inf).all(axis, keepdim=True)
-    rest, kwargs = call.args[1:], call.kwargs
-    return value_of(result, gradient_of=call.func(x.masked_fill(dead, 0), *rest, **kwargs).masked_fill(dead, 0))
+    x, *rest = call.args
+    dead = (x.to(result.dtype) == -math.inf).all(axis_of(call), keepdim=True)
+    return value_of(result, gradient_of=call.func(x.masked_fill(dead, 0), *rest, **call.kwargs))
 
 
 def by_its_secant(scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:
@@ -106,7 +111,7 @@ def by_its_secant(scope: Scope, scores: Tensor, value: Tensor, axis: int, base: 
 
 
 def even_part(axis: int, gradient: Tensor, base: Tensor) -> Tensor:
-    return times(gradient, even_of(base.to(gradient.dtype), axis))
+    return gradient * even_of(base.to(gradient.dtype), axis)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +194,7 @@ def secant(scores: Tensor, weights: Tensor, even: Tensor, dim: int = -1) -> Tens
     return even + slope * (alive - (mixed * alive).sum(dim, keepdim=True))
 
 
-def between(own: Tensor, weights: Tensor, even: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
+def between(own: Tensor, weights: Tensor, even: Tensor, dim: int | tuple[int, ...]) -> Tensor:
     """Weights w between even ones and the softmax of the scores, such that log sum u exp(s) = sum_k w_k s_k."""
     low, high = ((part * own).sum(dim, keepdim=True) for part in (even, weights))
     gap = high - low
@@ -207,7 +212,7 @@ def mixed_by_secant(weights: Tensor, line: Tensor, even: Tensor) -> tuple[Tensor
 @on("scaled_dot_product_attention")
 def attention(scope: Scope, call: Call) -> Any:
     r"""y_j = sum_i v_i p_ij with p held fixed: R(v_i) = sum_j v_i p_ij / (sum_i' v_i' p_i'j) R(y_j)."""
-    query, key, value = (call.get(i, name) for i, name in enumerate(("query", "key", "value")))
+    query, key, value = call.args[:3]
     if "ah" not in scope.rules:
         return call.run()
     scope.applies("ah")
@@ -218,9 +223,7 @@ def attention(scope: Scope, call: Call) -> Any:
     if scope.rules.attention == "query":
         return asked_attention(scope, call, query, key, value)
     options = dict(zip(("attn_mask", "dropout_p", "is_causal"), call.args[3:], strict=False), **call.kwargs)
-    options = {k: v for k, v in options.items() if k not in ("query", "key", "value")}
     mask = options.pop("attn_mask", None)
-    mask = mask.detach() if isinstance(mask, Tensor) else None
     if not is_signal(value):
         with torch.no_grad():
             return call.func(query, key, value, attn_mask=mask, **options)
@@ -230,8 +233,7 @@ def attention(scope: Scope, call: Call) -> Any:
 def shared_attention(call: Call, query: Tensor, key: Tensor, value: Tensor) -> Any:
     """Half to the values and half to the weights, of which queries and keys get half each: a quarter."""
     parts = (Share.apply(query, 0.25), Share.apply(key, 0.25), Share.apply(value, 0.5))
-    kwargs = {k: v for k, v in call.kwargs.items() if k not in ("query", "key", "value")}
-    return call.func(*parts, *call.args[3:], **kwargs)
+    return call.func(*parts, *call.args[3:], **call.kwargs)
 
 
 def secant_attention(scope: Scope, call: Call, query: Tensor, key: Tensor, value: Tensor) -> Any:

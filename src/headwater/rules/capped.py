@@ -16,7 +16,7 @@ from torch import Tensor
 from ..kernels.capped import attend, exact
 from .asking import ASKED, Share, offset_name
 from .attention import weights_held
-from .scope import SPELLED, Call, Scope, is_signal, on, times
+from .scope import SPELLED, Call, Scope, is_signal, on
 from .sources import Sort
 
 _WITHIN = ("ah", "act", "gate")  # rules that act on something inside attention
@@ -65,11 +65,8 @@ def asked(scope: Scope, call: Call) -> Tensor:
     told = [sinks_entered(scope, query, sinks, ASKED), sinks_entered(scope, query, sinks, -ASKED, name)]
     parts = (own, key.detach(), Share.apply(value, 1 - ASKED))
     result = exact(*parts, mask, sinks, {**call.kwargs, "ratio": True}, told=None if sinks is None else every(told))
-    weighed, held = result.detach(), query.detach()
-    scope.books.enter(
-        result, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, y: ASKED * times(g, y), held=(weighed,)
-    )
-    scope.books.enter(own, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, q: -ASKED * times(g, q), held=(held,))
+    scope.books.enter(result, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, y: ASKED * g * y, held=(result,))
+    scope.books.enter(own, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, q: -ASKED * g * q, held=(query,))
     return result
 
 
@@ -90,19 +87,19 @@ def sinks_entered(
     if sinks is None:
         return None
     name, sort = scope.label(sinks, "sinks") if line is None else (line, Sort.CONSTANT)
-    return scope.books.vector_entered(query[:, :, 0, 0], name, share * sinks.detach(), sort=sort)
+    return scope.books.vector_entered(query[:, :, 0, 0], name, share * sinks, sort=sort)
 
 
 def written_out(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None = None,
-    sinks: Tensor | None = None,
+    mask: Tensor | None,
+    sinks: Tensor | None,
     *,
-    scale: float | None = None,
-    is_causal: bool = False,
-    cap: float = 0.0,
+    scale: float | None,
+    is_causal: bool,
+    cap: float,
 ) -> Tensor:
     """As models write it, operation by operation; with all weights."""
     groups = query.shape[1] // key.shape[1]

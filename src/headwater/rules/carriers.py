@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from .lineage import Kind, carry, kind, mark
+from .linear import larger, written
 from .ratio import scaled
 from .scope import Call, Scope, first_signal, is_signal, on, value_of
 
@@ -24,7 +26,7 @@ def may_reorder_samples(call: Call) -> bool:
         if axes is None:
             axes = 0 if call.name in _FLAT else -1
         axes = axes if isinstance(axes, (tuple, list)) else (axes,)
-        return any(isinstance(axis, int) and axis % max(size, 1) == 0 for axis in axes)
+        return any(axis % max(size, 1) == 0 for axis in axes)
     return False
 
 
@@ -44,7 +46,7 @@ tile broadcast_to masked_select diagonal tril triu
 """.split()
 
 _CHOOSE = """
-topk sort gather index_select index take take_along_dim max min amax amin scatter scatter_add index_add
+topk sort gather index_select index take take_along_dim max min amax amin
 """.split()
 
 
@@ -57,17 +59,17 @@ def elements_stay(scope: Scope, call: Call) -> Any:
         return result
     if before is not None and not in_a_byte(result):
         result = brought_back(scope, before, result)
-    elif in_a_byte(result) and not in_a_byte(signal):
-        setattr(result, _BEFORE, signal)
+    elif in_a_byte(result):
+        setattr(result, _BEFORE, before if in_a_byte(signal) else signal)
     return carry(result, signal, same_elements=True)
 
 
 _BEFORE = "_headwater_before"
 
 
-def in_a_byte(tensor: Any) -> bool:
+def in_a_byte(tensor: Tensor) -> bool:
     """Whether numbers are of one of the types float8, which nothing can be computed in."""
-    return isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.dtype.itemsize == 1
+    return tensor.is_floating_point() and tensor.dtype.itemsize == 1
 
 
 def brought_back(scope: Scope, before: Tensor, result: Tensor) -> Tensor:
@@ -90,13 +92,24 @@ def elements_move(scope: Scope, call: Call) -> Any:
 
 @on(*_CHOOSE)
 def elements_chosen(scope: Scope, call: Call) -> Any:
+    if call.name in ("max", "min") and len(call.args) > 1 and isinstance(call.args[1], Tensor):
+        return larger(scope, replace(call, name=f"{call.name}imum"))
+    scope.books.scrambled |= may_reorder_samples(call)
+    return as_chosen(call, call.run())
+
+
+@on("scatter", "scatter_add", "index_add")
+def elements_scattered(scope: Scope, call: Call) -> Any:
+    """The other way round: chosen places are written into, where constants may stand, or come from."""
+    return as_chosen(call, written(scope, call))
+
+
+def as_chosen(call: Call, result: Any) -> Any:
     """A softmax from which some entries are chosen is a router: a gate, not attention."""
     signals = [v for v in (*call.args, *call.kwargs.values()) if is_signal(v)]
-    scope.books.scrambled |= may_reorder_samples(call)
-    result = call.run()
-    if len(signals) == 1 and not call.inplace:
+    if len(signals) == 1:
         carry(result, signals[0], same_elements=False)
         for part in (result,) if isinstance(result, Tensor) else tuple(result):
-            if is_signal(part) and kind(part) is Kind.WEIGHTS:
+            if kind(part) is Kind.WEIGHTS:
                 mark(part, Kind.SHIFTED)
     return result

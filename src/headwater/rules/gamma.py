@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from functools import reduce
 from typing import Any
 
 import torch
@@ -79,13 +80,14 @@ class Boost:
 
     def back(self, gradient: Tensor, weight: Tensor, record: Callable[..., None] | None) -> Tensor:
         """The gradient at x; `record` is told what reaches the bias. Memory is used again: to get it takes long."""
-        x, z, sizes, half = self._x.tensor(), self._z.tensor(), weight.abs(), 0.5 * self.gamma
+        gradient, weight, x, z = in_the_finest(gradient, weight, self._x.tensor(), self._z.tensor())
+        sizes, half = weight.abs(), 0.5 * self.gamma
         self._remember(x, z, sizes)
         rows, shape = rows_reached(gradient), gradient.shape[:-1]
         gradient, x, z = (picked(part, rows) for part in (gradient, x, z))
         size = x.abs()
         if self._factor is None:
-            flow = times(self.factor(size, z, sizes), gradient)
+            flow = self.factor(size, z, sizes).mul_(gradient)
         else:
             flow = gradient * picked(self._factor, rows)
         if record is not None:
@@ -93,7 +95,7 @@ class Boost:
         whole = flow @ weight
         for part, sign in pieces(flow, z):
             part.mul_(sign.sign())
-        other = torch.mm(flow, sizes, out=size if size.dtype is flow.dtype else None)
+        other = torch.mm(flow, sizes, out=size)
         for total, sign, part in pieces(whole, x, other):
             total.mul_(1 + half).addcmul_(sign.sign(), part, value=half)
         return spread(whole, rows, shape)
@@ -108,9 +110,10 @@ def pieces(*matrices: Tensor) -> Iterator[tuple[Tensor, ...]]:
     yield from zip(*(matrix.split(rows) for matrix in matrices), strict=True)
 
 
-def times(made: Tensor, other: Tensor) -> Tensor:
-    """made * other, in the memory of `made` where it is as fine."""
-    return made.mul_(other) if torch.promote_types(made.dtype, other.dtype) is made.dtype else made * other
+def in_the_finest(*tensors: Tensor) -> list[Tensor]:
+    """In the finest of their types, where autocast made them differ."""
+    fine = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+    return [tensor.to(fine) for tensor in tensors]
 
 
 def boosted_map(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | float, product: Product, gamma: float) -> Any:

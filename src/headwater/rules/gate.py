@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,17 +15,18 @@ from .lineage import Kind, carry, kind, lineage, mark
 from .linear import added_product, linear, times_matrix
 from .norm import inverted, over_sum
 from .ratio import settle
-from .scope import Call, Scope, first_signal, is_signal, on, value_of
+from .scope import Call, Scope, is_signal, on, value_of
 
 
 @on("mul")
 def product(scope: Scope, call: Call) -> Any:
     """a * b with both alive passes relevance twice if left to its gradient."""
-    a, b = call.args[0], call.get(1, "other")
+    a, b = call.args
     if not (is_signal(a) and is_signal(b)):
         signal = a if is_signal(a) else b
         settle(signal)
-        return carry(call.run(), signal, same_elements=a is signal and getattr(b, "shape", a.shape) <= a.shape)
+        result = call.run()
+        return carry(result, signal, same_elements=result.shape == signal.shape)
     by_hand = lineage(a).root is lineage(b).root
     kinds, root = (kind(a), kind(b)), lineage(a).root
     if not by_hand and not call.inplace and (weights := times_inverse(scope, call, a, b)) is not None:
@@ -119,21 +121,28 @@ def contraction(scope: Scope, call: Call) -> Any:
         return call.run()
     if len(alive) > 2:
         return contraction_of_many(scope, call, operands, alive)
-    a, b = (operands[place] for place in alive)
-    share = contracted(scope, a, b)
+    share = contracted(scope, *(operands[place] for place in alive))
     if share == "none":
         return call.run()
-    if share in ("half", "query"):
-        with torch.no_grad():
-            value = call.run()
-        left = replaced(call, {alive[1]: b.detach()})
-        right = replaced(call, {alive[0]: a.detach()})
-        part = part_of_first(share, a)
-        return value_of(value, gradient_of=part * left + (1 - part) * right)
+    mixed = mixture(call, alive, share)
+    if share in ("a", "b"):
+        return mixed
+    with torch.no_grad():
+        value = call.run()
+    return value_of(value, gradient_of=mixed)
+
+
+def mixture(call: Call, places: list[Place], share: str) -> Any:
+    """A sum of products of two signals: the one with the other held constant, or of each its part."""
+    operands = operand_places(call)
+    a, b = (operands[place] for place in places)
     if share == "secant":
-        return by_secant(call, *(alive if kind(a) is Kind.WEIGHTS else alive[::-1]))
-    held = alive[0] if share == "a" else alive[1]
-    return replaced(call, {held: operands[held].detach()})
+        return by_secant(call, *(places if kind(a) is Kind.WEIGHTS else places[::-1]))
+    by_first, by_second = {places[1]: b.detach()}, {places[0]: a.detach()}
+    if share in ("a", "b"):
+        return replaced(call, by_second if share == "a" else by_first)
+    part = part_of_first(share, a)
+    return part * replaced(call, by_first) + (1 - part) * replaced(call, by_second)
 
 
 def contraction_of_many(scope: Scope, call: Call, operands: dict[Place, Any], alive: list[Place]) -> Any:
@@ -150,7 +159,7 @@ def contraction_of_many(scope: Scope, call: Call, operands: dict[Place, Any], al
 @on("bilinear")
 def bilinear(scope: Scope, call: Call) -> Any:
     """a W b + c: the bias is no part of the product."""
-    bias = call.get(3, "bias")
+    bias = (*call.args, None)[3]
     product = contraction(scope, replace(call, args=call.args[:3], kwargs={}))
     return product if bias is None else plus_bias(scope, call, product, bias)
 
@@ -166,11 +175,10 @@ def plus_bias(scope: Scope, call: Call, product: Tensor, bias: Tensor) -> Tensor
 @on("linear")
 def layer(scope: Scope, call: Call) -> Any:
     """x W^T + b. Weights that are made from the input are no weights but a second signal: a sum of products of two."""
-    weight = call.get(1, "weight")
-    if not is_signal(weight):
+    if not is_signal(call.args[1]):
         return linear(scope, call)
-    x, bias = call.get(0, "input"), call.get(2, "bias")
-    product = contraction(scope, replace(call, args=(x, weight), kwargs={}))
+    bias = (*call.args, None)[2]
+    product = contraction(scope, replace(call, args=call.args[:2], kwargs={}))
     return product if bias is None else plus_bias(scope, call, product, bias)
 
 
@@ -190,45 +198,34 @@ def contracted(scope: Scope, a: Tensor, b: Tensor) -> str:
     return "b" if scores else share
 
 
-ADDED = ("mat1", "batch1", "mat", "mat2", "batch2", "vec")
-
-
 @on("addmm", "baddbmm", "addbmm", "addmv")
 def added_contraction(scope: Scope, call: Call) -> Any:
     """A product that something is added to; two signals in it share as in any other."""
-    rest = dict(call.kwargs)
-    named = (rest.pop(name) for name in ADDED if name in rest)  # in the order of the operands
-    base, a, b = (*call.args, *named)
-    if not (is_signal(a) and is_signal(b)):
-        return added_product(scope, call)
-    share = contracted(scope, a, b)
+    base, a, b = call.args
+    if call.inplace:
+        on_copy = replace(call, func=copying(call.func), inplace=False, args=(scope.as_it_was(call), a, b))
+        return base.copy_(added_contraction(scope, on_copy))
+    share = contracted(scope, a, b) if is_signal(a) and is_signal(b) else "none"
     if share == "none":
         return added_product(scope, call)
     with torch.no_grad():
         value = call.run()
-    if share == "secant":
-        return added_by_secant(scope, call, base, (a, b), value, rest)
-    parts = {"a": [(a.detach(), b)], "b": [(a, b.detach())]}.get(share, [(a.detach(), b), (a, b.detach())])
-    made = [call.func(base, *part, **rest) for part in parts]
-    first = part_of_first(share, a)
-    result = value_of(value, gradient_of=made[0] if len(made) == 1 else (1 - first) * made[0] + first * made[1])
+    product, beta = _WITHIN[call.name], call.kwargs.get("beta", 1)
+    inner = replace(call, func=product, args=(a, b), kwargs={})
+    mixed = mixture(inner, list(operand_places(inner)), share) * call.kwargs.get("alpha", 1)
+    mixed = mixed.sum(0) if call.name == "addbmm" else mixed
+    result = value_of(value, gradient_of=mixed + beta * base if is_signal(base) else mixed)
     if not is_signal(base):
-        scope.source(result, base, call.name, sign=float(rest.get("beta", 1)))
+        scope.source(result, base, call.name, sign=float(beta))
     return result
 
 
 _WITHIN: dict[str, Any] = {"addmm": torch.mm, "baddbmm": torch.bmm, "addmv": torch.mv, "addbmm": torch.bmm}
 
 
-def added_by_secant(scope: Scope, call: Call, base: Any, parts: Any, value: Tensor, rest: dict[str, Any]) -> Tensor:
-    """The product by itself, then what it is added to."""
-    product = _WITHIN[call.name]
-    mixed = contraction(scope, Call(product, product.__name__, False, parts, {})) * rest.get("alpha", 1)
-    mixed = mixed.sum(0) if call.name == "addbmm" else mixed
-    result = value_of(value, gradient_of=mixed + rest.get("beta", 1) * base if is_signal(base) else mixed)
-    if not is_signal(base):
-        scope.source(result, base, call.name, sign=float(rest.get("beta", 1)))
-    return result
+def copying(func: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """An operation that writes into its first operand, on a copy of that."""
+    return lambda first, *rest, **more: func(first.clone(), *rest, **more)
 
 
 def by_secant(call: Call, weights: Place, values: Place) -> Any:
@@ -236,12 +233,10 @@ def by_secant(call: Call, weights: Place, values: Place) -> Any:
     operands = operand_places(call)
     own, root = operands[weights], lineage(operands[weights]).root
     line, even = (root.line, root.weights) if isinstance(root, Even) else (own, torch.zeros_like(own))
-    with torch.no_grad():
-        value = call.run()
     to_values, to_weights = mixed_by_secant(own, line, even)
     seen = replaced(call, {weights: to_values})
     brought = replaced(call, {weights: to_weights, values: operands[values].detach()})
-    return value_of(value, gradient_of=seen + brought)
+    return seen + brought
 
 
 def operand_places(call: Call) -> dict[Place, Any]:
@@ -271,12 +266,10 @@ def solved(scope: Scope, call: Call) -> Any:
 
     Left to its gradient, A takes away what B was given: X = A^-1 B falls as A grows, so the two together pass nothing.
     """
-    matrix = call.get(0, "A")
+    matrix, *rest = call.args
     if not is_signal(matrix) or not scope.applies("gate"):
         return call.run()
-    if call.args:
-        return replaced(call, {(0, -1): matrix.detach()})
-    return call.func(**{**call.kwargs, "A": matrix.detach()})
+    return call.func(matrix.detach(), *rest, **call.kwargs)
 
 
 @on("glu")
@@ -290,7 +283,7 @@ def gated_linear_unit(scope: Scope, call: Call) -> Any:
         gate = torch.sigmoid(b)
         slope = ((gate - 0.5) / b).nan_to_num(0.25).detach()
         linear = 0.5 * a * gate.detach() + 0.5 * a.detach() * (b * slope)
-        scope.source(linear, 0.5 * a.detach() * 0.5, "sigmoid(0)", by_rule=True)
+        scope.source(linear, 0.25 * a, "sigmoid(0)", by_rule=True)
     else:
         linear = a * torch.sigmoid(b).detach()
     return value_of(result, gradient_of=linear)
@@ -299,12 +292,12 @@ def gated_linear_unit(scope: Scope, call: Call) -> Any:
 @on("lerp")
 def blend(scope: Scope, call: Call) -> Any:
     """start + weight * (end - start), taken apart so that its product and its constants meet their rules."""
-    start, end, weight = call.args[0], call.get(1, "end"), call.get(2, "weight")
+    start, end, weight = call.args
     if is_signal(start) and is_signal(end) and not is_signal(weight):
         return call.run()
     with torch.no_grad():
         value = call.func(start.clone(), end, weight)
-    before = scope.rename(start.clone(), scope.name_of(start)) if call.inplace else start
+    before = scope.as_it_was(call)
     with scope:
         line = before + weight * (end - before)
     result = value_of(value, gradient_of=line)
@@ -314,11 +307,12 @@ def blend(scope: Scope, call: Call) -> Any:
 @on("addcmul", "addcdiv")
 def sum_and_product(scope: Scope, call: Call) -> Any:
     """input + value * a * b, taken apart so that its product and its constants meet their rules."""
-    base, a, b = call.args[0], call.get(1, "tensor1"), call.get(2, "tensor2")
+    base, a, b = call.args
     with torch.no_grad():
-        value = call.func(base.clone(), *call.args[1:], **call.kwargs)
+        value = call.func(base.clone(), a, b, **call.kwargs)
+    before = scope.as_it_was(call)
     with scope:
         inner = a * b if call.name == "addcmul" else a / b
-        linear = base + call.kwargs.get("value", 1) * inner
+        linear = before + call.kwargs.get("value", 1) * inner
     result = value_of(value, gradient_of=linear)
-    return base.copy_(result) if call.inplace and first_signal(call) is not None else result
+    return base.copy_(result) if call.inplace else result

@@ -9,20 +9,31 @@ import torch
 from torch import Tensor
 
 from ..kernels.reached import picked, rows_reached, spread
-from .gamma import Boost, boosted_map, gamma_of
+from .gamma import Boost, boosted_map, gamma_of, in_the_finest
 from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, original, times, value_of
 
 
 def linear(scope: Scope, call: Call) -> Any:
     """x W^T + b with weights that are constants."""
-    x, weight, bias = (call.get(i, name) for i, name in enumerate(("input", "weight", "bias")))
-    if is_signal(bias) or not is_signal(x):
+    x, weight, bias = (*call.args, None)[:3]
+    if not is_signal(x):
+        result = call.run()
+        with scope:
+            product = call.func(x, weight)
+        scope.source(result, product, "linear")
+        return result
+    if is_signal(bias) or not is_layer(weight, bias):
         result = call.run()
         if bias is not None and not is_signal(bias):
             scope.source(result, bias, "linear")
         return result
     return affine(scope, x, weight, bias, lambda x: call.func(x, original(weight), original(bias)), "linear")
+
+
+def is_layer(weight: Tensor, bias: Tensor | None) -> bool:
+    """A matrix, and a number for each of its rows; torch takes other shapes, too."""
+    return weight.dim() == 2 and (bias is None or bias.shape == weight.shape[:1])
 
 
 def affine(
@@ -32,9 +43,7 @@ def affine(
     gamma = gamma_of(scope.rules.gamma, scope.name_of(weight)) if "gamma" in scope.rules else 0.0
     if not gamma:
         result = _Product.apply(x, weight, compute)
-        if bias is not None and (bias.dim() != 1 or result.dim() < 2):
-            scope.source(result, bias, operation)
-        elif bias is not None:
+        if bias is not None:
             name, sort = scope.label(bias, operation)
             result.grad_fn.record = scope.books.vector_entered(result, name, bias, sort=sort)
         return result
@@ -62,13 +71,8 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (weight,) = ctx.saved_tensors
-        gradient, shape = gradients[0], gradients[0].shape[:-1]
-        record, rows = getattr(ctx, "record", None), rows_reached(gradient)
-        if rows is None:
-            if record is not None:
-                record(gradient)
-            return through(gradient, weight), None, None
-        gradient = picked(gradient, rows)
+        rows, shape = rows_reached(gradients[0]), gradients[0].shape[:-1]
+        gradient, record = picked(gradients[0], rows), getattr(ctx, "record", None)
         if record is not None:
             record(gradient, rows, shape)
         return spread(through(gradient, weight), rows, shape), None, None
@@ -92,10 +96,7 @@ class _Boosted(torch.autograd.Function):
 
 def through(gradient: Tensor, weight: Tensor) -> Tensor:
     """dy W, with weights that are packed taken apart, in the finer of two types where autocast made them differ."""
-    matrix = plain(weight)
-    if gradient.dtype != matrix.dtype:
-        fine = torch.promote_types(gradient.dtype, matrix.dtype)
-        gradient, matrix = gradient.to(fine), matrix.to(fine)
+    gradient, matrix = in_the_finest(gradient, plain(weight))
     return gradient @ matrix
 
 
@@ -143,8 +144,9 @@ def convolution(scope: Scope, call: Call) -> Any:
 
 def added_product(scope: Scope, call: Call) -> Any:
     """beta * input + alpha * a @ b (GPT-2's linear layer, BLOOM's scores)."""
-    base, x, matrix = call.args[0], call.get(1, "mat1"), call.get(2, "mat2")
-    if call.name == "addmm" and is_signal(x) and not (is_signal(base) or is_signal(matrix) or call.kwargs):
+    base, x, matrix = call.args
+    plain = call.name == "addmm" and not call.kwargs and not (is_signal(base) or is_signal(matrix))
+    if plain and is_layer(matrix.T, base):
         transposed = scope.rename(matrix.T, scope.name_of(matrix))
         return affine(scope, x, transposed, base, lambda x: call.func(original(base), x, original(matrix)), call.name)
     result = call.run()
@@ -155,7 +157,7 @@ def added_product(scope: Scope, call: Call) -> Any:
 
 @on("add", "sub", "rsub")
 def sum_of_two(scope: Scope, call: Call) -> Any:
-    a, b = call.args[0], call.get(1, "other")
+    a, b = call.args
     alpha = float(call.kwargs.get("alpha", 1))
     signs = {"add": (1.0, alpha), "sub": (1.0, -alpha), "rsub": (-alpha, 1.0)}[call.name]
     if is_signal(a) and is_signal(b):
@@ -167,8 +169,8 @@ def sum_of_two(scope: Scope, call: Call) -> Any:
         return result
     constant, signal, sign = (b, a, signs[1]) if is_signal(a) else (a, b, signs[0])
     before = lineage(signal)
-    if call.inplace and constant is a:
-        constant = a.detach().clone()
+    if constant is a:
+        constant = scope.as_it_was(call)
     result = call.run()
     scope.source(result, constant, call.name, sign=sign)
     shifted = before.kind is Kind.ACTIVATED and not isinstance(constant, Tensor) and constant != 0
@@ -179,19 +181,19 @@ def sum_of_two(scope: Scope, call: Call) -> Any:
 @on("cat", "stack", "hstack", "vstack")
 def joined(scope: Scope, call: Call) -> Any:
     """Constants that stand beside signals (a class token, a memory) are sources in their own place."""
-    parts, axis = call.get(0, "tensors"), call.get(1, "dim", 0)
+    parts, axis = call.args[0], call.get(1, "dim", 0)
     result = call.run()
-    if call.name in ("cat", "stack"):
-        axis = axis % result.dim()
-        start = 0
-        for part in parts:
-            if part.numel() == 0:
-                continue
-            length = part.shape[axis] if call.name == "cat" else 1
-            if not is_signal(part) and part.is_floating_point():
-                value = part if call.name == "cat" else scope.cuts.carry(part.unsqueeze(axis), part)
-                beside(scope, result, value, axis, start, length, call.name)
-            start += length
+    axis = {"hstack": 1, "vstack": 0}.get(call.name, axis) % result.dim()  # of rows, hstack has the only one
+    start = 0
+    for part in parts:
+        if part.numel() == 0:
+            continue
+        new = part.dim() < result.dim()  # the axis, of which it is one place
+        length = 1 if new else part.shape[axis]
+        if not is_signal(part) and part.is_floating_point():
+            value = scope.known_as(part.unsqueeze(axis), part) if new else part
+            beside(scope, result, value, axis, start, length, call.name)
+        start += length
     kinds = {kind(part) if is_signal(part) else Kind.LINEAR for part in parts}
     mark(result, kinds.pop() if len(kinds) == 1 else Kind.LINEAR)
     return result
@@ -212,10 +214,10 @@ def beside(scope: Scope, result: Tensor, value: Tensor, axis: int, start: int, l
 @on("where")
 def chosen(scope: Scope, call: Call) -> Any:
     result = call.run()
-    if len(call.args) < 3 and call.name == "where" and "other" not in call.kwargs:
+    if len(call.args) < 3 and "other" not in call.kwargs:
         return result
     if isinstance(call.args[0], Tensor) and call.args[0].dtype is torch.bool:
-        condition, yes, no = call.args[0], call.get(1, "input"), call.get(2, "other")
+        condition, yes, no = call.args
     else:  # x.where(condition, other)
         yes, condition, no = call.args[0], call.get(1, "condition"), call.get(2, "other")
     for value, at in ((yes, condition), (no, ~condition)):
@@ -228,12 +230,12 @@ def chosen(scope: Scope, call: Call) -> Any:
 
 @on("masked_fill")
 def filled(scope: Scope, call: Call) -> Any:
-    signal, mask, value = call.args[0], call.get(1, "mask"), call.get(2, "value")
+    before, mask, value = scope.as_it_was(call), *call.args[1:]
     result = call.run()
-    if is_signal(signal):
-        carry(result, signal, same_elements=False)
+    if is_signal(before):
+        carry(result, before, same_elements=False)
     else:
-        constant_where(scope, result, ~mask, signal, "masked_fill")
+        constant_where(scope, result, ~mask, before, "masked_fill")
     if not is_signal(value):
         constant_where(scope, result, mask, value, "masked_fill")
     return result
@@ -251,7 +253,7 @@ def constant_where(scope: Scope, result: Tensor, mask: Tensor, value: Any, opera
         name,
         sort=sort,
         varies=(),
-        amount=lambda g, mask, value: times(g.masked_fill(~mask.expand_as(g), 0), value),
+        amount=lambda g, mask, value: times(g.masked_fill(~mask, 0), value),
         held=(mask, value),
     )
 
@@ -259,21 +261,23 @@ def constant_where(scope: Scope, result: Tensor, mask: Tensor, value: Any, opera
 @on("maximum", "minimum", "fmax", "fmin")
 def larger(scope: Scope, call: Call) -> Any:
     """The larger of a signal and a constant is the constant where that one is larger."""
-    a, b = call.args[0], call.get(1, "other")
+    a, b = call.args
     result = call.run()
     if is_signal(a) != is_signal(b):
         constant = b if is_signal(a) else a
         signal = a if is_signal(a) else b
         mask = (constant > signal) if call.name in ("maximum", "fmax") else (constant < signal)
-        constant_where(scope, result, mask.detach(), constant, call.name)
+        result = value_of(result, gradient_of=torch.where(mask, signal.detach(), signal))  # torch shares what is equal
+        constant_where(scope, result, mask, constant, call.name)
         carry(result, signal, same_elements=False)
     return result
 
 
 @on("pad")
 def padded(scope: Scope, call: Call) -> Any:
-    result, value = call.run(), call.get(3, "value")
-    if value and call.get(2, "mode", "constant") == "constant":
+    """By a number, if one is given: other modes take none."""
+    result, value = call.run(), call.kwargs.get("value")
+    if value:
         inner = call.func(torch.zeros_like(call.args[0]), *call.args[1:], **call.kwargs).detach()
         scope.source(result, inner, "pad")
     return result
@@ -293,19 +297,17 @@ def padded(scope: Scope, call: Call) -> Any:
 def written(scope: Scope, call: Call) -> Any:
     """Part of a tensor is overwritten: what stays of a constant, or comes in as one, is a source."""
     target = call.args[0]
-    entered = constants_left(call, target) if target.is_floating_point() else None
-    if entered is not None:
-        scope.cuts.carry(entered, (call.args, call.kwargs))
+    entered = scope.cuts.carry(constants_left(call, target), (call.args, call.kwargs))
     result = call.run()
     written_to = target if call.name == "setitem" else result
-    if entered is not None and is_signal(written_to) and bool(entered.count_nonzero()):
+    if is_signal(written_to) and bool(entered.count_nonzero()):
         scope.source(written_to, entered, call.name)
     return result
 
 
 def constants_left(call: Call, target: Tensor) -> Tensor:
     """What the result would be if every signal in it were zero."""
-    plain = torch.zeros_like(target) if is_signal(target) else target.detach().clone()
+    plain = torch.zeros_like(target) if is_signal(target) else target.clone()
     args = [torch.zeros_like(v) if is_signal(v) else v for v in call.args[1:]]
     kwargs = {k: torch.zeros_like(v) if is_signal(v) else v for k, v in call.kwargs.items()}
     with torch.no_grad():

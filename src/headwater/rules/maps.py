@@ -26,7 +26,7 @@ class Order:
 def order_of(call: Call) -> Order | None:
     """A product of weights and values, as a matrix product or spelled by einsum."""
     if call.name != "einsum":
-        weights, values = call.args[:2]
+        weights, values = call.args
         plain = tuple(range(weights.dim()))
         return Order(plain, plain, plain) if weights.dim() == values.dim() and weights.dim() in (3, 4) else None
     if not isinstance(call.args[0], str) or len(call.args) != 3 or "->" not in call.args[0]:
@@ -34,10 +34,10 @@ def order_of(call: Call) -> Order | None:
     left, result = call.args[0].replace(" ", "").split("->")
     weights, values = left.split(",")
     shared = [a for a in weights if a in values and a in result]
-    queries = [a for a in weights if a in result and a not in values]
+    queries = [a for a in weights if a not in values]
     keys = [a for a in weights if a in values and a not in result]
-    size = [a for a in values if a in result and a not in weights]
-    if not len(queries) == len(keys) == len(size) == 1:
+    size = [a for a in values if a not in weights]
+    if not len(queries) == len(keys) == len(size) == 1 or sorted(result) != sorted((*shared, *queries, *size)):
         return None
     return Order(
         tuple(weights.index(a) for a in (*shared, *queries, *keys)),

@@ -374,6 +374,17 @@ class Scope(Mode):
             frame = frame.f_back
         return None
 
+    def as_it_was(self, call: Call) -> Any:
+        """What `call` writes into. A constant is soon no longer what it was: a copy, with its name and its origin."""
+        target = call.args[0]
+        if not call.inplace or is_signal(target):
+            return target
+        return self.known_as(target.clone(), target)
+
+    def known_as(self, value: Tensor, source: Tensor) -> Any:
+        """`value` is the constant `source` in another shape or memory, and has its name and its origin."""
+        return self._name_passed_on(self.cuts.carry(value, source), "", (source,))
+
     def rename(self, value: Tensor, name: str | None) -> Tensor:
         if name is not None:
             setattr(value, _NAME, name)
