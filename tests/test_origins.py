@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from weighing import drawn, seeded
 
+import headwater as hw
 from headwater.rules.cuts import ORIGIN, Choice, Chosen, Cuts, Origin, before, chooses, held, merge, numbers_of, tensors
 
 CUT, OTHER = Origin("block: detach"), Origin("block: round")
@@ -517,3 +519,57 @@ def test_operands_whose_numbers_are_used() -> None:
 def test_tensors_inside_a_value() -> None:
     a, b, c, d = (torch.ones(n) for n in range(1, 5))
     assert [len(t) for t in tensors([a, (b, {"x": c, "y": [d, 3, None, "text"]})])] == [1, 2, 3, 4]
+
+
+# In a model
+
+
+class Model(nn.Module):
+    """head(hidden(x)); `hidden` may use a constant."""
+
+    def __init__(self, hidden: Callable[[Any, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.head, self.hidden = nn.Linear(4, 4), nn.Linear(4, 2), hidden
+        self.register_buffer("constant", drawn(3, 4, seed=6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.hidden(self, x))
+
+
+def out_of(m: Any, x: Tensor, without_gradient: bool) -> Tensor:
+    room, constant = torch.zeros_like(x), m.constant * 1.0
+    with torch.set_grad_enabled(not without_gradient):
+        torch.mul(constant, x if without_gradient else x.detach(), out=room)
+    return m.layer(x) * room + constant
+
+
+def filled(m: Any, x: Tensor, without_gradient: bool) -> Tensor:
+    room = x.detach() * 1.0
+    with torch.set_grad_enabled(not without_gradient):
+        torch.fill_(input=room, value=2.0)
+    return m.layer(x) + room
+
+
+def bent(m: Any, x: Tensor, without_gradient: bool) -> Tensor:
+    room = x.detach() * 1.0
+    with torch.set_grad_enabled(not without_gradient):
+        torch.sigmoid_(input=room)
+    return m.layer(x) + room
+
+
+@pytest.mark.parametrize("without_gradient", [False, True])
+@pytest.mark.parametrize("how", [out_of, filled])
+def test_what_is_only_read_or_written_over_stays_a_constant(how: Callable[..., Tensor], without_gradient: bool) -> None:
+    model = seeded(lambda: Model(lambda m, x: how(m, x, without_gradient)))
+    for e in hw.explain(model, drawn(3, 4), target=0):
+        assert e.ledger.closed, e.ledger.why
+        assert not e.ledger.cut_off
+
+
+@pytest.mark.parametrize("without_gradient", [False, True])
+def test_what_is_written_into_by_name_stays_cut_off(without_gradient: bool) -> None:
+    model = seeded(lambda: Model(lambda m, x: bent(m, x, without_gradient)))
+    x = drawn(3, 4)
+    for i, e in enumerate(hw.explain(model, x, target=0)):
+        amount = float((torch.sigmoid(x[i]) * model.head.weight[0].detach()).sum())
+        assert dict(e.ledger.cut_off) == pytest.approx({"detach": amount})

@@ -31,7 +31,20 @@ from ..rules.modules import is_foreign_node
 from ..rules.scope import BESIDE_HELD, Entered
 from ..rules.sources import Sort
 from .compiled import uncompiled
-from .passes import KNOWN, Demand, Known, Read, Run, arguments, asks_links, forward, map_output, scope_for, unwatched
+from .passes import (
+    KNOWN,
+    Demand,
+    Known,
+    Read,
+    Run,
+    arguments,
+    asks_links,
+    forward,
+    map_output,
+    read_score,
+    scope_for,
+    unwatched,
+)
 
 LARGE = 10_000_000  # numbers in an output that is not copied for a check
 
@@ -78,20 +91,24 @@ def check_prediction(run: Run, plain: Tensor, read: Read, scope: Scope) -> None:
 
 
 def check_score(run: Run, out: Any, read: Read) -> None:
-    """The gradient of a score that the caller wrote is that of its value: nothing is cut off in it."""
+    """The gradient of a score that the caller wrote is that of its value: nothing is cut off in it.
+
+    In float64, for of a score that does not change with the output's size (a cosine) the rest would be rounding.
+    """
     if not callable(getattr(run.read, "target", None)) or sum(end.numel() for end in read.ends) > LARGE:
         return
     step = 1e-4 / max(1.0, *(float(end.detach().abs().max()) for end in read.ends))
     try:
+        exact = read_score(run, map_output(out, in_float64))
         with torch.no_grad():
             there, here = (
-                run.read(map_output(out, partial(scaled, factor=1 + sign * step)), run.batch).score.double()
-                for sign in (1, -1)
+                run.read(map_output(out, partial(scaled, factor=1 + sign * step)), run.batch).score for sign in (1, -1)
             )
     except RuntimeError:  # it takes no float64
         return
-    slope, said = (there - here) / (2 * step), read.linear_part()
-    if bool(((slope - said).abs() > 1e-3 * (slope.abs() + said.abs()) + 1e-9).any()):
+    slope, said = (there.double() - here.double()) / (2 * step), exact.linear_part()
+    rounding = torch.finfo(there.dtype).eps * (exact.linear_size() + there.abs()) / step
+    if bool(((slope - said).abs() > 1e-3 * (slope.abs() + said.abs()) + rounding + 1e-9).any()):
         raise UsageError(
             f"the gradient of score= is not that of its value: along the model's output it is {float(said[0]):.4g}, "
             f"and differences give {float(slope[0]):.4g}. Leave out what cuts it off (detach, item)."
@@ -100,6 +117,10 @@ def check_score(run: Run, out: Any, read: Read) -> None:
 
 def scaled(value: Any, factor: float) -> Any:
     return value.detach().double() * factor if isinstance(value, Tensor) and value.requires_grad else value
+
+
+def in_float64(value: Any) -> Any:
+    return value.detach().double().requires_grad_() if isinstance(value, Tensor) and value.requires_grad else value
 
 
 def settle_choices(scope: Scope) -> None:

@@ -146,7 +146,7 @@ class Scope(Mode):
         if not alive:
             result = self._name_passed_on(func(*args, **kwargs), name, args)
             if origin is not None:
-                self.cuts.pass_on(result, origin, name, args, inplace=inplace or "out" in kwargs)
+                self.cuts.pass_on(result, origin, name, args, inplace=inplace)
                 self._note_weighed(name, (args, kwargs))
             return result
         if name in HIDDEN:
@@ -192,10 +192,12 @@ class Scope(Mode):
 
     def _without_gradient(self, func: Any, name: str, inplace: bool, args: Any, kwargs: Any) -> Any:
         """Inside the model's own `no_grad`, or inside somebody's own autograd function."""
+        if kwargs:
+            args, kwargs = positional(name, args, kwargs)
         result = kept_kind(func(*args, **kwargs), name, args)
         origin = self.cuts.of_any(numbers_of(name, args, kwargs))
         if origin is not None:
-            self.cuts.pass_on(result, origin, name, args, inplace=inplace or "out" in kwargs)
+            self.cuts.pass_on(result, origin, name, args, inplace=inplace)
         return result
 
     def _unfolded(self, func: Any, args: Any, kwargs: Any) -> Any:
