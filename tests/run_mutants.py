@@ -38,10 +38,12 @@ FILES = ("rules/*.py", "ledger.py", "methods/passes.py", "methods/checks.py", "m
 TESTS = """
 closing products sums norms curves places weights_held operations ledger secant gamma asking linearised paper_rules
 capped beyond review promises precision methods targets kept audit generation recording text adversarial cuts
-random_cuts maps hidden spellings keywords pooling recurrent left_behind memory
+random_cuts maps hidden spellings keywords pooling recurrent left_behind memory origins books waiting passes scopes
+propagation following
 """.split()
 SLOW = 5.0  # seconds: longer tests say nothing that shorter ones do not
 SPARE = 20.0  # seconds that a mutant may take beyond three times what its tests take without it
+NARROW = 150  # tests that meet few lines beside those of a mutant: they are quick, and made for what stands there
 ROOM = 6 << 30  # bytes that a fork may take beyond what its parent has
 QUIET = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-o", "addopts=--strict-markers"]
 QUIET += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # transformers loads what pytest would watch
@@ -92,14 +94,16 @@ class Judge:
     def __post_init__(self) -> None:
         self.lines = {t: {f: set(lines) for f, lines in met.lines.items()} for t, met in self.met.items()}
         self.turn = {test: number for number, test in enumerate(by_what_they_add(self.met))}
+        self.breadth = {test: sum(map(len, met.lines.values())) for test, met in self.met.items()}
 
     def tests_for(self, mutant: Mutant) -> list[str]:
         first, last = mutant.lines
         meet = [t for t, lines in self.lines.items() if any(first <= n <= last for n in lines.get(mutant.file, ()))]
         near, far = self.kills[f"{mutant.file} {mutant.where}"], self.kills[mutant.file]
         meet.sort(key=lambda t: (-min(near[t], 3), -min(far[t], 1), self.turn[t]))
+        narrow = [t for t in sorted(meet, key=self.breadth.__getitem__)[:NARROW] if self.met[t].seconds < 0.1]
         chosen, total = [], 0.0
-        for test in meet:
+        for test in dict.fromkeys([*(t for t in meet if near[t]), *narrow, *meet]):
             if total <= self.seconds or not self.seconds:
                 chosen.append(test)
                 total += self.met[test].seconds

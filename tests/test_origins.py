@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -99,7 +98,6 @@ def test_memory_that_was_given_back_says_nothing() -> None:
     cuts.pass_on(gone, CUT, "add", (gone,))
     address = gone.untyped_storage().data_ptr()
     del gone
-    gc.collect()
     assert address in cuts.memory
     new = torch.ones(4)
     cuts.memory[new.untyped_storage().data_ptr()] = cuts.memory.pop(address)
@@ -470,6 +468,9 @@ def test_the_memory_of_a_signal_that_is_read_is_remembered() -> None:
     assert (cuts.reads, cuts.unclear()) == ([None], True)
     assert cuts.of(read.detach()) == Origin("block: numbers read")
     assert of(read) is None
+    turned = torch.view_as_complex(torch.stack([read, read], -1))
+    cuts.read(turned)
+    assert cuts.of(turned.detach()) == Origin("block: numbers read")
 
 
 def test_an_index_that_is_read_is_clear_once_its_choice_weighs() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -281,12 +282,16 @@ def test_the_linear_part_is_output_times_gradient(
     read = cut_at(lambda *all: torch.stack([v.square().reshape(samples, -1).sum(1) for v in all]).sum(0), *values)
     expected = 2 * sum(v.double().square().reshape(samples, -1).sum(1) for v in values)
     assert read.linear_part().dtype is torch.float64
-    assert read.linear_part().tolist() == pytest.approx(expected.tolist(), rel=1e-6 if dtype is torch.float32 else 1e-12)
+    assert read.linear_part().tolist() == pytest.approx(
+        expected.tolist(), rel=1e-6 if dtype is torch.float32 else 1e-12
+    )
     assert not read.linear_part().requires_grad
     assert read.linear_size().tolist() == read.linear_part().tolist()
     against = cut_at(lambda *all: -torch.stack([v.reshape(samples, -1).sum(1) for v in all]).sum(0), *values)
     sizes = sum(v.double().abs().reshape(samples, -1).sum(1) for v in values)
-    assert against.linear_size().tolist() == pytest.approx(sizes.tolist(), rel=1e-6 if dtype is torch.float32 else 1e-12)
+    assert against.linear_size().tolist() == pytest.approx(
+        sizes.tolist(), rel=1e-6 if dtype is torch.float32 else 1e-12
+    )
 
 
 def test_the_linear_part_where_samples_stand_elsewhere() -> None:
@@ -353,6 +358,29 @@ class Scored(nn.Module):
     def forward(self, x: Tensor | None = None, **more: Any) -> Tensor:
         self.gradients.append(torch.is_grad_enabled())
         return torch.tensor([[self.values.pop(0)]])
+
+
+@contextmanager
+def noted(calls: list[str]) -> Iterator[None]:
+    calls.append("in")
+    yield
+    calls.append("out")
+
+
+def test_what_was_compiled_runs_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(checks, "uncompiled", partial(noted, calls))
+    x = torch.ones(1, 4)
+    model = Fussy(100.0)
+    model.register_forward_hook(lambda *_: calls.append("model"))
+    run = run_of(model, Batch(1, [], args=(x,), tensor=x))
+    predict_plainly(run)
+    look_at_another(run, Demand(ALL), 0)
+    assert calls == ["in", "model", "out"] * 2
+    words = seeded(lambda: Tables(lambda m, ids: m.again(ids)))
+    words.register_forward_hook(lambda *_: calls.append("model"))
+    tables(words, torch.tensor([[0, 1, 2, 3, 4]]))
+    assert calls == ["in", "model", "out"] * 3
 
 
 def test_the_plain_prediction_has_no_gradients_and_no_rules() -> None:
@@ -434,6 +462,8 @@ HONEST: dict[str, Callable[[Tensor], Tensor]] = {
     "the largest": lambda out: out.max(-1).values,
     "nothing goes back": lambda out: out[:, 0] / out.norm(dim=1) * 1e-12,
     "scaled away": lambda out: out[:, 0] / out[:, 1],
+    "a sigmoid": lambda out: out.sigmoid().sum(1),
+    "a cube": lambda out: (out**3).sum(1),
 }
 DISHONEST: dict[str, Callable[[Tensor], Tensor]] = {
     "detached": lambda out: out[:, 0] + out[:, 1].detach(),
@@ -519,6 +549,10 @@ def test_a_score_is_asked_three_times_more_in_float64() -> None:
     assert less == pytest.approx(4.0 * (1 - 1e-4 / 4), rel=1e-12)
 
 
+def test_an_output_that_is_zero_has_a_score_too() -> None:
+    check(HONEST["linear"], torch.zeros(2, 3))
+
+
 def test_a_score_that_takes_no_float64_is_believed() -> None:
     layer = nn.Linear(2, 1)
     check(lambda out: layer(out)[:, 0].detach() + 0 * out[:, 0], torch.ones(2, 2))
@@ -557,7 +591,9 @@ def test_sites_whose_constant_is_another() -> None:
     assert changing_sites([Entered(2, "a", (1.0, 5.0))], [Entered(2, "a", (1.0, 6.0))]) == {2}
 
 
-def sorted_by(scope: Scope, others: list[Any], inputs: list[Captured] | None = None, run: Run | None = None) -> list[Any]:
+def sorted_by(
+    scope: Scope, others: list[Any], inputs: list[Captured] | None = None, run: Run | None = None
+) -> list[Any]:
     find_escapes(run or run_of(nn.Identity()), Demand(ALL), scope, inputs or [], others)
     return [(site.name, site.sort) for site in scope.books.sites]
 
@@ -588,6 +624,14 @@ def test_one_other_input_is_enough() -> None:
         assert [sort for _, sort in sorted_by(met(Sort.BIAS, Sort.BIAS), others)] == [Sort.BIAS, Sort.CUT_OFF]
     assert [sort for _, sort in sorted_by(met(Sort.BIAS, Sort.BIAS), [(same, [])])] == [Sort.BIAS, Sort.BIAS]
     assert [sort for _, sort in sorted_by(met(Sort.BIAS, Sort.BIAS), [])] == [Sort.BIAS, Sort.BIAS]
+
+
+def test_sites_are_those_of_this_input() -> None:
+    """For another one they may have other numbers."""
+    scope, others = met(Sort.BIAS, Sort.BIAS), entered((5, "line 0", 1.0), (0, "line 1", 2.0))
+    scope.entered = entered((0, "line 0", 1.0), (1, "line 1", 1.0))
+    assert [sort for _, sort in sorted_by(scope, [(others, [])])] == [Sort.BIAS, Sort.CUT_OFF]
+    assert not 0 <= BESIDE_HELD < 1000  # no site has that number
 
 
 def test_what_is_held_is_cut_off_where_what_it_meets_changes() -> None:
@@ -691,6 +735,12 @@ def test_a_model_that_refuses_what_it_never_saw_gets_less_of_it() -> None:
         assert look is not None
         assert [one.name for one in look[0]] == ["add"]
         assert len(model.seen) == tries
+    for around in (torch.no_grad, torch.inference_mode):
+        model = Fussy(100.0)
+        with around():
+            look = look_at_another(run_of(model, batch), Demand(ALL), 0)
+        assert look is not None
+        assert [one.name for one in look[0]] == ["add"]
     model = Fussy(0.0)
     assert look_at_another(run_of(model, batch), Demand(ALL), 0) is None
     assert len(model.seen) == 3

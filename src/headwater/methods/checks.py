@@ -71,8 +71,8 @@ def predict_plainly(run: Run) -> Tensor:
 
 def check_prediction(run: Run, plain: Tensor, read: Read, scope: Scope) -> None:
     """What is explained is what the model predicts. A model may notice gradients or rules, and do something else."""
-    found = read.reading.score.detach().double()
-    size = max(float(values.detach().double().abs().max()) for values in (plain, *read.ends) if values.numel())
+    found = read.reading.score.detach()
+    size = max(float(values.detach().abs().max()) for values in (plain, *read.ends) if values.numel())
     room = math.sqrt(torch.finfo(scope.coarsest or torch.float32).eps) * size
     gap = float((found - plain.to(found.device)).abs().max())
     if not gap > room:  # a NaN is reported later, with the module that it comes from
@@ -106,7 +106,7 @@ def check_score(run: Run, out: Any, read: Read) -> None:
             )
     except RuntimeError:  # it takes no float64
         return
-    slope, said = (there.double() - here.double()) / (2 * step), exact.linear_part()
+    slope, said = (there.double() - here) / (2 * step), exact.linear_part()
     rounding = torch.finfo(there.dtype).eps * (exact.linear_size() + there.abs()) / step
     if bool(((slope - said).abs() > 1e-3 * (slope.abs() + said.abs()) + rounding + 1e-9).any()):
         raise UsageError(
@@ -120,7 +120,7 @@ def scaled(value: Any, factor: float) -> Any:
 
 
 def in_float64(value: Any) -> Any:
-    return value.detach().double().requires_grad_() if isinstance(value, Tensor) and value.requires_grad else value
+    return value.double() if isinstance(value, Tensor) and value.requires_grad else value
 
 
 def settle_choices(scope: Scope) -> None:
@@ -264,7 +264,7 @@ def by_name(entered: list[Entered]) -> dict[str, list[tuple[float, float]]]:
 def unlike(leaf: Tensor, number: int, times: float) -> Tensor:
     """What makes another input of this one: noise of its own size."""
     drawn = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(1 + number), dtype=torch.float64)
-    size = leaf.detach().double().std().nan_to_num(1.0) if leaf.numel() > 1 else leaf.detach().double().abs().sum()
+    size = leaf.detach().double().std().nan_to_num() if leaf.numel() > 1 else leaf.detach().double().abs().sum()
     return (times * drawn.to(leaf.device) * (size + (size == 0))).to(leaf.dtype)
 
 

@@ -238,8 +238,8 @@ class Cuts:
         origin = None if alive else self.of(value)
         if alive or origin is not None:
             self.reads.append(None if origin is None or origin.value else origin.choice)
-        if alive and value.is_floating_point():
-            self._remember(value.detach(), self._here("numbers read"))
+        if alive:
+            self._remember(value, self._here("numbers read"))
 
     def place(self, result: Any, sites: Sequence[int]) -> None:
         """Where in the graph the sources entered that an operation has booked."""
