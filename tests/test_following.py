@@ -156,15 +156,12 @@ def test_two_of_which_one_is_another_signal() -> None:
         weights = one.softmax(-1)
         root = known(weights)
         divided = weights / two.exp().sum(-1, keepdim=True)
-        both = torch.cat([weights, two])
+        joined = torch.cat([weights, two])
         squared = weights * weights
     assert root is not None
-    assert known(both) is known(squared) is None
-    check(
-        known(divided),
-        [part / two.detach().exp().sum(-1, keepdim=True) for part in (root.line, root.weights)],
-        both[:1],
-    )
+    assert known(joined) is known(squared) is None
+    below = two.detach().exp().sum(-1, keepdim=True)
+    check(known(divided), [root.line / below, root.weights / below], both[:1])
 
 
 def test_weights_over_their_sum_are_a_softmax_once_more() -> None:

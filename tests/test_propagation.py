@@ -1,4 +1,4 @@
-"""One pass forward and one back: several scores of one prediction, what is kept of the graph, and what is not finite."""
+"""One pass forward and one back: several scores of one prediction, what is kept of it, and what is not finite."""
 
 from __future__ import annotations
 
