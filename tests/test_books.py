@@ -247,15 +247,17 @@ def test_half_precision_is_summed_in_float32(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("scrambled", [False, True])
-def test_small_amounts_of_half_precision_are_not_lost(dtype: torch.dtype, scrambled: bool) -> None:
+@pytest.mark.parametrize("sort", [Sort.CONSTANT, Sort.CUT_OFF])
+def test_small_amounts_of_half_precision_are_not_lost(dtype: torch.dtype, scrambled: bool, sort: Sort) -> None:
     """4096 ones and 4096 of 1/1024: neither type could add them one by one."""
     books = Books(2, scrambled=scrambled)
     result = torch.ones(2, 8192, dtype=dtype).requires_grad_() * 1
     value = torch.ones(2, 8192, dtype=dtype)
     value[:, 4096:] /= 1024
-    books.enter(result, "line", sort=Sort.CONSTANT, varies=(), amount=times, held=(value,))
+    books.enter(result, "line", sort=sort, varies=(), amount=times, held=(value,))
     settled(books, result, torch.ones_like(result), lambda y: y.sum(1))
-    assert books.totals(Sort.CONSTANT)["line"].tolist() == [4100.0, 4100.0]
+    assert books.totals(sort)["line"].tolist() == [4100.0, 4100.0]
+    assert books.cut_size().tolist() == ([4100.0, 4100.0] if sort is Sort.CUT_OFF else [0.0, 0.0])
 
 
 def test_the_order_of_groups() -> None:
