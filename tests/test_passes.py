@@ -420,6 +420,9 @@ def test_a_score_may_be_off_by_the_root_of_the_precision(dtype: torch.dtype | No
 def test_the_plain_scores_own_size_counts_and_no_number_is_for_others_to_report() -> None:
     judge(1e4 + 1.0, 1e4, 0.0)
     judge(float("nan"), 0.5, 0.5)
+    judge(0.0, 0.0, 0.0, size=0.0)
+    with pytest.raises(AnotherPrediction):
+        judge(5.0, 0.0, 0.0, size=0.0)
     with pytest.raises(AnotherPrediction):
         judge(-0.5, 0.5, 0.5)
     scores = torch.tensor([1.0, 5.0], requires_grad=True)
@@ -547,6 +550,12 @@ def test_a_score_is_asked_three_times_more_in_float64() -> None:
     assert first == again == 4.0
     assert more == pytest.approx(4.0 * (1 + 1e-4 / 4), rel=1e-12)
     assert less == pytest.approx(4.0 * (1 - 1e-4 / 4), rel=1e-12)
+
+
+def test_a_score_that_bends_within_a_small_part_of_the_output() -> None:
+    far = torch.full((2, 3), 1e4, dtype=torch.float64)
+    check(lambda out: (out[:, 0] - 1e4).sigmoid(), far)
+    check(lambda out: (out[:, 0] + 1e4).sigmoid(), -far)
 
 
 def test_an_output_that_is_zero_has_a_score_too() -> None:
@@ -870,7 +879,9 @@ def looked_up(ids: Tensor, leaf: Tensor | None = None, table: Any = None, text: 
     with torch.no_grad():
         if isinstance(embedding.weight, Tensor):
             embedding.weight.copy_(drawn(6, 3))
-    return looks_words_up(Captured(rows, ids, place=embedding), ids if text is None else text)
+    found = looks_words_up(Captured(rows, ids, place=embedding), ids if text is None else text)
+    assert type(found) is bool
+    return found
 
 
 def test_rows_of_the_text_scaled_or_shifted_by_one() -> None:
@@ -897,6 +908,9 @@ def test_rows_of_the_text_scaled_or_shifted_by_one() -> None:
     assert looks_words_up(Captured(table[ids], ids, place=small), ids) is False  # 5 is no row of it
     six = nn.Embedding(6, 3).double()
     assert looks_words_up(Captured(six.weight.detach()[ids], ids, place=six), ids) is True
+    with torch.no_grad():
+        six.weight[1] = 0
+    assert looks_words_up(Captured(six.weight.detach()[ids] + 1e-6, ids, place=six), ids) is True
 
 
 # Rules that act, and operations that hide

@@ -718,3 +718,51 @@ def test_nothing_of_a_run_keeps_the_model_alive() -> None:
     gc.collect()
     assert gone() is None
     assert e[0].ledger.closed
+
+
+def test_what_a_model_asks_of_a_parameter_is_answered_for_the_parameter() -> None:
+    model = Net()
+    with acting(model):
+        assert model.weight.requires_grad
+        assert model.weight.is_leaf
+        assert model.weight.grad is None
+
+
+def doubled(x: Tensor) -> Tensor:
+    """As functions in Python are that hand over to overrides by another name than torch's own do."""
+    if torch.overrides.has_torch_function_unary(x):
+        return torch.overrides.handle_torch_function(doubled, (x,), x)  # type: ignore[no-any-return]
+    return x * 2
+
+
+def test_a_function_that_hands_over_again_is_run_as_it_is() -> None:
+    x = signal()
+    with acting():
+        result = doubled(x)
+    assert result.tolist() == (2 * x).tolist()
+
+
+def test_what_a_choice_takes_of_a_signal_is_noted_from_the_first_on() -> None:
+    x, scope = signal(), acting()
+    with scope:
+        taken = x.gather(1, x.argmax(-1, keepdim=True))
+    assert list(scope.cuts.selected) == [taken.grad_fn]
+    assert scope.cuts.memory == {}
+    with scope:
+        x.detach()
+    assert len(scope.cuts.memory) == 1
+    scope.release()
+    assert (scope.cuts.memory, scope.cuts.selected) == ({}, {})
+
+
+def test_tensors_that_wait_go_through_the_hooks_that_somebody_has_set() -> None:
+    x, packed = signal(), []
+
+    def pack(tensor: Tensor) -> Tensor:
+        packed.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), acting():
+        x.exp() * 2
+        x @ torch.ones(4, 2, dtype=torch.float64)
+    assert len(packed) > 0

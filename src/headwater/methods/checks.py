@@ -199,7 +199,7 @@ def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured],
     """
     KNOWN.setdefault(run.model, Known()).reads |= scope.cuts.unclear()
     ours = scope.entered if scope.entered is not None else constants_entered(run, demand)[0]
-    if scope.cuts.unclear() and len(others) < OTHERS:
+    if scope.cuts.unclear():
         more = (look_at_another(run, demand, number) for number in range(len(others), OTHERS))
         others = [*others, *(look for look in more if look is not None)]
     if any(lookups(run.batch, inputs) != own for _, own in others):
@@ -264,7 +264,7 @@ def by_name(entered: list[Entered]) -> dict[str, list[tuple[float, float]]]:
 def unlike(leaf: Tensor, number: int, times: float) -> Tensor:
     """What makes another input of this one: noise of its own size."""
     drawn = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(1 + number), dtype=torch.float64)
-    size = leaf.detach().double().std().nan_to_num() if leaf.numel() > 1 else leaf.detach().double().abs().sum()
+    size = leaf.detach().std().nan_to_num() if leaf.numel() > 1 else leaf.detach().abs().sum()
     return (times * drawn.to(leaf.device) * (size + (size == 0))).to(leaf.dtype)
 
 

@@ -163,7 +163,7 @@ class Scope(Mode):
             self._note_weighed(name, (args, kwargs))
         if origin is not None or self._selected:
             self.cuts.meet(result, name, (args, kwargs), origin)
-        if self.entered is not None and len(self.books.sites) > known:
+        if self.entered is not None:
             self.cuts.place(result, range(known, len(self.books.sites)))
         return result
 
