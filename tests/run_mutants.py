@@ -43,7 +43,20 @@ propagation following
 """.split()
 SLOW = 5.0  # seconds: longer tests say nothing that shorter ones do not
 SPARE = 20.0  # seconds that a mutant may take beyond three times what its tests take without it
-NARROW = 150  # tests that meet few lines beside those of a mutant: they are quick, and made for what stands there
+NARROW = 60  # tests that meet few lines beside those of a mutant: they are quick, and made for what stands there
+ABOUT = {  # files of tests that were written for a module: they come first
+    "ledger.py": "ledger",
+    "methods/checks.py": "passes propagation",
+    "methods/passes.py": "passes propagation",
+    "methods/propagation.py": "propagation",
+    "rules/asking.py": "following asking",
+    "rules/cuts.py": "origins",
+    "rules/following.py": "following",
+    "rules/lineage.py": "waiting",
+    "rules/scope.py": "scopes origins",
+    "rules/sources.py": "books scopes",
+    "rules/waiting.py": "waiting",
+}
 ROOM = 6 << 30  # bytes that a fork may take beyond what its parent has
 QUIET = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-o", "addopts=--strict-markers"]
 QUIET += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # transformers loads what pytest would watch
@@ -101,9 +114,11 @@ class Judge:
         meet = [t for t, lines in self.lines.items() if any(first <= n <= last for n in lines.get(mutant.file, ()))]
         near, far = self.kills[f"{mutant.file} {mutant.where}"], self.kills[mutant.file]
         meet.sort(key=lambda t: (-min(near[t], 3), -min(far[t], 1), self.turn[t]))
-        narrow = [t for t in sorted(meet, key=self.breadth.__getitem__)[:NARROW] if self.met[t].seconds < 0.1]
+        narrow = sorted(meet, key=self.breadth.__getitem__)[:NARROW]
+        about = [f"/test_{name}.py:" for name in ABOUT.get(mutant.file, "").split()]
+        own = [t for t in narrow + meet if self.met[t].seconds < 0.5 and any(name in t for name in about)]
         chosen, total = [], 0.0
-        for test in dict.fromkeys([*(t for t in meet if near[t]), *narrow, *meet]):
+        for test in dict.fromkeys([*(t for t in meet if near[t]), *own, *narrow, *meet]):
             if total <= self.seconds or not self.seconds:
                 chosen.append(test)
                 total += self.met[test].seconds

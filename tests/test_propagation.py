@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointError
 from weighing import drawn, seeded
 
 import headwater as hw
@@ -123,13 +125,13 @@ def test_without_a_way_back_there_is_no_relevance() -> None:
 def test_who_inspects_finds_the_graph_and_the_way_back_done(count: int) -> None:
     seen: list[Any] = []
     model, x = seeded(Model), drawn(2, 4)
-    ends: list[Tensor] = []
-    model.register_forward_hook(lambda module, args, out: ends.append(out))
+    parts: list[Tensor] = []
+    for part in (model.one, model):
+        part.register_forward_hook(lambda module, args, out: parts.append(out))
 
     def inspect(scope: Scope) -> None:
-        leaf = ends[-1].grad_fn
-        torch.autograd.grad(ends[-1].sum(), model.two.weight, allow_unused=True, retain_graph=True)
-        seen.append((len(scope.books.amounts), leaf is not None, len(scope._frozen) > 0))
+        slope = torch.autograd.grad(parts[-1].sum(), parts[-2], retain_graph=True)[0]
+        seen.append((len(scope.books.amounts), float(slope.abs().sum()) > 0, len(scope._frozen) > 0))
 
     found = list(
         propagate_each(
@@ -232,7 +234,13 @@ def test_a_model_is_looked_at_closely_at_first_and_never_with_noise(
         real = getattr(propagation, name)
         monkeypatch.setattr(propagation, name, lambda *args, name=name, real=real: asked.append(name) or real(*args))
     model, x = seeded(Model), drawn(2, 4)
-    run = run_of(model, x, noise=(lambda leaf: torch.ones_like(leaf)) if noise else None)
+    compared: list[bool] = []  # whether constants are noted as they enter
+
+    def watch(scope: Scope) -> Any:
+        compared.append(scope.entered == [])
+        return nullcontext()
+
+    run = run_of(model, x, noise=(lambda leaf: torch.ones_like(leaf)) if noise else None, watch=watch)
     always = ["settle_choices", "check_visible", "check_met"]
     first = propagate(run, Demand(ALL))
     closely = ["find_tables", "predict_plainly", "look_at_others", "settle_choices", "find_escapes"]
@@ -241,6 +249,7 @@ def test_a_model_is_looked_at_closely_at_first_and_never_with_noise(
     again = propagate(run, Demand(ALL))
     assert asked == always
     assert told(again) == told(first)
+    assert compared == [not noise, False]
     assert (model in KNOWN) is not noise
     if noise:
         plain = propagate(run_of(seeded(Model), x + 1), Demand(ALL))
@@ -288,18 +297,40 @@ def test_what_cannot_be_taken_back_is_said() -> None:
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
-            raise RuntimeError(WHY[0])
+            raise reasons[0]
 
     class Broken(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return Breaks.apply(x)
 
-    WHY = ["an inplace operation, say"]
-    with pytest.raises(HiddenOperation, match="writes over"):
-        hw.explain(Broken().eval(), x, method="gi", target=0)
-    WHY[0] = "something else"
-    with pytest.raises(RuntimeError, match="something else"):
-        hw.explain(Broken().eval(), x, method="gi", target=0)
+    for reason, said, says in (
+        (RuntimeError("an inplace operation, say"), HiddenOperation, "writes over"),
+        (RuntimeError("something else"), RuntimeError, "something else"),
+        (CheckpointError("another number of tensors"), HiddenOperation, "gradient checkpointing"),
+    ):
+        reasons = [reason]
+        with pytest.raises(said, match=says):
+            hw.explain(Broken().eval(), x, method="gi", target=0)
+
+
+def test_what_was_compiled_runs_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    @contextmanager
+    def noted() -> Iterator[None]:
+        calls.append("in")
+        yield
+        calls.append("out")
+
+    monkeypatch.setattr(propagation, "uncompiled", noted)
+    model, x = seeded(Model), drawn(2, 4)
+    propagate(run_of(model, x), Demand(ALL))
+    model.register_forward_hook(lambda *_: calls.append("model"))
+    calls.clear()
+    run = run_of(model, x)
+    propagate(run, Demand(ALL))
+    propagation.read_again(run, Demand(ALL))
+    assert calls == ["in", "model", "out"] * 2
 
 
 # What is not finite
