@@ -45,7 +45,7 @@ SLOW = 5.0  # seconds: longer tests say nothing that shorter ones do not
 SPARE = 20.0  # seconds that a mutant may take beyond three times what its tests take without it
 NARROW = 60  # tests that meet few lines beside those of a mutant: they are quick, and made for what stands there
 ABOUT = {  # files of tests that were written for a module: they come first
-    "ledger.py": "ledger",
+    "ledger.py": "closing",
     "methods/checks.py": "passes propagation",
     "methods/passes.py": "passes propagation",
     "methods/propagation.py": "propagation",
