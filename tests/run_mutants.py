@@ -9,6 +9,7 @@ docs/mutants.md names the survivors and why each may live; any other is printed 
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import heapq
 import json
@@ -289,7 +290,19 @@ def exchange(mutant: Mutant, file: Path) -> None:
     for name in mutant.path:
         code = next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == name)
         live = vars(live)[name]
-    getattr(unwrapped(live), "__func__", unwrapped(live)).__code__ = code
+    function = getattr(unwrapped(live), "__func__", unwrapped(live))
+    before, function.__code__ = function.__code__, code
+    if mutant.where != ".".join(mutant.path):
+        exchange_inside(before, code)
+
+
+def exchange_inside(before: types.CodeType, after: types.CodeType) -> None:
+    """Functions that a function made when the package was loaded have its inner code, and the fault with it."""
+    inner = ([c for c in code.co_consts if isinstance(c, types.CodeType)] for code in (before, after))
+    for was, now in zip(*inner, strict=True):
+        for live in [one for one in gc.get_objects() if type(one) is types.FunctionType and one.__code__ is was]:
+            live.__code__ = now
+        exchange_inside(was, now)
 
 
 def unregister(rule: Any, text: str) -> None:

@@ -14,7 +14,7 @@ from weighing import drawn
 
 import headwater as hw
 from headwater.rules import Books, RuleSet, Scope
-from headwater.rules.asking import ASKED, OFFSET
+from headwater.rules.asking import ASKED, OFFSET, Tangent
 from headwater.rules.attention import Even, exponent_of
 from headwater.rules.lineage import Kind, lineage, mark
 from headwater.rules.scope import Scope as Acting
@@ -156,12 +156,15 @@ def test_two_of_which_one_is_another_signal() -> None:
         weights = one.softmax(-1)
         root = known(weights)
         divided = weights / two.exp().sum(-1, keepdim=True)
+        over_others = weights / two.softmax(0).sum(-1, keepdim=True)
         joined = torch.cat([weights, two])
         squared = weights * weights
     assert root is not None
     assert known(joined) is known(squared) is None
     below = two.detach().exp().sum(-1, keepdim=True)
     check(known(divided), [root.line / below, root.weights / below], both[:1])
+    below = two.detach().softmax(0).sum(-1, keepdim=True)
+    check(known(over_others), [root.line / below, root.weights / below], both[:1])
 
 
 def test_weights_over_their_sum_are_a_softmax_once_more() -> None:
@@ -351,6 +354,18 @@ def test_a_softmax_that_is_written_out_has_its_own_gradient_and_an_offset(
     assert site.name == OFFSET
     offset = float(expected.detach() - (x * theirs).sum())
     assert float(scope.books.amounts[0]) == pytest.approx(offset, abs=1e-12 if dtype is torch.float64 else 1e-6)
+
+
+def test_the_gradient_of_a_softmax_by_its_weights() -> None:
+    """J g, and zero where there are no weights."""
+    scores, gradient = drawn(3, 4).requires_grad_(), drawn(3, 4, seed=8)
+    weights = scores.softmax(0)
+    (expected,) = torch.autograd.grad(weights, scores, gradient)
+    kept = weights.detach().clone()
+    torch.testing.assert_close(Tangent(kept, 0).back(gradient), expected)
+    assert kept.tolist() == weights.tolist()
+    dead = torch.tensor([[torch.nan, torch.nan], [0.25, 0.75]])
+    assert Tangent(dead, -1).back(torch.tensor([[3.0, 5.0], [1.0, 1.0]])).tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
 def test_the_offset_is_named_by_its_module() -> None:

@@ -74,7 +74,7 @@ def is_alone(call: Call, place: Place) -> bool:
     if call.name == "masked_fill":
         return _is_nothing(call.get(2, "value"))
     if call.name == "where":
-        others = [value for number, value in enumerate(call.args[:3]) if number != place[0]]
+        others = [value for number, value in enumerate(call.args) if number != place[0]]
         return all(_is_nothing(value) for value in others if not _is_condition(value))
     return True
 
@@ -114,8 +114,7 @@ def exponent_after(call: Call) -> Exponent | None:
     if call.name not in _WEIGHED or not is_alone(call, place) or (call.name == "div" and is_signal(call.args[1])):
         return None
     base = torch.ones_like(known.scores, requires_grad=False) if known.base is None else known.base
-    with torch.no_grad():
-        made = replaced(call, {place: base.clone() if call.inplace else base})
+    made = replaced(call, {place: base.clone() if call.inplace else base})
     return replace(known, base=made) if made.shape == base.shape else None
 
 
