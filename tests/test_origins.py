@@ -137,6 +137,9 @@ def test_of_constants_alone() -> None:
     assert cuts.carry(made, (signal(), marked(CUT))) is made
     assert cuts.carry(plain, (signal(), torch.ones(2))) is plain
     assert (of(made), of(plain)) == (CUT, None)
+    index = of(cuts.carry(torch.ones(2, dtype=torch.long), (marked(CUT),)))
+    assert index is not None
+    assert (index.value, type(index.choice)) == (False, Choice)
 
 
 # On constants
@@ -481,6 +484,8 @@ def test_an_index_that_is_read_is_clear_once_its_choice_weighs() -> None:
     choice.weighs = True  # type: ignore[union-attr]
     assert not cuts.unclear()
     assert not followed().unclear()
+    cuts.read(marked(Origin("block: topk", choice=choice)))  # numbers are more than the choice that took part
+    assert (cuts.reads, cuts.unclear()) == ([choice, None], True)
 
 
 def test_nothing_is_kept_of_a_run_that_is_over() -> None:
