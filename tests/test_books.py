@@ -159,6 +159,7 @@ def test_an_axis_along_which_the_vector_lies_is_not_the_samples() -> None:
         ((7, 2), 1, (), None, 0),
         ((7, 2), 1, (0, 1), None, 0),
         ((3, 5), 3, (), None, 0),
+        ((2, 5), 2, (), None, 0),
         ((5, 7), 3, (), None, None),  # nowhere
         ((3, 3), 3, (), None, None),  # in two places
         ((3, 3), 3, (1,), None, 0),
@@ -197,6 +198,8 @@ def filled(**amounts: list[float]) -> Books:
 
 
 def test_lines_of_one_name_add_up_and_a_bias_that_nothing_reached_is_zero() -> None:
+    """And the sorts keep their numbers: what is less than cut off may turn out to be."""
+    assert [(sort.name, int(sort)) for sort in Sort] == [("CONSTANT", 0), ("BIAS", 1), ("CUT_OFF", 2), ("HELD", 3)]
     books = filled(a=[1.0, 2.0], b=[3.0, 4.0], c=[0.5, 0.25])
     books.resort(1, "a", Sort.CONSTANT)
     books.resort(2, "moved", Sort.HELD)
@@ -258,8 +261,3 @@ def test_small_amounts_of_half_precision_are_not_lost(dtype: torch.dtype, scramb
     settled(books, result, torch.ones_like(result), lambda y: y.sum(1))
     assert books.totals(sort)["line"].tolist() == [4100.0, 4100.0]
     assert books.cut_size().tolist() == ([4100.0, 4100.0] if sort is Sort.CUT_OFF else [0.0, 0.0])
-
-
-def test_the_order_of_groups() -> None:
-    """What is less than cut off may turn out to be cut off; the sorts of a saved result keep their numbers."""
-    assert [(sort.name, int(sort)) for sort in Sort] == [("CONSTANT", 0), ("BIAS", 1), ("CUT_OFF", 2), ("HELD", 3)]

@@ -108,6 +108,9 @@ def test_a_cache_is_turned_off_where_there_is_one() -> None:
         assert called(with_config(function, return_dict=True), return_dict=False) == {"return_dict": True}
     assert called(with_config(neither, use_cache=True, return_dict=False), x=1) == {"x": 1}
     assert called(nn.Linear(2, 2), return_dict=False) == {"return_dict": False}
+    bare = nn.Identity()
+    bare.forward = anything
+    assert called(bare, return_dict=False) == {"return_dict": False}
 
 
 def test_weights_and_modules_have_their_names_and_what_is_elsewhere_has_none() -> None:

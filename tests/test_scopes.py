@@ -17,7 +17,7 @@ from headwater.errors import HiddenOperation
 from headwater.methods.passes import KNOWN
 from headwater.rules import OPERATIONS, Books, RuleSet, Scope
 from headwater.rules.cuts import ORIGIN, Choice, Chosen, Origin
-from headwater.rules.lineage import Kind, kind, mark
+from headwater.rules.lineage import Kind, kind, lineage, mark
 from headwater.rules.scope import (
     BESIDE_HELD,
     Call,
@@ -596,6 +596,9 @@ def test_what_a_view_has_been_through_goes_along_when_it_is_written_into() -> No
         assert kind(part) is Kind.SHIFTED
         part.mul_(2.0)
         assert kind(part) is Kind.SHIFTED
+        root = lineage(part).root
+        part.mul_(2.0)
+        assert lineage(part).root is root
         part[0] = 1.0
 
 
