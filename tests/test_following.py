@@ -21,6 +21,7 @@ from headwater.rules.scope import Scope as Acting
 
 NAMES = frozenset(("ah", "ln", "act", "gate"))
 MASK = drawn(3, 4, seed=5) > 0
+OPEN = torch.eye(3, 4, dtype=torch.bool)
 FACTOR = drawn(3, 4, seed=6)
 OTHER = drawn(3, 4, seed=7)
 
@@ -232,6 +233,31 @@ def test_exponentials_that_are_something_else_are_not(name: str) -> None:
         assert exponent_of(NO_EXPONENTS[name](scores.exp())) is None
 
 
+def test_what_is_written_into_does_not_change_what_is_known_of_another() -> None:
+    (leaf,) = leaves(1)
+    scores = leaf * 1
+    with following():
+        first = scores.exp() * FACTOR
+        first.clone().mul_(OTHER)
+        found = exponent_of(first)
+    assert found is not None
+    assert found.base is not None
+    assert found.base.tolist() == FACTOR.tolist()
+
+
+def test_weights_times_one_over_their_sum_are_a_softmax_once_more() -> None:
+    (leaf,) = leaves(1)
+    scores = leaf * 1
+    with following():
+        weights = scores.softmax(-1).masked_fill(OPEN, 0.0)
+        divided, times = weights / weights.sum(-1, keepdim=True), weights * (1 / weights.sum(-1, keepdim=True))
+    one, other = known(divided), known(times)
+    assert one is not None
+    assert other is not None
+    torch.testing.assert_close(one.weights, other.weights)
+    torch.testing.assert_close(one.line, other.line)
+
+
 def test_only_where_scores_take_part() -> None:
     (leaf,) = leaves(1)
     scores = leaf * 1
@@ -310,6 +336,7 @@ def by_hand(taking: str, x: Tensor, constants: Tensor, mask: Tensor | None = Non
 @pytest.mark.parametrize("name", SPELLED)
 def test_a_fused_attention_whose_query_takes_part_is_what_the_sums_say(name: str, taking: str) -> None:
     """Element by element, whoever is a signal; and nothing for the keys while a query asks."""
+    assert ASKED == 0.6  # docs/generation.md says how it was chosen
     attend, options = SPELLED[name]
     model = Attending(taking, attend).eval()
     x = drawn(1, 3, 2, 4, 5, seed=13)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -65,6 +65,16 @@ def test_several_scores_of_one_prediction_are_as_each_alone(count: int, scramble
         assert one.reading.targets == alone.reading.targets
 
 
+@pytest.mark.parametrize("samples", [3, 17])
+def test_where_shapes_do_not_tell_the_samples_it_adds_up_too(samples: int) -> None:
+    """Further passes go through the same graph: one for up to sixteen samples, two for more."""
+    model = seeded(lambda: Model(lambda m, y: (y.flip(0) + 1).flip(0)))
+    outcome = propagate(run_of(model, drawn(samples, 4)), Demand(ALL))
+    lines = sum(amount for sort in Sort for amount in outcome.books.totals(sort).values())
+    total = outcome.relevance[0].sum(1) + lines + outcome.readout
+    assert total.tolist() == pytest.approx(outcome.score.tolist(), abs=1e-12)
+
+
 def test_each_outcome_has_books_of_its_own() -> None:
     model = seeded(Model)
     readers = [Reader(model, None, number) for number in range(3)]
@@ -103,14 +113,28 @@ def test_it_does_not_matter_what_the_caller_has_switched_off(around: Any) -> Non
         assert told(propagate(run, Demand(ALL))) == expected
 
 
+class Asks(torch.autograd.Function):
+    """Notes whether types are still chosen on the way back."""
+
+    seen: ClassVar[list[bool]] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        Asks.seen.append(torch.is_autocast_enabled("cpu"))
+        return gradients[0]
+
+
 def test_types_are_chosen_on_the_way_forward_alone() -> None:
-    """Inside autocast the way back is as precise as without."""
-    model, x = seeded(Model).float(), drawn(2, 4).float()
+    model, x = seeded(lambda: Model(lambda m, y: Asks.apply(y))).float(), drawn(2, 4).float()
+    Asks.seen.clear()
     with torch.autocast("cpu", torch.bfloat16):
-        (found,) = propagate_each(run_of(model, x), Demand(NOTHING), [Reader(model, None, 0)])
-        outcome = found
+        outcome = propagate(run_of(model, x), Demand(NOTHING))
     assert outcome.coarsest is torch.bfloat16
-    assert float(outcome.relevance[0].abs().sum()) > 0
+    assert Asks.seen == [False]
 
 
 def test_without_a_way_back_there_is_no_relevance() -> None:
@@ -400,6 +424,16 @@ def test_the_module_where_it_first_appeared_is_named(name: str) -> None:
         NotFinite, match=r"the score is not finite: it first appeared in the output of the module 'bad'"
     ):
         hw.explain(seeded(lambda: Broken(*FORWARDS[name])), drawn(2, 4), target=0)
+
+
+def test_it_is_named_from_inside_inference_mode_too_and_beside_weights_that_are_elsewhere() -> None:
+    model = seeded(lambda: Broken(*FORWARDS["a tensor"]))
+    with torch.inference_mode(), pytest.raises(NotFinite, match="module 'bad'"):
+        hw.explain(model, drawn(2, 4).clone(), target=0)
+    model.register_buffer("elsewhere", torch.empty(2, device="meta"))
+    run = run_of(model, drawn(2, 4))
+    with pytest.raises(NotFinite, match="module 'bad'"):
+        propagation.check_finite(run, Demand(ALL), outcome_with(score=torch.nan))
 
 
 def test_the_model_itself_is_named_by_its_kind() -> None:
