@@ -466,6 +466,8 @@ def test_where_it_first_appeared_on_the_way_back() -> None:
         match="the relevance is not finite: on the way back it first appeared at the output of the module 'one'",
     ):
         hw.explain(model, drawn(2, 4), method="gi", target=0)
+    with torch.inference_mode(), pytest.raises(NotFinite, match="at the output of the module 'one'"):
+        hw.explain(model, drawn(2, 4), method="gi", target=0)
     with pytest.raises(NotFinite, match=r"the relevance is not finite\. It overflowed"):  # it comes after all modules
         hw.explain(seeded(lambda: Bad(Overflows.apply)), drawn(2, 4), method="gi", target=0)
 
