@@ -9,6 +9,7 @@ docs/mutants.md names the survivors and why each may live; any other is printed 
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import heapq
 import json
@@ -39,10 +40,40 @@ TESTS = """
 closing norm_definitions activation_definitions kinds logs_and_distances softmax_by_hand ratios steps fused products
 sums norms curves places weights_held operations ledger secant gamma asking linearised paper_rules capped beyond
 review promises precision methods targets kept audit generation recording text adversarial cuts random_cuts maps
-hidden spellings keywords pooling recurrent left_behind memory factors written_into summands attended choices
+hidden spellings keywords pooling recurrent left_behind memory factors written_into summands attended choices origins
+books waiting passes scopes propagation following
 """.split()
 SLOW = 5.0  # seconds: longer tests say nothing that shorter ones do not
 SPARE = 20.0  # seconds that a mutant may take beyond three times what its tests take without it
+NARROW = 60  # tests that meet few lines beside those of a mutant: they are quick, and made for what stands there
+ABOUT = {  # files of tests that were written for a module: they come first
+    "ledger.py": "closing",
+    "methods/checks.py": "passes propagation",
+    "methods/passes.py": "passes propagation",
+    "methods/propagation.py": "propagation",
+    "rules/activation.py": "activation_definitions curves",
+    "rules/asking.py": "following asking",
+    "rules/attention.py": "attended softmax_by_hand",
+    "rules/capped.py": "capped attended",
+    "rules/carriers.py": "choices written_into",
+    "rules/cuts.py": "origins",
+    "rules/distance.py": "logs_and_distances",
+    "rules/following.py": "following",
+    "rules/gamma.py": "summands gamma",
+    "rules/gate.py": "factors kinds",
+    "rules/lineage.py": "waiting",
+    "rules/linear.py": "summands written_into",
+    "rules/logarithm.py": "logs_and_distances",
+    "rules/maps.py": "maps",
+    "rules/modules.py": "fused hidden",
+    "rules/norm.py": "norm_definitions softmax_by_hand norms",
+    "rules/products.py": "logs_and_distances products",
+    "rules/ratio.py": "ratios",
+    "rules/recurrent.py": "steps recurrent",
+    "rules/scope.py": "scopes origins",
+    "rules/sources.py": "books scopes",
+    "rules/waiting.py": "waiting",
+}
 ROOM = 6 << 30  # bytes that a fork may take beyond what its parent has
 QUIET = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-o", "addopts=--strict-markers"]
 QUIET += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # transformers loads what pytest would watch
@@ -93,14 +124,18 @@ class Judge:
     def __post_init__(self) -> None:
         self.lines = {t: {f: set(lines) for f, lines in met.lines.items()} for t, met in self.met.items()}
         self.turn = {test: number for number, test in enumerate(by_what_they_add(self.met))}
+        self.breadth = {test: sum(map(len, met.lines.values())) for test, met in self.met.items()}
 
     def tests_for(self, mutant: Mutant) -> list[str]:
         first, last = mutant.lines
         meet = [t for t, lines in self.lines.items() if any(first <= n <= last for n in lines.get(mutant.file, ()))]
         near, far = self.kills[f"{mutant.file} {mutant.where}"], self.kills[mutant.file]
         meet.sort(key=lambda t: (-min(near[t], 3), -min(far[t], 1), self.turn[t]))
+        narrow = sorted(meet, key=self.breadth.__getitem__)[:NARROW]
+        about = [f"/test_{name}.py:" for name in ABOUT.get(mutant.file, "").split()]
+        own = [t for t in narrow + meet if self.met[t].seconds < 0.5 and any(name in t for name in about)]
         chosen, total = [], 0.0
-        for test in meet:
+        for test in dict.fromkeys([*(t for t in meet if near[t]), *own, *narrow, *meet]):
             if total <= self.seconds or not self.seconds:
                 chosen.append(test)
                 total += self.met[test].seconds
@@ -271,7 +306,19 @@ def exchange(mutant: Mutant, file: Path) -> None:
     for name in mutant.path:
         code = next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == name)
         live = vars(live)[name]
-    getattr(unwrapped(live), "__func__", unwrapped(live)).__code__ = code
+    function = getattr(unwrapped(live), "__func__", unwrapped(live))
+    before, function.__code__ = function.__code__, code
+    if mutant.where != ".".join(mutant.path):
+        exchange_inside(before, code)
+
+
+def exchange_inside(before: types.CodeType, after: types.CodeType) -> None:
+    """Functions that a function made when the package was loaded have its inner code, and the fault with it."""
+    inner = ([c for c in code.co_consts if isinstance(c, types.CodeType)] for code in (before, after))
+    for was, now in zip(*inner, strict=True):
+        for live in [one for one in gc.get_objects() if type(one) is types.FunctionType and one.__code__ is was]:
+            live.__code__ = now
+        exchange_inside(was, now)
 
 
 def unregister(rule: Any, text: str) -> None:

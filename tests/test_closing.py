@@ -144,3 +144,57 @@ def test_groups_name_what_is_cut_off_or_held_where_something_is() -> None:
     assert full.to_dict()["held"] == {"b": -0.5}
     assert "cut_off" not in Ledger(1.0, 1.0).to_dict()
     assert "held" not in Ledger(1.0, 1.0).to_dict()
+
+
+def test_as_a_dict_each_entry_stands_where_it_says_something() -> None:
+    assert Ledger(1.0, 1.0, spread=2.0).to_dict() == {
+        "score": 1.0,
+        "inputs": 1.0,
+        "biases": {},
+        "constants": {},
+        "readout": 0.0,
+        "unaccounted": 0.0,
+        "error": 0.0,
+        "closed": True,
+        "scale": "score",
+        "dtype": "float32",
+        "spread": 2.0,
+    }
+    cut = Ledger(1.0, 0.5, cut_off=Lines({"detach": 0.25}), held=Lines({"memory": 0.25}), cut_size=0.75, magnitude=3.0)
+    more = {name: value for name, value in cut.to_dict().items() if name not in Ledger(1.0, 1.0).to_dict()}
+    assert more == {
+        "cut_off": {"detach": 0.25},
+        "held": {"memory": 0.25},
+        "why": cut.why,
+        "cut_size": 0.75,
+        "magnitude": 3.0,
+    }
+
+
+def test_defaults_add_nothing() -> None:
+    ledger = Ledger(1.0, 1.0)
+    assert (ledger.readout, ledger.magnitude, ledger.spread, ledger.cut_size) == (0.0, 0.0, 0.0, 0.0)
+    assert (dict(ledger.biases), dict(ledger.constants), dict(ledger.cut_off), dict(ledger.held)) == ({}, {}, {}, {})
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("bfloat16", 5e-2)])
+@pytest.mark.parametrize("size", [0.01, 1.0, 100.0])
+def test_every_bound_grows_with_what_it_is_a_part_of(dtype: str, tolerance: float, size: float) -> None:
+    def with_gap(part: float) -> Ledger:
+        return Ledger(size * (1 + part), size, dtype=dtype)
+
+    assert with_gap(0.5 * tolerance).scale == "score"
+    assert with_gap(2 * tolerance).scale == "lines"
+    assert with_gap(0.5 * tolerance).closed
+    assert not with_gap(2 * tolerance).closed
+    cut = min(tolerance, 1e-5) * size
+    assert Ledger(size, size, cut_off=Lines({"detach": 0.5 * cut, "round": -0.5 * cut}), dtype=dtype, cut_size=0).closed
+    for opens in ({"cut_off": Lines({"a": 2 * cut, "b": -2 * cut})}, {"cut_size": 2 * cut}):
+        assert "cuts off" in Ledger(size, size, dtype=dtype, **opens).why  # type: ignore[arg-type]
+    held = {"held": Lines({"a": 0.06 * size, "b": -0.06 * size})}
+    assert "hold constant" in Ledger(size, size, dtype=dtype, **held).why
+    assert Ledger(size, size, dtype=dtype, held=Lines({"a": 0.03 * size, "b": -0.03 * size})).closed
+    near = Ledger(
+        size * (1 + 2 * tolerance**0.5), size, Lines({"a": 1e20 * size}), Lines({"b": -1e20 * size}), dtype=dtype
+    )
+    assert "finer dtype" in near.why

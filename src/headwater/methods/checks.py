@@ -31,7 +31,20 @@ from ..rules.modules import is_foreign_node
 from ..rules.scope import BESIDE_HELD, Entered
 from ..rules.sources import Sort
 from .compiled import uncompiled
-from .passes import KNOWN, Demand, Known, Read, Run, arguments, asks_links, forward, map_output, scope_for, unwatched
+from .passes import (
+    KNOWN,
+    Demand,
+    Known,
+    Read,
+    Run,
+    arguments,
+    asks_links,
+    forward,
+    map_output,
+    read_score,
+    scope_for,
+    unwatched,
+)
 
 LARGE = 10_000_000  # numbers in an output that is not copied for a check
 
@@ -58,8 +71,8 @@ def predict_plainly(run: Run) -> Tensor:
 
 def check_prediction(run: Run, plain: Tensor, read: Read, scope: Scope) -> None:
     """What is explained is what the model predicts. A model may notice gradients or rules, and do something else."""
-    found = read.reading.score.detach().double()
-    size = max(float(values.detach().double().abs().max()) for values in (plain, *read.ends) if values.numel())
+    found = read.reading.score.detach()
+    size = max(float(values.detach().abs().max()) for values in (plain, *read.ends) if values.numel())
     room = math.sqrt(torch.finfo(scope.coarsest or torch.float32).eps) * size
     gap = float((found - plain.to(found.device)).abs().max())
     if not gap > room:  # a NaN is reported later, with the module that it comes from
@@ -78,20 +91,24 @@ def check_prediction(run: Run, plain: Tensor, read: Read, scope: Scope) -> None:
 
 
 def check_score(run: Run, out: Any, read: Read) -> None:
-    """The gradient of a score that the caller wrote is that of its value: nothing is cut off in it."""
+    """The gradient of a score that the caller wrote is that of its value: nothing is cut off in it.
+
+    In float64, for of a score that does not change with the output's size (a cosine) the rest would be rounding.
+    """
     if not callable(getattr(run.read, "target", None)) or sum(end.numel() for end in read.ends) > LARGE:
         return
     step = 1e-4 / max(1.0, *(float(end.detach().abs().max()) for end in read.ends))
     try:
+        exact = read_score(run, map_output(out, in_float64))
         with torch.no_grad():
             there, here = (
-                run.read(map_output(out, partial(scaled, factor=1 + sign * step)), run.batch).score.double()
-                for sign in (1, -1)
+                run.read(map_output(out, partial(scaled, factor=1 + sign * step)), run.batch).score for sign in (1, -1)
             )
     except RuntimeError:  # it takes no float64
         return
-    slope, said = (there - here) / (2 * step), read.linear_part()
-    if bool(((slope - said).abs() > 1e-3 * (slope.abs() + said.abs()) + 1e-9).any()):
+    slope, said = (there.double() - here) / (2 * step), exact.linear_part()
+    rounding = torch.finfo(there.dtype).eps * (exact.linear_size() + there.abs()) / step
+    if bool(((slope - said).abs() > 1e-3 * (slope.abs() + said.abs()) + rounding + 1e-9).any()):
         raise UsageError(
             f"the gradient of score= is not that of its value: along the model's output it is {float(said[0]):.4g}, "
             f"and differences give {float(slope[0]):.4g}. Leave out what cuts it off (detach, item)."
@@ -100,6 +117,10 @@ def check_score(run: Run, out: Any, read: Read) -> None:
 
 def scaled(value: Any, factor: float) -> Any:
     return value.detach().double() * factor if isinstance(value, Tensor) and value.requires_grad else value
+
+
+def in_float64(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.requires_grad else value
 
 
 def settle_choices(scope: Scope) -> None:
@@ -178,7 +199,7 @@ def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured],
     """
     KNOWN.setdefault(run.model, Known()).reads |= scope.cuts.unclear()
     ours = scope.entered if scope.entered is not None else constants_entered(run, demand)[0]
-    if scope.cuts.unclear() and len(others) < OTHERS:
+    if scope.cuts.unclear():
         more = (look_at_another(run, demand, number) for number in range(len(others), OTHERS))
         others = [*others, *(look for look in more if look is not None)]
     if any(lookups(run.batch, inputs) != own for _, own in others):
@@ -243,7 +264,7 @@ def by_name(entered: list[Entered]) -> dict[str, list[tuple[float, float]]]:
 def unlike(leaf: Tensor, number: int, times: float) -> Tensor:
     """What makes another input of this one: noise of its own size."""
     drawn = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(1 + number), dtype=torch.float64)
-    size = leaf.detach().double().std().nan_to_num(1.0) if leaf.numel() > 1 else leaf.detach().double().abs().sum()
+    size = leaf.detach().std().nan_to_num() if leaf.numel() > 1 else leaf.detach().abs().sum()
     return (times * drawn.to(leaf.device) * (size + (size == 0))).to(leaf.dtype)
 
 

@@ -156,17 +156,23 @@ class Read:
 
     def linear_part(self) -> Tensor:
         """Output times gradient for each sample: what of the score is linear in the outputs."""
+        return self._summed(lambda product: product)
+
+    def linear_size(self) -> Tensor:
+        """The same, each product by its size, so that nothing cancels."""
+        return self._summed(Tensor.abs)
+
+    def _summed(self, of: Callable[[Tensor], Tensor]) -> Tensor:
         samples = len(self.reading.score)
-        gradients = self.gradients()
         if all(plainly_first(cut, samples) for cut in self.cut):
             rows = [
-                (c.detach().double() * g.double()).reshape(samples, -1).sum(1)
-                for c, g in zip(self.cut, gradients, strict=True)
+                of(c.detach().double() * g.double()).reshape(samples, -1).sum(1)
+                for c, g in zip(self.cut, self.gradients(), strict=True)
             ]
             return torch.stack(rows).sum(0)
         each = [self.gradients(seed) for seed in torch.eye(samples)]
         sums = [
-            sum((c.detach().double() * g.double()).sum() for c, g in zip(self.cut, one, strict=True)) for one in each
+            sum(of(c.detach().double() * g.double()).sum() for c, g in zip(self.cut, one, strict=True)) for one in each
         ]
         return torch.stack([torch.as_tensor(total) for total in sums])
 

@@ -191,8 +191,8 @@ def runtimes(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: 
         for method in TIMED:
             jobs[method] = partial(explain, model, inputs, method=method, tokenizer=tokenizer, seed=seed)
         for name, job in jobs.items():
-            seconds = timed(job, on_card=False)
-            times[name] += [seconds] if number else []
+            took = timed(job, on_card=False)
+            times[name] += [took] if number else []
     forward = np.array(times["forward"])
     costs = []
     for name, seconds in times.items():

@@ -33,11 +33,11 @@ def asked_attention(scope: Scope, call: Call, query: Tensor, key: Tensor, value:
     pair = (own, key.detach()) if asker is query else (query, own)
     values = Share.apply(value, 1 - ASKED) if is_signal(value) else value
     result = call.func(*pair, values, *call.args[3:], **rest)
-    name, weighed, asked = offset_name(scope), result.detach(), asker.detach()
+    name = offset_name(scope)
     scope.books.enter(
-        result, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, y: share * times(g, y), held=(weighed,)
+        result, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, y: share * times(g, y), held=(result,)
     )
-    scope.books.enter(own, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, q: -share * times(g, q), held=(asked,))
+    scope.books.enter(own, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, q: -share * times(g, q), held=(asker,))
     return result
 
 

@@ -132,12 +132,14 @@ class Exponent:
 
 
 def with_exponent(tensor: Tensor, exponent: Exponent) -> Tensor:
-    setattr(tensor, _EXPONENT, exponent)
+    setattr(tensor, _EXPONENT, (exponent, tensor._version))
     return tensor
 
 
 def exponent_of(tensor: Any) -> Exponent | None:
-    return getattr(tensor, _EXPONENT, None)
+    """What is known of a tensor, unless it was written into since."""
+    exponent, version = getattr(tensor, _EXPONENT, (None, 0))
+    return exponent if exponent is not None and tensor._version == version else None
 
 
 def softmax_by_hand(scope: Scope, value: Tensor, above: Tensor, below: Tensor) -> Tensor | None:

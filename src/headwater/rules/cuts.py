@@ -85,7 +85,7 @@ class Origin:
 
 def merge(one: Origin | None, other: Origin | None) -> Origin | None:
     """The origin of what was made of two tensors."""
-    if one is None or other is None or one is other:
+    if one is None or other is None:
         return one or other
     first, second = (one, other) if one.rank >= other.rank else (other, one)
     return first if first.choice is not None or second.choice is None else replace(first, choice=second.choice)
@@ -154,7 +154,7 @@ class Cuts:
                 self._forget(args[0] if inplace else None)
                 return
             origin = again
-        written = args[0] if inplace and args else None
+        written = args[0] if inplace else None
         origin = self._contracted(name, args) or origin
         if origin.choice is None and chooses(result):
             origin = replace(origin, choice=self._choice(args))
@@ -238,8 +238,8 @@ class Cuts:
         origin = None if alive else self.of(value)
         if alive or origin is not None:
             self.reads.append(None if origin is None or origin.value else origin.choice)
-        if alive and value.is_floating_point():
-            self._remember(value.detach(), self._here("numbers read"))
+        if alive:
+            self._remember(value, self._here("numbers read"))
 
     def place(self, result: Any, sites: Sequence[int]) -> None:
         """Where in the graph the sources entered that an operation has booked."""

@@ -15,11 +15,11 @@ from . import carriers, gate, linear, norm  # noqa: F401  (their handlers are wh
 from .attention import Even, Exponent, exponent_of, with_exponent
 from .carriers import MOVE, STAY
 from .gate import Place, operand_places, replaced
-from .lineage import Kind, lineage, mark
+from .lineage import Kind, kind, lineage, mark
 from .scope import FOLLOWED, OPERATIONS, Call, Handler, Scope, is_signal
 
 _WEIGHED = ("mul", "div", "masked_fill", "where")  # by what is constant, or with nothing in place of some
-_JOINED = ("add", "sub", "cat", "stack")
+_JOINED = ("add", "sub", "rsub", "cat", "stack")
 _SUMMED = ("sum", "mean")
 
 
@@ -32,6 +32,8 @@ def followed(handler: Handler) -> Handler:
         result = handler(scope, call)
         if made is not None and not is_new(result, evens):
             mark(result, Kind.WEIGHTS, root=made)
+        elif made is None and evens and isinstance(result, Tensor) and not is_new(result, evens):
+            mark(result, kind(result))  # what was known of the weights is not so of what was made of them
         if exponent is not None:
             with_exponent(result, exponent)
         return result
@@ -72,7 +74,7 @@ def is_alone(call: Call, place: Place) -> bool:
     if call.name == "masked_fill":
         return _is_nothing(call.get(2, "value"))
     if call.name == "where":
-        others = [value for number, value in enumerate(call.args[:3]) if number != place[0]]
+        others = [value for number, value in enumerate(call.args) if number != place[0]]
         return all(_is_nothing(value) for value in others if not _is_condition(value))
     return True
 
@@ -102,16 +104,17 @@ def exponent_after(call: Call) -> Exponent | None:
     """base * exp(scores) times a constant, or with nothing in place of some."""
     operands = operand_places(call)
     found = {place: known for place, value in operands.items() if (known := exponent_of(value)) is not None}
-    if len(found) != 1 or call.inplace:
+    if len(found) != 1:
         return None
     ((place, known),) = found.items()
+    if call.inplace and place != (0, -1):
+        return None
     if call.name in STAY:
         return known
     if call.name not in _WEIGHED or not is_alone(call, place) or (call.name == "div" and is_signal(call.args[1])):
         return None
     base = torch.ones_like(known.scores, requires_grad=False) if known.base is None else known.base
-    with torch.no_grad():
-        made = replaced(call, {place: base})
+    made = replaced(call, {place: base.clone() if call.inplace else base})
     return replace(known, base=made) if made.shape == base.shape else None
 
 

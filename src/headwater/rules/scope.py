@@ -146,7 +146,7 @@ class Scope(Mode):
         if not alive:
             result = self._name_passed_on(func(*args, **kwargs), name, args)
             if origin is not None:
-                self.cuts.pass_on(result, origin, name, args, inplace=inplace or "out" in kwargs)
+                self.cuts.pass_on(result, origin, name, args, inplace=inplace)
                 self._note_weighed(name, (args, kwargs))
             return result
         if name in HIDDEN:
@@ -156,14 +156,14 @@ class Scope(Mode):
                 return SPELLED[name](*args, **kwargs)
         if name not in OPERATIONS and name not in OPAQUE and isinstance(func, _PYTHON) and func not in self._unfolding:
             return self._unfolded(func, args, kwargs)
-        known = 0 if self.entered is None else len(self.books.sites)
+        known = len(self.books.sites)
         result = self.perform(Call(func, name, inplace, args, kwargs))
         if type(result) is not Tensor or not result.requires_grad:
             self.cuts.lose(result, name, args, origin, by_rule=name in OPERATIONS)
             self._note_weighed(name, (args, kwargs))
         if origin is not None or self._selected:
             self.cuts.meet(result, name, (args, kwargs), origin)
-        if self.entered is not None and len(self.books.sites) > known:
+        if self.entered is not None:
             self.cuts.place(result, range(known, len(self.books.sites)))
         return result
 
@@ -173,8 +173,8 @@ class Scope(Mode):
             self.cuts.read(args[0] if args else None)
         elif name == "set_data":
             return self._data_set(func, args)
-        elif name == "register_hook" and len(args) > 1 and is_signal(args[0]):
-            return func(args[0], only_looking(args[1]), *args[2:], **kwargs)
+        elif name == "register_hook" and is_signal(args[0]):
+            return func(args[0], only_looking(*args[1:], **kwargs))
         elif name in _OWN_GRADIENTS or is_transformed():
             raise HiddenOperation(
                 f"the model takes gradients inside its forward pass ({name}), and the rules would change them. Explain "
@@ -192,10 +192,12 @@ class Scope(Mode):
 
     def _without_gradient(self, func: Any, name: str, inplace: bool, args: Any, kwargs: Any) -> Any:
         """Inside the model's own `no_grad`, or inside somebody's own autograd function."""
+        if kwargs:
+            args, kwargs = positional(name, args, kwargs)
         result = kept_kind(func(*args, **kwargs), name, args)
         origin = self.cuts.of_any(numbers_of(name, args, kwargs))
         if origin is not None:
-            self.cuts.pass_on(result, origin, name, args, inplace=inplace or "out" in kwargs)
+            self.cuts.pass_on(result, origin, name, args, inplace=inplace)
         return result
 
     def _unfolded(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -485,7 +487,8 @@ _PYTHON = types.FunctionType
 _CHECKPOINT = "torch.utils.checkpoint"  # whose hooks are there where the running code lies in a checkpoint
 _top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _CONTAINERS = (list, tuple, dict)
-_GETS = dict.fromkeys(("T", "mT", "H", "mH"), "transpose") | {"data": "data"}  # properties that are operations
+# properties that are operations
+_GETS = dict.fromkeys(("T", "mT", "H", "mH"), "transpose") | {name: name for name in ("data", "real", "imag")}
 _OPERANDS = {
     "where": "condition input other",
     "masked_fill": "input mask value",
@@ -585,12 +588,12 @@ HIDDEN = {
 def canonical(name: str) -> tuple[str, bool]:
     """Torch's name of an operation without its spellings, and whether it writes into its first argument."""
     name = name.split(".")[0]
-    if name.startswith("__") and name.endswith("__"):
+    if name.startswith("__"):
         core = name[2:-2]
         if core in _INPLACE_DUNDER:
             return _INPLACE_DUNDER[core], True
         return _DUNDER.get(core, core), core == "setitem"
-    inplace = name.endswith("_") and not name.startswith("__")
+    inplace = name.endswith("_")
     core = name[:-1] if inplace else name
     return _SYNONYMS.get(core, core), inplace
 

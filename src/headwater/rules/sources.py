@@ -94,7 +94,7 @@ class Books:
             gradient = wide(gradient)
             relevance = gradient @ (vector if vector.dtype is gradient.dtype else vector.to(gradient.dtype))
             if shape is not None:
-                relevance = spread(relevance.unsqueeze(-1), rows, shape).squeeze(-1)
+                relevance = spread(relevance.unsqueeze(-1), rows, shape)
             self._record(index, relevance)
 
         return record
@@ -122,7 +122,7 @@ class Books:
         return relevance if relevance.dim() == 1 else relevance.flatten(1).sum(1)
 
     def _add(self, amounts: dict[int, Tensor], index: int, relevance: Tensor) -> None:
-        relevance = relevance.detach().double()
+        relevance = relevance.double()
         seen = amounts.get(index)
         amounts[index] = relevance if seen is None else seen + relevance
 
@@ -132,7 +132,7 @@ class Books:
         Scaling by a power of two is exact in any precision, so the ratio of two passes names the digit.
         """
         if self.probe is None:
-            self.first_seen.setdefault(index, []).append(relevance.detach())
+            self.first_seen.setdefault(index, []).append(relevance)
             return
         seen = self.digits.setdefault(index, [])
         number = len(seen) % len(self.first_seen[index])

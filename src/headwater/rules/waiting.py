@@ -73,7 +73,7 @@ class Lent:
             return
         self._check(written)
         dtype, offset, shape, stride = self._view
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with torch._C.DisableTorchFunction():
             same = torch.empty(0, dtype=dtype, device=written.device).set_(memory, offset, shape, stride)
             self._hold(same.clone(), self._waiting)
 
