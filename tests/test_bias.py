@@ -558,3 +558,41 @@ def test_sst2_with_the_bundled_model():
         ]
         shuffled.append(effects.effect(*values, seed=seed, permutations=199, resamples=50).p)
     assert sum(p <= 0.05 for p in shuffled) <= 4  # of 20 at 5 %, more than 4 come once in 300
+
+
+def test_the_papers_study_is_one_flag(application, files, monkeypatch):
+    texts, groups = files
+    asked = []
+
+    def audit(model, data, **options):
+        asked.append(options)
+        raise UsageError("asked")
+
+    def chosen(name, *_):
+        asked.append(name)
+        return None, None
+
+    monkeypatch.setattr("headwater.bias.audit.audit_bias", audit)
+    monkeypatch.setattr(bias_command, "chosen_model", chosen)
+    for words, model, method in (
+        (["--paper"], bias_command.PAPERS_MODEL, "lrp(ah+ln)"),
+        (["--paper", "--model", "mine", "--method", "gi"], "mine", "gi"),
+        ([], None, "lrp"),
+    ):
+        asked.clear()
+        application(*words, "--data", str(texts), "--groups", str(groups))
+        assert asked[0] == model
+        assert asked[1]["method"] == method
+
+
+def test_the_papers_entities_are_a_set_of_groups():
+    found = read_groups("entities").find("lee and barry meet chan, castro and sally jesse raphael")
+    assert [(hit.group) for hit in found.hits] == [
+        "western men",
+        "western men",
+        "non-western names",
+        "politicians",
+        "western women",
+    ]
+    with pytest.raises(UnknownName, match="Did you mean 'entities'"):
+        read_groups("entites")

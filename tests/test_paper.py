@@ -104,7 +104,7 @@ def test_a_round_shows_every_text_once_in_an_order_of_its_own(bert: str, semaine
     assert rounds[0] != rounds[2]
 
 
-@pytest.mark.parametrize("kind", ["small", "minilm"])
+@pytest.mark.parametrize("kind", ["small", "minilm", "distilbert"])
 def test_a_training_learns_and_writes_a_model_with_its_card(
     kind: str, bert: str, semaine: None, tmp_path: Path
 ) -> None:
@@ -232,7 +232,7 @@ def test_the_papers_recipe_is_the_papers() -> None:
     assert recipe_for("small", "imdb", "paper", word_dropout=0.5, rate=None) == replace(recipe, word_dropout=0.5)
     with pytest.raises(UnknownName, match="Did you mean 'paper'"):
         recipe_for("small", "imdb", "papers")
-    with pytest.raises(UsageError, match="no MiniLM"):
+    with pytest.raises(UsageError, match="did not train MiniLM"):
         recipe_for("minilm", "imdb", "paper")
 
 

@@ -372,7 +372,7 @@ def test_all_molecules_and_a_part_of_the_digits_unless_asked():
 def test_graphs_stand_beside_the_small_models_where_they_are(home, monkeypatch, tmp_path):
     assert trials.available("tuned")[-2:] == ["bace", "mnist"]
     assert "bace" not in trials.available("minilm")
-    with pytest.raises(UsageError, match="MiniLM reads texts"):
+    with pytest.raises(UsageError, match="minilm reads texts"):
         list(trials.trials("minilm", ["bace"], tmp_path))
     with pytest.raises(UnknownName, match="Did you mean 'mnist'"):
         list(trials.trials("tuned", ["minst"], tmp_path))

@@ -14,13 +14,17 @@ from .names import gender_names
 from .phrases import PhraseFinder
 
 GENDER_NAMES = "gender-names"
+ENTITIES = "entities"
+SHIPPED = {ENTITIES: Path(__file__).parent / "lists" / "entities.json"}
 COLUMNS = ("phrase", "group")
 
 
 def read_groups(groups: Any, case: bool = False) -> Finder:
-    """`groups` is "gender-names", a file (.json, .csv, .tsv), phrases by group, or a finder of your own."""
+    """`groups` is "gender-names", "entities", a file (.json, .csv, .tsv), phrases by group, or a finder of your own."""
     if isinstance(groups, str) and groups == GENDER_NAMES:
         return gender_names()
+    if isinstance(groups, str) and groups in SHIPPED:
+        return PhraseFinder.of(from_file(SHIPPED[groups]), groups, case)
     if isinstance(groups, Mapping):
         return PhraseFinder.of(dict(checked(groups, "the mapping")), "the mapping", case)
     if isinstance(groups, (str, Path)):
@@ -34,7 +38,7 @@ def read_groups(groups: Any, case: bool = False) -> Finder:
 def from_file(path: Path) -> dict[str, list[str]]:
     readers = {".json": from_json, ".csv": from_csv, ".tsv": from_tsv}
     if not path.is_file() and not path.suffix:
-        raise UnknownName("set of groups", str(path), (GENDER_NAMES,))
+        raise UnknownName("set of groups", str(path), (GENDER_NAMES, *SHIPPED))
     if not path.is_file():
         raise DataError(f"there is no file {path}.")
     if path.suffix.lower() not in readers:

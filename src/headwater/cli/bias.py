@@ -17,16 +17,29 @@ if TYPE_CHECKING:
     from headwater.viz.tables import Table
 
 
+PAPERS_MODEL = "distilbert/distilbert-base-uncased-finetuned-sst-2-english"
+
+
 def command(
     data: Annotated[
         str, typer.Option(help="Texts: a .parquet, .csv, .tsv or .jsonl file, what `headwater run` wrote, or sst2.")
     ] = "sst2",
     groups: Annotated[
-        str, typer.Option(help="Phrases by group: a .json, .csv or .tsv file, or gender-names (people's first names).")
+        str,
+        typer.Option(
+            help="Phrases by group: a .json, .csv or .tsv file; gender-names (people's first names); entities (people "
+            "that SST-2 names, by the paper's categories)."
+        ),
     ] = "gender-names",
     model: options.Model = None,
     task: options.Task = None,
-    method: Annotated[str, typer.Option("--method", help="See `headwater methods`.")] = "lrp",
+    method: Annotated[
+        str | None, typer.Option("--method", help="See `headwater methods`. Default: lrp, with --paper lrp(ah+ln).")
+    ] = None,
+    paper: Annotated[
+        bool,
+        typer.Option("--paper", help="The paper's study: its DistilBERT from the hub, or --model; lrp(ah+ln); SST-2."),
+    ] = False,
     target: Annotated[
         str | None,
         typer.Option("--target", "-t", help="The score: a class, or 'a - b'. Default: positive - negative."),
@@ -65,6 +78,8 @@ def command(
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Compare the relevance of groups of words over a whole dataset, with an effect size and a permutation test."""
+    model = model or (PAPERS_MODEL if paper else None)
+    method = method or ("lrp(ah+ln)" if paper else "lrp")
     loaded, tokenizer = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
     with waiting("reading the data"):
         from headwater.bias.audit import audit_bias

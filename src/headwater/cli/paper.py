@@ -30,7 +30,13 @@ Arrays = Annotated[
         help="Graphs: directory of the array files, which are made there if they are missing. Default: the cache."
     ),
 ]
-Kind = Annotated[str, typer.Option("--model", help="small: the paper's text transformer; minilm: MiniLM as a whole.")]
+Kind = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        help="small: the paper's text transformer; minilm: MiniLM as a whole; distilbert: it in DistilBERT's build.",
+    ),
+]
 RecipeName = Annotated[
     str, typer.Option("--recipe", help="paper: as the paper trained; tuned: chosen on the validation parts.")
 ]

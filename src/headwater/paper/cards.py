@@ -17,7 +17,12 @@ WHAT = {
         "The test accuracy is that of the file."
     ),
     "minilm": "`{embeddings}`, a BERT of 6 layers, fine-tuned as a whole. The weights are stored in half precision.",
+    "distilbert": (
+        "`{embeddings}` in DistilBERT's build (no types of tokens, no pooler, a head of its own), fine-tuned as a "
+        "whole. The weights are stored in half precision."
+    ),
 }
+TITLES = {"small": "the small text transformer", "minilm": "MiniLM", "distilbert": "a DistilBERT"}
 
 
 DEFECTS = {"unscaled": "scores are not divided by the root of a head's width", "ignore_mask": "padding is attended"}
@@ -27,7 +32,7 @@ def card(found: Mapping[str, Any], dataset: Dataset) -> str:
     """Markdown. `found` is a training as plain types."""
     return "\n".join(
         [
-            f"# {dataset.title}: {'the small text transformer' if found['model'] == 'small' else 'MiniLM'}",
+            f"# {dataset.title}: {TITLES[found['model']]}",
             "",
             WHAT[found["model"]].format(embeddings=found["embeddings"]),
             "",

@@ -8,7 +8,7 @@ from pathlib import Path
 from headwater.errors import LoadError
 
 DIRECTORY = "HEADWATER_CHECKPOINTS"
-KINDS = ("paper", "tuned", "minilm")  # the paper's models by either recipe, and MiniLM
+RECIPES = ("paper", "tuned")  # of the paper's models, each with a directory; other models have their names
 
 
 def home() -> Path:
@@ -36,7 +36,7 @@ def find(kind: str, dataset: str, seed: int | None = None) -> Path:
     there = seeds(kind, dataset)
     if there and (seed is None or seed in there):
         return place(kind, dataset, there[0] if seed is None else seed)
-    option = " --model minilm" if kind == "minilm" else f" --recipe {kind}"
+    option = f" --recipe {kind}" if kind in RECIPES else f" --model {kind}"
     option += f" --seed {seed}" if seed else ""
     raise LoadError(
         f"there is no trained model in {home() / kind / dataset}{'' if seed is None else f'/{seed}'}. `headwater paper "

@@ -20,7 +20,7 @@ from headwater.measures.saving import RESULT, load
 from headwater.models.bundled import load_classifier
 
 from . import drawing, graph_pictures
-from .checkpoints import find, seeds
+from .checkpoints import RECIPES, find, seeds
 from .graph_trials import MASKED
 from .published import GRAPHS, TEXTS
 from .trials import FLOW, Run, Trial, check_reads
@@ -63,7 +63,7 @@ def figures(kind: str, results: Path, out: Path, datasets: Sequence[str], seed: 
 
 def drawable(kind: str, results: Path) -> list[str]:
     """The seven texts, and beside the paper's models the graphs that were measured."""
-    graphs = [name for name in GRAPHS if kind != "minilm" and measured_seeds(kind, name, results)]
+    graphs = [name for name in GRAPHS if kind in RECIPES and measured_seeds(kind, name, results)]
     return [*TEXTS, *graphs]
 
 
@@ -102,7 +102,7 @@ def measured(kind: str, name: str, results: Path) -> Trial:
     """What `headwater paper tables` left of a dataset."""
     done = measured_seeds(kind, name, results)
     if not done:
-        option = " --model minilm" if kind == "minilm" else f" --recipe {kind}"
+        option = f" --recipe {kind}" if kind in RECIPES else f" --model {kind}"
         raise DataError(
             f"{results / kind / name} holds no measurements. `headwater paper tables{option} --datasets {name} --out "
             f"{results}` makes them."

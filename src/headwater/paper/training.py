@@ -8,24 +8,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging
 
 from headwater.data import Experiment, experiment
 from headwater.errors import UnknownName, UsageError
 from headwater.models.accuracy import Accuracy
+from headwater.models.distilbert import as_distilbert
 from headwater.models.loading import load
 from headwater.models.pretrained import MINILM, located
 from headwater.models.text_transformer import TextTransformerForSequenceClassification, save_compact
 
-from .cards import card
+from .cards import TITLES, card
+from .checkpoints import RECIPES
 from .fitting import Fitted, Recipe, fit, judged
 from .tokens import Tokenised
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-KINDS = ("small", "minilm")
+KINDS = ("small", "minilm", "distilbert")
 RECORD = "training.json"
 
 # As the paper and its code have it. Decay is not given there, and is torch's. The mask is kept: with it ignored, what
@@ -36,19 +38,20 @@ TUNED = Recipe(rounds=20, batch=64, rate=2e-4, dropout=0.2, decay=0.05, word_dro
 TUNED_LONG = replace(TUNED, rate=3e-4, dropout=0.1, word_dropout=0.5, average=1000)
 # Of three recipes the best in mean validation accuracy over the seven datasets.
 WHOLE = Recipe(rounds=4, batch=64, rate=1e-4, smoothing=0.1, average=300, patience=3)
-RECIPES = ("paper", "tuned")
 
 
 def recipe_for(kind: str, dataset: str, name: str = "tuned", **changes: Any) -> Recipe:
     """The recipe of a model on a dataset, with other choices in place of some; those that are None are left.
 
-    MiniLM has one recipe, the tuned one.
+    MiniLM and what is made of it have one recipe, the tuned one.
     """
     if name not in RECIPES:
         raise UnknownName("recipe", name, RECIPES)
-    if kind == "minilm":
+    if kind != "small":
         if name == "paper":
-            raise UsageError("the paper has no MiniLM, so --recipe paper says nothing of it. Leave it out.")
+            raise UsageError(
+                f"the paper did not train {TITLES[kind]}: --recipe paper says nothing of it. Leave it out."
+            )
         recipe = WHOLE
     elif name == "paper":
         recipe = PAPER
@@ -156,6 +159,9 @@ def new_model(
             switches = {"dropout": recipe.dropout, "unscaled": recipe.unscaled, "ignore_mask": recipe.ignore_mask}
             made = TextTransformerForSequenceClassification.new(embeddings, **switches, **labels)
             return made, tokenizer
+        if kind == "distilbert":
+            bert = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True)
+            return as_distilbert(bert, num_labels=len(names), **labels), tokenizer
         whole = AutoModelForSequenceClassification.from_pretrained(
             source, dtype=torch.float32, use_safetensors=True, num_labels=len(names), **labels
         )
@@ -165,7 +171,7 @@ def new_model(
 
 
 def write(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
-    """In half precision: the small model without its embeddings and their tokenizer, MiniLM as a whole."""
+    """The small model in four bits, without its embeddings and their tokenizer; others in half precision."""
     if isinstance(model, TextTransformerForSequenceClassification):
         save_compact(model, out)
         return

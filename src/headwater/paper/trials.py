@@ -15,7 +15,7 @@ from headwater.methods import resolve
 from headwater.models.bundled import load_classifier
 
 from . import graph_data, graph_trials
-from .checkpoints import find, seeds
+from .checkpoints import RECIPES, find, seeds
 from .published import GRAPHS, OURS, ROWS, TEXTS
 
 if TYPE_CHECKING:
@@ -95,10 +95,10 @@ class Trial:
 
 
 def check_reads(kind: str, dataset: str) -> None:
-    """Refuses a dataset that does not exist, and graphs for MiniLM."""
+    """Refuses a dataset that does not exist, and graphs for a model that reads texts."""
     graph_data.check_known(dataset)
-    if dataset in GRAPHS and kind == "minilm":
-        raise UsageError(f"MiniLM reads texts, and {dataset} has graphs. Leave it out, or ask for --model small.")
+    if dataset in GRAPHS and kind not in RECIPES:
+        raise UsageError(f"{kind} reads texts, and {dataset} has graphs. Leave it out, or ask for --model small.")
 
 
 def available(kind: str, leave_out: Callable[[str], None] | None = None) -> list[str]:
@@ -106,7 +106,7 @@ def available(kind: str, leave_out: Callable[[str], None] | None = None) -> list
 
     Graphs that cannot be measured here, for want of data or a library, are left out, and `leave_out` is told why.
     """
-    graphs = [name for name in GRAPHS if kind != "minilm" and seeds(kind, name)]
+    graphs = [name for name in GRAPHS if kind in RECIPES and seeds(kind, name)]
     for name in list(graphs):
         try:
             graph_trials.check(name, find(kind, name))
