@@ -236,7 +236,7 @@ def put_in(value: Any, signals: dict[str, Tensor]) -> Any:
     return signals[value] if isinstance(value, str) and value in signals else value
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_by_keyword_it_is_what_it_is_by_position(name: str) -> None:
     x = torch.randn(1, 4, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     models = [randomised(Called(name, by_keyword).double()) for by_keyword in (True, False)]

@@ -468,3 +468,41 @@ def test_the_command_prints_the_tables(monkeypatch: pytest.MonkeyPatch, tmp_path
     wrong = CliRunner().invoke(app, ["paper", "tables", "--datasets", "semaine,imbd", "--out", str(tmp_path)])
     assert wrong.exit_code != 0
     assert "imdb" in wrong.output
+
+
+def test_a_masked_language_model_is_trained_on_the_texts_and_serves_as_embeddings(
+    bert: str, semaine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headwater.paper import pretraining
+
+    monkeypatch.setattr(pretraining, "located", lambda _: bert)
+    shape = {"width": 32, "layers": 1, "heads": 4, "inner": 16, "positions": 32, "block": 16}
+    build = pretraining.Build(**shape, rounds=6, batch=4, rate=3e-3)
+    found = pretraining.pretrain(tmp_path / "mlm", build, datasets=["semaine"])
+    assert len(found.losses) == 6
+    assert min(found.losses) < found.losses[0] - 0.1  # which kind of word stands where; which word is chance
+    again = pretraining.pretrain(tmp_path / "again", build, datasets=["semaine"])
+    assert again.losses == found.losses
+    fitted = train("semaine", tmp_path / "fitted", kind="minilm", embeddings=str(tmp_path / "mlm"), **asdict(QUICK))
+    assert fitted.test.value > 0.9
+    small = train("semaine", tmp_path / "small", embeddings=str(tmp_path / "fitted"), **asdict(QUICK))
+    assert load(tmp_path / "small")[0].config.hidden_size == 32
+    assert small.test.value > 0.9
+
+
+def test_masking_asks_for_words_alone_and_mostly_hides_them(bert: str) -> None:
+    from transformers import AutoTokenizer
+
+    from headwater.paper.pretraining import NOTHING, masked
+
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    rows = torch.randint(len(SPECIAL), len(PIECES), (400, 12))
+    rows[:, 0], rows[:, -1] = tokenizer.cls_token_id, tokenizer.sep_token_id
+    inputs, asked = masked(rows, tokenizer, 0.15, torch.Generator().manual_seed(0))
+    chosen = asked != NOTHING
+    assert not chosen[:, [0, -1]].any()
+    assert torch.equal(asked[chosen], rows[chosen])
+    assert torch.equal(inputs[~chosen], rows[~chosen])
+    assert 0.12 < chosen[:, 1:-1].float().mean() < 0.18
+    assert 0.75 < (inputs[chosen] == tokenizer.mask_token_id).float().mean() < 0.88
+    assert 0.07 < (inputs[chosen] == rows[chosen]).float().mean() < 0.2

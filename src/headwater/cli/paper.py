@@ -207,6 +207,32 @@ def told(path: Path, record: dict[str, Any], as_json: bool) -> None:
     )
 
 
+@app.command("pretrain")
+def pretrain(
+    out: Annotated[Path, typer.Option(help="Directory for the model.")],
+    datasets: Annotated[
+        str | None, typer.Option(help="Whose training texts, separated by commas. Default: all seven.")
+    ] = None,
+    width: Annotated[int, typer.Option(min=2, max=options.MOST, help="Width of the embeddings.")] = 768,
+    layers: Annotated[int, typer.Option(min=1, max=options.MANY)] = 12,
+    heads: Annotated[int, typer.Option(min=1, max=options.MANY)] = 12,
+    rounds: Annotated[int, typer.Option(min=1, max=options.MOST, help="Times through the texts.")] = 40,
+    batch: Annotated[int, typer.Option(min=1, max=options.MOST, help="Rows of 128 tokens in a step.")] = 256,
+    rate: Annotated[float, typer.Option(min=0, max=1, help="Highest rate of AdamW.")] = 2e-4,
+    device: Where = None,
+    seed: options.Seed = 0,
+) -> None:
+    """Train a masked language model of BERT's build on the texts of the experiments, for `train --embeddings`."""
+    with waiting("reading the data"):
+        from headwater.paper.pretraining import Build
+        from headwater.paper.pretraining import pretrain as make
+        from headwater.paper.published import TEXTS
+    build = Build(width=width, layers=layers, heads=heads, inner=4 * width, rounds=rounds, batch=batch, rate=rate)
+    chosen = TEXTS if datasets is None else tuple(separated(datasets))
+    found = make(out, build, datasets=chosen, seed=seed, device=device or "cpu")
+    typer.echo(f"{out}: loss {found.losses[-1]:.3f} on texts held back, {found.blocks:,} rows, {found.seconds:,.0f} s")
+
+
 @app.command("install")
 def install(
     reports: Annotated[
