@@ -31,8 +31,8 @@ app: setup  ## open the explorer in the browser
 demo: setup  ## explain a sentence with the bundled model
 	$(BIN)/headwater explain "$(SENTENCE)"
 
-test: setup  ## run the tests
-	$(BIN)/python -m pytest
+test: setup  ## run the tests, a process a core
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 mutants: setup  ## put faults into rules, engine and ledger, and see whether the tests find them (an hour)
 	$(BIN)/python tests/run_mutants.py --resume $(MUTANTS)

@@ -20,3 +20,11 @@ torch.set_num_threads(1)  # the models are tiny: threads would wait for each oth
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--gpu", action="store_true", help="run the tests of kernels on an NVIDIA card")
+
+
+# files that take minutes: of several processes, none should begin with one of these when the others are done
+LONG = ("test_run_ray", "test_memory", "test_run_processes", "test_bounds", "test_evaluation", "test_left_behind")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.stem not in LONG)

@@ -353,3 +353,32 @@ def test_a_softmax_is_the_same_however_it_is_called(how: str, dead: bool, method
         assert dict(a.ledger.biases) == pytest.approx(dict(b.ledger.biases), abs=1e-12)
         if method not in ("attnlrp", "gi"):
             assert a.ledger.error < 1e-10
+
+
+class OwnMask(nn.Module):
+    """Attention whose additive mask is made from the input, with constants in it: the AH-rule holds all of it."""
+
+    def __init__(self, into: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.mix, self.bent, self.read = nn.Linear(6, 6), nn.Linear(6, 5), nn.Linear(6, 2)
+        self.into = into
+
+    def forward(self, inputs_embeds: Tensor) -> Tensor:
+        mask = self.bent(inputs_embeds)  # [samples, tokens, tokens], a bias in it
+        if self.into == "scattered":
+            mask = torch.full_like(mask, -2.0).scatter(-1, torch.zeros_like(mask, dtype=torch.long), mask)
+        elif self.into == "added":
+            mask = mask + torch.linspace(0, 1, 5, dtype=mask.dtype)
+        values = self.mix(inputs_embeds)
+        attended = F.scaled_dot_product_attention(inputs_embeds, inputs_embeds, values, attn_mask=mask)
+        return self.read(attended.mean(1))
+
+
+@pytest.mark.parametrize("into", ["plain", "scattered", "added"])
+@pytest.mark.parametrize("method", ["lrp", "lrp(ah)", "lrp-gamma"])
+def test_constants_in_a_mask_that_is_held_have_no_relevance(into: str, method: str) -> None:
+    model = OwnMask(into).double().eval()
+    (found,) = hw.explain(model, torch.randn(1, 5, 6, dtype=torch.float64), target=1, method=method)
+    assert found.ledger.closed
+    assert not [name for name in found.ledger.biases if name.startswith("bent") and found.ledger.biases[name]]

@@ -62,7 +62,10 @@ def train(
     batch: Annotated[int | None, typer.Option(min=1, max=options.MOST, help="Samples in a step.")] = None,
     rate: Annotated[float | None, typer.Option(min=0, max=1, help="Highest rate of AdamW.")] = None,
     warmup: Annotated[
-        float | None, typer.Option(min=0, help="Texts: share of the steps over which the rate rises; graphs: epochs.")
+        float | None,
+        typer.Option(
+            min=0, max=options.MOST, help="Texts: share of the steps over which the rate rises; graphs: epochs."
+        ),
     ] = None,
     decay: Annotated[float | None, typer.Option(min=0, max=1, help="Weight decay.")] = None,
     dropout: Annotated[float | None, typer.Option(min=0, max=0.99)] = None,
@@ -72,7 +75,11 @@ def train(
     smoothing: Annotated[float | None, typer.Option(min=0, max=0.99, help="Label smoothing.")] = None,
     average: Annotated[
         float | None,
-        typer.Option(min=0, help="Mean of the weights; 0: none. Texts: over so many steps; graphs: share of the past."),
+        typer.Option(
+            min=0,
+            max=options.MOST,
+            help="Mean of the weights; 0: none. Texts: over so many steps; graphs: share of the past.",
+        ),
     ] = None,
     patience: Annotated[
         int | None, typer.Option(min=1, max=options.MOST, help="Stop after so many rounds without a better one.")

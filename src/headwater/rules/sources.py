@@ -77,9 +77,12 @@ class Books:
         index = len(self.sites)
         self.sites.append(Site(name, sort, self._axis(result, varies)))
         waiting = [Waiting(tensor) for tensor in held]
-        result.register_hook(
-            lambda gradient: self._record(index, amount(wide(gradient), *(one.tensor() for one in waiting)))
-        )
+
+        def record(gradient: Tensor | None) -> None:
+            if gradient is not None:  # a rule that holds this tensor passes nothing on to it
+                self._record(index, amount(wide(gradient), *(one.tensor() for one in waiting)))
+
+        result.register_hook(record)
 
     def enter_vector(self, result: Tensor, name: str, vector: Tensor, *, sort: Sort = Sort.BIAS) -> None:
         """A bias along the last axis. One matrix-vector product, so nothing of the result's size is made."""
@@ -90,7 +93,9 @@ class Books:
         index = len(self.sites)
         self.sites.append(Site(name, sort, self._axis(result, (result.dim() - 1,))))
 
-        def record(gradient: Tensor, rows: Tensor | None = None, shape: torch.Size | None = None) -> None:
+        def record(gradient: Tensor | None, rows: Tensor | None = None, shape: torch.Size | None = None) -> None:
+            if gradient is None:
+                return
             gradient = wide(gradient)
             relevance = gradient @ (vector if vector.dtype is gradient.dtype else vector.to(gradient.dtype))
             if shape is not None:
