@@ -441,8 +441,8 @@ def test_the_plain_scores_own_size_counts_and_no_number_is_for_others_to_report(
 
 def test_each_set_of_rules_looks_closely_at_first_and_then_now_and_then() -> None:
     model, demand = nn.Linear(2, 2), Demand(ALL)
-    found = [is_due(model, demand) for _ in range(2 * OFTEN + 1)]
-    assert [i for i, due in enumerate(found) if due] == [0, OFTEN, 2 * OFTEN]
+    found = [is_due(model, demand) for _ in range(8 * OFTEN + 1)]
+    assert [i for i, due in enumerate(found) if due] == [0, OFTEN, 2 * OFTEN, 4 * OFTEN, 8 * OFTEN]
     assert is_due(model, Demand(NOTHING))
     assert not is_due(model, Demand(NOTHING))
     KNOWN[model].reads = True

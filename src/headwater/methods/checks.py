@@ -48,18 +48,19 @@ from .passes import (
 
 LARGE = 10_000_000  # numbers in an output that is not copied for a check
 
-OFTEN = 64  # explanations of a model by a method after which its plain prediction is asked for again
+OFTEN = 64  # explanations of a model by a method after which it is looked at again; then after twice as many
 
 
 def is_due(model: nn.Module, demand: Demand) -> bool:
-    """Whether a model is looked at closely: at its first explanation by these rules, now and then, or always.
+    """Whether a model is looked at closely: at its first explanation by these rules, and after 64, 128, 256, …
 
     Always where it reads numbers of the input, which cannot be followed.
     """
     known = KNOWN.setdefault(model, Known())
     before = known.explained.get(demand.rules, 0)
     known.explained[demand.rules] = before + 1
-    return known.reads or before % OFTEN == 0
+    times, rest = divmod(before, OFTEN)
+    return known.reads or (rest == 0 and times & (times - 1) == 0)
 
 
 def predict_plainly(run: Run) -> Tensor:
