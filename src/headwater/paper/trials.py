@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,14 +142,24 @@ def trials(
     places = {name: trained(kind, name, first) for name in datasets}
     for name in (name for name in places if name in GRAPHS):
         graph_trials.check(name, places[name][0][0])
-    shared = {"device": device, "batch_size": batch_size, "workers": workers}
-    for name, paths in places.items():
+    asked = Asked(tuple(methods), flow, size, {"device": device, "batch_size": batch_size, "workers": workers})
+    for name, models in places.items():
         measure = of_graphs if name in GRAPHS else of_texts
-        runs = [
-            measure(name, path, out / kind / name / str(seed), seed, methods, flow and number == 0, size, shared)
-            for number, (path, seed) in enumerate(paths)
-        ]
+        runs = []
+        for number, (path, seed) in enumerate(models):
+            this = replace(asked, flow=flow and number == 0)
+            runs.append(measure(name, path, out / kind / name / str(seed), seed, this))
         yield Trial(name, kind, tuple(runs))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is measured of a model. `shared` are the options of all its evaluations: where, and by how many workers."""
+
+    methods: tuple[str, ...]
+    flow: bool
+    size: Size
+    shared: Mapping[str, Any]
 
 
 def trained(kind: str, name: str, first: int | None) -> list[tuple[Path, int]]:
@@ -158,35 +168,18 @@ def trained(kind: str, name: str, first: int | None) -> list[tuple[Path, int]]:
     return [(find(kind, name, seed), seed) for seed in seeds(kind, name)[:first]]
 
 
-def of_graphs(
-    name: str,
-    path: Path,
-    place: Path,
-    seed: int,
-    methods: Sequence[str],
-    flow: bool,
-    size: Size,
-    shared: Mapping[str, Any],
-) -> Run:
-    return Run(seed, *graph_trials.measured(name, path, place, methods, flow, size, **shared))
+def of_graphs(name: str, path: Path, place: Path, seed: int, asked: Asked) -> Run:
+    found = graph_trials.measured(name, path, place, asked.methods, asked.flow, asked.size, **asked.shared)
+    return Run(seed, *found)
 
 
-def of_texts(
-    name: str,
-    path: Path,
-    place: Path,
-    seed: int,
-    methods: Sequence[str],
-    flow: bool,
-    size: Size,
-    shared: Mapping[str, Any],
-) -> Run:
+def of_texts(name: str, path: Path, place: Path, seed: int, asked: Asked) -> Run:
     model, tokenizer = load_classifier(path)
-    table = experiment(name).test
+    table, size = experiment(name).test, asked.size
     protocol = "ali2022" if size.max_length is None else f"ali2022(max_length={size.max_length})"
-    options = {**shared, "tokenizer": tokenizer, "protocol": protocol, "runtime": False, "seed": size.seed}
-    main = evaluate(model, table, methods=methods, out=place, limit=size.rows, chunk_size=CHUNK, **options)
-    if not flow:
+    options = {**asked.shared, "tokenizer": tokenizer, "protocol": protocol, "runtime": False, "seed": size.seed}
+    main = evaluate(model, table, methods=asked.methods, out=place, limit=size.rows, chunk_size=CHUNK, **options)
+    if not asked.flow:
         return Run(seed, main, None)
     part, limit = flow_part(table, name, size, tokenizer)
     options |= {"limit": limit, "batch_size": 1, "chunk_size": FLOW_CHUNK}
