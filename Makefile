@@ -32,7 +32,7 @@ demo: setup  ## explain a sentence with the bundled model
 	$(BIN)/headwater explain "$(SENTENCE)"
 
 test: setup  ## run the tests, a process a core
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 mutants: setup  ## put faults into rules, engine and ledger, and see whether the tests find them (an hour)
 	$(BIN)/python tests/run_mutants.py --resume $(MUTANTS)
