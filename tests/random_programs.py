@@ -324,8 +324,14 @@ class Program(nn.Module):
         return registers
 
     def is_sound(self, x: Tensor) -> bool:
-        """Whether all that was cut off is another number for another input, as c - c is not."""
+        """Whether all that was cut off is another number for another input, as c - c is not; and no number is rounding.
+
+        The mean of x - roll(x) is 0 but for rounding, whose sign says nothing, and which a relu would take at its word.
+        """
         ours, others = (self.parts(one, Entered()) for one in (x, 3 * x.flip(0, 1, 2) + 1))
+        sizes = [part.value.detach().abs() for part in ours]
+        if any(bool(((size > 0) & (size < 1e-12)).any()) for size in sizes):
+            return False
         cut = [(one.value, other.value) for one, other in zip(ours, others, strict=True) if not one.alive]
         return not any(torch.allclose(one, other) for one, other in cut)
 

@@ -456,3 +456,25 @@ def test_a_start_token_of_its_own_stays_a_line() -> None:
     first = float((model.words.weight[0] * model.place[0] * model.head.weight[0]).sum().detach())
     assert found.ledger.constants["decoder start token"] == pytest.approx(first)
     assert float(found.relevance[-1]) == 0
+
+
+class IntegersByAnotherWay(nn.Module):
+    """Integers made of the input become numbers again, leave torch and come back; a code is chosen by them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.codes, self.head = nn.Parameter(torch.randn(3, 6)), nn.Linear(6, 2)
+
+    def forward(self, inputs_embeds: Tensor) -> Tensor:
+        counted = (8 * inputs_embeds).long().to(inputs_embeds.dtype) / 8
+        back = torch.from_dlpack(counted * 2)
+        code = self.codes[(0 * back + torch.tensor([1.0, 0, 0, 0, 0, 0], dtype=back.dtype)).argmax(-1) % 3]
+        return self.head(code + inputs_embeds).mean(1)
+
+
+def test_a_code_by_integers_that_left_torch_is_cut_off_though_it_is_the_same_for_every_input_that_is_tried() -> None:
+    model = IntegersByAnotherWay().double().eval()
+    (found,) = hw.explain(model, torch.randn(1, 4, 6, dtype=torch.float64), target=1)
+    assert not found.ledger.closed
+    assert found.ledger.cut_off

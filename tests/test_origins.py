@@ -209,8 +209,10 @@ def test_what_is_written_into_has_the_origin() -> None:
 
 
 def test_memory_is_remembered_of_what_was_cut_off_and_of_nothing_else() -> None:
-    for origin, remembered in ((CUT, 1), (HELD, 0), (Origin("argmax", choice=Choice(), value=False), 0)):
+    chosen = Origin("argmax", choice=Choice(), value=False)  # integers that became numbers again, say
+    for origin, remembered in ((CUT, 1), (HELD, 0), (chosen, 1)):
         assert len(passed("add", torch.ones(4), origin=origin)[0].memory) == remembered
+    assert len(passed("add", torch.ones(4, dtype=torch.long), origin=chosen)[0].memory) == 0
     assert len(passed("add", torch.ones(4), origin=Origin("argmax", True, Choice(), False))[0].memory) == 0
 
 

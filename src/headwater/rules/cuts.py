@@ -161,7 +161,7 @@ class Cuts:
         for tensor in tensors((result, written)):
             if not tensor.requires_grad:
                 self._mark(tensor, origin)
-                if origin.value and not origin.held:
+                if not origin.held and (origin.value or tensor.is_floating_point()):
                     self._remember(tensor, origin)
 
     def lose(self, result: Any, name: str, args: Any, given: Origin | None, *, by_rule: bool) -> None:
