@@ -493,12 +493,12 @@ def test_a_masked_language_model_is_trained_on_the_texts_and_serves_as_embedding
 def test_masking_asks_for_words_alone_and_mostly_hides_them(bert: str) -> None:
     from transformers import AutoTokenizer
 
-    from headwater.paper.pretraining import NOTHING, masked
+    from headwater.paper.pretraining import NOTHING, mask_tokens
 
     tokenizer = AutoTokenizer.from_pretrained(bert)
     rows = torch.randint(len(SPECIAL), len(PIECES), (400, 12))
     rows[:, 0], rows[:, -1] = tokenizer.cls_token_id, tokenizer.sep_token_id
-    inputs, asked = masked(rows, tokenizer, 0.15, torch.Generator().manual_seed(0))
+    inputs, asked = mask_tokens(rows, tokenizer, 0.15, torch.Generator().manual_seed(0))
     chosen = asked != NOTHING
     assert not chosen[:, [0, -1]].any()
     assert torch.equal(asked[chosen], rows[chosen])

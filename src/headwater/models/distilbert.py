@@ -39,11 +39,11 @@ def as_distilbert(bert: BertModel, **labels: Any) -> DistilBertForSequenceClassi
         **labels,
     )
     model = DistilBertForSequenceClassification(config)
-    model.distilbert.load_state_dict(renamed(bert.state_dict(), shape.num_hidden_layers))
+    model.distilbert.load_state_dict(rename(bert.state_dict(), shape.num_hidden_layers))
     return model
 
 
-def renamed(weights: dict[str, torch.Tensor], layers: int) -> dict[str, torch.Tensor]:
+def rename(weights: dict[str, torch.Tensor], layers: int) -> dict[str, torch.Tensor]:
     """BERT's weights under DistilBERT's names."""
     first = weights["embeddings.token_type_embeddings.weight"][0]
     found = {

@@ -23,7 +23,7 @@ def pack(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     packed: dict[str, Tensor] = {}
     for name, value in weights.items():
         if value.dim() == 2 and value.shape[1] % GROUP == 0:
-            codes, steps = rounded(value.detach().float().unflatten(1, (-1, GROUP)))
+            codes, steps = round_groups(value.detach().float().unflatten(1, (-1, GROUP)))
             pairs = (codes + LEVELS).to(torch.uint8).flatten(1).unflatten(1, (-1, 2))
             packed[name + CODES] = pairs[..., 0] << 4 | pairs[..., 1]
             packed[name + STEPS] = steps[..., 0]
@@ -32,7 +32,7 @@ def pack(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return packed
 
 
-def rounded(groups: Tensor) -> tuple[Tensor, Tensor]:
+def round_groups(groups: Tensor) -> tuple[Tensor, Tensor]:
     """Codes [rows, groups, 32] and steps [rows, groups, 1]: of several steps the one with the smallest error."""
     largest = groups.abs().amax(-1, keepdim=True)
     steps = torch.stack([largest / count for count in STEPS_TO_LARGEST]).half()

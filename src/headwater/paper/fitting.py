@@ -50,8 +50,13 @@ class Recipe:
 
     def rate_at(self, step: int, steps: int) -> float:
         """The share of the highest rate that a step of all `steps` takes."""
-        rising = self.warmup * steps
-        return (step + 1) / rising if step + 1 < rising else (steps - step) / max(steps - rising, 1.0)
+        return rise_and_fall(step, steps, self.warmup)
+
+
+def rise_and_fall(step: int, steps: int, warmup: float) -> float:
+    """Up in a line over the share `warmup` of all steps, then down in a line to nothing."""
+    rising = warmup * steps
+    return (step + 1) / rising if step + 1 < rising else (steps - step) / max(steps - rising, 1.0)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedT
 from headwater.data import experiment
 from headwater.models.pretrained import MINILM, located
 
+from .fitting import rise_and_fall
 from .published import TEXTS
 
 RECORD = "pretraining.json"
@@ -49,11 +50,6 @@ class Build:
     warmup: float = 0.06
     decay: float = 0.01
     masked: float = 0.15
-
-    def rate_at(self, step: int, steps: int) -> float:
-        """The share of the highest rate: up in a line, down in a line."""
-        rising = self.warmup * steps
-        return (step + 1) / rising if step + 1 < rising else (steps - step) / max(steps - rising, 1.0)
 
 
 @dataclass(frozen=True)
@@ -120,7 +116,7 @@ def rounds(
     steps = math.ceil(len(train) / build.batch)
     optimizer = torch.optim.AdamW(model.parameters(), lr=build.rate, weight_decay=build.decay, fused=on_card)
     total = steps * build.rounds
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: build.rate_at(step, total))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rise_and_fall(step, total, build.warmup))
     for number in range(build.rounds):
         chance = torch.Generator().manual_seed(seed * 1000 + number)
         order = torch.randperm(len(train), generator=chance).numpy()
@@ -134,7 +130,7 @@ def rounds(
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-        found = judged(model, held, tokenizer, build)
+        found = judge(model, held, tokenizer, build)
         tqdm.write(f"round {number + 1}: held back {found:.4f}", file=sys.stderr)
         yield found
 
@@ -142,13 +138,13 @@ def rounds(
 def loss_of(
     model: BertForMaskedLM, rows: Tensor, tokenizer: PreTrainedTokenizerBase, share: float, chance: torch.Generator
 ) -> Tensor:
-    inputs, asked = masked(rows, tokenizer, share, chance)
+    inputs, asked = mask_tokens(rows, tokenizer, share, chance)
     loss: Tensor = model(input_ids=inputs.to(model.device), labels=asked.to(model.device)).loss
     return loss
 
 
 @torch.no_grad()
-def judged(model: BertForMaskedLM, held: NDArray[np.int32], tokenizer: PreTrainedTokenizerBase, build: Build) -> float:
+def judge(model: BertForMaskedLM, held: NDArray[np.int32], tokenizer: PreTrainedTokenizerBase, build: Build) -> float:
     """The mean loss, with the same tokens masked each time."""
     model.eval()
     chance = torch.Generator().manual_seed(0)
@@ -159,7 +155,7 @@ def judged(model: BertForMaskedLM, held: NDArray[np.int32], tokenizer: PreTraine
     return float(np.mean(found))
 
 
-def masked(
+def mask_tokens(
     rows: Tensor, tokenizer: PreTrainedTokenizerBase, share: float, chance: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """BERT's masking: of the chosen tokens 8 of 10 become [MASK], one another word, one stays. What is asked for."""

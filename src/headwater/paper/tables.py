@@ -198,22 +198,22 @@ def accuracies(trials: Sequence[Trial]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for trial in trials:
-        kept = [conserved(trial, m) for m in ("gi", "lrp(ah+ln)", "lrp")]
+        kept = [write_correlation(trial, m) for m in ("gi", "lrp(ah+ln)", "lrp")]
         error = f"{max(map(largest_error, trial.mains)):.1e}" if "lrp" in trial.main.methods else "–"
         cells = [trial.title, f"{len(trial.main):,}", str(len(trial.runs)), quality(trial), *kept, error]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def conserved(trial: Trial, method: str) -> str:
+def write_correlation(trial: Trial, method: str) -> str:
     """The correlation of score and summed relevance: the mean over trainings, the lowest and the highest."""
     if method not in trial.main.methods:
         return "–"
     found = [main[method].conservation.correlation for main in trial.mains]
-    return ranged(found, "+.3f")
+    return write_range(found, "+.3f")
 
 
-def ranged(values: Sequence[float], form: str) -> str:
+def write_range(values: Sequence[float], form: str) -> str:
     """The mean; of several, with the lowest and the highest."""
     mean = f"{sum(values) / len(values):{form}}"
     return mean if len(values) == 1 else f"{mean}<br><sub>{min(values):{form}} to {max(values):{form}}</sub>"
@@ -223,9 +223,9 @@ def quality(trial: Trial) -> str:
     """The accuracy on the samples that were measured; the ROC-AUC where the paper gives this of its model."""
     paper = ACCURACY.get(trial.dataset)
     said = f" (paper {paper:.1%})" if paper else ""
-    said = ranged([main.accuracy or 0.0 for main in trial.mains], ".1%") + said
+    said = write_range([main.accuracy or 0.0 for main in trial.mains], ".1%") + said
     found = [run.roc_auc for run in trial.runs if run.roc_auc is not None]
-    return f"{said}; ROC-AUC {ranged(found, '.1%')} (paper {ROC_AUC[trial.dataset]:.1%})" if found else said
+    return f"{said}; ROC-AUC {write_range(found, '.1%')} (paper {ROC_AUC[trial.dataset]:.1%})" if found else said
 
 
 def largest_error(found: Evaluation, method: str = "lrp") -> float:

@@ -37,7 +37,7 @@ class Pooled:
         )
 
 
-def pooled(values: Sequence[float], resampled: Sequence[Floats]) -> Pooled:
+def pool(values: Sequence[float], resampled: Sequence[Floats]) -> Pooled:
     """From each training's value and its resampled means [resamples], which have drawn the same samples."""
     value = float(np.mean(values))
     low, high = bounds(np.mean(resampled, axis=0))
@@ -55,19 +55,19 @@ def over_trainings(values: Sequence[float]) -> Estimate | None:
 
 def score(mains: Sequence[Evaluation], method: str, measure: str) -> Pooled:
     """How a method did, over all trainings."""
-    return pooled([m[method].estimates[measure].value for m in mains], [m.resampled[method][measure] for m in mains])
+    return pool([m[method].estimates[measure].value for m in mains], [m.resampled[method][measure] for m in mains])
 
 
 def relative(mains: Sequence[Evaluation], method: str, measure: str, to: str = "random") -> Pooled:
     """A score as a share of another method's, which can be compared across models as the score itself cannot."""
     values = [m[method].estimates[measure].value / m[to].estimates[measure].value for m in mains]
-    return pooled(values, [m.resampled[method][measure] / m.resampled[to][measure] for m in mains])
+    return pool(values, [m.resampled[method][measure] / m.resampled[to][measure] for m in mains])
 
 
 def difference(mains: Sequence[Evaluation], first: str, second: str, measure: str) -> Pooled:
     """`first` minus `second`, sample by sample."""
     values = [m[first].estimates[measure].value - m[second].estimates[measure].value for m in mains]
-    return pooled(values, [m.resampled[first][measure] - m.resampled[second][measure] for m in mains])
+    return pool(values, [m.resampled[first][measure] - m.resampled[second][measure] for m in mains])
 
 
 def best(mains: Sequence[Evaluation], measure: str, among: Sequence[str] | None = None) -> str:

@@ -139,7 +139,7 @@ def trials(
         check_reads(kind, name)
     for method in methods:
         resolve(method)
-    places = {name: trained(kind, name, first) for name in datasets}
+    places = {name: find_models(kind, name, first) for name in datasets}
     for name in (name for name in places if name in GRAPHS):
         graph_trials.check(name, places[name][0][0])
     asked = Asked(tuple(methods), flow, size, {"device": device, "batch_size": batch_size, "workers": workers})
@@ -162,7 +162,7 @@ class Asked:
     shared: Mapping[str, Any]
 
 
-def trained(kind: str, name: str, first: int | None) -> list[tuple[Path, int]]:
+def find_models(kind: str, name: str, first: int | None) -> list[tuple[Path, int]]:
     """The models to measure and their seeds; an error that says how one is trained, where there is none."""
     find(kind, name)
     return [(find(kind, name, seed), seed) for seed in seeds(kind, name)[:first]]
