@@ -28,3 +28,11 @@ LONG = ("test_run_ray", "test_memory", "test_run_processes", "test_bounds", "tes
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem not in LONG)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models_unseen() -> None:
+    """No model was explained before, in whatever order the files of tests run: models are shared between them."""
+    from headwater.methods.passes import KNOWN
+
+    KNOWN.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from copy import deepcopy
 
 import pytest
 import torch
@@ -89,7 +90,8 @@ def passes(model, **options) -> int:
 
 
 def test_one_forward_pass_serves_all_output_tokens_unless_memory_is_short():
-    model = talker("llama")
+    model = deepcopy(talker("llama"))
+    assert passes(model) > 1  # at its first explanation a model is looked at closely
     assert passes(model) == 1
     assert passes(model, tokens_at_once=2) == 3
     assert passes(model, tokens_at_once=1) == 5
