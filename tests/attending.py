@@ -6,7 +6,7 @@ from tiny import CASTS, arguments, tiny
 from torch.testing import assert_close
 
 import headwater as hw
-from headwater.explanation import Explanation
+from headwater.results.explanation import Explanation
 
 CASTS_SCORES = ("modernbert", "bloom")  # rotations, or the softmax, in float32
 

@@ -14,7 +14,7 @@ from headwater.errors import UsageError
 from headwater.web.browsers import arguments, chromium
 from headwater.web.limits import Limits
 from headwater.web.models import Models, Shelf, models_of
-from headwater.web.studio import Studio
+from headwater.web.state import Studio
 
 ABSENT = "not in this test"
 

@@ -33,6 +33,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def models_unseen() -> None:
     """No model was explained before, in whatever order the files of tests run: models are shared between them."""
-    from headwater.methods.passes import KNOWN
+    from headwater.engine.forward import KNOWN
 
     KNOWN.clear()

@@ -155,7 +155,7 @@ def surroundings(model: nn.Module) -> dict[str, Any]:
         "saved tensor hooks": torch._C._autograd._top_saved_tensors_default_hooks(True),
         "context variables": [id(found) for found in variables()],
         "compiler": dynamo._stance.stance,
-        "lock": is_free(import_module("headwater.methods.compiled")._LOCK),
+        "lock": is_free(import_module("headwater.engine.compiled")._LOCK),
         "folders": sorted(path.name for path in Path(tempfile.gettempdir()).glob("headwater-*")),
         "random numbers": (torch.get_rng_state().sum().item(), np.random.get_state()[2]),  # noqa: NPY002
         "warnings": len(warnings.filters),

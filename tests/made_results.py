@@ -7,8 +7,8 @@ from pathlib import Path
 import jobs_here
 
 import headwater as hw
-from headwater.explanation import Explanation
 from headwater.models.bundled import load_bundled
+from headwater.results.explanation import Explanation
 
 TEXTS = (
     ("a warm and funny film about growing old", "positive"),

@@ -6,13 +6,13 @@ import os
 
 import pytest
 
-from headwater.data import DIRECTORY
+from headwater.inputs.table import DATA_DIRECTORY
 
 
 def need_real_data(what: str = "SST-2") -> None:
-    if os.environ.get(DIRECTORY):
+    if os.environ.get(DATA_DIRECTORY):
         return
-    reason = f"{DIRECTORY} is not set: no {what} to look at"
+    reason = f"{DATA_DIRECTORY} is not set: no {what} to look at"
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
@@ -20,4 +20,4 @@ def need_real_data(what: str = "SST-2") -> None:
 
 def any_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets a test put a few made-up rows where a published dataset would lie."""
-    monkeypatch.setattr("headwater.data.catalogue.check_counts", lambda table, *_: table)
+    monkeypatch.setattr("headwater_experiments.data.catalogue.check_counts", lambda table, *_: table)

@@ -22,10 +22,10 @@ from run_kills import make
 
 import headwater as hw
 from headwater.jobs.explaining import Explainer
+from headwater.jobs.failures import Care
 from headwater.jobs.planning import Layout
 from headwater.jobs.reading.sources import find_sources
 from headwater.jobs.settings import Settings
-from headwater.jobs.trouble import Care
 from headwater.models.bundled import load_bundled
 
 FEW = 1000

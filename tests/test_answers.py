@@ -11,14 +11,14 @@ from speaker import speaker, talker
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from headwater.answers.measuring import FRACTIONS, effects, first_words, measured, rank_correlation
-from headwater.answers.questions import Question, words_of
-from headwater.answers.replacing import Answers, Substitutes
-from headwater.answers.settings import OURS, Setting
-from headwater.answers.study import Row, difference, page, study, summary
 from headwater.cli import app
 from headwater.errors import InputError, UnknownName, UsageError
-from headwater.prompts import Prompt, chosen_prompts
+from headwater_experiments.answers.measuring import FRACTIONS, effects, first_words, measured, rank_correlation
+from headwater_experiments.answers.questions import Question, words_of
+from headwater_experiments.answers.replacing import Answers, Substitutes
+from headwater_experiments.answers.settings import OURS, Setting
+from headwater_experiments.answers.study import Row, difference, page, study, summary
+from headwater_experiments.prompts import Prompt, chosen_prompts
 
 TEXTS = ("the capital of France is", "a good film in London was it", "she said it was a good film.", "in Paris it is")
 PROMPTS = tuple(

@@ -129,7 +129,7 @@ def test_imports_go_one_way(path):
         ("rules", "from headwater.methods import lrp"),
         ("rules", "from ..methods.lrp import rules"),
         ("rules", "def f():\n    from ..api import explain"),
-        ("viz", "from headwater.api import explain"),
+        ("viz", "from headwater.api.explain import explain"),
         ("viz", "import headwater.models.loading"),
         ("models", "from headwater import explanation"),
         ("models", "import headwater"),

@@ -11,7 +11,7 @@ from tiny import BUILD, arguments, tiny
 from torch import Tensor, nn
 
 import headwater as hw
-from headwater.rules.asking import ASKED, OFFSET
+from headwater.rules.attention.query import ASKED, OFFSET
 
 METHODS = ("lrp-query", "lrp(ah=query+ln+act+gate)")
 

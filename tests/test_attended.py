@@ -14,8 +14,8 @@ from torch import Tensor
 from weighing import drawn
 
 from headwater.kernels.capped import capped_attention
-from headwater.rules import attention, capped
-from headwater.rules.attention import even_of, even_weights, secant
+from headwater.rules.attention import fused as attention
+from headwater.rules.attention.fused import capped, even_of, even_weights, secant
 
 H, N, M, E = 2, 4, 5, 3  # heads, queries, keys, their size
 Q, K, V = drawn(1, H, N, E, seed=1), drawn(1, H, M, E, seed=2), drawn(1, H, M, 6, seed=3)
@@ -451,7 +451,7 @@ def test_queries_and_keys_that_are_cut_out_are_kept_alone() -> None:
 
 
 def test_scores_of_two_types_are_made_in_that_of_the_queries() -> None:
-    found = attention.attention_scores(Q.float(), K, 0.5)
+    found = attention.fused_scores(Q.float(), K, 0.5)
     assert found.dtype is torch.float32
     torch.testing.assert_close(found.double(), 0.5 * Q @ K.mT, rtol=1e-5, atol=1e-5)
 
@@ -466,7 +466,7 @@ def test_scores_that_are_capped(cap: float) -> None:
 def test_sinks_take_weight_and_have_no_column() -> None:
     sinks = drawn(H, seed=7)
     for block in (slice(None), slice(1, 3)):
-        made = attention.attention_weights(Q, K, None, {"sinks": sinks}, block)
+        made = attention.fused_weights(Q, K, None, {"sinks": sinks}, block)
         whole = torch.cat([Q @ K.mT * E**-0.5, sinks.reshape(1, H, 1, 1).expand(1, H, N, 1)], -1).softmax(-1)
         torch.testing.assert_close(made, whole[:, :, block, :-1])
 

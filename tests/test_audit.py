@@ -10,7 +10,7 @@ from tiny import CASTS, arguments, tiny
 
 import headwater as hw
 from headwater.errors import UsageError
-from headwater.flows import Audit
+from headwater.results.audit import Audit
 
 METHODS = ("gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)", "lrp")
 NAMES = ("bert", "gpt2", "bloom", "albert", "llama", "xlnet", "bart", "vit", "mixtral", "torch-encoder")

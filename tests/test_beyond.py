@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 import headwater as hw
 from headwater.errors import HiddenOperation, ModelError
-from headwater.explanation import Explanation
+from headwater.results.explanation import Explanation
 
 X = arguments("bert")
 

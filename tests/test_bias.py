@@ -31,8 +31,8 @@ from headwater.bias.swaps import swapped
 from headwater.bias.texts import read_texts
 from headwater.cli import bias as bias_command
 from headwater.cli.refusals import Commands
-from headwater.data import load
 from headwater.errors import DataError, InputError, UnknownName, UsageError
+from headwater_experiments.data import load
 
 QUICK = Settings(seed=0, permutations=199, resamples=200)
 

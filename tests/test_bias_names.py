@@ -14,8 +14,8 @@ from headwater.bias.lexicon import FirstNames
 from headwater.bias.names import BOTH, FAMILY, FIGURE, ORDINARY, PLACE, NameFinder, gender_names
 from headwater.bias.phrases import SHARED, PhraseFinder
 from headwater.bias.texts import read_texts
-from headwater.data import DIRECTORY
 from headwater.errors import DataError, UnknownName, UsageError
+from headwater.inputs.table import DATA_DIRECTORY
 
 # ---- phrases and groups files
 
@@ -198,7 +198,7 @@ def test_ordinary_words_have_regular_forms():
 
 
 def test_the_list_of_names_is_found_or_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setenv(DIRECTORY, str(tmp_path))
+    monkeypatch.setenv(DATA_DIRECTORY, str(tmp_path))
     monkeypatch.setitem(sys.modules, "nltk", None)
     with pytest.raises(DataError, match=r"nltk.downloader names.*--groups FILE"):
         gender_names()

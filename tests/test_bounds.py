@@ -15,14 +15,14 @@ from test_evaluation import same
 from torch import nn
 
 from headwater.errors import UnknownName, UsageError
-from headwater.measures import bounds, evaluation
-from headwater.measures.bounds import Bounds, share, weights_of
-from headwater.measures.evaluation import evaluate
-from headwater.measures.results import Evaluation
-from headwater.measures.shapes import Shape
-from headwater.methods import keeping
-from headwater.methods.metering import peak_of
-from headwater.methods.room import Room
+from headwater.evaluation import bounds, run
+from headwater.evaluation.bounds import Bounds, share, weights_of
+from headwater.evaluation.results import Evaluation
+from headwater.evaluation.run import evaluate
+from headwater.memory import saved_tensors
+from headwater.memory.meter import peak_of
+from headwater.memory.policy import Room
+from headwater_experiments.bench.shapes import Shape
 
 WORDS = ("the movie is very good and great", "a bad film", "not so dull", "good")
 TEXTS = [(" ".join([WORDS[i % 4]] * (1 + 4 * (i % 3))), i % 2) for i in range(6)]
@@ -32,7 +32,7 @@ METHODS = ["random", "gi", "lrp", "lrp-gamma", "rollout"]
 @pytest.fixture(autouse=True)
 def _only_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the block that is asked for and never touched."""
-    monkeypatch.setattr(evaluation, "keep_freed_memory", lambda: None)
+    monkeypatch.setattr(run, "keep_freed_memory", lambda: None)
 
 
 @cache
@@ -48,7 +48,7 @@ def judged(methods: Any = METHODS, model: nn.Module | None = None, **options: An
 
 @pytest.mark.parametrize("room", [{"keep": "disk"}, {"recompute": "blocks"}, {"keep": "disk", "recompute": 1}])
 def test_where_things_wait_and_what_is_computed_again_changes_no_number(room, monkeypatch):
-    monkeypatch.setattr(keeping, "SMALL", 0)
+    monkeypatch.setattr(saved_tensors, "SMALL", 0)
     seen: list[Room] = []
     opened = Room.opened
     monkeypatch.setattr(Room, "opened", lambda self, model: seen.append(self) or opened(self, model))
@@ -74,9 +74,9 @@ def limited(monkeypatch: pytest.MonkeyPatch, limit: int, **options: Any) -> tupl
     chosen: list[Bounds] = []
     fitted = bounds.fitted
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation, "fitted", lambda *a, **o: chosen.append(fitted(*a, **o)) or chosen[0])
+        patch.setattr(run, "fitted", lambda *a, **o: chosen.append(fitted(*a, **o)) or chosen[0])
         found = judged(memory_limit=limit, **options)
-        patch.setattr(evaluation, "fitted", lambda *a, **o: chosen[0])
+        patch.setattr(run, "fitted", lambda *a, **o: chosen[0])
         peak = counted(lambda: judged(memory_limit=limit, **options))
     return found, chosen[0], peak
 
@@ -108,10 +108,10 @@ def test_blocks_are_computed_again_where_one_text_alone_is_too_much(monkeypatch)
 
 def trial(method: str) -> tuple[float, float, int]:
     """What the longest text alone takes, what of it is kept, and its length."""
-    from headwater import memory
+    from headwater.api.explain import estimate
 
     longest = max((text for text, _ in TEXTS), key=len)
-    found = memory.estimate(wide(), longest, tokenizer=tiny.tokenizer(), method=method, truncate=True)
+    found = estimate.estimate(wide(), longest, tokenizer=tiny.tokenizer(), method=method, truncate=True)
     return found.above, found.kept, found.length or 0
 
 

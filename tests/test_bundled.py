@@ -10,9 +10,9 @@ import pytest
 import torch
 from real_data import need_real_data
 
-from headwater.data import load, words
-from headwater.models.accuracy import Accuracy, evaluate
 from headwater.models.bundled import bundled_path, load_bundled
+from headwater_experiments.data import load, words
+from headwater_experiments.training.accuracy import Accuracy, evaluate
 
 MEGABYTES = 1_000_000
 

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import headwater as hw
-from headwater import attention as interface
+from headwater.api.explain import fast_attention as interface
 from headwater.errors import NotApplicable
 from headwater.kernels import attention as kernels
 from headwater.kernels import blocked, capped, fused, rows
-from headwater.rules import attention as plain
-from headwater.rules import capped as rule
+from headwater.rules.attention.fused import capped as rule
+from headwater.rules.attention.fused import fused as plain
 
 CAP = 1.5  # low enough to bend the scores of random queries and keys
 KINDS = {"capped": (CAP, False), "sinks": (0.0, True), "both": (CAP, True), "neither": (0.0, False)}
@@ -479,7 +479,7 @@ class TestTheModelTakesIt:
     def test_nothing_is_registered_by_importing(self) -> None:
         code = (
             "import headwater, sys; assert 'transformers' not in sys.modules;"
-            "import headwater.attention; assert 'transformers' not in sys.modules"
+            "import headwater.api.fast_attention; assert 'transformers' not in sys.modules"
         )
         subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -331,7 +331,7 @@ def test_audit_names_what_leaked():
 
 
 def test_the_bundled_model_is_measured(monkeypatch):
-    from headwater.models import accuracy
+    from headwater_experiments.training import accuracy
 
     asked: dict[str, object] = {}
 
@@ -385,7 +385,8 @@ def test_texts_a_second_are_counted_over_a_dataset(labelled):
 
 
 def test_a_decoder_is_timed_at_several_lengths_beside_other_tools(monkeypatch):
-    from headwater.measures import cost, peers
+    from headwater.evaluation import cost
+    from headwater_experiments.bench import peers
 
     monkeypatch.setattr(peers, "STEPS", 2)
     monkeypatch.setattr(peers, "installed", lambda: ["captum"])
@@ -424,7 +425,7 @@ def test_what_the_benchmark_would_not_heed_is_refused(words, message):
 
 
 def test_refusals_inside_a_group_of_commands_are_answered_too(monkeypatch):
-    from headwater.models import accuracy
+    from headwater_experiments.training import accuracy
 
     def evaluate(model, split, device):
         raise LoadError("no such model")

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from headwater.ledger import Ledger, Lines
+from headwater.results.ledger import Ledger, Lines
 
 # Rounding of a whole model: some thousand operations in float64 and float32, a few dozen in half precision.
 ROUNDING = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 5e-2, "float16": 1e-2}

@@ -16,12 +16,12 @@ from torch import nn
 from typer.testing import CliRunner
 
 import headwater as hw
+from headwater.api.compare import PAPER, Comparison
 from headwater.cli import app
 from headwater.cli.names import separated
-from headwater.comparison import PAPER, Comparison
 from headwater.errors import TooLong, UnknownName, UsageError
-from headwater.explanation import Explanation, Provenance
-from headwater.ledger import Ledger
+from headwater.results.explanation import Explanation, Provenance
+from headwater.results.ledger import Ledger
 from headwater.viz.comparison import page, plain, render
 from headwater.viz.svg import picture
 

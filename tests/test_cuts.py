@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import headwater as hw
 from headwater.errors import AnotherPrediction, HiddenOperation, RandomPrediction
-from headwater.ledger import Ledger, Lines
+from headwater.results.ledger import Ledger, Lines
 
 DRAWN = torch.Generator().manual_seed(3)
 
@@ -249,7 +249,7 @@ def test_no_false_alarm(legitimate: str) -> None:
 def test_another_input_is_looked_at_once_and_four_always_where_numbers_are_read(
     name: str, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headwater.methods import checks
+    from headwater.engine import checks
 
     model, asked = Hidden(LEGITIMATE[name]), []
     look = checks.look_at_another

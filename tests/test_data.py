@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from real_data import any_counts, need_real_data
 
-from headwater import data
-from headwater.data import Table, hold_back, load, words
 from headwater.errors import DataError, MissingExtra, UnknownName
+from headwater.inputs.table import DATA_DIRECTORY
+from headwater_experiments import data
+from headwater_experiments.data import Table, hold_back, load, words
 
 
 def sentence(i: int) -> str:
@@ -43,7 +44,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_parquet(tmp_path / "sst2", "train", *tiny_train())
     write_parquet(tmp_path / "sst2", "dev", ["a fine film", "a poor film "], [1, 0])
     any_counts(monkeypatch)
-    monkeypatch.setenv(data.DIRECTORY, str(tmp_path))
+    monkeypatch.setenv(DATA_DIRECTORY, str(tmp_path))
     return tmp_path
 
 
@@ -63,7 +64,7 @@ def test_a_tsv_serves_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     any_counts(monkeypatch)
     (tmp_path / "sst2").mkdir()
     (tmp_path / "sst2" / "dev.tsv").write_text('sentence\tlabel\nso "good \t1\nbad\t0\n', encoding="utf-8")
-    monkeypatch.setenv(data.DIRECTORY, str(tmp_path))
+    monkeypatch.setenv(DATA_DIRECTORY, str(tmp_path))
     dev = load("sst2", "dev")
     assert (dev.texts, dev.labels) == (['so "good', "bad"], [1, 0])
 
@@ -79,13 +80,13 @@ def test_a_tsv_serves_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_broken_file_is_named(content: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sst2").mkdir()
     (tmp_path / "sst2" / "dev.tsv").write_text(content, encoding="utf-8")
-    monkeypatch.setenv(data.DIRECTORY, str(tmp_path))
+    monkeypatch.setenv(DATA_DIRECTORY, str(tmp_path))
     with pytest.raises(DataError, match=says):
         load("sst2", "dev")
 
 
 def test_a_missing_file_says_where_it_should_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(data.DIRECTORY, str(tmp_path))
+    monkeypatch.setenv(DATA_DIRECTORY, str(tmp_path))
     with pytest.raises(DataError, match=r"train\.parquet"):
         load("sst2", "train")
 
@@ -110,7 +111,7 @@ def test_without_a_directory_the_hub_is_asked(monkeypatch: pytest.MonkeyPatch) -
     module = types.ModuleType("datasets")
     module.load_dataset = load_dataset  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "datasets", module)
-    monkeypatch.delenv(data.DIRECTORY, raising=False)
+    monkeypatch.delenv(DATA_DIRECTORY, raising=False)
     any_counts(monkeypatch)
     assert load("sst2", "dev").texts == ["fine"]
     assert asked == [("stanfordnlp/sst2", "validation")]
@@ -120,7 +121,7 @@ def test_without_a_directory_the_hub_is_asked(monkeypatch: pytest.MonkeyPatch) -
 def test_a_missing_package_names_the_extra(module: str, stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     if module == "datasets":
-        monkeypatch.delenv(data.DIRECTORY)
+        monkeypatch.delenv(DATA_DIRECTORY)
     with pytest.raises(MissingExtra, match=r"headwater\[data\]"):
         load("sst2", "dev")
 
@@ -192,7 +193,7 @@ def digest(table: Table) -> str:
 
 def test_another_number_of_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parquet(tmp_path / "sst2", "dev", ["good"] * 444 + ["bad"] * 428, [1] * 444 + [0] * 428)
-    monkeypatch.setenv(data.DIRECTORY, str(tmp_path))
+    monkeypatch.setenv(DATA_DIRECTORY, str(tmp_path))
     assert load("sst2", "dev").counts == (428, 444)
     write_parquet(tmp_path / "sst2", "dev", ["good"] * 444 + ["bad"] * 427, [1] * 444 + [0] * 427)
     with pytest.raises(DataError, match=r"427 / 444 rows .* has 428 / 444"):
@@ -203,7 +204,7 @@ def test_labels_may_come_as_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     folder = tmp_path / "silicone_sem"
     folder.mkdir()
     (folder / "dev.tsv").write_text("Utterance\tSentiment\nfine\tPositive\nso\tneutral\n", encoding="utf-8")
-    monkeypatch.setenv(data.DIRECTORY, str(tmp_path))
+    monkeypatch.setenv(DATA_DIRECTORY, str(tmp_path))
     any_counts(monkeypatch)
     assert load("semaine", "dev").labels == [2, 1]
 
@@ -221,7 +222,7 @@ def test_the_hub_is_asked_for_a_config_and_a_revision(monkeypatch: pytest.Monkey
     module = types.ModuleType("datasets")
     module.load_dataset = load_dataset  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "datasets", module)
-    monkeypatch.delenv(data.DIRECTORY, raising=False)
+    monkeypatch.delenv(DATA_DIRECTORY, raising=False)
     any_counts(monkeypatch)
     assert load("meld-s", "dev").labels == [2]
     assert asked == [("eusip/silicone", {"split": "validation", "name": "meld_s", "revision": "refs/convert/parquet"})]
@@ -237,7 +238,7 @@ def test_the_parts_of_an_experiment_share_no_longer_text(monkeypatch: pytest.Mon
         "dev": made_up(["one two three five", "yeah", "said in the dev part"], [0, 1, 2]),
         "test": made_up(["One, two, three: four.", "yeah", "one two three five"], [0, 1, 2]),
     }
-    monkeypatch.setattr("headwater.data.experiments.load", lambda name, split: parts[split])
+    monkeypatch.setattr("headwater_experiments.data.experiments.load", lambda name, split: parts[split])
     found = data.experiment("semaine")
     assert found.train.texts == ["Yeah!", "of its own kind, this"]
     assert found.validation.texts == ["yeah", "said in the dev part"]
@@ -272,10 +273,11 @@ def test_imdb_is_drawn_by_its_words_and_not_by_its_order(monkeypatch: pytest.Mon
         for split in ("train", "test")
     }
     turned = {split: table.rows(range(399, -1, -1)) for split, table in reviews.items()}
-    monkeypatch.setattr("headwater.data.experiments.IMDB_REPORTED", 150)
+    monkeypatch.setattr("headwater_experiments.data.experiments.IMDB_REPORTED", 150)
     found = []
     for parts in (reviews, turned):
-        monkeypatch.setattr("headwater.data.experiments.load", lambda name, split, parts=parts: parts[split])
+        load = "headwater_experiments.data.experiments.load"
+        monkeypatch.setattr(load, lambda name, split, parts=parts: parts[split])
         found.append(data.experiment("imdb"))
     assert {len(e.test) for e in found} == {150}
     assert set(found[0].test.texts) == set(found[1].test.texts)

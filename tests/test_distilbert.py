@@ -6,7 +6,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 import headwater as hw
-from headwater.models.distilbert import as_distilbert
+from headwater_experiments.models.distilbert import as_distilbert
 
 
 def bert() -> BertModel:

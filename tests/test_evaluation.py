@@ -31,17 +31,18 @@ from headwater.cli import evaluate as evaluate_command
 from headwater.cli import report as report_command
 from headwater.cli.names import separated
 from headwater.cli.refusals import Commands
-from headwater.data import Table
 from headwater.errors import DataError, InputError, MissingExtra, ModelError, TargetError, TrainingMode, UsageError
-from headwater.measures import evaluation as evaluations
-from headwater.measures import sanity, speed, stability
-from headwater.measures.evaluation import evaluate
-from headwater.measures.protocol import ali2022
-from headwater.measures.provenance import model_sha256
-from headwater.measures.report import page
-from headwater.measures.saving import load
-from headwater.measures.tasks import TASKS
-from headwater.measures.tokens import TokenSource, find_replacement
+from headwater.evaluation import run as evaluations
+from headwater.evaluation import sanity, stability
+from headwater.evaluation.files import load
+from headwater.evaluation.protocols import ali2022
+from headwater.evaluation.provenance import model_sha256
+from headwater.evaluation.report import page
+from headwater.evaluation.run import evaluate
+from headwater.evaluation.tasks import TASKS
+from headwater.evaluation.tokens import TokenSource, find_replacement
+from headwater_experiments.bench import speed
+from headwater_experiments.data import Table
 
 TOKENS = tiny.tokenizer()
 VALUES = {"good": 2.0, "film": 0.5, "bad": -1.0, "great": 3.0, "dull": -2.0}
@@ -367,19 +368,19 @@ def test_an_interrupted_run_is_taken_up_where_it_stopped(counted, tmp_path):
 
 def test_an_interruption_in_the_middle_of_writing_leaves_no_half_chunk(counted, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    from headwater.measures import saving
+    from headwater.evaluation import files
 
-    replace = saving.os.replace
+    replace = files.os.replace
 
     def stopped(source, target):
         if str(target).endswith("000001.parquet"):
             raise KeyboardInterrupt
         replace(source, target)
 
-    monkeypatch.setattr(saving.os, "replace", stopped)
+    monkeypatch.setattr(files.os, "replace", stopped)
     with pytest.raises(KeyboardInterrupt):
         judged(chunk_size=2, out=tmp_path)
-    monkeypatch.setattr(saving.os, "replace", replace)
+    monkeypatch.setattr(files.os, "replace", replace)
     assert same(judged(chunk_size=2, out=tmp_path), judged())
     assert counted.chunks[:4] == [[0, 1], [2, 3], [2, 3], [4, 5]]
 
@@ -425,14 +426,14 @@ def test_workers_end_with_their_parent(tmp_path):
     script.write_text(
         "import os, signal, sys, time\n"
         "from test_evaluation import ROWS, judged, tiny\n"
-        "from headwater.measures import workers\n"
+        "from headwater.evaluation import workers\n"
         "if __name__ == '__main__':\n"
         "    given = workers.computed\n"
         "    def killed(pool, chunks):\n"
         "        next(given(pool, chunks))\n"
         "        print(*pool._processes, flush=True)\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    from headwater.measures import evaluation\n"
+        "    from headwater.evaluation import evaluation\n"
         "    evaluation.computed = killed\n"
         "    judged(tiny.tiny('bert'), chunk_size=2, workers=2)\n"
     )

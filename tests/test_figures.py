@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 import torch
 
-from headwater.comparison import Comparison
+from headwater.api.compare import Comparison
 from headwater.errors import MissingExtra, UnknownName, UsageError
-from headwater.explanation import Explanation, Provenance
-from headwater.flows import Audit, NormFlow
-from headwater.ledger import Ledger
-from headwater.measures.cost import Cost
-from headwater.measures.protocol import ali2022
-from headwater.measures.results import Samples, summarised
-from headwater.measures.tasks import resolve
-from headwater.paper import drawing
-from headwater.paper.drawing import marks, scatter, sentences, wrapping
-from headwater.paper.drawing.page import DPI, PAGE, blank, styled
+from headwater.evaluation.cost import Cost
+from headwater.evaluation.protocols import ali2022
+from headwater.evaluation.results import Samples, summarised
+from headwater.evaluation.tasks import resolve
+from headwater.results.audit import Audit, NormFlow
+from headwater.results.explanation import Explanation, Provenance
+from headwater.results.ledger import Ledger
+from headwater_experiments.paper import drawing
+from headwater_experiments.paper.drawing import marks, scatter, sentences, wrapping
+from headwater_experiments.paper.drawing.page import DPI, PAGE, blank, styled
 
 matplotlib = pytest.importorskip("matplotlib")
 
@@ -449,9 +449,10 @@ def loaded(code):
 
 
 def test_importing_the_drawing_loads_nothing_and_drawing_opens_no_window():
-    assert loaded("import headwater.paper.drawing") == "[]"
+    assert loaded("import headwater_experiments.paper.drawing") == "[]"
     drawn = (
-        "from headwater.paper import drawing\nfrom headwater.paper.drawing.timing import Timing\ndrawing.runtime([])"
+        "from headwater_experiments.paper import drawing\n"
+        "from headwater_experiments.paper.drawing.timing import Timing\ndrawing.runtime([])"
     )
     assert loaded(drawn) == "['matplotlib']"
 

@@ -12,7 +12,7 @@ from tiny import CASTS
 
 import headwater as hw
 from headwater.errors import DataError, EmptyInput, InputError, ModelError, TargetError, UnknownName, UsageError
-from headwater.methods import elsewhere, keeping
+from headwater.memory import backends, saved_tensors
 
 PROMPT = "the capital of France is"
 approx = pytest.approx
@@ -108,18 +108,18 @@ def test_pieces_say_what_the_whole_says(name, size):
 @pytest.mark.parametrize("method", ["lrp", "lrp-gamma"])
 @pytest.mark.parametrize("name", ["llama", "gpt2", "t5-lm"])
 def test_what_waits_on_disk_comes_back_as_it_went(name, method, monkeypatch, tmp_path):
-    monkeypatch.setattr(keeping, "SMALL", 0)
-    monkeypatch.setattr(keeping.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(saved_tensors, "SMALL", 0)
+    monkeypatch.setattr(saved_tensors.tempfile, "tempdir", str(tmp_path))
     written = []
-    back = elsewhere.OnDisk.back
-    monkeypatch.setattr(elsewhere.OnDisk, "back", lambda self, how: written.append(1) or back(self, how))
+    back = backends.OnDisk.back
+    monkeypatch.setattr(backends.OnDisk, "back", lambda self, how: written.append(1) or back(self, how))
     assert torch.equal(made(name, method=method, keep="disk").relevance, made(name, method=method).relevance)
     assert len(written) > 40
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_the_graph_no_longer_needs_leaves_the_disk(tmp_path):
-    kept = elsewhere.OnDisk(torch.arange(3.0), tmp_path / "1.pt")
+    kept = backends.OnDisk(torch.arange(3.0), tmp_path / "1.pt")
     assert kept.back(kept.send_for()).tolist() == [0, 1, 2]
     del kept
     assert list(tmp_path.iterdir()) == []

@@ -15,10 +15,10 @@ from torch import nn
 
 import headwater as hw
 from headwater.errors import EmptyInput, InputError, ModelError, UsageError
+from headwater.inputs.protocol import Prepared
 from headwater.models.graphormer import GraphormerConfig, GraphormerForGraphClassification
 from headwater.models.graphs import Graph, collate
 from headwater.models.molecules import ATOM_RANGES, BOND_RANGES, from_smiles
-from headwater.samples import Prepared
 
 METHODS = ("random", "a-last", "rollout", "a-flow", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)", "lrp", "lrp-gamma")
 REACH_EDGES = ("gi", "lrp(ln)")

@@ -9,10 +9,10 @@ from test_graphormer import random_graph, run, tiny
 
 import headwater as hw
 from headwater.errors import DataError, EmptyInput, UnknownName, UsageError
-from headwater.measures.graphs import GraphSource, read_graphs
-from headwater.measures.perturbation import Pool
-from headwater.measures.protocol import ali2022, resolve
-from headwater.measures.saving import load
+from headwater.evaluation.files import load
+from headwater.evaluation.graphs import GraphSource, read_graphs
+from headwater.evaluation.perturbation import Pool
+from headwater.evaluation.protocols import ali2022, resolve
 from headwater.models.molecules import ATOM_RANGES, BOND_RANGES, from_smiles
 
 GRAPHS = [random_graph(9, 0), random_graph(6, 1, links=7), random_graph(7, 2, links=8)]

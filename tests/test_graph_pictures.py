@@ -17,8 +17,8 @@ from headwater.cli import app
 from headwater.errors import InputError, MissingExtra, UsageError
 from headwater.models.graphormer import GraphormerConfig, GraphormerForGraphClassification
 from headwater.models.molecules import ATOM_RANGES, BOND_RANGES, from_smiles
-from headwater.models.superpixels import graph_of
 from headwater.viz import molecules, superpixels
+from headwater_experiments.models.superpixels import graph_of
 
 pytest.importorskip("rdkit")
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
@@ -167,11 +167,10 @@ def test_explain_smiles(saved, tmp_path):
     assert len(rings(out.read_text())) > 0
 
 
-def test_the_bace_model_unless_another_is_named(saved, monkeypatch):
-    monkeypatch.setenv("HEADWATER_CHECKPOINTS", str(saved.parents[2]))
-    done = CliRunner().invoke(app, ["explain", "--smiles", "CCO", "--plain"])
+def test_the_bundled_model_unless_another_is_named():
+    done = CliRunner().invoke(app, ["explain", "--smiles", "CCO", "--json"])
     assert done.exit_code == 0, done.output
-    assert "virtual_node" in done.stdout
+    assert json.loads(done.stdout)["provenance"]["model"] == "headwater/bace"
 
 
 def test_compare_smiles(saved, tmp_path):
@@ -186,15 +185,12 @@ def test_compare_smiles(saved, tmp_path):
     ("words", "message"),
     [
         (["explain", "--smiles", "C1CC"], "'C1CC' is no valid SMILES string"),
-        (["explain", "--smiles", "CCO"], "no model trained on BACE in"),
         (["explain", "a text", "--smiles", "CCO"], "--smiles is in place of a text"),
         (["explain"], "Give a TEXT, a molecule with --smiles, or an image with --image"),
         (["compare"], "Give a TEXT, a molecule with --smiles, or an image with --image"),
-        (["compare", "--smiles", "CCO"], "no model trained on BACE in"),
     ],
 )
-def test_refusals(words, message, monkeypatch, tmp_path):
-    monkeypatch.setenv("HEADWATER_CHECKPOINTS", str(tmp_path))
+def test_refusals(words, message):
     done = CliRunner().invoke(app, words)
     assert done.exit_code != 0
     assert message in done.stderr

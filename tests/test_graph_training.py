@@ -17,11 +17,11 @@ from test_graphs import digit
 from headwater.errors import DataError, UnknownName
 from headwater.models.graphormer import GraphormerConfig, GraphormerForGraphClassification
 from headwater.models.graphs import Graph, collate
-from headwater.models.segmentation import Cut, segment
-from headwater.models.superpixels import Superpixels
-from headwater.paper import graph_arrays, graphs
-from headwater.paper.graph_arrays import Sheet, superpixel_sheet
-from headwater.paper.graph_training import Phase, Split, Training, accuracy, fit, predict, roc_auc, score
+from headwater_experiments.models.segmentation import Cut, segment
+from headwater_experiments.models.superpixels import Superpixels
+from headwater_experiments.paper import graph_arrays, graphs
+from headwater_experiments.paper.graph_arrays import Sheet, superpixel_sheet
+from headwater_experiments.paper.graph_training import Phase, Split, Training, accuracy, fit, predict, roc_auc, score
 
 CONFIG = GraphormerConfig(node_ranges=(2,), hidden_size=16, intermediate_size=16, num_attention_heads=2)
 SPLIT = Split(torch.arange(40), torch.arange(40, 60))
@@ -181,6 +181,6 @@ def test_the_numbers_of_patches_are_reported(tmp_path):
 def test_training_needs_none_of_the_libraries_that_prepare():
     """Array files are trained on where these are not installed."""
     blocked = ("rdkit", "skimage", "torch_geometric", "pyarrow")
-    code = f"import sys, headwater.paper.graphs\nprint([m for m in {blocked!r} if m in sys.modules])"
+    code = f"import sys, headwater_experiments.paper.graphs\nprint([m for m in {blocked!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -12,12 +12,12 @@ from real_data import need_real_data
 from test_graphormer import random_graph
 
 from headwater.errors import EmptyInput, InputError, MissingExtra
-from headwater.models import segmentation, superpixels
 from headwater.models.graphormer import GraphormerConfig
 from headwater.models.graphs import Graph, as_graph, batched_distances, batched_paths, collate, from_networkx, from_pyg
 from headwater.models.molecules import ATOM, ATOM_RANGES, BOND, BOND_RANGES, from_molecule, from_smiles
-from headwater.models.segmentation import Cut, segment
-from headwater.models.superpixels import Superpixels, regions, superpixel_graph
+from headwater_experiments.models import segmentation, superpixels
+from headwater_experiments.models.segmentation import Cut, segment
+from headwater_experiments.models.superpixels import Superpixels, regions, superpixel_graph
 
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 TYPES = 6  # of random_graph's edges

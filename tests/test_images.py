@@ -22,7 +22,8 @@ from headwater.errors import InputError, MissingExtra, NotApplicable, UsageError
 from headwater.inputs.images import Seen, box_of, made_ready
 from headwater.inputs.patches import patches_of
 from headwater.methods import available
-from headwater.picture import Frame, Grid
+from headwater.models.bundled import DIGITS, bundled_path
+from headwater.results.picture import Frame, Grid
 from headwater.testing import check_method
 from headwater.viz import comparison as compared
 from headwater.viz import html, plain, terminal
@@ -206,10 +207,10 @@ def test_positions_that_no_pixel_reaches_are_no_patches(name, before):
 
 @pytest.mark.parametrize(("name", "pooled"), [("vit", False), ("deit", False), ("beit", True), ("dinov2", True)])
 def test_the_gradient_tells_whether_the_answer_is_read_off_all_positions(name, pooled):
+    from headwater.engine.forward import Run
     from headwater.inputs.images import from_seen
+    from headwater.inputs.targets import Reader
     from headwater.methods.attention import read, reads_all
-    from headwater.methods.passes import Run
-    from headwater.targets import Reader
 
     model = tiny(name)
     batch = from_seen(model, made_ready([photo()], processor(), 3)).to(torch.device("cpu"), torch.float64)
@@ -526,8 +527,8 @@ def test_curves_are_those_that_can_be_worked_out_by_hand():
 
 
 def test_a_patch_that_is_taken_out_is_zero_for_the_model():
-    from headwater.measures.images import ImageSource, with_replacement
-    from headwater.measures.protocol import ali2022
+    from headwater.evaluation.images import ImageSource, with_replacement
+    from headwater.evaluation.protocols import ali2022
 
     seen = made_ready([photo()], processor(), 3)
     source = ImageSource(tiny("vit"), seen, with_replacement(ali2022))
@@ -613,7 +614,7 @@ def test_this_file_lies_beside_the_checkpoint_it_speaks_of():
     """The small ViT for digits: standard classes, small, and as accurate as its card says."""
     import json
 
-    place = Path(__file__).parents[1] / "checkpoints" / "image" / "mnist"
+    place = bundled_path(DIGITS)
     found = json.loads((place / "training.json").read_text(encoding="utf-8"))
     assert found["test"]["accuracy"] > 0.98
     assert (place / "model.safetensors").stat().st_size < 1.5e6
@@ -700,13 +701,6 @@ def test_refusals_are_one_line(words, said, digit):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_missing_checkpoint_says_how_it_is_made(digit, tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADWATER_CHECKPOINTS", str(tmp_path))
-    done = call("explain", "--image", digit)
-    assert done.exit_code == 2
-    assert "headwater image train" in done.stderr
-
-
 def test_evaluate_reads_a_table_of_paths(digit):
     import json
 
@@ -735,7 +729,7 @@ def test_training_learns_and_says_what_it_did(tmp_path, monkeypatch):
     import json
 
     monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
-    monkeypatch.setattr("headwater.digits.model.HELD_BACK", 50)
+    monkeypatch.setattr("headwater_experiments.digits.model.HELD_BACK", 50)
     made_up_digits(tmp_path)
     done = call("image", "train", "--out", tmp_path / "out", "--rounds", "4", "--json")
     assert done.exit_code == 0, done.output
@@ -751,11 +745,11 @@ def test_training_learns_and_says_what_it_did(tmp_path, monkeypatch):
 
 
 def test_trainings_with_one_seed_are_one(tmp_path, monkeypatch):
-    from headwater.digits.model import parts, untrained
-    from headwater.digits.training import Recipe, fit
+    from headwater_experiments.digits.model import parts, untrained
+    from headwater_experiments.digits.training import Recipe, fit
 
     monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
-    monkeypatch.setattr("headwater.digits.model.HELD_BACK", 50)
+    monkeypatch.setattr("headwater_experiments.digits.model.HELD_BACK", 50)
     made_up_digits(tmp_path)
     states = []
     for seed in (0, 0, 1):
@@ -768,7 +762,7 @@ def test_trainings_with_one_seed_are_one(tmp_path, monkeypatch):
 
 
 def test_shifted_images_are_the_same_images_elsewhere():
-    from headwater.digits.training import shifted
+    from headwater_experiments.digits.training import shifted
 
     image = torch.zeros(50, 1, 28, 28)
     image[:, :, 10:14, 10:14] = 1
@@ -781,13 +775,13 @@ def test_shifted_images_are_the_same_images_elsewhere():
 def test_the_checkpoint_reads_real_digits():
     from real_data import need_real_data
 
-    from headwater.digits.model import digits
-    from headwater.digits.model import processor as made
-    from headwater.digits.training import accuracy
     from headwater.models.loading import load_image_model
+    from headwater_experiments.digits.model import digits
+    from headwater_experiments.digits.model import processor as made
+    from headwater_experiments.digits.training import accuracy
 
     need_real_data("MNIST")
-    model, found = load_image_model(Path(__file__).parents[1] / "checkpoints" / "image" / "mnist")
+    model, found = load_image_model(bundled_path(DIGITS))
     part = digits("test")[slice(0, 500)]
     assert accuracy(model, part).value > 0.96
     image = Image.fromarray(np.full((28, 28), 90, np.uint8))
@@ -803,7 +797,7 @@ def test_the_page_says_what_comes_out():
     from headwater.models.loading import load_image_model
 
     root = Path(__file__).parents[1]
-    model, found = load_image_model(root / "checkpoints" / "image" / "mnist")
+    model, found = load_image_model(bundled_path(DIGITS))
     e = hw.explain(model, root / "docs" / "images" / "digit.png", processor=found)
     page = (root / "docs" / "images.md").read_text(encoding="utf-8")
     assert f"target: {e.target}" in page

@@ -31,8 +31,8 @@ from headwater.web.pictures import picture as opened
 from headwater.web.reports import sheet_report, text_report
 from headwater.web.schemas import ImageAsked
 from headwater.web.server import served
+from headwater.web.state import Studio
 from headwater.web.stores import stores_in
-from headwater.web.studio import Studio
 
 ALL = " ".join(HOSTILE)
 MODEL = HOSTILE[17]

@@ -15,7 +15,7 @@ from headwater.inputs.places import start
 from headwater.methods.lrp import ORDER, QUERY, every
 from headwater.rules import Books, RuleSet, Scope
 from headwater.rules.modules import modules_seen
-from headwater.rules.waiting import Lent, Waiting
+from headwater.rules.saved import Lent, Waiting
 
 HIDDEN, HEADS, INNER = (tiny.SMALL[key] for key in ("hidden_size", "num_attention_heads", "intermediate_size"))
 GROUPED = HIDDEN // 2  # tiny's decoders have one key for two heads

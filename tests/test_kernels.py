@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import headwater as hw
-from headwater.kernels import attention, blocked, forward, reached
-from headwater.rules import attention as plain
+from headwater.kernels import attention, blocked, forward, sparse_rows
 from headwater.rules import gamma, linear
+from headwater.rules.attention.fused import fused as plain
 
 pytest.importorskip("triton")  # it is made for Linux alone
 from headwater.kernels import fused
@@ -331,27 +331,27 @@ class TestRowsReached:
         gradient[2, 3, 7] = -1e-300  # tiny, below zero, and not where the quick look falls
         gradient[2, 4, 0] = 0.0
         expected = [i for i, row in enumerate(gradient.view(-1, 8).tolist()) if any(row)]
-        assert reached.rows_reached(gradient).tolist() == expected
+        assert sparse_rows.rows_reached(gradient).tolist() == expected
 
     def test_what_is_not_a_number_counts(self) -> None:
         gradient = torch.zeros(64, 8)
         gradient[5, 3] = torch.nan
-        assert reached.rows_reached(gradient).tolist() == [5]
+        assert sparse_rows.rows_reached(gradient).tolist() == [5]
 
     @pytest.mark.parametrize("zeros", [0, 1, 15])
     def test_a_few_zeros_are_not_worth_it(self, zeros: int) -> None:
         gradient = torch.randn(64, 8)
         gradient[:zeros] = 0.0
-        assert reached.rows_reached(gradient) is None
+        assert sparse_rows.rows_reached(gradient) is None
 
     def test_columns_of_zeros_are_no_rows(self) -> None:
         gradient = torch.randn(64, 8)
         gradient[:, 0] = 0.0
-        assert reached.rows_reached(gradient) is None
+        assert sparse_rows.rows_reached(gradient) is None
 
     @pytest.mark.parametrize("shape", [(0, 8), (64, 0), (64,), ()])
     def test_odd_shapes(self, shape: tuple[int, ...]) -> None:
-        assert reached.rows_reached(torch.zeros(shape)) is None
+        assert sparse_rows.rows_reached(torch.zeros(shape)) is None
 
 
 @pytest.mark.parametrize("method", ["gi", "lrp", "lrp-gamma"])
@@ -383,7 +383,7 @@ def test_positions_that_are_not_reached_change_nothing(name: str, method: str, m
 
     def counting(made: Tensor, rows: Tensor | None, shape: torch.Size) -> Tensor:
         left_out.append(shape.numel() - len(made))
-        return reached.spread(made, rows, shape)
+        return sparse_rows.spread(made, rows, shape)
 
     for module in (linear, gamma):
         monkeypatch.setattr(module, "spread", counting)

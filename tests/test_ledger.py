@@ -7,7 +7,7 @@ import torch
 from tiny import BUILD, CASTS, arguments, tiny
 
 import headwater as hw
-from headwater.explanation import Explanation
+from headwater.results.explanation import Explanation
 
 PAPER = ("gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)")
 EVERY = ("ah", "ln", "act", "gate")

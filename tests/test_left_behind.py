@@ -25,8 +25,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import headwater as hw
-from headwater import generating
-from headwater.methods import keeping, recording
+from headwater.api.estimate import cuda_graphs, saved_tensors
+from headwater.api.explain import generate
 from headwater.web.cancelling import Cancelled, Stop
 from headwater.web.pool import Job, LateStop, Pool
 
@@ -71,12 +71,12 @@ def generation() -> Any:
 
 def closed_in_the_middle() -> Any:
     """The rows of generated text one by one, of which only the first is asked for."""
-    said = generating.spoken(tokenizer(), "the movie", None)
-    text = generating.Text.of(llama(), tokenizer(), said, [7, 9])
+    said = generate.spoken(tokenizer(), "the movie", None)
+    text = generate.Text.of(llama(), tokenizer(), said, [7, 9])
     asked = hw.api.requested(llama(), None, tokenizer=tokenizer(), keep="disk")
     where = hw.api.describe(llama(), *hw.api.where_it_is(llama()), 0)
-    work = hw.api.Work(asked, llama(), generating.Plan([], lambda found: []), where)
-    rows = generating.explained(work, generating.resolve("lrp"), text, generating.Scoring.of(None, None), 2)
+    work = hw.api.Work(asked, llama(), generate.Plan([], lambda found: []), where)
+    rows = generate.explained(work, generate.resolve("lrp"), text, generate.Scoring.of(None, None), 2)
     first, _ = next(rows)
     rows.close()
     return first.relevance
@@ -87,7 +87,7 @@ def estimate() -> Any:
 
 
 def replayed() -> Any:
-    with recording.Recorder(call=lambda body, pool: body).at_work():
+    with cuda_graphs.Recorder(call=lambda body, pool: body).at_work():
         return torch.stack([explain() for _ in range(3)])
 
 
@@ -114,7 +114,7 @@ AGAIN = ("gae", "deeplift", "generation", "closed in the middle")  # they have f
 
 @pytest.fixture(autouse=True)
 def _quick_and_all_on_disk(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(keeping, "SMALL", 0)
+    monkeypatch.setattr(saved_tensors, "SMALL", 0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(gc, "collect", lambda: 0)  # it is slow, and has nothing to do with interrupts
 

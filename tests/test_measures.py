@@ -15,17 +15,17 @@ import pytest
 import torch
 
 from headwater.errors import UnknownName, UsageError
-from headwater.explanation import Explanation, Provenance
-from headwater.ledger import Ledger
-from headwater.measures import charts, curves, sanity, tasks
-from headwater.measures.bounds import Bounds
-from headwater.measures.conservation import conservation, moments_of
-from headwater.measures.curves import resampled, to_the_best, with_few_samples
-from headwater.measures.evaluation import Job
-from headwater.measures.perturbation import Perturbed, Pool, batches
-from headwater.measures.protocol import ali2022, counts, resolve
-from headwater.measures.results import summarised
-from headwater.measures.tasks import TASKS, Answer
+from headwater.evaluation import charts, curves, sanity, tasks
+from headwater.evaluation.bounds import Bounds
+from headwater.evaluation.conservation import conservation, moments_of
+from headwater.evaluation.curves import resampled, to_the_best, with_few_samples
+from headwater.evaluation.perturbation import Perturbed, Pool, batches
+from headwater.evaluation.protocols import ali2022, counts, resolve
+from headwater.evaluation.results import summarised
+from headwater.evaluation.run import Job
+from headwater.evaluation.tasks import TASKS, Answer
+from headwater.results.explanation import Explanation, Provenance
+from headwater.results.ledger import Ledger
 
 WHERE = Provenance("", "", None, "", "cpu", "float64")
 
@@ -417,7 +417,7 @@ def test_no_two_series_look_alike_in_black_and_white():
 
 ALLOCATE = """
 import torch
-from headwater.measures.memory import Meter
+from headwater.evaluation.peak_memory import Meter
 torch.set_num_threads(1)
 meter = Meter.started(on_card=False)
 for job in (lambda: float((torch.ones(32 << 20) + 1).sum()), lambda: None):  # two times 128 MiB, and nothing

@@ -15,16 +15,15 @@ from tiny import BUILD, arguments, tiny, tokenizer
 from torch import nn
 
 import headwater as hw
-from headwater import memory
-from headwater.api import answer, requested
+from headwater.api.estimate import MARGIN, Curve, Trial, bytes_of
+from headwater.api.explain import answer, estimate, requested
 from headwater.errors import HiddenOperation, NotApplicable, UnknownName, UsageError
-from headwater.measures.shapes import Shape
-from headwater.memory import MARGIN, Curve, Trial, bytes_of
-from headwater.methods import keeping, recomputing, shelf
-from headwater.methods.keeping import Keeping
-from headwater.methods.metering import peak_of
-from headwater.methods.room import Room
-from headwater.methods.shelf import AHEAD, UNDERWAY, Shelf
+from headwater.memory import offload, recompute, saved_tensors
+from headwater.memory.meter import peak_of
+from headwater.memory.offload import AHEAD, UNDERWAY, Shelf
+from headwater.memory.policy import Room
+from headwater.memory.saved_tensors import Keeping
+from headwater_experiments.bench.shapes import Shape
 
 STACKED = [name for name in BUILD if not name.startswith("torch-encoder")]
 RULES = ("gi", "lrp-gamma", "lrp-query", "attnlrp", "lrp-secant")
@@ -82,7 +81,7 @@ def test_the_oldest_leave_first_and_all_come_back_as_they_went():
 
 
 def test_taking_one_sends_for_those_before_it(monkeypatch):
-    monkeypatch.setattr(shelf, "AHEAD", 45)
+    monkeypatch.setattr(offload, "AHEAD", 45)
     drawer = Drawer()
     tickets = [Shelf.put(one, numbers(size)) for one in [Shelf(0, drawer)] for size in (10, 20, 30, 40)]
     drawer.log.clear()
@@ -176,17 +175,17 @@ def test_nor_do_they_by_any_other_rules(name, method):
 @pytest.mark.parametrize("method", ["lrp", "lrp-gamma", "lrp-query"])
 @pytest.mark.parametrize("name", ["bert", "llama", "bart"])
 def test_nor_do_tensors_that_wait_on_disk_beside_blocks_computed_again(name, method, monkeypatch):
-    monkeypatch.setattr(keeping, "SMALL", 0)
+    monkeypatch.setattr(saved_tensors, "SMALL", 0)
     assert same(explained(name, method, recompute=1, keep="disk"), explained(name, method))
 
 
 @pytest.mark.parametrize("name", ["llama", "bert", "gpt2"])
 @pytest.mark.parametrize("room", [0, 5_000])
 def test_nor_does_a_shelf_with_little_room(name, room, monkeypatch):
-    monkeypatch.setattr(keeping, "SMALL", 0)
+    monkeypatch.setattr(saved_tensors, "SMALL", 0)
     drawer = Drawer()
     plain = explained(name)
-    monkeypatch.setattr(keeping, "Disk", lambda folder: drawer)
+    monkeypatch.setattr(saved_tensors, "Disk", lambda folder: drawer)
     monkeypatch.setattr(Room, "__post_init__", lambda self: object.__setattr__(self, "on_device", room))
     assert same(explained(name, keep="disk"), plain)
     assert {what for what, _ in drawer.log} >= {"out", "sent for", "back"}
@@ -194,9 +193,9 @@ def test_nor_does_a_shelf_with_little_room(name, room, monkeypatch):
 
 def held(name: str, monkeypatch: pytest.MonkeyPatch, **room: object) -> int:
     """Bytes that wait for the backward pass outside the blocks' own hands."""
-    monkeypatch.setattr(keeping, "SMALL", 0)
+    monkeypatch.setattr(saved_tensors, "SMALL", 0)
     drawer = Drawer()
-    monkeypatch.setattr(keeping, "Disk", lambda folder: drawer)
+    monkeypatch.setattr(saved_tensors, "Disk", lambda folder: drawer)
     explained(name, keep="disk", **room)
     return sum(size for what, size in drawer.log if what == "out")
 
@@ -213,7 +212,7 @@ def test_less_is_kept_the_more_blocks_are_computed_again(name, monkeypatch):
 @pytest.mark.parametrize("kind", ["bert", "llama"])
 def test_less_is_held_at_the_peak(kind, method, monkeypatch):
     """What a method holds itself, past torch's saved tensors, would stay where it is."""
-    monkeypatch.setattr(keeping, "SMALL", 0)
+    monkeypatch.setattr(saved_tensors, "SMALL", 0)
     model, inputs, _ = built(kind, times=2)
 
     def peak(**room: object) -> int:
@@ -228,8 +227,8 @@ def test_less_is_held_at_the_peak(kind, method, monkeypatch):
 
 def test_each_block_is_run_once_more_for_each_way_back(monkeypatch):
     made = []
-    again = recomputing.Passage.run_again
-    monkeypatch.setattr(recomputing.Passage, "run_again", lambda self: made.append(self.block) or again(self))
+    again = recompute.Passage.run_again
+    monkeypatch.setattr(recompute.Passage, "run_again", lambda self: made.append(self.block) or again(self))
     explained("llama", recompute="blocks")
     layers = list(tiny("llama").model.layers)
     assert [layers.index(block) for block in made] == [1, 0]
@@ -323,7 +322,7 @@ class Writing(nn.Module):
 @pytest.mark.parametrize("room", [{}, {"keep": "disk"}, {"recompute": "blocks"}, {"recompute": 1, "keep": "disk"}])
 @pytest.mark.parametrize("how", ["in place", "by an argument", "through a view"])
 def test_what_is_written_over_waits_as_a_copy(how, room, monkeypatch):
-    monkeypatch.setattr(keeping, "SMALL", 0)
+    monkeypatch.setattr(saved_tensors, "SMALL", 0)
     torch.manual_seed(0)
     model = Stack(Writing).eval()
     (plain,) = hw.explain(model, IDS, method="lrp-gamma")
@@ -419,7 +418,7 @@ sys.path.insert(0, "tests")
 import torch
 torch.set_num_threads(1)
 import headwater as hw
-from headwater.measures.memory import Meter
+from headwater.evaluation.peak_memory import Meter
 from test_memory import built
 model, inputs, _ = built(sys.argv[1], times=4)
 hw.explain(model, inputs)
@@ -471,7 +470,7 @@ def test_what_is_no_amount_of_memory_is_an_error(text):
 
 def allocated(model: nn.Module, data: object, limit: int, **options: object) -> int:
     """With the weights, by what a limit chooses."""
-    ask = memory.fitted(requested(model, data, **options), limit)
+    ask = estimate.fitted(requested(model, data, **options), limit)
     weights = sum(p.nbytes for p in (*model.parameters(), *model.buffers()))
     return weights + peak_of(lambda: answer(ask), torch.device("cpu"))
 
@@ -542,14 +541,14 @@ def test_a_limit_sends_to_the_host_beside_a_card(monkeypatch):
     monkeypatch.setattr(Trial, "weights", 1000)
     whole, alone = (Curve(0, 1e8, 0), Curve(0, 9e7, 0)), (Curve(0, 2e7, 0), Curve(0, 0, 0))
     monkeypatch.setattr(Trial, "curves", lambda self, room: alone if room.patient else whole)
-    monkeypatch.setattr(memory, "free_on_host", lambda: 100e9)
+    monkeypatch.setattr(estimate, "free_on_host", lambda: 100e9)
     trial = Trial.of(requested(model, inputs))
     limit = int(50e9 / (1 - MARGIN))
     told = trial.fitted(limit)
     assert told.room == Room("host", None, told.room.on_device)
     assert told.room.on_device == pytest.approx(50e9 - 640 * 2e7 - UNDERWAY - AHEAD, rel=1e-3)
     assert trial.on_host(640 * 2e7) is None  # not even what cannot wait elsewhere fits
-    monkeypatch.setattr(memory, "free_on_host", lambda: 0)
+    monkeypatch.setattr(estimate, "free_on_host", lambda: 0)
     assert trial.on_host(50e9) is None
 
 

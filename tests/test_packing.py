@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headwater.models.packing import CODES, GROUP, LEVELS, STEPS, is_packed, pack, unpack
+from headwater_experiments.models.packing import CODES, GROUP, LEVELS, STEPS, is_packed, pack, unpack
 
 
 @pytest.fixture

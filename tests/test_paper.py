@@ -14,20 +14,21 @@ import torch
 from real_data import any_counts, need_real_data
 from transformers import BertConfig, BertModel
 
-from headwater import data
-from headwater.data import Table
 from headwater.errors import LoadError, UnknownName, UsageError
-from headwater.measures.protocol import ali2022
-from headwater.measures.results import LEDGER, Evaluation, Samples, summarised
-from headwater.measures.tasks import TASKS
-from headwater.models.accuracy import Accuracy
+from headwater.evaluation.protocols import ali2022
+from headwater.evaluation.results import LEDGER, Evaluation, Samples, summarised
+from headwater.evaluation.tasks import TASKS
+from headwater.inputs.table import DATA_DIRECTORY
 from headwater.models.loading import load
-from headwater.models.student import SPECIAL, small_tokenizer
-from headwater.paper import checkpoints, published, tables, trainings, trials
-from headwater.paper.fitting import Descent, Recipe, Round, fit, judged, waited
-from headwater.paper.tokens import Tokenised, Tokens
-from headwater.paper.training import new_model, recipe_for, train
-from headwater.paper.trials import Run, Size, Trial
+from headwater_experiments import data
+from headwater_experiments.data import Table
+from headwater_experiments.paper import checkpoints, published, tables, trainings, trials
+from headwater_experiments.paper.fitting import Descent, Recipe, Round, fit, judged, waited
+from headwater_experiments.paper.tokens import Tokenised, Tokens
+from headwater_experiments.paper.training import new_model, recipe_for, train
+from headwater_experiments.paper.trials import Run, Size, Trial
+from headwater_experiments.training.accuracy import Accuracy
+from headwater_experiments.training.student import SPECIAL, small_tokenizer
 
 PRAISE, BLAME, OTHER = ["good", "warm", "fine"], ["bad", "cold", "dull"], ["film", "plot", "cast", "an", "the"]
 PIECES = [*SPECIAL, ".", *PRAISE, *BLAME, *OTHER]
@@ -65,7 +66,7 @@ def semaine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lines = "".join(f"{text}\t{label}\n" for text, label in zip(*rows(count, seed), strict=True))
         (folder / f"{split}.tsv").write_text(f"sentence\tlabel\n{lines}", encoding="utf-8")
     any_counts(monkeypatch)
-    monkeypatch.setenv(data.DIRECTORY, str(tmp_path / "data"))
+    monkeypatch.setenv(DATA_DIRECTORY, str(tmp_path / "data"))
     monkeypatch.setenv(checkpoints.DIRECTORY, str(tmp_path / "checkpoints"))
 
 
@@ -146,7 +147,7 @@ def test_a_training_that_was_cut_off_ends_as_if_it_had_not_been(
 ) -> None:
     recipe = replace(QUICK, rounds=4, patience=4, dropout=0.2, word_dropout=0.2, average=10)
     whole = weights_after(bert, recipe)
-    from headwater.paper import fitting
+    from headwater_experiments.paper import fitting
 
     plain, made = fitting.one_round, []
 
@@ -399,7 +400,7 @@ def test_tables_run_from_a_checkpoint_to_markdown(monkeypatch: pytest.MonkeyPatc
 def test_figures_are_drawn_from_what_the_tables_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     need_real_data()
     from headwater.errors import DataError
-    from headwater.paper import figures
+    from headwater_experiments.paper import figures
 
     monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
     with pytest.raises(DataError, match="headwater paper tables --recipe paper --datasets semaine"):
@@ -420,7 +421,7 @@ def test_figures_are_drawn_from_what_the_tables_left(monkeypatch: pytest.MonkeyP
 
 
 def test_rows_of_a_flow_stand_beside_the_others_where_it_saw_every_text(trial: Trial) -> None:
-    from headwater.paper.figures import with_flow
+    from headwater_experiments.paper.figures import with_flow
 
     assert list(with_flow({"SST-2": trial})["SST-2"].methods) == list(trial.main.methods)  # 20 texts of 50
     flow = made_evaluation({"a-flow": (0.5, 1.0), "lrp(ah+ln)": (0.9, 1.5)})
@@ -473,7 +474,7 @@ def test_the_command_prints_the_tables(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_a_masked_language_model_is_trained_on_the_texts_and_serves_as_embeddings(
     bert: str, semaine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headwater.paper import pretraining
+    from headwater_experiments.paper import pretraining
 
     monkeypatch.setattr(pretraining, "located", lambda _: bert)
     shape = {"width": 32, "layers": 1, "heads": 4, "inner": 16, "positions": 32, "block": 16}
@@ -493,7 +494,7 @@ def test_a_masked_language_model_is_trained_on_the_texts_and_serves_as_embedding
 def test_masking_asks_for_words_alone_and_mostly_hides_them(bert: str) -> None:
     from transformers import AutoTokenizer
 
-    from headwater.paper.pretraining import NOTHING, mask_tokens
+    from headwater_experiments.paper.pretraining import NOTHING, mask_tokens
 
     tokenizer = AutoTokenizer.from_pretrained(bert)
     rows = torch.randint(len(SPECIAL), len(PIECES), (400, 12))

@@ -17,14 +17,13 @@ from test_graphs import digit
 from test_paper import made_evaluation
 from typer.testing import CliRunner
 
-from headwater import data
+from headwater.api.compare import compare
 from headwater.cli import app
-from headwater.comparison import compare
 from headwater.errors import DataError, LoadError, UnknownName, UsageError
-from headwater.models.accuracy import Accuracy
+from headwater.inputs.table import DATA_DIRECTORY
 from headwater.models.loading import load
-from headwater.models.superpixels import CACHE
-from headwater.paper import (
+from headwater_experiments.models.superpixels import CACHE
+from headwater_experiments.paper import (
     checkpoints,
     drawing,
     figures,
@@ -35,10 +34,11 @@ from headwater.paper import (
     tables,
     trials,
 )
-from headwater.paper.drawing import patches, skeletons
-from headwater.paper.graph_training import Phase, roc_auc
-from headwater.paper.graphs import BACE, MNIST, Recipe, Report, bace_split
-from headwater.paper.trials import Run, Size, Trial
+from headwater_experiments.paper.drawing import patches, skeletons
+from headwater_experiments.paper.graph_training import Phase, roc_auc
+from headwater_experiments.paper.graphs import BACE, MNIST, Recipe, Report, bace_split
+from headwater_experiments.paper.trials import Run, Size, Trial
+from headwater_experiments.training.accuracy import Accuracy
 
 pytest.importorskip("rdkit")
 pytest.importorskip("skimage")
@@ -82,7 +82,7 @@ def place(tmp_path_factory):
 
 
 def settle(patch: pytest.MonkeyPatch, home: Path) -> None:
-    patch.setenv(data.DIRECTORY, str(home / "data"))
+    patch.setenv(DATA_DIRECTORY, str(home / "data"))
     patch.setenv(CACHE, str(home / "cache"))
     patch.setenv(checkpoints.DIRECTORY, str(home / "checkpoints"))
 
@@ -356,12 +356,12 @@ def test_the_csv_says_which_reading_it_was(measured):
 
 def test_what_was_measured_is_not_measured_again(home, measured, monkeypatch):
     out, found = measured
-    monkeypatch.setattr("headwater.measures.evaluation.Job.run", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("headwater.evaluation.run.Job.run", lambda *_: pytest.fail("measured again"))
     assert tables.page(run(out)) == tables.page(found)
 
 
 def test_all_molecules_and_a_part_of_the_digits_unless_asked():
-    from headwater.paper.graph_trials import flow_limit, rows_of
+    from headwater_experiments.paper.graph_trials import flow_limit, rows_of
 
     assert [rows_of(name, trials.FULL) for name in ("bace", "mnist")] == [None, 1000]
     assert [rows_of(name, Size(rows=7, digits=3)) for name in ("bace", "mnist")] == [7, 3]
@@ -377,7 +377,7 @@ def test_graphs_stand_beside_the_small_models_where_they_are(home, monkeypatch, 
     with pytest.raises(UnknownName, match="Did you mean 'mnist'"):
         list(trials.trials("tuned", ["minst"], tmp_path))
     told = []
-    monkeypatch.setenv(data.DIRECTORY, str(tmp_path))
+    monkeypatch.setenv(DATA_DIRECTORY, str(tmp_path))
     assert trials.available("tuned", told.append) == list(published.TEXTS)
     assert [line.partition(":")[0] for line in told] == ["bace is left out", "mnist is left out"]
     with pytest.raises(DataError, match="no MNIST"):

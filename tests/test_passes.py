@@ -17,18 +17,8 @@ from torch import Tensor, nn
 from weighing import drawn, seeded
 
 import headwater as hw
-from headwater.errors import (
-    AnotherPrediction,
-    HiddenOperation,
-    NoSignal,
-    RandomPrediction,
-    RuleNotMet,
-    UsageError,
-)
-from headwater.inputs.batch import Batch
-from headwater.inputs.places import Captured
-from headwater.methods import checks, passes
-from headwater.methods.checks import (
+from headwater.engine import checks
+from headwater.engine.checks import (
     KNOWN,
     OFTEN,
     changing_sites,
@@ -48,7 +38,7 @@ from headwater.methods.checks import (
     settle_choices,
     unlike,
 )
-from headwater.methods.passes import (
+from headwater.engine.forward import (
     Demand,
     Known,
     Read,
@@ -62,12 +52,22 @@ from headwater.methods.passes import (
     scope_for,
     tables_of,
 )
+from headwater.errors import (
+    AnotherPrediction,
+    HiddenOperation,
+    NoSignal,
+    RandomPrediction,
+    RuleNotMet,
+    UsageError,
+)
+from headwater.inputs.batch import Batch
+from headwater.inputs.places import Captured
+from headwater.inputs.protocol import Beside
+from headwater.inputs.targets import Reader, Reading
 from headwater.rules import Books, RuleSet, Scope
 from headwater.rules.cuts import Choice, Chosen
 from headwater.rules.scope import BESIDE_HELD, Entered
 from headwater.rules.sources import Site, Sort
-from headwater.samples import Beside
-from headwater.targets import Reader, Reading
 
 NOTHING = RuleSet(frozenset())
 ALL = RuleSet(frozenset(("ah", "ln", "act", "gate")))
@@ -991,5 +991,5 @@ def test_defaults() -> None:
     assert (demand.required, demand.some, demand.backward) == ((), False, True)
     assert (run.seed, run.nothing, run.noise, run.links, run.scope, run.inspect) == (0, None, None, True, Scope, None)
     assert (Known().explained, Known().reads, Known().tables) == ({}, False, None)
-    with passes.unwatched(Scope(ALL, Books(1), {}, {})):
+    with forward.unwatched(Scope(ALL, Books(1), {}, {})):
         pass

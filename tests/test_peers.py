@@ -23,7 +23,7 @@ from transformers.models.llama import modeling_llama
 
 import headwater as hw
 from headwater.errors import NotApplicable
-from headwater.measures import lxts, peers
+from headwater_experiments.bench import lxt_adapter, peers
 
 STANDINS = Path(__file__).parent / "standins"
 KINDS = ("bert", "llama")
@@ -51,7 +51,7 @@ def touched() -> list[dict[str, Any]]:
 def test_patches_act_inside_and_leave_no_trace(kind, rules):
     model = tiny(kind)
     before, plain = touched(), hw.explain(model, INPUTS, method="gi")
-    tool = lxts.Lxt.of(model, rules)
+    tool = lxt_adapter.Lxt.of(model, rules)
     assert peers.apart(tool, model, INPUTS, "gi") > 0.01
     assert peers.apart(tool, model, INPUTS, peers.OURS[rules]) < 1e-6
     assert touched() == before
@@ -69,7 +69,7 @@ def test_nor_do_they_after_a_failure(kind):
 
     before, model = touched(), tiny(kind)
     with pytest.raises(RuntimeError, match="stop"):
-        lxts.Lxt.of(model, "CP-LRP").relevance(torch.ones(1, requires_grad=True), failing)
+        lxt_adapter.Lxt.of(model, "CP-LRP").relevance(torch.ones(1, requires_grad=True), failing)
     assert touched() == before
     assert all(weight.requires_grad for weight in model.parameters())
 
@@ -79,7 +79,7 @@ def test_what_was_added_changed_or_taken_away_is_put_back():
         kept, changed, gone = 1, [2], 3
 
     before, changed = dict(vars(Place)), Place.changed
-    with lxts.restored(Place):
+    with lxt_adapter.restored(Place):
         Place.changed, Place.new = [2], 4  # type: ignore[attr-defined]
         del Place.gone
     assert dict(vars(Place)) == before
@@ -87,7 +87,8 @@ def test_what_was_added_changed_or_taken_away_is_put_back():
 
 
 def test_a_patch_that_does_not_take_is_no_row():
-    with pytest.raises(NotApplicable, match="lxt could not patch Tanh"), lxts.patched({nn.Tanh: lambda target: False}):
+    refused = lxt_adapter.patched({nn.Tanh: lambda target: False})
+    with pytest.raises(NotApplicable, match="lxt could not patch Tanh"), refused:
         pass
 
 
@@ -110,7 +111,7 @@ def test_an_lxt_that_cannot_be_used_is_one_line_and_the_rest_is_timed(monkeypatc
     def missing(name: str) -> Any:
         raise ImportError("cannot import name 'sdpa'\nfrom transformers")
 
-    monkeypatch.setattr(lxts, "loaded", missing)
+    monkeypatch.setattr(lxt_adapter, "loaded", missing)
     done = bench("--methods", "gi", "--peers", "lxt", "--json")
     assert done.exit_code == 0, done.output
     assert [one["name"] for one in json.loads(done.stdout)] == ["forward", "gi"]
@@ -121,7 +122,7 @@ def test_an_lxt_that_cannot_be_used_is_one_line_and_the_rest_is_timed(monkeypatc
 
 def test_models_that_no_patches_are_known_for_say_so():
     with pytest.raises(NotApplicable, match="no patches of lxt are known for GPT2LMHeadModel"):
-        lxts.Lxt.of(tiny("gpt2"), "AttnLRP")
+        lxt_adapter.Lxt.of(tiny("gpt2"), "AttnLRP")
 
 
 def test_all_that_is_installed_is_timed_unless_named(monkeypatch):
@@ -140,5 +141,5 @@ def test_all_that_is_installed_is_timed_unless_named(monkeypatch):
 def test_the_package_itself_agrees_with_our_rules_in_float64(kind, rules):
     """Its activations divide by x + 1e-10, and its RMSNorm computes in float32."""
     before, model = touched(), tiny(kind)
-    assert peers.apart(lxts.Lxt.of(model, rules), model, INPUTS, peers.OURS[rules]) < 1e-6
+    assert peers.apart(lxt_adapter.Lxt.of(model, rules), model, INPUTS, peers.OURS[rules]) < 1e-6
     assert touched() == before

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import headwater as hw
 from headwater.errors import NotFinite
-from headwater.ledger import TOLERANCE
+from headwater.results.ledger import TOLERANCE
 from headwater.rules.sources import Books, Sort
 
 X = arguments("bert")

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from headwater.errors import UnknownName
-from headwater.prompts import HALVES, KINDS, Prompt, prompts
+from headwater_experiments.prompts import HALVES, KINDS, Prompt, prompts
 
 NO_NAMES = set("Review The This My An Team Class Value Item Key Name Room Desk".split())
 ALL = [prompt for half in HALVES for prompt in prompts(half)]

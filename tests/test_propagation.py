@@ -15,15 +15,15 @@ from torch.utils.checkpoint import CheckpointError
 from weighing import drawn, seeded
 
 import headwater as hw
+from headwater.engine import propagate as propagation
+from headwater.engine.forward import KNOWN, Demand, Run
+from headwater.engine.propagate import Outcome, Watch, not_finite, propagate, propagate_each
 from headwater.errors import AnotherPrediction, HiddenOperation, NoSignal, NotFinite, RuleNotMet, UsageError
 from headwater.inputs.batch import Batch
-from headwater.methods import propagation
-from headwater.methods.passes import KNOWN, Demand, Run
-from headwater.methods.propagation import Outcome, Watch, not_finite, propagate, propagate_each
+from headwater.inputs.protocol import Beside
+from headwater.inputs.targets import Reader, Reading
 from headwater.rules import Books, RuleSet, Scope
 from headwater.rules.sources import Site, Sort
-from headwater.samples import Beside
-from headwater.targets import Reader, Reading
 
 ALL = RuleSet(frozenset(("ah", "ln", "act", "gate")))
 NOTHING = RuleSet(frozenset())

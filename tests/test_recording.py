@@ -17,12 +17,12 @@ from tiny import BUILD, arguments, randomised, tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import headwater as hw
-from headwater.api import Request, Work, ready
-from headwater.methods.passes import Demand, Run
-from headwater.methods.propagation import propagate
-from headwater.methods.recording import PassedOn, Recorder, recorded, uncollected
+from headwater.api.explain import Request, Work, ready
+from headwater.engine.forward import Demand, Run
+from headwater.engine.propagate import propagate
+from headwater.inputs.targets import Reader
+from headwater.memory.cuda_graphs import PassedOn, Recorder, recorded, uncollected
 from headwater.rules import RuleSet
-from headwater.targets import Reader
 
 
 def again(body, pool):

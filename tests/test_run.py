@@ -26,11 +26,11 @@ from headwater.cli import app
 from headwater.errors import BadRow, DataError, JobStopped, ModelError, UnknownName, UsageError
 from headwater.jobs import place, writing
 from headwater.jobs.explaining import Explainer
+from headwater.jobs.failures import Care
 from headwater.jobs.planning import Layout, in_batches
 from headwater.jobs.reading.rows import EMPTY, FAILED
 from headwater.jobs.reading.sources import find_sources
 from headwater.jobs.settings import Settings
-from headwater.jobs.trouble import Care
 from headwater.store import manifest as manifests
 
 TEXTS = sentences(100)

@@ -21,7 +21,7 @@ from jobs_here import Deadly, Slow, contents, fails_at_the_end, here, run, sente
 
 import headwater as hw
 from headwater.errors import JobStopped
-from headwater.jobs import local, payload, trouble
+from headwater.jobs import failures, local, payload
 from headwater.jobs.reading.sources import find_sources
 from headwater.jobs.settings import Settings
 from headwater.jobs.worker import failures_told
@@ -132,7 +132,7 @@ def alive(pid: int) -> bool:
 
 
 def test_a_row_that_kills_its_worker_is_found_and_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(trouble, "DEATHS", 1)
+    monkeypatch.setattr(failures, "DEATHS", 1)
     texts = [*sentences(60), "mary"]
     data = write(tmp_path / "in.parquet", text=texts)
     stored = run(data, tmp_path / "out", model=Deadly(), workers=1)
@@ -143,7 +143,7 @@ def test_a_row_that_kills_its_worker_is_found_and_left_out(tmp_path, monkeypatch
 
 
 def test_workers_that_fail_at_no_row_end_the_job(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(trouble, "DEATHS", 1)
+    monkeypatch.setattr(failures, "DEATHS", 1)
     monkeypatch.setattr(local, "work", fails_at_the_end)
     data = write(tmp_path / "in.parquet", text=sentences(10))
     with pytest.raises(

@@ -19,8 +19,8 @@ from ray_nodes import actors, kill
 
 from headwater.errors import MissingExtra, UsageError
 from headwater.jobs.cluster import connected, keep_token_private
+from headwater.jobs.failures import DEATHS, STARTS, History, Place
 from headwater.jobs.planning import Chunk
-from headwater.jobs.trouble import DEATHS, STARTS, History, Place
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, of files and processes that it leaves to the system
 

@@ -16,7 +16,7 @@ from jobs_here import here, run, sentences, write
 import headwater as hw
 from headwater.bias import audit
 from headwater.errors import DataError, UsageError
-from headwater.measures import tokens
+from headwater.evaluation import tokens
 from headwater.store.manifest import read_manifest, write_manifest
 
 TEXTS = sentences(60)

@@ -13,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 from weighing import drawn, seeded
 
 import headwater as hw
+from headwater.engine.forward import KNOWN
 from headwater.errors import HiddenOperation
-from headwater.methods.passes import KNOWN
 from headwater.rules import OPERATIONS, Books, RuleSet, Scope
 from headwater.rules.cuts import ORIGIN, Choice, Chosen, Origin
 from headwater.rules.lineage import Kind, kind, lineage, mark

@@ -30,7 +30,7 @@ from headwater.web.connections import TimedConnection
 from headwater.web.limits import Limits
 from headwater.web.models import Loaded
 from headwater.web.server import served
-from headwater.web.studio import Studio
+from headwater.web.state import Studio
 
 MIB = 2**20
 TEXT = "a gripping, beautifully acted film"

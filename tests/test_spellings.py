@@ -12,7 +12,7 @@ from tiny import randomised
 from torch import Tensor, nn
 
 import headwater as hw
-from headwater.rules.asking import ASKED, OFFSET
+from headwater.rules.attention.query import ASKED, OFFSET
 
 METHODS = ("lrp-secant", "lrp-query")
 Spelling = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -18,14 +18,14 @@ from jobs_here import retold, rewritten
 from test_explorer import serious, shot
 
 from headwater.errors import UsageError
-from headwater.explanation import Explanation
+from headwater.results.explanation import Explanation
 from headwater.web.app import create_app
 from headwater.web.security import LOOPBACK
 from headwater.web.server import served
+from headwater.web.state import Studio
 from headwater.web.stores import Store, stores_in
 from headwater.web.stores.interface import Query
 from headwater.web.stores.runs import RunStore
-from headwater.web.studio import Studio
 
 Made = tuple[tuple[Store, ...], list[Explanation]]
 

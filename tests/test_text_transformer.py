@@ -13,9 +13,9 @@ from transformers import BertConfig, BertModel
 import headwater as hw
 from headwater.errors import LoadError
 from headwater.models.loading import load
-from headwater.models.student import SPECIAL, small_tokenizer
-from headwater.models.text_transformer import TextTransformerForSequenceClassification as TextTransformer
-from headwater.models.text_transformer import save_compact
+from headwater_experiments.models.text_transformer import TextTransformerForSequenceClassification as TextTransformer
+from headwater_experiments.models.text_transformer import save_compact
+from headwater_experiments.training.student import SPECIAL, small_tokenizer
 
 PIECES = [*SPECIAL, "a", "fine", "dull", "film", "plot"]
 

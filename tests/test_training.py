@@ -12,21 +12,22 @@ import torch
 from real_data import any_counts
 from transformers import BertConfig, BertModel
 
-from headwater import data
-from headwater.data import Table
 from headwater.errors import LoadError
-from headwater.models import training
-from headwater.models.augmentation import MASK, Variation, vary
+from headwater.inputs.table import DATA_DIRECTORY
 from headwater.models.bundled import load_classifier
-from headwater.models.distillation import NO_LABEL, NO_WORD, Collate, Distillation, Rounds, word_means
-from headwater.models.fitting import Phase
-from headwater.models.student import SPECIAL, Shape, choose_pieces, small_model, small_tokenizer
+from headwater_experiments import data
+from headwater_experiments.data import Table
+from headwater_experiments.training import bundled
+from headwater_experiments.training.augmentation import MASK, Variation, vary
+from headwater_experiments.training.distillation import NO_LABEL, NO_WORD, Collate, Distillation, Rounds, word_means
+from headwater_experiments.training.fitting import Phase
+from headwater_experiments.training.student import SPECIAL, Shape, choose_pieces, small_model, small_tokenizer
 
 PRAISE, BLAME, OTHER = ["good", "warm", "fine"], ["bad", "cold", "dull"], ["film", "plot", "cast", "an", "the", "very"]
 LETTERS = [chr(c) for c in range(ord("a"), ord("z") + 1)]
 PIECES = [*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), "[unused0]", "日", ".", *PRAISE, *BLAME, *OTHER]
 STILL = Variation(mask=0, swap=0, cut=0, join=0)
-TINY = training.Recipe(
+TINY = bundled.Recipe(
     shape=Shape(pieces=len(PIECES), hidden=12, layers=2, heads=2, intermediate=24, positions=32),
     teacher=Phase(rounds=8, batch=16, rate=5e-3),
     student=Phase(rounds=10, batch=16, rate=5e-3, varied=1),
@@ -53,7 +54,7 @@ def sst2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
         rows = "".join(f"{text}\t{label}\n" for text, label in zip(texts, labels, strict=True))
         (tmp_path / "data" / "sst2" / f"{split}.tsv").write_text(f"sentence\tlabel\n{rows}", encoding="utf-8")
     any_counts(monkeypatch)
-    monkeypatch.setenv(data.DIRECTORY, str(tmp_path / "data"))
+    monkeypatch.setenv(DATA_DIRECTORY, str(tmp_path / "data"))
     return Table(texts, labels, ("negative", "positive"), "made up")
 
 
@@ -70,10 +71,10 @@ def teacher(tmp_path: Path) -> str:
 
 
 def test_a_training_writes_a_model_that_has_learnt(sst2: Table, teacher: str, tmp_path: Path) -> None:
-    report = training.train(tmp_path / "out", teacher, seed=1, keep_teacher=tmp_path / "tuned", recipe=TINY)
+    report = bundled.train(tmp_path / "out", teacher, seed=1, keep_teacher=tmp_path / "tuned", recipe=TINY)
     assert report.student_validation.value > 0.9
-    assert training.evaluate(tmp_path / "out").value > 0.9
-    assert training.evaluate(tmp_path / "tuned").value > 0.9
+    assert bundled.evaluate(tmp_path / "out").value > 0.9
+    assert bundled.evaluate(tmp_path / "tuned").value > 0.9
     assert report.bytes == sum(file.stat().st_size for file in (tmp_path / "out").iterdir())
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "float16"
 
@@ -81,14 +82,14 @@ def test_a_training_writes_a_model_that_has_learnt(sst2: Table, teacher: str, tm
 def test_the_same_seed_gives_the_same_weights(sst2: Table, teacher: str, tmp_path: Path) -> None:
     once = dataclasses.replace(TINY, teacher=Phase(1, 16, 1e-3), student=Phase(1, 32, 1e-3, varied=1), limit=64)
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        training.train(tmp_path / name, teacher, seed=seed, recipe=once)
+        bundled.train(tmp_path / name, teacher, seed=seed, recipe=once)
     a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
     assert a == b
     assert a != c
 
 
 def test_training_and_validation_share_no_phrase(sst2: Table) -> None:
-    parts = training.split_training(TINY)
+    parts = bundled.split_training(TINY)
     held = [" ".join(data.words(text)) for text in parts.validation.texts]
     assert held
     assert not any(" ".join(data.words(text)) in sentence for text in parts.train.texts for sentence in held)
@@ -98,15 +99,15 @@ def test_the_command_line_answers_in_json(
     sst2: Table, teacher: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
-    monkeypatch.setattr(training, "Recipe", lambda: dataclasses.replace(TINY, limit=64))
-    training.main(["train", "--out", str(tmp_path / "out"), "--teacher", teacher])
+    monkeypatch.setattr(bundled, "Recipe", lambda: dataclasses.replace(TINY, limit=64))
+    bundled.main(["train", "--out", str(tmp_path / "out"), "--teacher", teacher])
     assert json.loads(capsys.readouterr().out)["seed"] == 0
-    training.main(["evaluate", "--model", str(tmp_path / "out")])
+    bundled.main(["evaluate", "--model", str(tmp_path / "out")])
     assert json.loads(capsys.readouterr().out)["total"] == len(sst2)
 
 
 def test_pieces_are_special_ones_letters_then_the_most_frequent(teacher: str) -> None:
-    _, tokenizer = training.load_teacher(teacher)
+    _, tokenizer = bundled.load_teacher(teacher)
     pieces = choose_pieces(tokenizer, ["a film", "film plot film 日"], len(SPECIAL) + 2 * len(LETTERS) + 3)
     assert tuple(pieces[:5]) == SPECIAL
     assert set(LETTERS) | {f"##{c}" for c in LETTERS} | {"."} < set(pieces)
@@ -116,7 +117,7 @@ def test_pieces_are_special_ones_letters_then_the_most_frequent(teacher: str) ->
 
 def test_embeddings_of_full_width_are_the_teachers_turned(teacher: str) -> None:
     """With as many axes as the teacher has, a projection only turns the centred words: distances stay."""
-    model, tokenizer = training.load_teacher(teacher)
+    model, tokenizer = bundled.load_teacher(teacher)
     shape = dataclasses.replace(TINY.shape, hidden=16)
     student = small_model(shape, PIECES, model, tokenizer.get_vocab())
     ours, theirs = (m.bert.embeddings.word_embeddings.weight.detach().double() for m in (student, model))
@@ -131,7 +132,7 @@ def test_word_means_by_hand() -> None:
 
 def test_a_student_that_equals_its_teacher_has_no_loss(teacher: str) -> None:
     """Same logits, same states: nothing is left but the label's part, which is switched off."""
-    model, tokenizer = training.load_teacher(teacher)
+    model, tokenizer = bundled.load_teacher(teacher)
     loss = Distillation(model.eval(), model, label_weight=0.0, state_weight=1.0)
     (batch,) = Collate((tokenizer, tokenizer), 4, 24)([("a good film", 1), ("dull plot", NO_LABEL)])
     assert loss(batch) > 0.1
@@ -163,7 +164,7 @@ def test_variations_mask_swap_and_join_as_often_as_asked(sst2: Table) -> None:
 
 
 def test_a_model_without_a_tokenizer_is_refused(teacher: str, tmp_path: Path) -> None:
-    model, _ = training.load_teacher(teacher)
+    model, _ = bundled.load_teacher(teacher)
     model.save_pretrained(tmp_path / "bare")
     with pytest.raises(LoadError, match="tokenizer"):
         load_classifier(tmp_path / "bare")

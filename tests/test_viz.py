@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.text import Text
 
 from headwater.errors import UnknownName
-from headwater.explanation import Explanation, Provenance
-from headwater.flows import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
-from headwater.ledger import Ledger, Lines
+from headwater.results.audit import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
+from headwater.results.explanation import Explanation, Provenance
+from headwater.results.ledger import Ledger, Lines
 from headwater.viz.colour import GROUND, INK, NEGATIVE, PALETTES, POSITIVE, blend, largest, palette, shade
 from headwater.viz.html import page
 from headwater.viz.plain import plain, plain_audit, plain_methods

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from headwater.errors import HiddenOperation
 from headwater.rules.lineage import Kind, carry, kind, lineage, mark
-from headwater.rules.waiting import Lent, Waiting
+from headwater.rules.saved import Lent, Waiting
 
 
 class Keeper:

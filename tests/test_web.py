@@ -28,7 +28,7 @@ from headwater.web.pool import Busy, Pool
 from headwater.web.schemas import TextAsked
 from headwater.web.security import LOOPBACK
 from headwater.web.server import address, served, token_for
-from headwater.web.studio import Studio
+from headwater.web.state import Studio
 
 TEXT = "a gripping, beautifully acted film"
 SLOW = {"text": "a fine film and " * 120, "methods": ["shapley-sampling", "kernel-shap", "lime"]}
@@ -430,13 +430,13 @@ def test_200_requests_at_once_are_all_answered(made):
 # models
 
 
-def test_models_that_are_not_there_say_how_to_get_them(tmp_path, monkeypatch):
-    monkeypatch.setenv("HEADWATER_CHECKPOINTS", str(tmp_path))
+def test_models_whose_libraries_are_missing_say_how_to_get_them(monkeypatch):
+    monkeypatch.setattr("headwater.web.models.find_spec", lambda name: None)
     found = models_of()
     assert found.image.state == found.molecule.state == "absent"
-    assert "--image-model" in found.image.hint
-    assert "--molecule-model" in found.molecule.hint
-    with pytest.raises(LoadError, match="--molecule-model"):
+    assert "headwater[images]" in found.image.hint
+    assert "headwater[graphs]" in found.molecule.hint
+    with pytest.raises(LoadError, match=r"headwater\[graphs\]"):
         found.molecule.take()
 
 

@@ -20,14 +20,14 @@ from zoo_workers import dies, grows, hangs
 
 from headwater.cli import app
 from headwater.errors import DataError, UnknownName, UsageError
-from headwater.zoo import judging, pool, running
-from headwater.zoo.building import NotBuilt, Specimen, randomised, small_config
-from headwater.zoo.entries import MAPS, Entry, entries
-from headwater.zoo.exact import Exact
-from headwater.zoo.hints import Hint, hint_for
-from headwater.zoo.page import FIRST, cell, page
-from headwater.zoo.results import VERDICTS, Finding, load
-from headwater.zoo.shrinking import shrunk
+from headwater_experiments.zoo import judging, pool, running
+from headwater_experiments.zoo.building import NotBuilt, Specimen, randomised, small_config
+from headwater_experiments.zoo.entries import MAPS, Entry, entries
+from headwater_experiments.zoo.exact import Exact
+from headwater_experiments.zoo.hints import Hint, hint_for
+from headwater_experiments.zoo.page import FIRST, cell, page
+from headwater_experiments.zoo.results import VERDICTS, Finding, load
+from headwater_experiments.zoo.shrinking import shrunk
 
 PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"
 

@@ -10,7 +10,7 @@ from tiny import randomised
 from torch import Tensor, nn
 
 import headwater as hw
-from headwater.explanation import Explanation
+from headwater.results.explanation import Explanation
 
 SAMPLES, LENGTH, WIDTH = 3, 4, 8
 Operation = Callable[[Tensor], Tensor]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from multiprocessing.connection import Connection
 
-from headwater.zoo import pool
-from headwater.zoo.entries import Entry
+from headwater_experiments.zoo import pool
+from headwater_experiments.zoo.entries import Entry
 
 
 def hangs(entry: Entry, pipe: Connection, memory: float) -> None:

@@ -8,49 +8,49 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .api import explain as explain
-    from .attention import fast_attention as fast_attention
-    from .audits import audit as audit
+    from .api.audit.trace import audit as audit
+    from .api.compare import Comparison as Comparison
+    from .api.compare import compare as compare
+    from .api.estimate import Estimate as Estimate
+    from .api.estimate import estimate as estimate
+    from .api.explain import explain as explain
+    from .api.fast_attention import fast_attention as fast_attention
+    from .api.generate import explain_generation as explain_generation
     from .bias.audit import audit_bias as audit_bias
     from .bias.results import BiasAudit as BiasAudit
-    from .comparison import Comparison as Comparison
-    from .comparison import compare as compare
-    from .explanation import Explanation as Explanation
-    from .flows import Audit as Audit
-    from .generating import explain_generation as explain_generation
-    from .generation import Generation as Generation
+    from .evaluation.results import Evaluation as Evaluation
+    from .evaluation.run import evaluate as evaluate
+    from .inputs.targets import Span as Span
+    from .inputs.targets import Token as Token
     from .jobs.running import run as run
-    from .ledger import Ledger as Ledger
-    from .measures.evaluation import evaluate as evaluate
-    from .measures.results import Evaluation as Evaluation
-    from .memory import Estimate as Estimate
-    from .memory import estimate as estimate
-    from .methods.recording import recorded as recorded
+    from .memory.cuda_graphs import recorded as recorded
+    from .results.audit import Audit as Audit
+    from .results.explanation import Explanation as Explanation
+    from .results.generation import Generation as Generation
+    from .results.ledger import Ledger as Ledger
     from .store.runs import StoredRun as StoredRun
     from .store.runs import open_run as open_run
-    from .targets import Span as Span
-    from .targets import Token as Token
 
 _PUBLIC = {
-    "explain": "api",
-    "fast_attention": "attention",
-    "audit": "audits",
+    "explain": "api.explain",
+    "fast_attention": "api.fast_attention",
+    "audit": "api.audit.trace",
     "audit_bias": "bias.audit",
     "BiasAudit": "bias.results",
-    "compare": "comparison",
-    "evaluate": "measures.evaluation",
-    "Evaluation": "measures.results",
-    "Comparison": "comparison",
-    "Explanation": "explanation",
-    "Ledger": "ledger",
-    "Audit": "flows",
-    "explain_generation": "generating",
-    "Generation": "generation",
-    "estimate": "memory",
-    "Estimate": "memory",
-    "recorded": "methods.recording",
-    "Token": "targets",
-    "Span": "targets",
+    "compare": "api.compare",
+    "evaluate": "evaluation.run",
+    "Evaluation": "evaluation.results",
+    "Comparison": "api.compare",
+    "Explanation": "results.explanation",
+    "Ledger": "results.ledger",
+    "Audit": "results.audit",
+    "explain_generation": "api.generate",
+    "Generation": "results.generation",
+    "estimate": "api.estimate",
+    "Estimate": "api.estimate",
+    "recorded": "memory.cuda_graphs",
+    "Token": "inputs.targets",
+    "Span": "inputs.targets",
     "run": "jobs.running",
     "open_run": "store.runs",
     "StoredRun": "store.runs",

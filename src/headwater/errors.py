@@ -137,8 +137,8 @@ class JobStopped(HeadwaterError):
 class MissingExtra(HeadwaterError, ImportError):
     """An optional dependency is not installed."""
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs: pip install 'headwater[{extra}]'")
+    def __init__(self, what: str, extra: str, distribution: str = "headwater") -> None:
+        super().__init__(f"{what} needs: pip install '{distribution}[{extra}]'")
 
 
 def restore(kind: type[HeadwaterError], arguments: tuple[Any, ...]) -> HeadwaterError:

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from .api import explain
+from .api.explain import explain
 from .errors import MissingExtra, NotApplicable
-from .explanation import Explanation
 from .methods import Method, resolve
+from .results.explanation import Explanation
 
 
 class NotConforming(AssertionError):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from ..measures.curves import RESAMPLES, Estimate
+from ..evaluation.curves import RESAMPLES, Estimate
 from .effects import PERMUTATIONS, Effect, Floats, adjusted, effect, holm, mean_with_interval
 from .finding import Finder
 from .mentions import Collected, Mention

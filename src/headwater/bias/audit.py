@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from .. import methods as registry
-from ..api import describe, explain, prepared, where_it_is
+from ..api.explain import describe, explain, prepared, where_it_is
 from ..errors import DataError, HeadwaterError, UsageError
-from ..explanation import Explanation
+from ..evaluation.progress import bar
+from ..evaluation.provenance import machine, model_sha256, now, versions
+from ..evaluation.stored import opened, same
 from ..inputs.restoring import restores
 from ..inputs.text import encode, length_limit
-from ..measures.progress import bar
-from ..measures.provenance import machine, model_sha256, now, versions
-from ..measures.stored import opened, same
+from ..results.explanation import Explanation
 from ..store.runs import StoredRun
 from .analysis import Settings, analyse
 from .effects import PERMUTATIONS

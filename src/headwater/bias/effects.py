@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..measures.curves import LEVEL, RESAMPLES, Estimate, resampling
+from ..evaluation.curves import LEVEL, RESAMPLES, Estimate, resampling
 
 Floats = NDArray[np.float64]
 Sums = NDArray[np.float64]

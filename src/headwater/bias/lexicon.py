@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ..data import DIRECTORY
 from ..errors import DataError, MissingExtra
+from ..inputs.table import DATA_DIRECTORY
 
 LISTS = Path(__file__).parent / "lists"
 FEMALE, MALE = "female", "male"
@@ -52,7 +52,7 @@ class FirstNames:
 
 def first_names() -> FirstNames:
     """Kantrowitz' list of names: from the directory in HEADWATER_DATA, else from an installed nltk."""
-    folder = Path(os.environ[DIRECTORY]) / "names" if os.environ.get(DIRECTORY) else None
+    folder = Path(os.environ[DATA_DIRECTORY]) / "names" if os.environ.get(DATA_DIRECTORY) else None
     if folder is not None and folder.is_dir():
         parquet = folder / "names.parquet"
         return from_parquet(parquet) if parquet.is_file() else from_lines(folder)
@@ -61,8 +61,8 @@ def first_names() -> FirstNames:
         return from_lines(installed)
     raise DataError(
         "the list of names by gender is not here. Fetch it with `pip install nltk` and `python -m nltk.downloader "
-        f"names`, put female.txt and male.txt into names/ under the directory in {DIRECTORY}, or pass groups of your "
-        "own (--groups FILE)."
+        f"names`, put female.txt and male.txt into names/ under the directory in {DATA_DIRECTORY}, or pass groups of "
+        "your own (--groups FILE)."
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import InputError
-from ..explanation import Explanation
+from ..results.explanation import Explanation
 from .finding import Finder, Hit
 
 WORD = re.compile(r"\S*\w\S*")

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ..measures import charts
-from ..measures.charts import legend
-from ..measures.report import STYLE as REPORT_STYLE
-from ..measures.report import definitions, flat, section, table
-from ..measures.summary import p
+from ..evaluation import charts
+from ..evaluation.charts import legend
+from ..evaluation.report import STYLE as REPORT_STYLE
+from ..evaluation.report import definitions, flat, section, table
+from ..evaluation.summary import p
 from ..viz.html import POLICY
 from ..viz.reading import visible
 from . import pictures

@@ -9,8 +9,8 @@ from html import escape
 
 import numpy as np
 
-from ..measures.charts import BOTTOM, LEFT, RIGHT, TOP, Frame, axes, kind, labels, nice, svg
-from ..measures.curves import Estimate
+from ..evaluation.charts import BOTTOM, LEFT, RIGHT, TOP, Frame, axes, kind, labels, nice, svg
+from ..evaluation.curves import Estimate
 
 WIDTH, HEIGHT = 760, 320
 BINS = 28

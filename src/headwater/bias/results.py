@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UnknownName, UsageError
-from ..measures.curves import Estimate
+from ..evaluation.curves import Estimate
 from .effects import Effect
 from .mentions import Mention
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import UsageError
-from ..measures.saving import plain
+from ..evaluation.files import plain
 from .page import page
 from .results import BiasAudit
 

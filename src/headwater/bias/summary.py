@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..measures.summary import p
+from ..evaluation.summary import p
 from ..viz.tables import Table
 from .effects import Effect
 from .results import BiasAudit, Comparison, Ranked, Stratum

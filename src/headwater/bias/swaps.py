@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..api import where_it_is
+from ..api.explain import where_it_is
+from ..engine.forward import without_cache
 from ..errors import NotFinite
+from ..inputs.targets import Reader
 from ..inputs.text import batches, encode, length_limit, padding_id, padding_side, to_batch
-from ..methods.passes import without_cache
-from ..targets import Reader
 from .analysis import Settings
 from .effects import effect
 from .mentions import Mention

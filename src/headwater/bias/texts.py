@@ -6,16 +6,17 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .. import data as datasets
+from .. import plugins
 from ..errors import DataError, UsageError
-from ..measures.labelled import column_names, columns_of, text_of
+from ..evaluation.sources import column_names, columns_of, text_of
+from ..inputs.table import Table
 
 DEFAULT = "sst2"
-PARTS = {"sst2": (("train sentences", "sentences"), ("dev", "dev"))}
 
 
 @dataclass(frozen=True)
@@ -56,19 +57,26 @@ class Texts:
 
 
 def read_texts(data: Any, text_column: str = "text", part_column: str | None = None, tokenizer: Any = None) -> Texts:
-    """`data` is "sst2", a path, a list of texts, a `headwater.data.Table`, or anything with columns by name.
+    """`data` is a dataset's name, a path, a list of texts, a `Table`, or anything with columns by name.
 
-    "sst2" is every whole sentence of the training part (without the phrases cut from them) and the dev part.
+    Names come from plug-ins. Those of headwater-experiments know "sst2": every whole sentence of the training part
+    (without the phrases cut from them) and the dev part.
     """
-    if isinstance(data, str) and data in PARTS:
-        return named(data)
+    known = plugins.load_all(plugins.DATASETS)
+    if isinstance(data, str) and data in known:
+        return join_parts(*known[data]())
+    if data == DEFAULT and not Path(data).exists():
+        raise DataError(
+            f"the dataset {data!r} is known to headwater-experiments, which is not installed: pip install "
+            "headwater-experiments. Or pass texts of your own: a path, or a list."
+        )
     if isinstance(data, (list, tuple)) and all(isinstance(text, str) for text in data):
         data = {text_column: list(data)}
     columns, source = columns_of(data, text_column, "label")
-    known = list(map(str, column_names(columns)))
+    there = list(map(str, column_names(columns)))
     for name in (text_column, *([part_column] if part_column is not None else [])):
-        if name not in known:
-            raise DataError(f"{source} has no column {name!r}; it has {', '.join(known) or 'none'}.")
+        if name not in there:
+            raise DataError(f"{source} has no column {name!r}; it has {', '.join(there) or 'none'}.")
     texts = [text_of(value, i, source, tokenizer) for i, value in enumerate(columns[text_column])]
     if not texts:
         raise DataError(f"{source} has no rows.")
@@ -76,12 +84,11 @@ def read_texts(data: Any, text_column: str = "text", part_column: str | None = N
     return Texts(texts, list(range(len(texts))), parts, source)
 
 
-def named(name: str) -> Texts:
-    """A dataset that the library knows, part after part; rows are counted within each part."""
-    tables = [(part, datasets.load(name, split)) for part, split in PARTS[name]]
+def join_parts(source: str, tables: Sequence[tuple[str, Table]]) -> Texts:
+    """Part after part; rows are counted within each part."""
     return Texts(
         [text for _, table in tables for text in table.texts],
         [row for _, table in tables for row in range(len(table))],
         [part for part, table in tables for _ in table.texts],
-        "SST-2: whole sentences of the training part, and the dev part",
+        source,
     )

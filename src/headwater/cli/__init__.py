@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Annotated
 
 import typer
 
+from headwater import plugins
 from headwater.version import __version__
 
-from . import (
-    answers,
-    audit,
-    bench,
-    bias,
-    bundled,
-    compare,
-    evaluate,
-    explain,
-    explorer,
-    generate,
-    image,
-    methods,
-    paper,
-    report,
-    run,
-    zoo,
-)
+from . import audit, bias, compare, evaluate, explain, explorer, generate, methods, report, run
 from .refusals import Commands
 from .refusals import run as run_whole
 
@@ -48,12 +33,21 @@ app.command("evaluate")(evaluate.command)
 app.command("report")(report.command)
 app.command("run")(run.command)
 app.command("bias")(bias.command)
-app.command("bench")(bench.command)
-app.command("answers")(answers.command)
-app.command("zoo")(zoo.command)
-app.add_typer(bundled.app, name="bundled")
-app.add_typer(image.app, name="image")
-app.add_typer(paper.app, name="paper")
+
+
+def add_plugins() -> None:
+    """The commands that other packages add. One that has the name of a command of ours is left out."""
+    ours = {command.name for command in app.registered_commands}
+    for name, found in plugins.load_all(plugins.COMMANDS).items():
+        if name in ours:
+            warnings.warn(f"the plug-in command {name!r} is left out: headwater has one.", RuntimeWarning, stacklevel=2)
+        elif isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+
+
+add_plugins()
 
 
 def _version(asked: bool) -> None:

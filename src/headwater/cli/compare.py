@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.errors import ModelError, UsageError
+from headwater.models import bundled
 
 from . import options
 from .images import check_alone, check_readable, draw_comparison
 from .models import chosen_model
-from .molecules import bace, check_takes_graphs, coloured, molecule
+from .molecules import check_takes_graphs, coloured, molecule
 from .names import separated
 from .screen import save, say, show, theme, waiting
 
 if TYPE_CHECKING:
-    from headwater.comparison import Comparison
+    from headwater.api.compare import Comparison
 
 WIDTH = 110  # of the image, in characters: a short sentence beside its numbers on one line
 
@@ -60,7 +61,7 @@ def command(
     if image is not None:
         check_alone((text, pair, smiles), (words, window, truncate, at != "embeddings"))
         check_readable([image])
-        loaded, processor = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, images=True)
+        loaded, processor = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS)
         settings |= {"processor": processor, "patch": patch, "target": target, "output": output}
         with waiting("comparing"):
             import headwater
@@ -72,8 +73,8 @@ def command(
     if png is not None or patch is not None or pixels:
         raise UsageError("--png, --patch and --pixels are for an --image.")
     data = given(text, pair) if smiles is None else molecule(smiles, text, pair)
-    named = model if smiles is None else model or bace()
-    loaded, tokenizer = chosen_model(named, task, device, dtype, allow_pickle, trust_remote_code)
+    own = bundled.NAME if smiles is None else bundled.MOLECULES
+    loaded, tokenizer = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, own)
     if smiles is not None:
         check_takes_graphs(loaded)
     with waiting("comparing"):

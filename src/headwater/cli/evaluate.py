@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.errors import UsageError
+from headwater.models import bundled
 
 from . import options
 from .models import chosen_model
@@ -16,7 +17,7 @@ from .screen import say, waiting
 from .tables import put
 
 if TYPE_CHECKING:
-    from headwater.measures.results import Evaluation
+    from headwater.evaluation.results import Evaluation
     from headwater.viz.tables import Table
 
 
@@ -71,9 +72,11 @@ def command(
     """Measure how faithful methods are: activation and pruning curves, with intervals and paired differences."""
     if patch is not None and not images:
         raise UsageError("--patch is for --images.")
-    loaded, reader = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, images)
+    loaded, reader = chosen_model(
+        model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS if images else bundled.NAME
+    )
     with waiting("reading the data"):
-        from headwater.measures.evaluation import evaluate
+        from headwater.evaluation.run import evaluate
     found = evaluate(
         loaded,
         data,
@@ -104,6 +107,6 @@ def command(
 
 
 def summary(found: Evaluation) -> tuple[list[str], list[Table]]:
-    from headwater.measures.summary import headline, tables
+    from headwater.evaluation.summary import headline, tables
 
     return [headline(found)], tables(found)

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from headwater.errors import EmptyInput, HeadwaterError, InputError, UsageError
+from headwater.models import bundled
 
 from . import options
 from .images import check_alone, check_readable, draw
 from .models import chosen_model
-from .molecules import bace, check_takes_graphs, coloured, molecule
+from .molecules import check_takes_graphs, coloured, molecule
 from .refusals import check_written
 from .screen import save, say, show, theme, waiting
 
 if TYPE_CHECKING:
-    from headwater.explanation import Explanation
+    from headwater.results.explanation import Explanation
 
 Text = str | tuple[str, str]
 
@@ -77,7 +78,7 @@ def command(
     if image:
         check_alone((texts, pair, smiles), (words, window, truncate, at != "embeddings"))
         check_readable(image)
-        loaded, processor = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, images=True)
+        loaded, processor = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS)
         settings = {
             "processor": processor,
             "patch": patch,
@@ -97,8 +98,8 @@ def command(
     if png is not None or patch is not None:
         raise UsageError("--png and --patch are for an --image.")
     given: list[Any] = pairs(list(lines(texts)), pair) if smiles is None else [molecule(smiles, texts, pair)]
-    named = model if smiles is None else model or bace()
-    loaded, tokenizer = chosen_model(named, task, device, dtype, allow_pickle, trust_remote_code)
+    own = bundled.NAME if smiles is None else bundled.MOLECULES
+    loaded, tokenizer = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, own)
     if smiles is not None:
         check_takes_graphs(loaded)
     settings = {

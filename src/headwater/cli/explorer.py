@@ -62,8 +62,8 @@ def command(
             raise MissingExtra("the explorer", "web") from error
         from headwater.web.limits import Limits
         from headwater.web.models import Loading, models_of
+        from headwater.web.state import Studio
         from headwater.web.stores import stores_in
-        from headwater.web.studio import Studio
 
         share_cores(workers)
         how = Loading(device, dtype, allow_pickle, trust_remote_code)

@@ -15,7 +15,7 @@ from .models import chosen_model
 from .screen import save, show, waiting
 
 if TYPE_CHECKING:
-    from headwater.generation import Generation
+    from headwater.results.generation import Generation
 
 DEFAULT = "smollm2"
 

@@ -11,8 +11,8 @@ from headwater.errors import UsageError
 from .screen import save
 
 if TYPE_CHECKING:
-    from headwater.comparison import Comparison
-    from headwater.explanation import Explanation
+    from headwater.api.compare import Comparison
+    from headwater.results.explanation import Explanation
 
 
 def check_alone(others: Sequence[object], of_texts: Sequence[bool]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
+
+from headwater.models import bundled
 
 from .screen import waiting
 
@@ -15,33 +16,21 @@ def chosen_model(
     dtype: str | None,
     allow_pickle: bool,
     trust_remote_code: bool,
-    images: bool = False,
+    own: str = bundled.NAME,
 ) -> tuple[Any, Any]:
-    """The model that was named, else one of ours, with what prepares its inputs: a tokenizer, or an image processor."""
-    with waiting(f"loading {model or ('the model trained on MNIST' if images else 'the bundled model')}"):
+    """The model that was named, else the bundled one called `own`, with its tokenizer or image processor."""
+    images = own == bundled.DIGITS
+    with waiting(f"loading {model or own}"):
         from headwater.models.loading import load, load_image_model
 
-        name, source = own_model(images) if model is None else (None, model)
         loaded, reader = (load_image_model if images else load)(
-            source,
+            bundled.bundled_path(own) if model is None else model,
             task=task or ("image-classification" if images else None),
             device=device,
             dtype=dtype or "float32",
             allow_pickle=allow_pickle,
             trust_remote_code=trust_remote_code,
         )
-    if name is not None:
-        loaded.config._name_or_path = name
+    if model is None:
+        loaded.config._name_or_path = own
     return loaded, reader
-
-
-def own_model(images: bool) -> tuple[str, Path]:
-    """What ours is called, and where it lies: the bundled one for texts, the one trained on MNIST for images."""
-    if images:
-        from headwater.digits import NAME
-        from headwater.digits.model import trained
-
-        return NAME, trained()
-    from headwater.models import bundled
-
-    return bundled.NAME, bundled.bundled_path()

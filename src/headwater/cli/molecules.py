@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import LoadError, ModelError, UsageError
+from headwater.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from headwater.explanation import Explanation
     from headwater.models.graphs import Graph
+    from headwater.results.explanation import Explanation
 
 
 def molecule(smiles: str, *texts: object) -> Graph:
@@ -21,20 +21,8 @@ def molecule(smiles: str, *texts: object) -> Graph:
     return from_smiles(smiles)
 
 
-def bace() -> str:
-    """Where the model that was trained on BACE lies."""
-    from headwater.paper.checkpoints import DIRECTORY, find, home, seeds
-
-    if not seeds("tuned", "bace"):
-        raise LoadError(
-            f"there is no model trained on BACE in {home() / 'tuned' / 'bace'}. `headwater paper train bace` makes it. "
-            f"Or name the directory above in {DIRECTORY}, or name another Graphormer with --model."
-        )
-    return str(find("tuned", "bace"))
-
-
 def check_takes_graphs(model: Any) -> None:
-    from headwater.samples import Prepares
+    from headwater.inputs.protocol import Prepares
 
     if not isinstance(model, Prepares):
         raise ModelError(

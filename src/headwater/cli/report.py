@@ -19,8 +19,8 @@ def command(
 ) -> None:
     """Make one self-contained HTML page of an evaluation: curves, tables with intervals, how to repeat it."""
     with waiting("reading"):
-        from headwater.measures.report import page
-        from headwater.measures.saving import load, plain
+        from headwater.evaluation.files import load, plain
+        from headwater.evaluation.report import page
 
         found = load(directory)
     if as_json:

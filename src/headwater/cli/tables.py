@@ -25,7 +25,7 @@ def put(
 ) -> None:
     """`summary` gives the lines before the tables, and the tables."""
     if as_json:
-        from headwater.measures.saving import plain as plain_types
+        from headwater.evaluation.files import plain as plain_types
 
         typer.echo(json.dumps(plain_types(found.to_dict()), ensure_ascii=False))
         return

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..picture import Frame
-from ..samples import Beside
+from ..results.picture import Frame
 from .patches import Patches
+from .protocol import Beside
 from .restoring import outside_inference
 
 
@@ -34,7 +34,7 @@ class Batch:
 
     `ids` are the token ids [samples, positions] that tell which lookup is the text; `real` marks positions that are
     not padding. `place` is the module whose output is explained, `tensor` the argument if it is one of those.
-    Of samples of a model's own kind, `before`, `pooled` and `beside` are what `headwater.samples.Prepared` says, and
+    Of samples of a model's own kind, `before`, `pooled` and `beside` are what `inputs.protocol.Prepared` says, and
     `alone` gives one of them as a batch of its own, where padding has been done in ways that are not known here.
     Of images, `patches` says which pixels go together.
     """

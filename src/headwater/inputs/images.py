@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import EmptyInput, InputError, MissingExtra, UsageError
-from ..picture import Box, Frame
+from ..results.picture import Box, Frame
 from .batch import Batch, Item
 from .patches import patches_of
 

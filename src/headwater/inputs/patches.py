@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError
-from ..picture import Grid
+from ..results.picture import Grid
 from .hooks import hooked
 from .places import embeddings_around, find_places
 

@@ -87,7 +87,7 @@ class Captured:
 
     leaf: Tensor
     ids: Tensor | None
-    beside: bool = False  # it enters beside the items, see `headwater.samples.Beside`
+    beside: bool = False  # it enters beside the items, see `headwater.inputs.protocol.Beside`
     place: nn.Module | None = None
 
 

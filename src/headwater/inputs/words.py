@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import InputError
-from ..explanation import Explanation, Word
+from ..results.explanation import Explanation, Word
 
 
 def words_of(explanation: Explanation) -> list[Word]:

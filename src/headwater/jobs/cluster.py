@@ -22,11 +22,11 @@ from typing import Any
 
 from ..errors import HeadwaterError, JobStopped, MissingExtra, UsageError
 from .explaining import Finished
+from .failures import History
 from .local import Tick
 from .machines import known_device
 from .payload import Payload, unpacked
 from .planning import Chunk
-from .trouble import History
 
 RELEASE = (2, 59)  # from here on a cluster that is started on one machine asks for a token by default
 OBJECT_STORE = 512 * 2**20  # of a cluster that is started here: chunks are small, and its memory is the machine's

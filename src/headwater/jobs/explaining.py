@@ -14,21 +14,21 @@ import torch
 from torch import nn
 
 from .. import methods
-from ..api import Request, Work, describe, prepared, where_it_is
+from ..api.explain import Request, Work, describe, prepared, where_it_is
+from ..engine.plan import Plan, Step, TextJob, in_windows
 from ..errors import EmptyInput, HeadwaterError, InputError, TooLong
-from ..explanation import Explanation
 from ..inputs.places import find_places
+from ..inputs.targets import Reader
 from ..inputs.text import Encoded, checked, parts_of, tokenised
 from ..inputs.walking import walked_once
+from ..results.explanation import Explanation
 from ..store.columns import to_table
 from ..store.manifest import Counts
-from ..targets import Reader
-from ..texts import Plan, Step, TextJob, in_windows
+from .failures import Care, Place
 from .planning import Chunk, in_batches
 from .reading.rows import EMPTY, FAILED, TOO_LONG, Bad, shown
 from .reading.sources import Reading, Sources
 from .settings import Settings, result_names
-from .trouble import Care, Place
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JobStopped
-from ..measures.nameless import NamelessFile
+from ..evaluation.model_file import NamelessFile
 from .disk import plain_failures
 from .explaining import Finished
+from .failures import STARTS, Place, Task
 from .machines import device_kind, workers_for
 from .payload import Payload
 from .planning import Chunk
-from .trouble import STARTS, Place, Task
 from .worker import work
 
 PATIENCE = 5.0  # seconds for a worker to end when it is told to

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UsageError
-from ..measures.provenance import now
+from ..evaluation.provenance import now
 from .disk import plain_refusals
 
 SAID = 4096  # bytes of a lock file that are read

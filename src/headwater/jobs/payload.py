@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..api import where_it_is
+from ..api.explain import where_it_is
 from ..errors import JobStopped, ModelError
-from ..measures.evaluation import keep_freed_memory
-from ..measures.provenance import versions
+from ..evaluation.provenance import versions
+from ..evaluation.run import keep_freed_memory
 from .explaining import Explainer
 from .reading.sources import Sources
 from .settings import Settings

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DamagedRun, DataError, HeadwaterError, UsageError
-from ..measures.provenance import now
-from ..measures.saving import short
+from ..evaluation.files import short
+from ..evaluation.provenance import now
 from ..store.aside import write_json
 from ..store.manifest import (
     ERRORS,

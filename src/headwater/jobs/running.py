@@ -14,14 +14,15 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from ..api import describe, prepared, where_it_is
+from ..api.explain import describe, prepared, where_it_is
 from ..errors import BadRow, HeadwaterError, JobStopped, ModelError, UnknownName, UsageError
+from ..evaluation.provenance import machine, model_sha256, now, versions
 from ..inputs.restoring import restores
-from ..measures.provenance import machine, model_sha256, now, versions
 from ..store.columns import need_arrow
 from ..store.manifest import Counts, Manifest
 from ..store.runs import StoredRun, open_run
 from .explaining import Explainer, Finished, first_line
+from .failures import Care
 from .local import LocalEngine, Tick
 from .machines import peak_memory
 from .payload import Payload, told_versions
@@ -30,7 +31,6 @@ from .planning import Chunk, Layout
 from .progress import bar
 from .reading.sources import find_sources
 from .settings import BATCH_TOKENS, SHARD_ROWS, Settings, Target, result_names
-from .trouble import Care
 from .writing import Writer
 
 ENGINES = ("local", "ray")

@@ -11,8 +11,8 @@ from typing import Any
 
 from .. import methods
 from ..errors import UnknownName, UsageError
+from ..inputs.targets import OUTPUTS, Span, Token
 from ..store.columns import RESERVED
-from ..targets import OUTPUTS, Span, Token
 
 Target = int | str | Token | Span | None
 SHARD_ROWS = 4096

@@ -12,11 +12,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ..errors import HeadwaterError
-from ..measures.nameless import NamelessFile
-from ..measures.workers import end_with_parent
+from ..evaluation.model_file import NamelessFile
+from ..evaluation.workers import end_with_parent
 from .explaining import Explainer, first_line
+from .failures import Place
 from .payload import unpacked
-from .trouble import Place
 
 
 def work(pipe: Connection, payload: NamelessFile, device: str) -> None:

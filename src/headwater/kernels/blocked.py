@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .reached import queries_reached
+from .sparse_rows import queries_reached
 
 CACHED = 1 << 20  # weights in a block: 4 MiB of float32
 KEYS = 256  # in a block, where there are more

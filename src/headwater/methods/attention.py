@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ..engine.forward import Run
+from ..engine.propagate import Outcome
+from ..engine.sharing import plain_pass
 from ..errors import MissingExtra, NotApplicable
 from ..inputs.patches import Patches
 from ..rules import Books
 from ..rules.maps import AttentionMap
-from .passes import Run
-from .propagation import Outcome
 from .registry import Method, register
-from .sharing import plain_pass
 
 Maps = list[Tensor]  # a matrix a layer, [queries, keys], of one sample's real positions
 

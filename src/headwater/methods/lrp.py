@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..engine.forward import Demand, Run
+from ..engine.propagate import Outcome, propagate_each
+from ..engine.sharing import plain_pass, sharing
 from ..errors import UnknownName, UsageError, in_range
+from ..memory.cuda_graphs import explained
 from ..rules import RULES, RuleSet, Scope
-from .passes import Demand, Run
-from .propagation import Outcome, propagate_each
-from .recording import explained
 from .registry import Method, family, register
-from .sharing import plain_pass, sharing
 
 ALL = ("ah", "ln", "act", "gate")
 ORDER = (*ALL, "gamma")

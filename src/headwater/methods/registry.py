@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UnknownName
 
 if TYPE_CHECKING:
-    from .passes import Run
-    from .propagation import Outcome
+    from ..engine.forward import Run
+    from ..engine.propagate import Outcome
 
 
 @dataclass(frozen=True)

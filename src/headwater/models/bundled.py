@@ -1,4 +1,4 @@
-"""The small sentiment classifier that comes with the package, so that a first explanation needs no download."""
+"""The small models that come with the package, for texts, digits and molecules: no download is needed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from headwater.errors import LoadError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-NAME = "headwater/sentiment"  # what it is called in results: where this copy of the package lies says nothing
+# What they are called in results: where this copy of the package lies says nothing.
+NAME, DIGITS, MOLECULES = "headwater/sentiment", "headwater/mnist", "headwater/bace"
 
 
-def bundled_path() -> Path:
-    """The directory of the bundled model: a BERT of 4 layers, `negative` and `positive`. Its README.md is its card."""
-    return Path(__file__).parent / "sentiment"
+def bundled_path(name: str = NAME) -> Path:
+    """The directory of a bundled model; its README.md is its card.
+
+    Sentiment: a BERT of 4 layers, `negative` and `positive`. Digits: a small ViT trained on MNIST. Molecules: a
+    Graphormer trained on BACE.
+    """
+    return Path(__file__).parent / "weights" / name.partition("/")[2]
 
 
 def load_bundled() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

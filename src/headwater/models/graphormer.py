@@ -18,7 +18,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from headwater.errors import InputError, UsageError
-from headwater.samples import Prepared
+from headwater.inputs.protocol import Prepared
 
 CODE_BITS = 62  # the edges of a path are packed into one int64
 MOST_TYPES = 2**15 - 2  # of edges; a type is kept as an int16
@@ -346,7 +346,7 @@ class GraphormerForGraphClassification(PreTrainedModel):  # type: ignore[misc]
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
     def headwater_inputs(self, samples: Sequence[Any]) -> Prepared:
-        """Graphs, RDKit molecules, PyG data or NetworkX graphs as a batch to be explained; see `headwater.samples`."""
+        """Graphs, RDKit molecules, PyG data or NetworkX graphs as a batch to be explained; see `inputs.protocol`."""
         from headwater.models.graphs.explained import prepared
 
         return prepared(self, samples)

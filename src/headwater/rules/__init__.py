@@ -1,19 +1,7 @@
-"""One idea a file: attention, norm, activation, gate, linear; and the scope that applies them."""
+"""One idea per file: attention, norm, activation, gate, linear; and the scope that applies them."""
 
-from . import (
-    activation,
-    attention,
-    capped,
-    carriers,
-    distance,
-    following,
-    gate,
-    linear,
-    logarithm,
-    norm,
-    products,
-    recurrent,
-)
+from . import activation, distance, gate, linear, logarithm, norm, products, recurrent, shape_ops
+from .attention import capped, fused, weights
 from .scope import OPERATIONS, RULES, RuleSet, Scope
 from .sources import Books
 
@@ -24,15 +12,15 @@ __all__ = [
     "RuleSet",
     "Scope",
     "activation",
-    "attention",
     "capped",
-    "carriers",
     "distance",
-    "following",
+    "fused",
     "gate",
     "linear",
     "logarithm",
     "norm",
     "products",
     "recurrent",
+    "shape_ops",
+    "weights",
 ]

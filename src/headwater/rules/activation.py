@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .attention import Exponent, holds_softmax, is_log_weights, takes_part, with_exponent
+from .attention.fused import Exponent, holds_softmax, is_log_weights, takes_part, with_exponent
 from .lineage import Kind, carry, kind, lineage, mark
 from .ratio import Scaled, ratio, scaled
 from .scope import Call, Scope, is_signal, on, value_of

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.reached import picked, rows_reached, spread
+from ..kernels.sparse_rows import picked, rows_reached, spread
 from .ratio import ratio
-from .waiting import Lent
+from .saved import Lent
 
 CACHED = 1 << 19  # numbers of one matrix at a time: 2 MiB of float32
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .asking import ASKED
-from .attention import Even, mixed_by_secant
+from .attention.fused import Even, mixed_by_secant
+from .attention.query import ASKED
 from .lineage import Kind, carry, kind, lineage, mark
 from .linear import added_product, linear, times_matrix
 from .norm import inverted, over_sum

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.reached import picked, rows_reached, spread
+from ..kernels.sparse_rows import picked, rows_reached, spread
 from .gamma import Boost, boosted_map, gamma_of, in_the_finest
 from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, original, times, value_of

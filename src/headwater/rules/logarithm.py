@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .attention import between, log_weights
+from .attention.fused import between, log_weights
 from .lineage import Kind, lineage, mark
 from .ratio import ratio
 from .scope import Call, Scope, is_signal, on, value_of

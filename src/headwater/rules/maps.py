@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .attention import attention_weights
+from .attention.fused import attention_weights
 from .lineage import Kind, kind
 from .scope import Call, Scope, is_signal
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .activation import held
-from .attention import holds_softmax, softmax_by_hand, takes_part
+from .attention.fused import holds_softmax, softmax_by_hand, takes_part
 from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, value_of
 from .sources import Sort, wide

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import HiddenOperation
-from .waiting import Waiting
+from .saved import Waiting
 
 _FIELD = "_headwater_ratio"
 _NUMBERS = count()

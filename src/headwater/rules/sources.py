@@ -14,8 +14,8 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from ..kernels.reached import spread
-from .waiting import Waiting
+from ..kernels.sparse_rows import spread
+from .saved import Waiting
 
 Told = Callable[..., None]
 

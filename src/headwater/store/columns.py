@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtra
-from ..explanation import Explanation, Provenance
-from ..ledger import Ledger, Lines
+from ..results.explanation import Explanation, Provenance
+from ..results.ledger import Ledger, Lines
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, UsageError
-from ..explanation import Explanation, Provenance
+from ..results.explanation import Explanation, Provenance
 from .columns import LATER, RESERVED, need_arrow, to_explanation
 from .manifest import ERRORS, MANIFEST, SHARDS, Manifest, damaged, read_manifest, said_in, shard_path
 from .seal import check_file

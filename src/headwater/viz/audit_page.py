@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from headwater.flows import Audit
+from headwater.results.audit import Audit
 
 from . import html
 from .audits import tables

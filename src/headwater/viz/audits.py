@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from headwater.flows import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
+from headwater.results.audit import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
 
 from .tables import Table, beside
 

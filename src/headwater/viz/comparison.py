@@ -18,7 +18,7 @@ from rich.style import Style
 from rich.table import Table as Grid
 from rich.text import Text
 
-from headwater.explanation import Explanation
+from headwater.results.explanation import Explanation
 
 from . import html
 from .colour import Shade, Theme, largest, shade

@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from headwater.generation import Contribution, Generation
+from headwater.results.generation import Contribution, Generation
 
 from .colour import Theme, hues, largest, shade
 from .html import amounts, document, facts_list, ledger_section, made_with

@@ -12,8 +12,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from headwater.explanation import Explanation
-from headwater.ledger import Ledger, Lines
+from headwater.results.explanation import Explanation
+from headwater.results.ledger import Ledger, Lines
 
 from .colour import NEGATIVE, POSITIVE, Rgb, largest, shade
 from .reading import Cell, cells, decimals, headline, signed, verdict

@@ -11,7 +11,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headwater.explanation import Explanation
+from headwater.results.explanation import Explanation
 
 from .colour import NEGATIVE, POSITIVE, shade
 from .panels import Panel, css, sheet, swatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headwater.flows import Audit, Leak
+from headwater.results.audit import Audit, Leak
 
 from .reading import by_layer, layer_of
 

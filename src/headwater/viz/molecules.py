@@ -12,7 +12,7 @@ from html import escape
 from typing import Any
 
 from headwater.errors import InputError, MissingExtra, UsageError
-from headwater.explanation import Explanation
+from headwater.results.explanation import Explanation
 
 from .colour import largest, shade
 from .panels import picture_of, sheet, swatch

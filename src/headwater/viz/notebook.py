@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from headwater.errors import InputError
-from headwater.explanation import Explanation
-from headwater.flows import Audit
-from headwater.generation import Generation
+from headwater.results.audit import Audit
+from headwater.results.explanation import Explanation
+from headwater.results.generation import Generation
 
 from . import generation as generations
 from .audit_page import by_layer, table_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from headwater.errors import UsageError
-from headwater.explanation import Explanation
+from headwater.results.explanation import Explanation
 
 from .colour import NEGATIVE, POSITIVE, Rgb
 

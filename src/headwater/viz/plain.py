@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from headwater.explanation import Explanation
-from headwater.flows import Audit
-from headwater.ledger import Ledger
+from headwater.results.audit import Audit
+from headwater.results.explanation import Explanation
+from headwater.results.ledger import Ledger
 
 from .audits import tables
 from .reading import SHOWN_ENTRIES, cells, decimals, given, headline, ledger_rows, signed, verdict

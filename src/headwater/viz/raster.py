@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import UsageError
-from headwater.explanation import Explanation
-from headwater.picture import Box
+from headwater.results.explanation import Explanation
+from headwater.results.picture import Box
 
 from .colour import NEGATIVE, POSITIVE
 from .panels import CAPTION, HEAD, LEGEND, MARGIN, SOFT, WIDE, said

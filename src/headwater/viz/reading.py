@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from headwater.explanation import Explanation, Word
-from headwater.ledger import Ledger
+from headwater.results.explanation import Explanation, Word
+from headwater.results.ledger import Ledger
 
 SPACE_MARKS = ("Ġ", "▁")
 SHOWN_ENTRIES = 20

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from headwater.errors import InputError, UsageError
-from headwater.explanation import Explanation
+from headwater.results.explanation import Explanation
 
 from .colour import NEGATIVE, POSITIVE, largest, shade
 from .panels import css, picture_of, sheet, swatch

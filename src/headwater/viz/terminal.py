@@ -17,9 +17,9 @@ from rich.style import Style
 from rich.table import Table as Grid
 from rich.text import Text
 
-from headwater.explanation import Explanation
-from headwater.flows import Audit
-from headwater.ledger import Ledger
+from headwater.results.audit import Audit
+from headwater.results.explanation import Explanation
+from headwater.results.ledger import Ledger
 
 from .audits import tables
 from .colour import INK, Shade, Theme, largest, shade

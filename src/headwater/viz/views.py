@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import InputError, MissingExtra, UsageError
-from headwater.explanation import Explanation
-from headwater.picture import Box, Picture
+from headwater.results.explanation import Explanation
+from headwater.results.picture import Box, Picture
 
 from .colour import largest
 

@@ -11,11 +11,11 @@ from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
 from ..version import __version__
-from .answering import explain_refusals
 from .datasets import router as results
+from .jobs import explain_refusals
 from .routes import router
 from .security import LOOPBACK, Guard
-from .studio import Studio
+from .state import Studio
 
 STATIC = Path(__file__).parent / "static"
 ABOUT = (

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from ..viz.reading import cells
-from .answering import RESPONSES, answered, studio_of
+from .jobs import RESPONSES, answered, studio_of
 from .schemas import TextAnswer
 from .security import FRAMED
 from .stores.drawings import drawn

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..audits import audit
-from ..flows import Audit
+from ..api.audit.trace import audit
+from ..results.audit import Audit
 from ..viz.layers import Layer, layers
 from .models import Loaded
 from .schemas import AuditAnswer, AuditAsked, AuditRow, LayerShown, LeakShown

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from ..digits import NAME as MNIST
 from ..errors import HeadwaterError, LoadError, ModelError
+from ..models.bundled import DIGITS, MOLECULES, bundled_path
 from ..models.bundled import NAME as BUNDLED
 
 Kind = Literal["text", "image", "molecule", "language"]
 State = Literal["absent", "idle", "loading", "ready", "failed"]
-BACE = "headwater/bace"
 
 
 class NotReady(HeadwaterError):
@@ -140,7 +139,6 @@ def models_of(
 
 
 def text_model(name: str | None, how: Loading) -> Loaded:
-    from ..models.bundled import bundled_path
     from ..models.loading import load
 
     model, tokenizer = load(name or bundled_path(), **how.options())
@@ -161,7 +159,7 @@ def classifies(loaded: Loaded) -> bool:
     """Whether a model gives one row of classes for a text: it is asked, whatever it is called."""
     import torch
 
-    from ..targets import logits_of
+    from ..inputs.targets import logits_of
 
     with torch.no_grad():
         out = loaded.model(**loaded.reader("a first text", return_tensors="pt").to(loaded.model.device))
@@ -175,18 +173,7 @@ def image_shelf(name: str | None, how: Loading) -> Shelf:
     if find_spec("PIL") is None:
         return Shelf("image", "", None, "Images need Pillow: pip install 'headwater[images]'.")
     if name is None:
-        from ..paper.checkpoints import home
-
-        kept = home() / "image" / "mnist"
-        if not (kept / "config.json").is_file():
-            return Shelf(
-                "image",
-                "",
-                None,
-                "No image model was named. Start the explorer with --image-model NAME (a directory or a hub name), or "
-                "train the small one for digits: headwater image train.",
-            )
-        return Shelf("image", MNIST, lambda: image_model(str(kept), how, MNIST))
+        return Shelf("image", DIGITS, lambda: image_model(str(bundled_path(DIGITS)), how, DIGITS))
     return Shelf("image", name, lambda: image_model(name, how))
 
 
@@ -203,23 +190,13 @@ def molecule_shelf(name: str | None, how: Loading) -> Shelf:
     if find_spec("rdkit") is None:
         return Shelf("molecule", "", None, "Molecules need RDKit: pip install 'headwater[graphs]'.")
     if name is None:
-        from ..paper.checkpoints import find, seeds
-
-        if not seeds("tuned", "bace"):
-            return Shelf(
-                "molecule",
-                "",
-                None,
-                "No model of molecules was named. Start the explorer with --molecule-model DIR (a Graphormer), or "
-                "train the one for BACE: headwater paper train bace.",
-            )
-        return Shelf("molecule", BACE, lambda: molecule_model(str(find("tuned", "bace")), how, BACE))
+        return Shelf("molecule", MOLECULES, lambda: molecule_model(str(bundled_path(MOLECULES)), how, MOLECULES))
     return Shelf("molecule", name, lambda: molecule_model(name, how))
 
 
 def molecule_model(name: str, how: Loading, called: str | None = None) -> Loaded:
+    from ..inputs.protocol import Prepares
     from ..models.loading import load
-    from ..samples import Prepares
 
     loaded = load(name, **how.options())
     model: Any = loaded[0]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..api import Request, Work, where_it_is
-from ..comparison import Comparison, compare
+from ..api.compare import Comparison, compare
+from ..api.explain import Request, Work, where_it_is
 from ..errors import InputError
-from ..targets import logits_of
+from ..inputs.targets import logits_of
 from ..viz import images, molecules
 from ..viz.colour import palette
 from .limits import Limits

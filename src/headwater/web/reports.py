@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Group
 
-from ..comparison import Comparison
-from ..flows import Audit
-from ..generation import Generation
+from ..api.compare import Comparison
+from ..results.audit import Audit
+from ..results.generation import Generation
 from ..viz import audit_page, comparison, generation, html, images
 from ..viz.colour import palette
 from ..viz.svg import picture

@@ -10,9 +10,10 @@ from ..errors import DataError
 from ..methods import available
 from ..version import __version__
 from ..viz.colour import PALETTES
-from .answering import RESPONSES, JobName, answered, studio_of
+from .generation import spoken_answer
+from .jobs import RESPONSES, JobName, answered, studio_of
 from .layers import audit_answer
-from .masking import put_to_the_test
+from .masked_report import put_to_the_test
 from .models import Kind, Shelf
 from .pictures import image_answer, image_sheet, molecule_answer, molecule_sheet
 from .reports import (
@@ -44,7 +45,6 @@ from .schemas import (
     TextAnswer,
     TextAsked,
 )
-from .speaking import spoken_answer
 from .texts import predicted, text_answer, unit_for
 
 router = APIRouter(prefix="/api", responses=RESPONSES)

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from ..errors import MissingExtra
 from .browsers import arguments, chromium
 from .server import served
-from .studio import Studio
+from .state import Studio
 
 SIZE = {"width": 1280, "height": 1180}
 SHOWN = {

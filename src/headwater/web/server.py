@@ -18,7 +18,7 @@ from .app import create_app
 from .connections import TimedConnection
 from .limits import Limits
 from .security import hosts_for, is_loopback
-from .studio import Studio
+from .state import Studio
 
 PORT = 8765
 TRIED = 20  # ports from the usual one on, where that is taken and none was asked for

@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from ..api import Request, Work, describe, ready
-from ..comparison import Comparison, compare
+from ..api.compare import Comparison, compare
+from ..api.explain import Request, Work, describe, ready
 from ..errors import InputError, ModelError
-from ..explanation import Explanation
 from ..inputs.batch import Batch
+from ..inputs.targets import Reader, logits_of
 from ..inputs.text import encode
 from ..inputs.words import continues
-from ..ledger import Ledger, Lines
-from ..targets import Reader, logits_of
+from ..results.explanation import Explanation
+from ..results.ledger import Ledger, Lines
 from ..viz.colour import largest
 from ..viz.reading import by_layer, cells, layer_of, verdict
 from .models import Loaded

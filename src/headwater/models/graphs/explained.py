@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from headwater.errors import EmptyInput, InputError
+from headwater.inputs.protocol import Beside, Link, Prepared
 from headwater.models.graphs.collating import check_fits, collate
 from headwater.models.graphs.conversion import as_graph, is_networkx
 from headwater.models.graphs.graph import Graph
 from headwater.models.graphs.shares import on_edges
-from headwater.samples import Beside, Link, Prepared
 
 if TYPE_CHECKING:
     from headwater.models.graphormer import GraphormerForGraphClassification

@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ...errors import UnknownName
-from ...measures.charts import Series, line_chart
-from ...measures.report import AXES
-from ...measures.sheets import sheet
+from ...evaluation.charts import Series, line_chart
+from ...evaluation.report import AXES
+from ...evaluation.sheets import sheet
 from ...viz.reading import signed, visible
 from ...viz.svg import picture
 from .interface import Query, Store, Word

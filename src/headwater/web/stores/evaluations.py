@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...measures.report import page
-from ...measures.results import BETTER, Evaluation, total_of
-from ...measures.saving import load
+from ...evaluation.files import load
+from ...evaluation.report import page
+from ...evaluation.results import BETTER, Evaluation, total_of
 from .interface import Curve, Curves, Lacking, Sheet
 
 

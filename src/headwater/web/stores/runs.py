@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from ...explanation import Explanation
+from ...results.explanation import Explanation
 from ...store.runs import StoredRun, open_run
 from .interface import Lacking, Sheet, Word, Words
 

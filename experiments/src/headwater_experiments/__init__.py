@@ -1,0 +1,1 @@
+"""What reproduces, measures and trains: the paper, the zoo of architectures, the benches, the studies."""

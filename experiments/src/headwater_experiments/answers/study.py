@@ -1,0 +1,189 @@
+"""The study: every setting on every prompt of a half, kept as it goes, and a table at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from headwater.api.explain import where_it_is
+from headwater.errors import UsageError
+from headwater.evaluation.curves import RESAMPLES, Estimate
+from headwater.evaluation.provenance import machine, model_sha256, versions
+
+from ..prompts import KINDS, Prompt
+from .measuring import effects, measured
+from .questions import Question
+from .replacing import Answers, Substitutes
+from .settings import OURS, Setting
+
+DRAWS = 4
+COLUMNS = {
+    "found": "finds the decisive word ↑",
+    "before": "… before the last ↑",
+    "activation": "activation ↑",
+    "pruning": "pruning error ↓",
+    "agreement": "agreement ↑",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting on one prompt."""
+
+    prompt: str
+    kind: str
+    setting: str
+    answer: str
+    decisive: str
+    first: str
+    ledger_error: float | None  # of a setting that has a ledger
+    found: bool
+    before: bool
+    activation: float
+    pruning: float
+    agreement: float
+
+
+def study(
+    model: nn.Module,
+    tokenizer: Any,
+    prompts: Sequence[Prompt],
+    settings: Iterable[str],
+    *,
+    pool: Sequence[Prompt] | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+    out: Path | None = None,
+) -> Iterator[Row]:
+    """Rows as they are found. With `out`, a file of JSON lines, what stands there is not computed again.
+
+    Words that stand in for others are those of `pool`, by default of the prompts themselves. With a whole half as the
+    pool, a part of its prompts gives the rows that it has among all of them.
+    """
+    chosen = [Setting.parsed(text) for text in settings]
+    if not chosen or not prompts:
+        raise UsageError("a study needs at least one setting and one prompt.")
+    pool = prompts if pool is None else pool
+    about = {"model": model_sha256(model), "draws": draws, "seed": seed, "pool": [p.id for p in pool]}
+    known = kept(out, about, made_with(model))
+    questions = [Question.of(model, tokenizer, prompt) for prompt in prompts]
+    substitutes = Substitutes.of(tokenizer, pool)
+    for question in questions:
+        answers: Answers | None = None
+        for setting in chosen:
+            row = known.get((question.prompt.id, str(setting)))
+            if row is None:
+                answers = answers or Answers(model, question, substitutes.drawn(question, draws, seed))
+                row = judged(model, tokenizer, answers, setting, seed)
+                if out is not None:
+                    with out.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
+            yield row
+
+
+def judged(model: nn.Module, tokenizer: Any, answers: Answers, setting: Setting, seed: int) -> Row:
+    """One setting's explanation of one answer, measured."""
+    question = answers.question
+    taken = effects(answers)
+    relevance, error = setting.words(model, tokenizer, question, seed)
+    found = measured(answers, relevance, taken)
+    return Row(
+        question.prompt.id,
+        question.prompt.kind,
+        str(setting),
+        str(tokenizer.decode([question.answer])),
+        question.words[int(taken.argmax())].text,
+        question.words[int(np.argmax(relevance))].text,
+        error,
+        **asdict(found),
+    )
+
+
+def kept(out: Path | None, about: Mapping[str, Any], tools: Mapping[str, Any]) -> dict[tuple[str, str], Row]:
+    """Rows of an earlier run of the same study; the first line of the file says which it was, and made with what."""
+    if out is None:
+        return {}
+    if not out.is_file():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps({"study": about, "made_with": tools}) + "\n", encoding="utf-8")
+        return {}
+    first, *lines = out.read_text(encoding="utf-8").splitlines()
+    if json.loads(first).get("study") != about:
+        raise UsageError(
+            f"{out} holds another study: of another model, other prompts, draws or seed. Name another file."
+        )
+    rows = [Row(**json.loads(line)) for line in lines]
+    return {(row.prompt, row.setting): row for row in rows}
+
+
+def summary(rows: Sequence[Row], seed: int = 0) -> dict[str, dict[str, Estimate]]:
+    """Means over prompts with 95 % bootstrap intervals, setting by setting; all are resampled alike."""
+    settings = list(dict.fromkeys(row.setting for row in rows))
+    prompts = list(dict.fromkeys(row.prompt for row in rows))
+    at = {(row.prompt, row.setting): row for row in rows}
+    draw = np.random.default_rng(seed).integers(len(prompts), size=(RESAMPLES, len(prompts)))
+    found: dict[str, dict[str, Estimate]] = {}
+    for setting in settings:
+        found[setting] = {}
+        for name in COLUMNS:
+            values = np.array([float(getattr(at[prompt, setting], name)) for prompt in prompts])
+            low, high = np.quantile(values[draw].mean(1), (0.025, 0.975))
+            found[setting][name] = Estimate(float(values.mean()), float(low), float(high))
+    return found
+
+
+def difference(rows: Sequence[Row], first: str, second: str, seed: int = 0) -> dict[str, Estimate]:
+    """What the first setting has above the second, prompt by prompt: means with 95 % bootstrap intervals."""
+    at = {(row.prompt, row.setting): row for row in rows}
+    prompts = [prompt for prompt, setting in at if setting == first and (prompt, second) in at]
+    draw = np.random.default_rng(seed).integers(len(prompts), size=(RESAMPLES, len(prompts)))
+    found = {}
+    for name in COLUMNS:
+        gaps = np.array([float(getattr(at[p, first], name)) - float(getattr(at[p, second], name)) for p in prompts])
+        low, high = np.quantile(gaps[draw].mean(1), (0.025, 0.975))
+        found[name] = Estimate(float(gaps.mean()), float(low), float(high))
+    return found
+
+
+def page(rows: Sequence[Row]) -> str:
+    """Markdown: all prompts with intervals; the default beside the others, paired; decisive words by kind of prompt."""
+    found = summary(rows)
+    lines = [*header("setting", [*COLUMNS.values(), "largest ledger error"])]
+    for setting, estimates in found.items():
+        errors = [row.ledger_error for row in rows if row.setting == setting and row.ledger_error is not None]
+        lines.append(line(setting, [*map(written, estimates.values()), f"{max(errors):.1e}" if errors else ""]))
+    if OURS in found and len(found) > 1:
+        lines += ["", f"`{OURS}` minus the others, prompt by prompt:", ""]
+        lines += header("setting", list(COLUMNS.values()))
+        for setting in found:
+            if setting != OURS:
+                lines.append(line(setting, [written(gap) for gap in difference(rows, OURS, setting).values()]))
+    kinds = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
+    lines += ["", "Decisive words found, by kind of prompt:", "", *header("setting", kinds)]
+    for setting in found:
+        shares = [np.mean([r.found for r in rows if r.setting == setting and r.kind == kind]) for kind in kinds]
+        lines.append(line(setting, [f"{share:.2f}" for share in shares]))
+    return "\n".join(lines) + "\n"
+
+
+def header(first: str, columns: Sequence[str]) -> list[str]:
+    return [f"| {first} | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
+
+
+def line(setting: str, cells: Sequence[str]) -> str:
+    return f"| `{setting}` | " + " | ".join(cells) + " |"
+
+
+def written(e: Estimate) -> str:
+    digits = 1 if abs(e.value) >= 10 else 2 if abs(e.value) >= 1 else 3
+    return f"{e.value:.{digits}f} ({e.low:.{digits}f} to {e.high:.{digits}f})"
+
+
+def made_with(model: nn.Module) -> dict[str, Any]:
+    return {"versions": versions(), **machine(where_it_is(model)[0])}

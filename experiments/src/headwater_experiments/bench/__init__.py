@@ -1,0 +1,1 @@
+"""What explanations cost beside a prediction and beside other tools."""

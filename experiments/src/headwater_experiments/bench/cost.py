@@ -1,0 +1,97 @@
+"""What explanations cost, with recordings and the fastest attention, as a table that names the machine."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from headwater.api.explain import explain
+from headwater.evaluation.cost import Cost, Job, predict, timed
+from headwater.memory.cuda_graphs import Recorder
+from headwater.viz.tables import Table
+
+PRESETS = ("gi", "lrp(ah+ln)", "lrp", "lrp-gamma", "lrp-secant", "attnlrp")
+GIB = 2**30
+
+
+def replayed(
+    model: nn.Module, inputs: dict[str, Any], methods: Sequence[str], **options: Any
+) -> tuple[dict[str, Job], list[Recorder]]:
+    """Every method from a recording, which is made the second time that it runs; and who records, to ask why not."""
+    jobs: dict[str, Job] = {}
+    recorders = [Recorder() for _ in methods]
+    for name, recorder in zip(methods, recorders, strict=True):
+
+        def job(name: str = name, recorder: Recorder = recorder) -> Any:
+            with recorder.at_work():
+                return explain(model, inputs, method=name, **options)
+
+        jobs[f"{name}, replayed"] = job
+    return jobs, recorders
+
+
+@contextmanager
+def fastest_attention(model: nn.Module, inputs: dict[str, Any]) -> Iterator[str]:
+    """Everything inside runs with the attention kernel of torch that makes the forward pass fastest; its name.
+
+    On the processor there is one. On a card torch chooses by rules of thumb, of which the clock knows better.
+    """
+    if not next(model.parameters()).is_cuda:
+        yield ""
+        return
+    seconds: dict[SDPBackend, float] = {}
+    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
+        try:
+            with sdpa_kernel(backend):
+                timed(lambda: predict(model, inputs), True)
+                seconds[backend] = min(timed(lambda: predict(model, inputs), True) for _ in range(3))
+        except RuntimeError:  # it has no kernel for this shape
+            continue
+    best = min(seconds, key=lambda backend: seconds[backend], default=SDPBackend.MATH)
+    with sdpa_kernel([best, SDPBackend.MATH]):
+        yield best.name.lower().replace("_", " ")
+
+
+def table(costs: Sequence[Cost], title: str) -> Table:
+    """A row for the forward pass and for every method; the title names the machine."""
+    rows = [(c.name, str(c.tokens or ""), *written(c)) for c in costs]
+    columns = ("method", "tokens", "seconds", "x forward", "lowest to highest", "GiB above the model", "ledger error")
+    return Table(f"{title}; {machine()}", columns, rows, left=1)
+
+
+def written(c: Cost) -> tuple[str, ...]:
+    if math.isnan(c.seconds):
+        return ("out of memory", "", "", "", "")
+    return (
+        f"{c.seconds:.3f}",
+        f"{c.ratio:.2f}",
+        f"{c.low:.2f} to {c.high:.2f}",
+        "" if c.memory is None else f"{c.memory / GIB:.2f}",
+        "" if c.error is None else f"{c.error:.1e}",
+    )
+
+
+def machine() -> str:
+    """Where it was measured, in words."""
+    threads = torch.get_num_threads()
+    card = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
+    return (
+        f"{card}{processor()}, {threads} thread{'s' if threads > 1 else ''}, torch {torch.__version__}, "
+        f"Python {platform.python_version()}"
+    )
+
+
+def processor() -> str:
+    """The processor's name where the system tells it, else its architecture."""
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text().splitlines() if about.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

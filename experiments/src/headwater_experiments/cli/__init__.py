@@ -1,0 +1,1 @@
+"""The commands that the experiments add to `headwater`."""

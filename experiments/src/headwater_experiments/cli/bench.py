@@ -1,0 +1,300 @@
+"""`headwater bench`: what explanations cost on this machine beside the prediction alone, and what evaluating saves."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli import options
+from headwater.cli.models import chosen_model
+from headwater.cli.names import separated
+from headwater.cli.screen import say, waiting
+from headwater.errors import UsageError
+
+if TYPE_CHECKING:
+    from headwater.viz.tables import Table
+
+COST, EVALUATION, THROUGHPUT = "neither --evaluation nor --throughput", "--evaluation", "--throughput"
+PLACES = {  # which benchmarks an option has a meaning for, where not for all
+    **dict.fromkeys("batch tokens layers dtype attention keep recompute memory_limit replay peers".split(), (COST,)),
+    **dict.fromkeys(("limit", "measures"), (EVALUATION,)),
+    **dict.fromkeys(("shape", "busy"), (COST, THROUGHPUT)),
+    "data": (EVALUATION, THROUGHPUT),
+}
+ATTENTION = ("headwater", "sdpa", "eager")
+NOISE = "rounds after a first one to warm up; what else runs on this machine moves the figures"
+
+
+def command(
+    context: typer.Context,
+    evaluation: Annotated[
+        bool, typer.Option("--evaluation", help="Time `evaluate` against a loop over single sentences instead.")
+    ] = False,
+    throughput: Annotated[
+        bool, typer.Option("--throughput", help="Texts a second over a whole dataset instead, by the bundled model.")
+    ] = False,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Methods, separated by commas. Default: gi and every preset of lrp; "
+            "with --evaluation gi,lrp(ah),lrp(ln),lrp(ah+ln),lrp; with --throughput gi,lrp."
+        ),
+    ] = None,
+    peers: Annotated[
+        str | None,
+        typer.Option(
+            help="Other tools to time beside: captum, lxt, none. Default: those that are installed, where no --methods "
+            "are named."
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=options.MOST,
+            help="How often all is timed, in turn. Default: 7; with --evaluation 3, with --throughput 5.",
+        ),
+    ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            help="The model, with random weights: bert-base, llama-small, gemma2-small, llama-8b, mistral-7b. "
+            "Default: bert-base; with --throughput the bundled model."
+        ),
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, max=options.MOST, help="Samples in a batch. Default: 8; of a decoder 1.")
+    ] = None,
+    tokens: Annotated[str, typer.Option(help="Tokens in a sample; several lengths are separated by commas.")] = "128",
+    layers: Annotated[
+        int | None, typer.Option(min=1, max=options.MOST, help="Layers of the model, where not all are wanted.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    attention: Annotated[
+        str | None,
+        typer.Option(help="How attention is computed: headwater, sdpa, eager. Default: what transformers chooses."),
+    ] = None,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Time each method replayed from a recording, too (a graphics card's).")
+    ] = False,
+    keep: options.Keep = "device",
+    recompute: options.Recompute = None,
+    memory_limit: options.MemoryLimit = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="With --evaluation or --throughput: labelled texts, as for `evaluate`. Default: SST-2 dev."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=options.MOST, help="With --evaluation: how many texts, drawn by a fixed seed.")
+    ] = 48,
+    measures: Annotated[
+        str, typer.Option(help="With --evaluation: the curves, as for `evaluate`.")
+    ] = "activation,pruning",
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda.")] = "cpu",
+    busy: Annotated[
+        bool, typer.Option("--busy", help="Count the processor's time, where others share the machine. Not on a card.")
+    ] = False,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=options.MANY, help="Threads of torch. Default: its own choice.")
+    ] = None,
+    as_json: options.Json = False,
+    plain: options.Plain = False,
+) -> None:
+    """Time explanations of a model, as ratios to its forward pass; or the evaluation's gain."""
+    if evaluation and throughput:
+        raise UsageError("--evaluation and --throughput are two benchmarks: ask for one at a time.")
+    refuse_what_has_no_place(context, EVALUATION if evaluation else THROUGHPUT if throughput else COST)
+    if busy and device != "cpu":
+        raise UsageError("--busy counts the processor's time, which says nothing of a card.")
+    options.usable(device)
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    names = None if methods is None else separated(methods)
+    clock = time.process_time if busy else time.perf_counter
+    if throughput:
+        found, table = rate(data, shape, names or ["gi", "lrp"], device, clock, rounds or 5)
+    elif evaluation:
+        found, table = gain(data, limit, names, separated(measures), rounds or 3, device)
+    else:
+        saving = Saving(keep, options.count_of(recompute), memory_limit)
+        beside = asked_beside(peers, names)
+        subject = Subject(
+            shape or "bert-base", layers, batch, lengths(tokens), dtype, device, replay, beside, attention
+        )
+        found, table = costs(subject, names, rounds or 7, clock, saving)
+    typer.echo(json.dumps(found) if as_json else written(table, plain))
+
+
+def refuse_what_has_no_place(context: typer.Context, mode: str) -> None:
+    """An option of another benchmark would be read and not heeded."""
+    for name, places in PLACES.items():
+        source = context.get_parameter_source(name)
+        if mode not in places and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(f"--{name.replace('_', '-')} has a meaning only with {' or '.join(places)}.")
+
+
+def lengths(text: str) -> list[int]:
+    found = separated(text)
+    if not found or not all(map(options.is_whole, found)):
+        raise UsageError(f"--tokens takes numbers above 0, separated by commas, not {text!r}.")
+    return [options.whole("--tokens", one) for one in found]
+
+
+def asked_beside(peers: str | None, methods: list[str] | None) -> list[str] | None:
+    """Tools by name; None is all that are installed."""
+    if peers is None:
+        return None if methods is None else []
+    return [] if peers == "none" else separated(peers)
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What is timed: a model by the name of its shape, and the sizes of what it reads; which tools beside."""
+
+    shape: str
+    layers: int | None
+    batch: int | None
+    lengths: list[int]
+    dtype: str
+    device: str
+    replay: bool = False
+    peers: list[str] | None = None
+    attention: str | None = None
+
+    def model(self) -> tuple[Any, Any]:
+        """Its shape, and the model itself with the attention that was asked for."""
+        from headwater.api.explain import DTYPES
+        from headwater.errors import UnknownName
+        from headwater_experiments.bench.shapes import shape_called
+
+        if self.dtype not in DTYPES:
+            raise UnknownName("dtype", self.dtype, DTYPES)
+        if self.attention not in (None, *ATTENTION):
+            raise UnknownName("attention", self.attention, ATTENTION)
+        shape = shape_called(self.shape).with_layers(self.layers)
+        model = shape.build(self.device, DTYPES[self.dtype])
+        if self.attention is not None:
+            from headwater.api.fast_attention import with_attention
+
+            with_attention(model, self.attention)
+        return shape, model
+
+
+@dataclasses.dataclass(frozen=True)
+class Saving:
+    """How methods keep what their backward pass needs. A limit is looked at once, before anything is timed."""
+
+    keep: str = "device"
+    recompute: int | str | None = None
+    limit: str | None = None
+
+    def jobs(self, model: Any, inputs: Any, methods: Sequence[str], dtype: str) -> dict[str, Callable[[], Any]]:
+        """Explanations by name, to be timed beside the forward pass; none where nothing is to be saved."""
+        from headwater.api.estimate import Trial, bytes_of
+        from headwater.api.explain import Request, answer
+        from headwater.memory.policy import PLENTY, Room
+
+        room = Room(self.keep, self.recompute)
+        found: dict[str, Callable[[], Any]] = {}
+        if room == PLENTY and self.limit is None:
+            return {}
+        for name in methods:
+            ask = Request(model, inputs, method=name, dtype=dtype, room=room)
+            if self.limit is not None:
+                fits = Trial.of(ask).fitted(bytes_of(self.limit))
+                ask = dataclasses.replace(ask, room=fits.room)
+                say(f"{name}, estimated: {fits}")
+            found[name] = functools.partial(answer, ask)
+        return found
+
+
+def costs(
+    asked: Subject, methods: list[str] | None, rounds: int, clock: Callable[[], float], saving: Saving
+) -> tuple[Any, Table]:
+    """Each method's time over that of the forward pass, with random weights; for JSON and as a table."""
+    from headwater.evaluation.cost import measure
+    from headwater_experiments.bench.cost import GIB, PRESETS, fastest_attention, replayed, table
+    from headwater_experiments.bench.peers import checked, peers
+
+    checked(asked.peers or [])
+    shape, model = asked.model()
+    batch = asked.batch or (1 if shape.decoder else 8)
+    size = sum(weight.nbytes for weight in model.parameters())
+    say(f"{rounds} {NOISE}")
+    found = []
+    trial = shape.inputs(batch, min(max(asked.lengths), 8192), asked.device)
+    with waiting("timing explanations"), fastest_attention(model, trial) as kernel:
+        for tokens in asked.lengths:
+            inputs = shape.inputs(batch, tokens, asked.device)
+            others = dict(peers(model, inputs, asked.peers, say))
+            chosen = methods or PRESETS
+            saved = saving.jobs(model, inputs, chosen, asked.dtype)
+            again, recorders = replayed(model, inputs, chosen, dtype=asked.dtype) if asked.replay else ({}, [])
+            jobs = {**saved, **again, **others}
+            found += measure(
+                model, inputs, () if saved else chosen, rounds, others=jobs, clock=clock, dtype=asked.dtype
+            )
+            for why in (why for recorder in recorders for why in recorder.refused.values()):
+                say(f"{tokens} tokens were not replayed: {why}")
+    model_in_words = f"{shape.name}, {shape.layers} layers, {size / GIB:.2f} GiB, {asked.dtype}, {asked.device}"
+    chosen_attention = f"{asked.attention} attention" if asked.attention else kernel
+    about = (model_in_words, f"batches of {batch}", f"{rounds} rounds", chosen_attention, counted(clock))
+    title = ", ".join(filter(None, about))
+    return [dataclasses.asdict(cost) for cost in found], table(found, title)
+
+
+def counted(clock: Callable[[], float]) -> str:
+    return "processor time" if clock is time.process_time else ""
+
+
+def rate(
+    data: Path | None, shape: str | None, methods: list[str], device: str, clock: Callable[[], float], rounds: int
+) -> tuple[Any, Table]:
+    """Texts a second of the bundled model, or of another shape that reads them in the same tokens."""
+    model, tokenizer = chosen_model(None, None, device, None, False, False)
+    from headwater_experiments.bench.shapes import shape_called
+    from headwater_experiments.bench.speed import rows_of
+    from headwater_experiments.bench.throughput import BATCH, measure, table
+    from headwater_experiments.data import load
+
+    texts = [text for text, _ in rows_of(model, tokenizer, load("sst2", "dev") if data is None else data)]
+    if shape is not None:
+        model = shape_called(shape).build(device)
+    with waiting(f"explaining {len(texts)} texts"):
+        found = measure(model, tokenizer, texts, methods, clock=clock, rounds=rounds)
+    name = "bundled model" if shape is None else shape
+    about = (f"{len(texts)} texts, {name}, {device}, batches of {BATCH}", f"{rounds} rounds", counted(clock))
+    title = ", ".join(filter(None, about))
+    return [dataclasses.asdict(one) for one in found], table(found, title)
+
+
+def gain(
+    data: Path | None, limit: int, methods: list[str] | None, measures: list[str], rounds: int, device: str
+) -> tuple[Any, Table]:
+    """The evaluation's time under that of a loop over single sentences, for the same curves of the bundled model."""
+    model, tokenizer = chosen_model(None, None, device, None, False, False)
+    from headwater_experiments.bench.speed import METHODS, measure, rows_of, table
+    from headwater_experiments.data import load
+
+    rows = rows_of(model, tokenizer, load("sst2", "dev") if data is None else data, limit)
+    say(f"{rounds} {NOISE}")
+    with waiting(f"timing the evaluation of {len(rows)} texts"):
+        found = measure(model, tokenizer, rows, methods or METHODS, measures, rounds)
+    return dataclasses.asdict(found), table(found)
+
+
+def written(table: Table, plain: bool) -> str:
+    """Markdown, to be pasted; or columns of plain text."""
+    from headwater.viz.plain import aligned
+    from headwater.viz.tables import markdown
+
+    return "\n".join([table.title, "", *(aligned(table) if plain else markdown(table))])

@@ -1,0 +1,51 @@
+"""`headwater zoo`: does the ledger close on every architecture of transformers?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli import options
+from headwater.cli.names import separated
+from headwater.cli.screen import save, say
+from headwater.cli.tables import put
+
+
+def command(
+    maps: Annotated[
+        str, typer.Option(help="Maps, separated by commas: sequence-classification, causal-lm, … Default: all eight.")
+    ] = "",
+    names: Annotated[
+        str, typer.Option(help="Architectures, separated by commas: bert, causal-lm/gpt2. Default: every one.")
+    ] = "",
+    jobs: Annotated[
+        int, typer.Option(min=1, max=options.MANY, help="How many are judged at a time, in a process each.")
+    ] = 2,
+    timeout: Annotated[
+        float,
+        typer.Option(min=1, max=options.LONGEST, callback=options.number, help="Seconds after which one is given up."),
+    ] = 120.0,
+    memory: Annotated[
+        float, typer.Option(min=0.5, max=options.MOST_GIB, callback=options.number, help="GiB that one may take.")
+    ] = 6.0,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep findings here, one a line; those of the same versions are not made again.")
+    ] = None,
+    page: Annotated[Path | None, typer.Option(help="Also write the page of all architectures here.")] = None,
+    as_json: options.Json = False,
+    plain: options.Plain = False,
+) -> None:
+    """Build every architecture small, with random weights, explain it by `lrp`, and say whether its ledger closes."""
+    from headwater_experiments.zoo.entries import entries
+    from headwater_experiments.zoo.page import page as written
+    from headwater_experiments.zoo.page import summary
+    from headwater_experiments.zoo.running import run
+
+    wanted = entries(separated(maps), separated(names))
+    say(f"{len(wanted)} architectures, {jobs} at a time")
+    found = run(wanted, out=out, jobs=jobs, timeout=timeout, memory=memory)
+    put(found, lambda: summary(found.findings), as_json, plain)
+    if page is not None:
+        save(page, written(found.findings))

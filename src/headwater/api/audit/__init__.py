@@ -1,0 +1,1 @@
+"""`audit`: the same run, with every module, normalisation and attention head watched."""

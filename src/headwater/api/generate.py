@@ -1,0 +1,405 @@
+"""Generated text explained: `explain_generation`. One forward pass over prompt and answer serves all its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..engine.plan import Plan, Step
+from ..errors import InputError, ModelError, TargetError, UnknownName, UsageError
+from ..inputs.batch import Batch, Item
+from ..inputs.places import find_places
+from ..inputs.prompt import Spoken, Turn, spoken
+from ..inputs.restoring import restores
+from ..inputs.targets import Reader, Reading, logits_of
+from ..inputs.text import check_characters, length_limit
+from ..memory.policy import Room
+from ..memory.recompute import Count
+from ..methods import Method, resolve
+from ..results.explanation import Explanation
+from ..results.generation import Generation
+from .estimate import Trial, bytes_of
+from .explain import Request, Work, describe, prepared, where_it_is
+
+SCORES = ("logit", "logprob", "contrast")
+HANDLING = ("show", "aside")
+SPACE_MARKS = ("Ġ", "▁")
+Contrast = str | Mapping[int, int | str] | None
+
+
+@restores
+def explain_generation(
+    model: nn.Module,
+    tokenizer: Any,
+    prompt: str | None = None,
+    *,
+    chat: Sequence[Turn] | None = None,
+    max_new_tokens: int = 20,
+    answer: str | Sequence[int] | None = None,
+    method: str | Method = "lrp-query",
+    score: str | None = None,
+    contrast: Contrast = None,
+    sinks: str = "aside",
+    special: str = "show",
+    at: str = "embeddings",
+    tokens_at_once: int | None = None,
+    keep: str = "device",
+    recompute: Count = None,
+    memory_limit: int | str | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    seed: int = 0,
+    **generate: Any,
+) -> Generation:
+    """How much each token of the prompt and of the output so far contributed to every token that a model generates.
+
+    The model continues `prompt`, or `chat` (a list of {"role", "content"}, through the tokenizer's template), by its
+    own `generate`: greedily, at most `max_new_tokens`; further arguments are handed on to it. Or `answer` is explained,
+    whether the model would say it or not: a text, which follows the prompt as it is written, or token ids.
+
+    `score`: "logit"; "logprob", the log-probability, which sums to that of the whole answer (`Generation.whole()`);
+    or "contrast", the logit minus that of another token: "why Paris rather than London". `contrast` names it: a text
+    for the first output token that differs from it, {number of the output token: text or id} for others; where none is
+    named it is the runner-up, the likeliest other token.
+    `sinks` and `special`: "show", or "aside" to move the relevance of the attention sink (the first token) and of
+    special tokens to lines of their own in each ledger. Method, score and sink are by default what was found most
+    faithful to a language model on prompts set apart for that question (docs/generation.md).
+    `tokens_at_once`: one forward pass serves at most so many output tokens, and reads no further than these need; by
+    default one serves all. Methods that read no gradient take one pass a token. `keep`: where what the backward passes
+    need waits for them, which grows with the text: on the "device", on the "host" (main memory) or on "disk".
+    `recompute`: "blocks", or a number of blocks, computes it again instead, once for every output token.
+    `memory_limit` ("24GiB", or bytes; the model's weights count) picks both, by an estimate from short pieces.
+    """
+    scoring = Scoring.of(score, contrast)
+    check_handling(sinks=sinks, special=special)
+    chosen = resolve(method)
+    if tokens_at_once is not None and tokens_at_once < 1:
+        raise UsageError(f"tokens_at_once must be at least 1, not {tokens_at_once}.")
+    check_generates(model, tokenizer)
+    room = Room(keep, recompute)
+    asked = Request(model, None, tokenizer=tokenizer, method=chosen, output=scoring.output, at=at, seed=seed, room=room)
+    ready = prepared(model, device, dtype)
+    said = spoken(tokenizer, prompt, chat)
+    ids = (
+        answered(ready, tokenizer, said, answer)
+        if answer is not None
+        else continued(ready, said, max_new_tokens, generate)
+    )
+    text = Text.of(ready, tokenizer, said, ids)
+    text.check_length(length_limit(ready, tokenizer))
+    work = Work(asked, ready, Plan([], lambda found: []), describe(ready, *where_it_is(ready), seed))
+    if memory_limit is not None:
+        batch = text.batch(len(ids), tokens_at_once or len(ids), find_places(ready, at))
+        step = Step(batch, Reader(ready, tokenizer, None, asked.output))
+        fits = Trial(asked, work, chosen, step).fitted(bytes_of(memory_limit))
+        work = replace(work, ask=replace(asked, room=fits.room))
+    found = explained(work, chosen, text, scoring, tokens_at_once or len(ids))
+    made = joined(found, text, scoring, chosen, work)
+    return made.set_aside(sinks=sinks == "aside", special=special == "aside")
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Which number of an output token is explained."""
+
+    score: str
+    contrast: Contrast
+
+    @classmethod
+    def of(cls, score: str | None, contrast: Contrast) -> Scoring:
+        chosen = score or ("logit" if contrast is None else "contrast")
+        if chosen not in SCORES:
+            raise UnknownName("score", chosen, SCORES)
+        if contrast is not None and chosen != "contrast":
+            raise UsageError(f"contrast= has no place beside score={chosen!r}.")
+        return cls(chosen, contrast)
+
+    @property
+    def output(self) -> str:
+        return "log-probability" if self.score == "logprob" else "logit"
+
+    def others(self, text: Text) -> dict[int, int]:
+        """The token that each output token is set against, where one was named."""
+        if isinstance(self.contrast, str):
+            return first_difference(text, self.contrast)
+        named = self.contrast or {}
+        for number in named:
+            if not 0 <= number < len(text.output):
+                raise TargetError(f"contrast= names output token {number}; there are {len(text.output)}.")
+        return {n: token if isinstance(token, int) else alone(text, n, token) for n, token in named.items()}
+
+
+def first_difference(text: Text, words: str) -> dict[int, int]:
+    """Another answer, set against this one at the first token where they part."""
+    other = like(text, 0, words)
+    for number, (ours, theirs) in enumerate(zip(text.output, other, strict=False)):
+        if ours != theirs:
+            return {number: theirs}
+    raise TargetError(
+        f"{words!r} does not differ from the output {text.said_output!r}: there is nothing to set against."
+    )
+
+
+def like(text: Text, number: int, words: str) -> list[int]:
+    """Token ids of a text that could stand where output token `number` does: with a space before it if that has one."""
+    mark = text.tokenizer.convert_ids_to_tokens(text.output[number]).startswith(SPACE_MARKS)
+    written = f" {words.strip()}" if mark else words
+    found: list[int] = text.tokenizer(written, add_special_tokens=False)["input_ids"]
+    if not found:
+        raise TargetError(f"{words!r} has no tokens.")
+    return found
+
+
+def alone(text: Text, number: int, words: str) -> int:
+    """The first token of a text; the others would come after it."""
+    return like(text, number, words)[0]
+
+
+@dataclass(frozen=True)
+class At:
+    """Reads the score of one output token; `behind` counts its row from the end of the logits."""
+
+    behind: int
+    token: int
+    other: int | None
+    score: str
+    name: Callable[[int], str]
+
+    def __call__(self, out: Any, batch: Batch) -> Reading:
+        row = logits_of(out)[0, -self.behind]
+        best = int(row.argmax())
+        named = self.name(self.token)
+        if self.score == "logprob":
+            return Reading(row.log_softmax(-1)[self.token].reshape(1), [named], [self.name(best)])
+        if self.score == "logit":
+            return Reading(row[self.token].reshape(1), [named], [self.name(best)])
+        other = runner_up(row.detach(), self.token) if self.other is None else self.other
+        score = (row[self.token] - row[other]).reshape(1)
+        size = float(row.detach()[[self.token, other]].abs().sum())
+        return Reading(score, [f"{named} - {self.name(other)}"], [self.name(best)], [size])
+
+
+def runner_up(row: Tensor, token: int) -> int:
+    """The likeliest token but this one."""
+    best = row.topk(2).indices.tolist()
+    return int(best[0] if best[0] != token else best[1])
+
+
+@dataclass(frozen=True)
+class Text:
+    """Prompt and output, as ids and as text; how they go into the model."""
+
+    model: nn.Module
+    tokenizer: Any
+    said: Spoken
+    output: list[int]
+    start: list[int]  # what an encoder-decoder's decoder begins with
+
+    @classmethod
+    def of(cls, model: nn.Module, tokenizer: Any, said: Spoken, output: list[int]) -> Text:
+        return cls(model, tokenizer, said, output, [decoder_start(model)] if encoder_decoder(model) else [])
+
+    @property
+    def said_output(self) -> str:
+        return str(self.tokenizer.decode(self.output))
+
+    @property
+    def prompt(self) -> int:
+        return len(self.said.ids) + len(self.start)
+
+    def check_length(self, limit: int | None) -> None:
+        length = max(len(self.said.ids), len(self.output)) if self.start else self.prompt + len(self.output)
+        if limit is not None and length > limit:
+            raise InputError(f"prompt and output have {length} tokens, the model takes at most {limit}.")
+
+    def batch(self, outputs: int, wanted: int, places: list[nn.Module]) -> Batch:
+        """What predicts the first `outputs` output tokens, of which the last `wanted` are asked for."""
+        ids, before = [*self.said.ids], self.output[: outputs - 1]
+        kwargs: dict[str, Any] = {}
+        if self.start:
+            kwargs["decoder_input_ids"] = torch.tensor([[*self.start, *before]])
+        else:
+            ids += before
+            if takes(self.model, "logits_to_keep"):
+                kwargs["logits_to_keep"] = wanted  # nothing of the vocabulary's size is made for the other positions
+        own = torch.tensor([ids])
+        real = torch.ones_like(own)
+        item = Item(tokens=tuple(self.tokenizer.convert_ids_to_tokens(ids)))
+        kwargs = {"input_ids": own, "attention_mask": real, **kwargs}
+        return Batch(samples=1, items=[item], kwargs=kwargs, ids=own, real=real.bool(), places=places)
+
+    def pieces(self) -> list[str]:
+        starts = [self.tokenizer.convert_ids_to_tokens(token) for token in self.start]
+        return [*self.said.pieces, *starts, *pieces_of(self.tokenizer, self.said.ids, self.output, bool(self.start))]
+
+
+def explained(
+    work: Work, method: Method, text: Text, scoring: Scoring, size: int
+) -> Iterator[tuple[Explanation, float]]:
+    """An explanation of every output token, and the model's probability of it; `size` tokens a forward pass."""
+    others, places = scoring.others(text), find_places(work.model, work.ask.at)
+    size = size if method.each is not None else 1
+
+    for first in range(0, len(text.output), size):
+        numbers = range(first, min(first + size, len(text.output)))
+        batch = text.batch(numbers[-1] + 1, len(numbers), places)
+        readers = [
+            Noted(At(numbers[-1] + 1 - n, text.output[n], others.get(n), scoring.score, namer(text.tokenizer)))
+            for n in numbers
+        ]
+        for made, reader in zip(work.each(batch, readers, method), readers, strict=True):
+            yield made, reader.probability
+
+
+@dataclass
+class Noted:
+    """A reader that also keeps the probability of its token."""
+
+    read: At
+    probability: float = 0.0
+
+    def __call__(self, out: Any, batch: Batch) -> Reading:
+        row = logits_of(out).detach()[0, -self.read.behind]
+        self.probability = float(row.double().softmax(-1)[self.read.token])
+        return self.read(out, batch)
+
+
+def joined(
+    found: Iterator[tuple[Explanation, float]], text: Text, scoring: Scoring, method: Method, work: Work
+) -> Generation:
+    """Rows of different lengths as one matrix."""
+    made = list(found)
+    count = text.prompt + len(text.output)
+    relevance = made[0][0].relevance.new_zeros(len(made), count)
+    for row, (explanation, _) in zip(relevance, made, strict=True):
+        row[: len(explanation.relevance)] = explanation.relevance
+    ids = [*text.said.ids, *text.start, *text.output]
+    special = set(text.tokenizer.all_special_ids)
+    source = ("source",) * len(text.said.ids) if text.start and not text.said.chat else text.said.roles
+    return Generation(
+        tokens=tuple(text.tokenizer.convert_ids_to_tokens(ids)),
+        pieces=tuple(text.pieces()),
+        prompt=text.prompt,
+        relevance=relevance,
+        ledgers=tuple(explanation.ledger for explanation, _ in made),
+        targets=tuple(explanation.target for explanation, _ in made),
+        probabilities=tuple(probability for _, probability in made),
+        score=scoring.score,
+        method=method.name,
+        provenance=work.provenance,
+        roles=(*source, *("start",) * len(text.start), *("output",) * len(text.output)),
+        special=tuple(token in special for token in ids),
+        aside=(False,) * count,
+        at=work.ask.at,
+        rules_met=made[0][0].rules_met,
+    )
+
+
+def continued(model: nn.Module, said: Spoken, count: int, options: Mapping[str, Any]) -> list[int]:
+    """What the model says next, by its own `generate`."""
+    if count < 1:
+        raise UsageError(f"max_new_tokens must be at least 1, not {count}.")
+    device = where_it_is(model)[0]
+    ids = torch.tensor([said.ids], device=device)
+    settings = {"do_sample": False, "num_beams": 1, **padding(model), **options}
+    with torch.no_grad():
+        made = model.generate(  # type: ignore[operator]
+            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, **settings
+        )
+    rows = getattr(made, "sequences", made)
+    if len(rows) != 1:
+        raise UsageError(f"one continuation is explained, and generate gave {len(rows)}.")
+    found: list[int] = rows[0].tolist()[1 if encoder_decoder(model) else len(said.ids) :]
+    if not found:
+        raise InputError("the model generated nothing after this prompt.")
+    return found
+
+
+def padding(model: nn.Module) -> dict[str, Any]:
+    """A model without a padding token is given its end token, as it would choose with a warning."""
+    config = getattr(model, "generation_config", None)
+    end = getattr(config, "eos_token_id", None)
+    end = end[0] if isinstance(end, list) else end
+    return {"pad_token_id": end} if getattr(config, "pad_token_id", None) is None and end is not None else {}
+
+
+def answered(model: nn.Module, tokenizer: Any, said: Spoken, answer: str | Sequence[int]) -> list[int]:
+    """Token ids of a given answer: as it is tokenised after the prompt, where that leaves the prompt's tokens alone."""
+    if isinstance(answer, str):
+        check_characters(answer, "the answer")
+    if not isinstance(answer, str):
+        found = [int(token) for token in answer]
+    elif encoder_decoder(model):
+        found = list(tokenizer(text_target=answer)["input_ids"])
+    else:
+        whole = list(tokenizer(said.text + answer, add_special_tokens=said.adds_special)["input_ids"])
+        kept = len(said.ids)
+        found = whole[kept:] if whole[:kept] == said.ids else []
+        found = found or list(tokenizer(answer, add_special_tokens=False)["input_ids"])
+    if not found:
+        raise InputError("answer= has no tokens: there is nothing to explain.")
+    return found
+
+
+def pieces_of(tokenizer: Any, before: list[int], output: list[int], fresh: bool) -> list[str]:
+    """Every output token as the text that it adds; of a character in several tokens, the last adds it."""
+    context = [] if fresh else before[-4:]  # a decoder may drop the first space, so a little of the prompt comes along
+    begin = shown = decoded(tokenizer, context)
+    pieces = []
+    for k in range(1, len(output) + 1):
+        whole = decoded(tokenizer, [*context, *output[:k]]).rstrip("\ufffd")
+        longer = len(whole) > max(len(shown), len(begin))
+        pieces.append(whole[len(shown) :] if longer else "")
+        shown = whole if longer else shown
+    return pieces
+
+
+def decoded(tokenizer: Any, ids: list[int]) -> str:
+    return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+
+
+def namer(tokenizer: Any) -> Callable[[int], str]:
+    """A token by its text, without the space before it."""
+
+    def name(token: int) -> str:
+        text = decoded(tokenizer, [token])
+        return text.strip(" ") or "␣" * len(text)
+
+    return name
+
+
+def takes(model: nn.Module, name: str) -> bool:
+    import inspect
+
+    return name in inspect.signature(model.forward).parameters
+
+
+def encoder_decoder(model: nn.Module) -> bool:
+    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+
+
+def decoder_start(model: nn.Module) -> int:
+    for config in (getattr(model, "generation_config", None), getattr(model, "config", None)):
+        token = getattr(config, "decoder_start_token_id", None)
+        if isinstance(token, int):
+            return token
+    raise ModelError("the encoder-decoder's config names no decoder_start_token_id, so its output cannot begin.")
+
+
+def check_generates(model: Any, tokenizer: Any) -> None:
+    if tokenizer is None:
+        raise InputError("generated text needs a tokenizer: explain_generation(model, tokenizer, prompt).")
+    if not isinstance(model, nn.Module):
+        raise InputError(f"the model must be a torch.nn.Module, not {type(model).__name__}.")
+    if not bool(getattr(model, "can_generate", lambda: False)()):
+        raise ModelError(f"{type(model).__name__} does not generate text. Load it for the task text-generation.")
+
+
+def check_handling(**chosen: str) -> None:
+    for name, value in chosen.items():
+        if value not in HANDLING:
+            raise UnknownName(f"way to handle {name}", value, HANDLING)

@@ -1,0 +1,302 @@
+"""Whether what a pass gave can be believed: is it the model's own prediction, and is no constant made from the input?
+
+A model is looked at closely at its first explanation by a set of rules, and now and then: it is run plainly, and on
+another input. The other checks read what every pass leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import (
+    AnotherPrediction,
+    HeadwaterError,
+    HiddenOperation,
+    RandomPrediction,
+    RuleNotMet,
+    UsageError,
+)
+from ..inputs.batch import Batch
+from ..inputs.places import Captured, captured
+from ..inputs.restoring import outside_inference
+from ..inputs.walking import named_modules
+from ..rules import Scope
+from ..rules.modules import is_foreign_node
+from ..rules.scope import BESIDE_HELD, Entered
+from ..rules.sources import Sort
+from .compiled import uncompiled
+from .forward import (
+    KNOWN,
+    Demand,
+    Known,
+    Read,
+    Run,
+    arguments,
+    asks_links,
+    forward,
+    map_output,
+    read_score,
+    scope_for,
+    unwatched,
+)
+
+LARGE = 10_000_000  # numbers in an output that is not copied for a check
+
+OFTEN = 64  # explanations of a model by a method after which it is looked at again; then after twice as many
+
+
+def is_due(model: nn.Module, demand: Demand) -> bool:
+    """Whether a model is looked at closely: at its first explanation by these rules, and after 64, 128, 256, …
+
+    Always where it reads numbers of the input, which cannot be followed.
+    """
+    known = KNOWN.setdefault(model, Known())
+    before = known.explained.get(demand.rules, 0)
+    known.explained[demand.rules] = before + 1
+    times, rest = divmod(before, OFTEN)
+    return known.reads or (rest == 0 and times & (times - 1) == 0)
+
+
+def predict_plainly(run: Run) -> Tensor:
+    """The score of the model's own prediction, as a user would get it: without rules, without gradients."""
+    with torch.no_grad(), uncompiled():
+        out = run.model(*run.batch.args, **arguments(run))
+        return run.read(out, run.batch).score.detach().double()
+
+
+def check_prediction(run: Run, plain: Tensor, read: Read, scope: Scope) -> None:
+    """What is explained is what the model predicts. A model may notice gradients or rules, and do something else."""
+    found = read.reading.score.detach()
+    size = max(float(values.detach().abs().max()) for values in (plain, *read.ends) if values.numel())
+    room = math.sqrt(torch.finfo(scope.coarsest or torch.float32).eps) * size
+    gap = float((found - plain.to(found.device)).abs().max())
+    if not gap > room:  # a NaN is reported later, with the module that it comes from
+        return
+    apart = float((predict_plainly(run) - plain).abs().max())
+    if apart > room:
+        raise RandomPrediction(
+            f"the model is in evaluation mode, but two predictions of the same input differ by {apart:.3g}: it draws "
+            "random numbers, or changes when it is called. Turn that off, so that there is one prediction to explain."
+        )
+    raise AnotherPrediction(
+        f"under the rules the model's score is off by {gap:.3g} from its plain prediction: it does something else when "
+        "gradients are made (it asks torch.is_grad_enabled() or requires_grad, say). Make it compute the same in both "
+        "cases."
+    )
+
+
+def check_score(run: Run, out: Any, read: Read) -> None:
+    """The gradient of a score that the caller wrote is that of its value: nothing is cut off in it.
+
+    In float64, for of a score that does not change with the output's size (a cosine) the rest would be rounding.
+    """
+    if not callable(getattr(run.read, "target", None)) or sum(end.numel() for end in read.ends) > LARGE:
+        return
+    step = 1e-4 / max(1.0, *(float(end.detach().abs().max()) for end in read.ends))
+    try:
+        exact = read_score(run, map_output(out, in_float64))
+        with torch.no_grad():
+            there, here = (
+                run.read(map_output(out, partial(scaled, factor=1 + sign * step)), run.batch).score for sign in (1, -1)
+            )
+    except RuntimeError:  # it takes no float64
+        return
+    slope, said = (there.double() - here) / (2 * step), exact.linear_part()
+    rounding = torch.finfo(there.dtype).eps * (exact.linear_size() + there.abs()) / step
+    if bool(((slope - said).abs() > 1e-3 * (slope.abs() + said.abs()) + rounding + 1e-9).any()):
+        raise UsageError(
+            f"the gradient of score= is not that of its value: along the model's output it is {float(said[0]):.4g}, "
+            f"and differences give {float(slope[0]):.4g}. Leave out what cuts it off (detach, item)."
+        )
+
+
+def scaled(value: Any, factor: float) -> Any:
+    return value.detach().double() * factor if isinstance(value, Tensor) and value.requires_grad else value
+
+
+def in_float64(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.requires_grad else value
+
+
+def settle_choices(scope: Scope) -> None:
+    """What was looked up by a choice that also weighs is a bias or a constant after all: an expert's bias."""
+    for one in scope.cuts.chosen:
+        if scope.cuts.is_weighed(one.site, one.choice):
+            scope.books.resort(one.site, one.name, Sort.BIAS if one.bias else Sort.CONSTANT)
+
+
+def find_tables(run: Run) -> None:
+    """Embeddings beside the places that are explained which look up the words of the text, too, as each layer may have.
+
+    That they do is seen with other words: numbers of positions may happen to be those of words.
+    """
+    known, batch = KNOWN.setdefault(run.model, Known()), run.batch
+    if known.tables is not None or batch.ids is None or not batch.places:
+        return
+    inside = {id(part) for place in batch.places for _, part in named_modules(place)}
+    tables: list[nn.Module] = [
+        m for _, m in named_modules(run.model) if isinstance(m, nn.Embedding) and id(m) not in inside
+    ]
+    other = other_input(run)
+    known.tables = []
+    if tables and other.batch is not batch:
+        with captured(tables) as found, torch.no_grad(), uncompiled():
+            run.model(*other.batch.args, **arguments(other))
+        known.tables = [one.place for one in found if one.place and looks_words_up(one, other.batch.ids)]
+
+
+def looks_words_up(one: Captured, text: Tensor | None) -> bool:
+    """Whether what came out are the rows of the text, scaled or not; or of the text shifted by one, as a decoder's."""
+    table = getattr(one.place, "weight", None)
+    if one.ids is None or text is None or one.ids.shape != text.shape or not isinstance(table, Tensor):
+        return False
+    if int(one.ids.max()) >= len(table):
+        return False
+    rows = table[one.ids].to(one.leaf.dtype)
+    if rows.shape != one.leaf.shape or not (torch.equal(one.ids, text) or torch.equal(one.ids[:, 1:], text[:, :-1])):
+        return False
+    scale = (rows * one.leaf).sum() / rows.square().sum()
+    return torch.allclose(rows * scale, one.leaf, rtol=1e-3, atol=1e-5)
+
+
+Look = tuple[list[Entered], list[bool]]
+
+OTHERS = 4  # inputs that are tried where numbers are read: an index may be the same for some
+
+
+def look_at_others(run: Run, demand: Demand) -> list[Look]:
+    """For other inputs: the constants that enter, and which look-ups are those of the text."""
+    count = OTHERS if KNOWN.setdefault(run.model, Known()).reads else 1
+    found = [look_at_another(run, demand, number) for number in range(count)]
+    return [look for look in found if look is not None]
+
+
+SIZES = (3.0, 0.3, 0.01)  # of the noise, relative to the input: a model may refuse what it never saw
+
+
+def look_at_another(run: Run, demand: Demand, number: int) -> Look | None:
+    for size in SIZES:
+        other = other_input(run, number, size)
+        try:
+            entered, inputs = constants_entered(other, demand)
+        except HeadwaterError:
+            raise
+        except Exception:
+            continue
+        return entered, lookups(other.batch, inputs)
+    return None
+
+
+def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured], others: list[Look]) -> None:
+    """Constants that are others for another input were made of it, by a way that could not be followed.
+
+    Numbers may leave torch and come back; a thread, a traced function or a shape may carry them.
+    """
+    KNOWN.setdefault(run.model, Known()).reads |= scope.cuts.unclear()
+    ours = scope.entered if scope.entered is not None else constants_entered(run, demand)[0]
+    if scope.cuts.unclear():
+        more = (look_at_another(run, demand, number) for number in range(len(others), OTHERS))
+        others = [*others, *(look for look in more if look is not None)]
+    if any(lookups(run.batch, inputs) != own for _, own in others):
+        raise HiddenOperation("the model looks up the words of a text in another order: nobody can say which is which.")
+    changed = set[int]().union(*(changing_sites(ours, theirs) for theirs, _ in others))
+    changed -= {one.site for one in scope.cuts.chosen}
+    for site, known in enumerate(scope.books.sites):
+        held = known.sort is Sort.HELD and BESIDE_HELD in changed
+        if held or (site in changed and known.sort < Sort.CUT_OFF and not scope.cuts.is_weighed(site)):
+            scope.books.resort(site, f"{known.name}, which changes with the input", Sort.CUT_OFF)
+
+
+def other_input(run: Run, number: int = 0, size: float = SIZES[0]) -> Run:
+    """The same run for another input: noise at the place that is explained, and words in another order.
+
+    The first and the last word stay, for models look for them.
+    """
+    ids, given = run.batch.ids, run.batch.kwargs.get("input_ids")
+    if ids is None or ids.shape[1] < 4 or not isinstance(given, Tensor) or not torch.equal(ids, given):
+        return replace(run, noise=partial(unlike, number=number, times=size))
+    real = run.batch.real if run.batch.real is not None else torch.ones_like(given, dtype=torch.bool)
+    moved = given.clone()
+    for row, own in zip(moved, real, strict=True):
+        places = own.nonzero()[1:-1, 0]
+        row[places] = row[places].roll(1 + number)
+    batch = replace(run.batch, ids=moved, kwargs={**run.batch.kwargs, "input_ids": moved})
+    return replace(run, noise=partial(unlike, number=number, times=size), batch=batch)
+
+
+def lookups(batch: Batch, inputs: list[Captured]) -> list[bool]:
+    """Whether each look-up is that of the text, word by word, or of a prefix that was given to the decoder."""
+    texts = [text for text in (batch.ids, batch.kwargs.get("decoder_input_ids")) if isinstance(text, Tensor)]
+    return [any(one.ids is not None and torch.equal(one.ids, text) for text in texts) for one in inputs if texts]
+
+
+def constants_entered(run: Run, demand: Demand) -> tuple[list[Entered], list[Captured]]:
+    """Every constant that enters on the way forward, in order; and the inputs."""
+    scope = scope_for(replace(run, scope=Scope), demand)
+    scope.entered = []
+    with outside_inference(), torch.enable_grad(), uncompiled():
+        _, inputs = forward(replace(run, watch=unwatched), scope, beside=asks_links(run, demand))
+    scope.release()
+    assert scope.entered is not None
+    return scope.entered, inputs
+
+
+def changing_sites(ours: list[Entered], others: list[Entered]) -> set[int]:
+    """The sites whose constant is another one for another input. Where the two ways differ, names tell."""
+    if [one.name for one in ours] == [one.name for one in others]:
+        return {one.site for one, other in zip(ours, others, strict=True) if one.value != other.value}
+    values, seen = (by_name(found) for found in (ours, others))
+    return {one.site for one in ours if values[one.name] != seen.get(one.name)}
+
+
+def by_name(entered: list[Entered]) -> dict[str, list[tuple[float, float]]]:
+    found: dict[str, list[tuple[float, float]]] = {}
+    for one in sorted(entered, key=lambda one: one.value):
+        found.setdefault(one.name, []).append(one.value)
+    return found
+
+
+def unlike(leaf: Tensor, number: int, times: float) -> Tensor:
+    """What makes another input of this one: noise of its own size."""
+    drawn = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(1 + number), dtype=torch.float64)
+    size = leaf.detach().std().nan_to_num() if leaf.numel() > 1 else leaf.detach().abs().sum()
+    return (times * drawn.to(leaf.device) * (size + (size == 0))).to(leaf.dtype)
+
+
+def check_met(scope: Scope, demand: Demand) -> None:
+    """A rule that silently does nothing gives an explanation that looks entirely reasonable, and is wrong."""
+    missing = [rule for rule in demand.required if not scope.met.get(rule)]
+    if demand.some and not any(scope.met.values()):
+        missing = missing or sorted(demand.rules.names)
+    if missing:
+        raise RuleNotMet(
+            f"the rule {missing[0]!r} met no operation of this model: it has none of that kind, or hides it. "
+            "'lrp' takes the rules that a model needs."
+        )
+
+
+def check_visible(ends: list[Tensor], demand: Demand, scope: Scope) -> None:
+    """No autograd function of somebody else's lies between score and input: its inside would escape the rules."""
+    if not demand.rules.names:
+        return
+    seen: set[Any] = set()
+    stack = [end.grad_fn for end in ends]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if is_foreign_node(node) and node not in scope.known_foreign:
+            name = type(node).__name__.removesuffix("Backward")
+            raise HiddenOperation(
+                f"the model uses a custom autograd function ({name}), which the rules cannot see into. "
+                "If it is a fused attention, load the model with attn_implementation='sdpa'; if it is a checkpoint, "
+                "call model.gradient_checkpointing_disable(); if it packs weights, load them unpacked."
+            )
+        stack.extend(parent for parent, _ in node.next_functions)

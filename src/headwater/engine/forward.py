@@ -1,0 +1,217 @@
+"""One pass of a model inside the rules: what is run, how it is called, and how its score is read."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import (
+    NoSignal,
+)
+from ..inputs.batch import Batch, mapped
+from ..inputs.places import Captured, captured, start
+from ..inputs.targets import Reading
+from ..inputs.walking import named_modules, named_weights
+from ..rules import Books, RuleSet, Scope
+from ..rules.modules import modules_seen
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Which rules a method puts on operations. Each `required` one must meet one; `some`: one of them all must."""
+
+    rules: RuleSet
+    required: tuple[str, ...] = ()
+    some: bool = False
+    backward: bool = True
+
+
+def unwatched(_: Scope) -> AbstractContextManager[Any]:
+    return nullcontext()
+
+
+@dataclass
+class Run:
+    """One batch to be explained by one method."""
+
+    model: nn.Module
+    batch: Batch
+    read: Callable[[Any, Batch], Reading]
+    seed: int = 0
+    nothing: int | None = None  # the token that stands for "nothing there"
+    noise: Callable[[Tensor], Tensor] | None = None  # added to the explained input
+    links: bool = True  # whether what enters beside the items is asked for, too
+    scope: type[Scope] = Scope
+    watch: Callable[[Scope], AbstractContextManager[Any]] = unwatched
+    inspect: Callable[[Scope], None] | None = None  # called after the backward pass, the graph still there
+
+
+@dataclass
+class Known:
+    """What earlier explanations of a model have shown: how many there were by each rules; whether it reads numbers."""
+
+    explained: dict[RuleSet, int] = field(default_factory=dict)
+    reads: bool = False
+    tables: list[nn.Module] | None = None  # further modules that look up the words of a text
+
+
+KNOWN: weakref.WeakKeyDictionary[nn.Module, Known] = weakref.WeakKeyDictionary()
+
+
+def tables_of(run: Run) -> list[nn.Module]:
+    known = KNOWN.get(run.model)
+    return [] if known is None or known.tables is None or run.batch.ids is None else known.tables
+
+
+def scope_for(run: Run, demand: Demand) -> Scope:
+    """The rules, with empty books, and with the names of the model's weights and modules."""
+    modules = named_modules(run.model)
+    weights = list(named_weights(run.model, modules))
+    scope = run.scope(
+        demand.rules,
+        Books(run.batch.samples, run.batch.length),
+        {id(t): n for n, t in weights if not t.is_meta},  # what is offloaded comes in as another tensor
+        {id(m): n for n, m in modules},
+    )
+    scope.fleeting = any(t.is_meta for _, t in weights)
+    return scope
+
+
+def asks_links(run: Run, demand: Demand) -> bool:
+    """Whether relevance of what enters beside the items is asked for: where attention's scores have any."""
+    return run.links and demand.backward and "ah" not in demand.rules.names
+
+
+def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Captured]]:
+    """The model's own forward pass with the rules on, its inputs made into leaves; what enters beside them if asked."""
+    batch = run.batch
+    args, kwargs = batch.args, arguments(run)
+    given: list[Captured] = []
+    if batch.tensor is not None:
+        leaf = batch.tensor.detach().clone()
+        leaf = (leaf if run.noise is None else leaf + run.noise(leaf)).requires_grad_(True)
+        given.append(Captured(leaf, None))
+        begun = start(leaf)
+        args, kwargs = mapped((args, kwargs), lambda t: begun if t is batch.tensor else t)
+    other = batch.beside.module if batch.beside is not None and beside else None
+    places = [*batch.places, *tables_of(run)]
+    with (
+        captured(places, run.noise, other) if batch.places else nullcontext(given) as inputs,
+        modules_seen(run.model, scope),
+        run.watch(scope),
+        scope,
+    ):
+        out = run.model(*args, **kwargs)
+    if not inputs:
+        raise NoSignal("the module whose output is to be explained was not called by the model.")
+    return out, inputs
+
+
+def arguments(run: Run) -> dict[str, Any]:
+    """The keyword arguments that the model is called with."""
+    given = run.batch.kwargs
+    return {**without_cache(run.model), **given, **with_names(run.model, given)}
+
+
+def without_cache(model: nn.Module) -> dict[str, Any]:
+    """A language model's cache of keys and values is not needed for one pass."""
+    if not hasattr(getattr(model, "config", None), "use_cache"):
+        return {}
+    parameters = inspect.signature(model.forward).parameters.values()
+    takes = any(p.name == "use_cache" or p.kind is p.VAR_KEYWORD for p in parameters)
+    return {"use_cache": False} if takes else {}
+
+
+def with_names(model: nn.Module, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Outputs come with their names also where the model was set to give a tuple, which does not say what is what."""
+    config = getattr(model, "config", None)
+    if config is None or kwargs.get("return_dict", getattr(config, "return_dict", None)) is not False:
+        return {}
+    parameters = inspect.signature(model.forward).parameters.values()
+    takes = any(p.name == "return_dict" or p.kind is p.VAR_KEYWORD for p in parameters)
+    return {"return_dict": True} if takes else {}
+
+
+@dataclass
+class Read:
+    """The score, the outputs of the model that it reads (`ends`), and the same cut off from the model (`cut`)."""
+
+    reading: Reading
+    ends: list[Tensor]
+    cut: list[Tensor]
+
+    def gradients(self, seeds: Tensor | None = None) -> list[Tensor]:
+        """Gradient of the scores' sum, each times its seed, at every output."""
+        score = self.reading.score
+        total = score.sum() if seeds is None else (score * seeds.to(score)).sum()
+        return list(torch.autograd.grad(total, self.cut, retain_graph=True))
+
+    def linear_part(self) -> Tensor:
+        """Output times gradient for each sample: what of the score is linear in the outputs."""
+        return self._summed(lambda product: product)
+
+    def linear_size(self) -> Tensor:
+        """The same, each product by its size, so that nothing cancels."""
+        return self._summed(Tensor.abs)
+
+    def _summed(self, of: Callable[[Tensor], Tensor]) -> Tensor:
+        samples = len(self.reading.score)
+        if all(plainly_first(cut, samples) for cut in self.cut):
+            rows = [
+                of(c.detach().double() * g.double()).reshape(samples, -1).sum(1)
+                for c, g in zip(self.cut, self.gradients(), strict=True)
+            ]
+            return torch.stack(rows).sum(0)
+        each = [self.gradients(seed) for seed in torch.eye(samples)]
+        sums = [
+            sum(of(c.detach().double() * g.double()).sum() for c, g in zip(self.cut, one, strict=True)) for one in each
+        ]
+        return torch.stack([torch.as_tensor(total) for total in sums])
+
+
+def plainly_first(tensor: Tensor, samples: int) -> bool:
+    """Whether only the first axis can be the samples'."""
+    return samples == 1 or (len(tensor) == samples and samples not in tensor.shape[1:-1])
+
+
+def read_score(run: Run, out: Any) -> Read:
+    """The score function runs outside the rules, on outputs that are cut off from the model."""
+    ends: list[Tensor] = []
+    cut: list[Tensor] = []
+
+    def separate(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.requires_grad:
+            return value
+        ends.append(value)
+        cut.append(value.detach().requires_grad_(True))
+        return cut[-1]
+
+    reading = run.read(map_output(out, separate), run.batch)
+    if not reading.score.requires_grad:
+        raise NoSignal(
+            "the score does not depend on the input: no operation leads from one to the other. (A model that ends in a "
+            "softmax has it held constant by the rules: explain its logits.)"
+        )
+    used = torch.autograd.grad(reading.score.sum(), cut, retain_graph=True, allow_unused=True)
+    kept = [(end, one) for end, one, g in zip(ends, cut, used, strict=True) if g is not None]
+    return Read(reading, [end for end, _ in kept], [one for _, one in kept])
+
+
+def map_output(out: Any, change: Callable[[Any], Any]) -> Any:
+    """A model's output with its tensors changed: a tensor, a tuple, a dict, or transformers' dict with attributes."""
+    if isinstance(out, dict) and type(out) is not dict:
+        copied = copy.copy(out)
+        for key in list(copied.keys()):
+            copied[key] = map_output(out[key], change)
+        return copied
+    if isinstance(out, (dict, list)) or type(out) is tuple:
+        return mapped(out, change)
+    return change(out)

@@ -1,0 +1,227 @@
+"""One forward pass inside the rules, the score outside them, one backward pass: relevance and its books."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointError
+
+from ..errors import (
+    HeadwaterError,
+    HiddenOperation,
+    NoSignal,
+    NotFinite,
+)
+from ..inputs.batch import Batch, leaves
+from ..inputs.hooks import hooked
+from ..inputs.places import Captured
+from ..inputs.restoring import outside_inference
+from ..inputs.targets import Reading
+from ..rules import Books, Scope
+from ..rules.linear import plain
+from ..rules.sources import Sort, wide
+from .checks import (
+    check_met,
+    check_prediction,
+    check_score,
+    check_visible,
+    find_escapes,
+    find_tables,
+    is_due,
+    look_at_others,
+    predict_plainly,
+    settle_choices,
+)
+from .compiled import uncompiled
+from .forward import Demand, Read, Run, asks_links, forward, read_score, scope_for
+
+
+@dataclass
+class Outcome:
+    """What came out, sample by sample. `relevance` stands beside each captured input, elementwise."""
+
+    reading: Reading
+    score: Tensor  # [samples], float64
+    readout: Tensor  # [samples]
+    captured: list[Captured]
+    relevance: list[Tensor]
+    books: Books
+    met: dict[str, int]
+    positions: list[Tensor] | None = None  # one number a real position, from methods that give no more than that
+    coarsest: torch.dtype | None = None  # the least precise type that the model cast to inside
+    constants: dict[str, list[float]] = field(default_factory=dict)  # lines of the ledger that are no model's sources
+    beside: list[tuple[Captured, Tensor]] = field(default_factory=list)  # what entered beside the items, its gradient
+
+
+def propagate(run: Run, demand: Demand) -> Outcome:
+    """Relevance = input times gradient of the score, the gradient bent by the rules."""
+    (outcome,) = propagate_each(run, demand, [run.read])
+    return outcome
+
+
+def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Batch], Reading]]) -> Iterator[Outcome]:
+    """Several scores of one prediction: one forward pass serves all, each has a backward pass and books of its own."""
+    scope = scope_for(run, demand)
+    books = scope.books
+    close = run.noise is None and is_due(run.model, demand)
+    if close:
+        find_tables(run)
+    plain = predict_plainly(run) if close else None
+    others = look_at_others(run, demand) if close else []  # first, for what a model keeps is then of this input
+    scope.entered = [] if close else None
+    with outside_inference(), torch.enable_grad(), uncompiled():
+        out, inputs = forward(run, scope, beside=asks_links(run, demand))
+    settle_choices(scope)
+    if close or (run.noise is None and scope.cuts.unclear()):
+        find_escapes(run, demand, scope, inputs, others)
+    for number, reader in enumerate(readers, 1):
+        with outside_inference(), torch.enable_grad():
+            read = read_score(replace(run, read=reader), out)
+            if number == 1:
+                check_visible(read.ends, demand, scope)
+                check_met(scope, demand)
+                if plain is not None:
+                    check_prediction(run, plain, read, scope)
+                    check_score(replace(run, read=reader), out, read)
+            if demand.backward:
+                keep = run.inspect is not None or number < len(readers)
+                gradients = backward(read, inputs, books, keep=keep)
+            else:
+                gradients = [torch.zeros_like(one.leaf) for one in inputs]
+            if run.inspect is not None:
+                run.inspect(scope)
+            linear = read.linear_part()
+        last = number == len(readers)
+        if last:
+            scope.release()
+        outcome = outcome_of(read, linear, inputs, gradients, books if last else books.taken(), scope)
+        check_finite(run, demand, outcome)
+        yield outcome
+
+
+def outcome_of(
+    read: Read,
+    linear: Tensor,
+    inputs: list[Captured],
+    gradients: list[Tensor],
+    books: Books,
+    scope: Scope,
+) -> Outcome:
+    score = read.reading.score.detach().double()
+    items = [(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if not one.beside]
+    relevance = [wide(one.leaf.detach()) * wide(gradient) for one, gradient in items]
+    outcome = Outcome(read.reading, score, score - linear, [one for one, _ in items], relevance, books, scope.met)
+    outcome.beside = [(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if one.beside]
+    outcome.coarsest = scope.coarsest
+    return outcome
+
+
+def backward(read: Read, inputs: list[Captured], books: Books, keep: bool) -> list[Tensor]:
+    """The gradient at each input. One backward pass; further ones where shapes do not tell a source's samples."""
+    leaves = [one.leaf for one in inputs]
+    probes = books.probes
+    found = gradients_at(leaves, read, None, keep or probes > 0)
+    if all(g is None for g, one in zip(found, inputs, strict=True) if not one.beside):
+        raise NoSignal("the score does not depend on the input that is to be explained.")
+    for probe in range(probes):
+        books.probe = probe
+        seeds = torch.tensor(books.seeds(probe), dtype=torch.float64, device=leaves[0].device)
+        gradients_at(leaves, read, seeds, keep or probe + 1 < probes)
+    books.settle()
+    return [torch.zeros_like(leaf) if g is None else g.detach() for leaf, g in zip(leaves, found, strict=True)]
+
+
+def gradients_at(leaves: list[Tensor], read: Read, seeds: Tensor | None, keep: bool) -> tuple[Tensor | None, ...]:
+    try:
+        with torch.autocast(leaves[0].device.type, enabled=False):  # types are chosen on the way forward
+            return torch.autograd.grad(read.ends, leaves, read.gradients(seeds), retain_graph=keep, allow_unused=True)
+    except CheckpointError as error:
+        raise HiddenOperation(
+            "a part of the model under gradient checkpointing cannot be computed again as the rules had it. Call "
+            "model.gradient_checkpointing_disable(), or leave out the checkpoint."
+        ) from error
+    except RuntimeError as error:
+        if "inplace operation" not in str(error):
+            raise
+        raise HiddenOperation(
+            "the model writes over a tensor that the backward pass still needs, "
+            f"as code for inference alone may do: {error}"
+        ) from error
+
+
+def check_finite(run: Run, demand: Demand, outcome: Outcome) -> None:
+    """No NaN and no infinity in score, relevance or books; where there is one, the module it came from is named."""
+    said = not_finite(outcome)
+    if said is None:
+        return
+    for name, tensor in (*run.model.named_parameters(), *run.model.named_buffers()):
+        if tensor.is_floating_point() and not name.endswith("mask") and not tensor.is_meta and has_nan(tensor):
+            raise NotFinite(f"the parameter {name!r} holds NaN.")
+    why = "It overflowed, or padding attends to nothing; a more precise dtype= helps against the first."
+    raise NotFinite(f"{said} is not finite{first_seen(run, demand)}. {why}")
+
+
+def not_finite(outcome: Outcome) -> str | None:
+    if not bool(outcome.score.isfinite().all()):
+        return "the score"
+    if not all(bool(r.isfinite().all()) for r in outcome.relevance):
+        return "the relevance"
+    if outcome.books.is_finite():
+        return None
+    for sort in Sort:
+        for name, amount in outcome.books.totals(sort).items():
+            if not bool(amount.isfinite().all()):
+                return f"the relevance of {name!r}"
+    return None
+
+
+def has_nan(tensor: Tensor) -> bool:
+    return bool(plain(tensor).isnan().any())
+
+
+def first_seen(run: Run, demand: Demand) -> str:
+    """The same run once more, every module watched: where on the way, and then on the way back, it first appeared."""
+    forwards, backwards = Watch(), Watch()
+    names = {id(module): name for name, module in run.model.named_modules()}
+
+    def note(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        name = names[id(module)] or type(module).__name__
+        for tensor in leaves(list(output.values()) if isinstance(output, dict) else output):
+            if isinstance(tensor, Tensor) and tensor.is_floating_point():
+                forwards.see(name, tensor)
+                if tensor.requires_grad:
+                    tensor.register_hook(lambda gradient: backwards.see(name, gradient))
+
+    with suppress(HeadwaterError), hooked(run.model.modules(), after=note):
+        read_again(run, demand)  # where the score cannot be read, the way forward says enough
+    if forwards.first is not None:
+        return f": it first appeared in the output of the module {forwards.first!r}"
+    return f": on the way back it first appeared at the output of the module {backwards.first!r}" * bool(
+        backwards.first
+    )
+
+
+@dataclass
+class Watch:
+    """Remembers who first gave something that is not finite."""
+
+    first: str | None = None
+
+    def see(self, name: str, tensor: Tensor | None) -> None:
+        if self.first is None and tensor is not None and not bool(tensor.detach().isfinite().all()):
+            self.first = name
+
+
+def read_again(run: Run, demand: Demand) -> None:
+    books = Books(run.batch.samples, run.batch.length)
+    scope = Scope(demand.rules, books, {}, {})
+    with outside_inference(), torch.enable_grad(), uncompiled():
+        out, inputs = forward(run, scope)
+        read = read_score(run, out)
+        if demand.backward:
+            gradients_at([one.leaf for one in inputs], read, None, keep=False)

@@ -1,0 +1,51 @@
+"""One plain forward and backward pass for all methods that only read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
+
+from ..inputs.restoring import undone
+from ..rules import RuleSet, Scope
+from ..rules.maps import AttentionMap, MapScope
+from .forward import Demand, Run
+from .propagate import Outcome, propagate
+
+Pass = tuple[Outcome, list[AttentionMap]]
+
+_KEPT: ContextVar[list[Pass] | None] = ContextVar("kept", default=None)
+
+
+@contextmanager
+def shared() -> Iterator[None]:
+    """Inside, the plain pass over one input is made once."""
+    with undone(partial(_KEPT.set, _KEPT.get())):
+        _KEPT.set([])
+        yield
+
+
+def sharing() -> bool:
+    return _KEPT.get() is not None
+
+
+def plain_pass(job: Run, *, backward: bool) -> Pass:
+    """The model without rules: its score, Gradient x Input with its books, and every attention map."""
+    kept = _KEPT.get()
+    if kept:
+        return replace(kept[0][0]), kept[0][1]
+    seen: list[MapScope] = []
+
+    def inspect(scope: Scope) -> None:
+        assert isinstance(scope, MapScope)
+        seen.append(scope)
+
+    demand = Demand(RuleSet(frozenset()), backward=backward or kept is not None)
+    outcome = propagate(replace(job, scope=MapScope, inspect=inspect), demand)
+    found = (outcome, seen[0].maps)
+    if kept is not None:
+        kept.append(found)
+        return replace(outcome), found[1]
+    return found

@@ -1,0 +1,186 @@
+"""Images as subjects of perturbation: the items are patches.
+
+A patch that is taken out is painted in the colour that is zero for the model: the processor's mean colour, since it
+subtracts that. The empty image is that colour all over. Nothing else changes: the patch keeps its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..api.explain import Request, answer, where_it_is
+from ..errors import DataError, HeadwaterError, InputError, UsageError
+from ..inputs.images import Boxes, Seen, channels_of, from_seen, is_image, listed, made_ready
+from ..inputs.targets import class_names, logits_of
+from ..results.explanation import Explanation
+from .bounds import Bounds
+from .perturbation import Perturbed
+from .protocols import Protocol
+from .sources import Labelled, column_names, columns_of, label_of
+from .tasks import Counts, Flags, Floats
+from .tokens import check_relevance, classify
+
+MEAN = "mean colour"
+
+
+def with_replacement(protocol: Protocol) -> Protocol:
+    """The protocol with what stands for a missing patch in its name."""
+    if protocol.removal is not None:
+        raise UsageError(f"removal={protocol.removal} is about the nodes of a graph; patches are painted over.")
+    if protocol.replacement not in ("unk", "mean"):
+        raise UsageError(f"replacement={protocol.replacement} is about tokens; a patch is painted in the mean colour.")
+    return protocol.replace(replacement="mean")
+
+
+def read_images(
+    model: nn.Module, processor: Any, data: Any, image_column: str, label_column: str, needs_label: bool
+) -> Labelled:
+    """`data` is a list of (image, label) or of images, a path to a table, or anything with columns by name.
+
+    An image is whatever `explain` takes; in a column, a string is a path. Every row is checked here.
+    """
+    given, labels, source = parts_of(data, image_column, label_column)
+    if not given:
+        raise DataError(f"{source} has no rows.")
+    boxes: Boxes = {}
+    seen = [ready(model, processor, value, f"row {i} of {source}", boxes) for i, value in enumerate(given)]
+    if labels is None:
+        if needs_label:
+            raise DataError(f"{source} has images without a label. Give (image, label), or ask for target=predicted.")
+        return Labelled(seen, None, list(range(len(seen))), source)
+    if len(labels) != len(seen):
+        raise DataError(f"{source} has {len(seen)} images and {len(labels)} labels.")
+    names = class_names(getattr(model, "config", None), classes(model, seen[0]))
+    found = [label_of(value, names, None, i, source) for i, value in enumerate(labels)]
+    return Labelled(seen, found, list(range(len(seen))), source)
+
+
+def parts_of(data: Any, image_column: str, label_column: str) -> tuple[list[Any], list[Any] | None, str]:
+    """Images, labels where they stand beside them, and what to call the source."""
+    if isinstance(data, np.ndarray):
+        return listed(data)[0], None, "the array"
+    if isinstance(data, (list, tuple)) and not all(isinstance(row, (list, tuple)) and len(row) == 2 for row in data):
+        return list(data), None, "the list"
+    columns, source = columns_of(data, image_column, label_column)
+    known = list(map(str, column_names(columns)))
+    if image_column not in known:
+        raise DataError(f"{source} has no column {image_column!r}; it has {', '.join(known) or 'none'}.")
+    beside = Path(data).parent if isinstance(data, (str, Path)) else None
+    images = [path_of(value, beside) for value in columns[image_column]]
+    return images, list(columns[label_column]) if label_column in known else None, source
+
+
+def path_of(value: Any, beside: Path | None) -> Any:
+    """A path in a file is counted from the file's own directory."""
+    return beside / value if isinstance(value, str) and beside is not None else value
+
+
+def ready(model: nn.Module, processor: Any, value: Any, name: str, boxes: Boxes) -> Seen:
+    try:
+        return made_ready([value], processor, channels_of(model), boxes)[0]
+    except HeadwaterError as error:
+        raise DataError(f"{name}: {error}") from error
+
+
+def classes(model: nn.Module, seen: Seen) -> int:
+    """How many classes the model has, asked of its answer to one image."""
+    with torch.inference_mode():
+        found = logits_of(model(pixel_values=seen.pixels[None].to(*where_it_is(model))))
+    return int(found.shape[-1])
+
+
+def takes_images(processor: Any, data: Any) -> bool:
+    """A processor says so, or the data: images, or pairs of an image and a label."""
+    pairs = isinstance(data, list) and all(isinstance(row, (list, tuple)) and len(row) == 2 for row in data)
+    return processor is not None or (isinstance(data, list) and is_image([row[0] for row in data] if pairs else data))
+
+
+class ImageSource:
+    """Labelled images of one classifier; `model` is in evaluation mode and where it is to be computed."""
+
+    mixes = True  # all images have one shape
+
+    def __init__(
+        self,
+        model: nn.Module,
+        images: Sequence[Seen],
+        protocol: Protocol,
+        batch_size: int = 32,
+        side: int | None = None,
+    ) -> None:
+        if batch_size < 1:
+            raise UsageError(f"batch_size must be at least 1, not {batch_size}.")
+        shapes = {tuple(image.pixels.shape) for image in images}
+        if len(shapes) > 1:
+            raise InputError(
+                f"the processor gives images of {len(shapes)} shapes, such as {sorted(shapes)[:2]}; patches of one "
+                "size are compared. Use a processor that brings all images to one size."
+            )
+        self.model, self.images, self.batch_size, self.side = model, images, batch_size, side
+        patches = from_seen(model, images[:1], side).patches
+        assert patches is not None
+        self.index, self.patches = patches.index, len(patches.cells)
+        self.cell = patches.cells.cell
+        self.bounds = Bounds()
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def part(self, samples: Sequence[int]) -> ImagePart:
+        return ImagePart(self, samples)
+
+    def largest(self) -> int:
+        return 0
+
+    def describe(self) -> dict[str, Any]:
+        high, wide = self.cell
+        return {"items": f"patches of {high} by {wide} pixels", "patch": [high, wide], "replacement": MEAN}
+
+
+class ImagePart:
+    """Some images. `numbers` are their places in the source."""
+
+    mixes, tried = True, 2
+
+    def __init__(self, source: ImageSource, numbers: Sequence[int]) -> None:
+        self.source, self.numbers = source, numbers
+        self.images = [source.images[i] for i in numbers]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def items(self, sample: int) -> Counts:
+        return np.arange(self.source.patches)
+
+    def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
+        made: list[Explanation] = answer(self.asked(samples, method, target, seed))
+        for i, explanation in zip(samples, made, strict=True):
+            check_relevance(explanation, self.source.patches, self.numbers[i], "patch")
+        return made
+
+    def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
+        source, images = self.source, [self.images[i] for i in samples]
+        options: dict[str, Any] = {"method": method, "target": target, "seed": seed, "patch": source.side}
+        options |= {"batch_size": source.bounds.samples_of(method, source.batch_size)}
+        return Request(source.model, images, room=source.bounds.room_of(method), **options)
+
+    def fields(self, samples: Sequence[int]) -> dict[str, Tensor]:
+        """The model's arguments for the whole images."""
+        pixels = torch.stack([self.images[i].pixels for i in samples])
+        return {"pixel_values": pixels.to(*where_it_is(self.source.model))}
+
+    def perturbed(self, sample: int, kept: Flags) -> list[Perturbed]:
+        """A patch's cost is that of a token."""
+        return [Perturbed((sample, row.tobytes()), self.source.patches, (sample, row)) for row in kept]
+
+    def logits(self, inputs: Sequence[Perturbed]) -> Floats:
+        batch = self.fields([entry.value[0] for entry in inputs])
+        rows = torch.from_numpy(np.stack([entry.value[1] for entry in inputs]))
+        keep = rows[:, self.source.index].unsqueeze(1).to(batch["pixel_values"].device)
+        return classify(self.source.model, {"pixel_values": batch["pixel_values"] * keep}, "patches taken out")

@@ -1,0 +1,157 @@
+"""Perturbed inputs -> the model's answers, each input run once however often it is asked for.
+
+Nothing here knows what an item is: a token now, a node of a graph or a patch of an image elsewhere. Whoever has such
+items gives them as `Subjects`.
+
+Many steps give the same input: the whole one and the empty one are common to all methods, neighbouring steps of a
+short text coincide, methods agree on their top items. So the inputs of all methods of a few samples go into one
+`Pool`, which keeps each once, sorts them by cost, and runs batches that are bounded by cost, not by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from torch import nn
+
+from ..api.explain import Request
+from ..results.explanation import Explanation
+from .bounds import Bounds
+from .tasks import Counts, Flags, Floats
+
+
+@dataclass(frozen=True)
+class Perturbed:
+    """One input to be run. Two of equal `key` are the same input; `cost` is its length, or what stands for it."""
+
+    key: Hashable
+    cost: int
+    value: Any = field(compare=False, repr=False)
+
+
+class Subjects(Protocol):
+    """Some samples of one kind, all in memory: what is explained, and what can be taken out of it."""
+
+    tried: int  # samples in a request whose memory is estimated, so that what one more takes is seen
+
+    def __len__(self) -> int: ...
+
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def mixes(self) -> bool:
+        """Whether inputs of different cost can share a batch."""
+        ...
+
+    def items(self, sample: int) -> Counts:
+        """Which entries of a relevance take part in the ranking."""
+        ...
+
+    def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
+        """One explanation a sample, for the class `target`."""
+        ...
+
+    def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
+        """The same in one batch, as a request that is still to be answered."""
+        ...
+
+    def perturbed(self, sample: int, kept: Flags) -> list[Perturbed]:
+        """An input for every row of `kept` [rows, items]: the sample with those items alone."""
+        ...
+
+    def logits(self, inputs: Sequence[Perturbed]) -> Floats:
+        """The model's answers [inputs, classes], from one batch."""
+        ...
+
+
+class Source(Protocol):
+    """All samples of an evaluation, loaded in parts so that memory does not grow with their number."""
+
+    batch_size: int
+    bounds: Bounds
+
+    @property
+    def model(self) -> nn.Module: ...
+
+    def __len__(self) -> int: ...
+
+    def part(self, samples: Sequence[int]) -> Subjects:
+        """These samples, loaded."""
+        ...
+
+    def largest(self) -> int:
+        """The sample that takes the most memory."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What was decided about the samples and must stand beside the numbers: which token replaces, and the like."""
+        ...
+
+
+class Pool:
+    """The inputs of some samples, each run once; `logits[places]` are the answers to what `add` was given."""
+
+    def __init__(self, subjects: Subjects, budget: int) -> None:
+        self.subjects, self.budget = subjects, budget
+        self.asked = 0
+        self._places: dict[Hashable, int] = {}
+        self._waiting: list[Perturbed] = []
+        self._answers: list[Floats] = []  # [some inputs, classes] each, in the order of their places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, sample: int, kept: Flags) -> Counts:
+        """Asks for inputs that hold these items, [rows, items], and says where their answers will stand."""
+        self.asked += len(kept)
+        return np.array([self._place(p) for p in self.subjects.perturbed(sample, kept)], dtype=np.intp)
+
+    def _place(self, perturbed: Perturbed) -> int:
+        place = self._places.get(perturbed.key)
+        if place is None:
+            place = self._places[perturbed.key] = len(self._places)
+            self._waiting.append(perturbed)
+        return place
+
+    def run(self, tick: Callable[[float], None] = lambda share: None) -> None:
+        """Runs what waits, in batches of like cost; `tick` hears the share of the work that each batch was.
+
+        The largest batch goes first, and answers are copied into one array: so each batch finds the memory free that
+        the one before it used. In another order, or with small arrays left between, the C library's heap goes on
+        growing with every new shape.
+        """
+        waiting, self._waiting = self._waiting, []
+        costs = [perturbed.cost for perturbed in waiting]
+        groups = sorted(batches(costs, self.budget, self.subjects.mixes), key=lambda g: -len(g) * costs[g[0]])
+        found: Floats | None = None
+        for group in groups:
+            rows = self.subjects.logits([waiting[i] for i in group])
+            found = np.empty((len(waiting), rows.shape[1])) if found is None else found
+            found[group] = rows
+            tick(len(group) / len(waiting))
+        self._answers += [] if found is None else [found]
+
+    @property
+    def logits(self) -> Floats:
+        return np.concatenate(self._answers)
+
+
+def batches(costs: Sequence[int], budget: float, mixes: bool = True, most: float = float("inf")) -> Iterator[list[int]]:
+    """Indices in groups of like cost, dearest first.
+
+    A group holds at most `most`, and its size times its dearest stays within the budget; one alone always may run.
+    """
+    group: list[int] = []
+    for i in sorted(range(len(costs)), key=lambda i: -costs[i]):
+        dearest = costs[group[0]] if group else costs[i]
+        size = len(group) + 1
+        if group and (size > most or size * dearest > budget or (not mixes and costs[i] != dearest)):
+            yield group
+            group = []
+        group.append(i)
+    if group:
+        yield group

@@ -1,0 +1,305 @@
+"""The result of an evaluation: a value. Means, intervals and differences come from the numbers of every sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import methods
+from ..errors import UnknownName, UsageError
+from .conservation import Conservation, conservation, moments_of
+from .cost import Cost
+from .curves import Curve, Difference, Estimate, bounds, difference, estimate, resampled, to_the_best
+from .protocols import Protocol
+from .tasks import TASKS, Floats, Task
+
+Column = NDArray[Any]
+Found = TypeVar("Found")
+
+# What is known of every sample, and of every method's explanation of it.
+COMMON = ("row", "label", "predicted", "items")
+LEDGER = ("score", "inputs", "biases", "constants", "readout", "unaccounted")
+
+# Measures of one number a sample that are no perturbation curves; for all of them less is better.
+SINGLE = ("infidelity", "sensitivity")
+BETTER = {**{task.score: task.better for task in TASKS.values()}, **dict.fromkeys(SINGLE, "lower")}
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Numbers of every sample: `common` columns [samples], and each method's columns [samples] or [samples, steps]."""
+
+    common: Mapping[str, Column]
+    values: Mapping[str, Mapping[str, Column]]
+
+    def __len__(self) -> int:
+        return len(self.common["row"])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Samples]) -> Samples:
+        first = parts[0]
+        common = {name: np.concatenate([p.common[name] for p in parts]) for name in first.common}
+        values = {
+            method: {name: np.concatenate([p.values[method][name] for p in parts]) for name in columns}
+            for method, columns in first.values.items()
+        }
+        return cls(common, values)
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """How one method did. Scores are means over samples; `interval` gives the 95 % bootstrap interval of each.
+
+    `curves` holds the mean curves by name, `estimates` every score with its interval. `runtime` is the cost of an
+    explanation as a ratio to the forward pass, `randomisation` the rank correlation with explanations of the same
+    model with scrambled weights (near 0 is right).
+    """
+
+    method: str
+    curves: Mapping[str, Curve]
+    estimates: Mapping[str, Estimate]
+    conservation: Conservation
+    runtime: Cost | None = None
+    randomisation: Estimate | None = None
+
+    @property
+    def auac(self) -> float:
+        """Area under the activation curve, in [0, 1]; higher is better."""
+        return self.estimate("auac").value
+
+    @property
+    def aumse(self) -> float:
+        """Area under the pruning curve, from 0 on, in squared logits; lower is better."""
+        return self.estimate("aumse").value
+
+    @property
+    def activation(self) -> Curve:
+        return self.curve("activation")
+
+    @property
+    def pruning(self) -> Curve:
+        return self.curve("pruning")
+
+    @property
+    def insertion(self) -> float:
+        """Area under the insertion curve of the predicted class, in [0, 1]; higher is better."""
+        return self.estimate("insertion").value
+
+    @property
+    def deletion(self) -> float:
+        """Area under the deletion curve of the predicted class, in [0, 1]; lower is better."""
+        return self.estimate("deletion").value
+
+    @property
+    def comprehensiveness(self) -> float:
+        """What the predicted class loses without its top items, in [-1, 1]; higher is better."""
+        return self.estimate("comprehensiveness").value
+
+    @property
+    def sufficiency(self) -> float:
+        """What the predicted class loses with its top items alone, in [-1, 1]; lower is better."""
+        return self.estimate("sufficiency").value
+
+    @property
+    def infidelity(self) -> float:
+        """Squared error of relevance as a forecast of what random removals do, from 0 on; lower is better."""
+        return self.estimate("infidelity").value
+
+    @property
+    def sensitivity(self) -> float:
+        """Largest relative change of relevance under small noise, from 0 on; lower is better."""
+        return self.estimate("sensitivity").value
+
+    def interval(self, score: str = "auac") -> tuple[float, float]:
+        """The 95 % bootstrap interval of a score, over samples."""
+        found = self.estimate(score)
+        return found.low, found.high
+
+    def estimate(self, score: str) -> Estimate:
+        return found_in(self.estimates, score, "score")
+
+    def curve(self, name: str) -> Curve:
+        return found_in(self.curves, name, "curve")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "scores": {name: e.to_dict() for name, e in self.estimates.items()},
+            "curves": {name: c.to_dict() for name, c in self.curves.items()},
+            "conservation": self.conservation.to_dict(),
+            "runtime": vars(self.runtime) if self.runtime is not None else None,
+            "randomisation": self.randomisation.to_dict() if self.randomisation is not None else None,
+        }
+
+
+def found_in(table: Mapping[str, Found], name: str, kind: str) -> Found:
+    if name in table:
+        return table[name]
+    if name in BETTER or name in TASKS:
+        raise UsageError(f"{name!r} was not measured; ask for it: evaluate(..., measures=[{name!r}, …]).")
+    raise UnknownName(kind, name, table)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """How faithful methods are, measured on the same samples: `r["lrp"].auac`, `r.compare("lrp", "gi")`.
+
+    `provenance` holds what is needed to repeat it; `samples` the numbers of every sample.
+    """
+
+    protocol: Protocol
+    tasks: tuple[Task, ...]
+    scores: Mapping[str, Scores]
+    samples: Samples = field(repr=False)
+    provenance: Mapping[str, Any] = field(repr=False)
+    resampled: Mapping[str, Mapping[str, Floats]] = field(repr=False)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return tuple(self.scores)
+
+    def __getitem__(self, method: str) -> Scores:
+        return self.scores[self._name(method)]
+
+    def __iter__(self) -> Iterator[Scores]:
+        return iter(self.scores.values())
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def _name(self, method: str) -> str:
+        if method in self.scores:
+            return method
+        try:
+            name = methods.resolve(method).name
+        except UnknownName:
+            name = method
+        if name not in self.scores:
+            raise UnknownName("method in this evaluation", method, self.scores)
+        return name
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The scores that every method has."""
+        return tuple(next(iter(self.scores.values())).estimates)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of samples whose class was predicted; None without labels."""
+        label = self.samples.common["label"]
+        return float((label == self.samples.common["predicted"]).mean()) if (label >= 0).all() else None
+
+    def compare(self, first: str, second: str, measure: str = "auac") -> Difference:
+        """Is `first` really better than `second`? The mean paired difference, its interval, and how sure it is."""
+        found_in(next(iter(self.scores.values())).estimates, measure, "score")
+        both = []
+        for name in map(self._name, (first, second)):
+            both.append((name, total_of(self.samples.values[name], measure, self), self.resampled[name][measure]))
+        return difference(measure, both[0], both[1], BETTER[measure] == "higher")
+
+    def to_the_best(self, measure: str = "auac") -> dict[str, Difference]:
+        """Each method minus the one with the best mean. It was picked after looking, so intervals and p allow for that.
+
+        They hold for all pairs of methods at once, and are wider than those of `compare`.
+        """
+        found_in(next(iter(self.scores.values())).estimates, measure, "score")
+        found = {m: (self.scores[m].estimates[measure].value, self.resampled[m][measure]) for m in self.methods}
+        return to_the_best(measure, found, BETTER[measure] == "higher", len(self))
+
+    def differences(self) -> list[Difference]:
+        """Every pair of methods in every measure."""
+        return [self.compare(a, b, measure) for measure in self.measures for a, b in combinations(self.methods, 2)]
+
+    def _repr_html_(self) -> str:
+        """How it shows itself in a notebook."""
+        from .notebook import fragment
+
+        return fragment(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, ready for JSON; without the numbers of every sample."""
+        return {
+            "protocol": self.protocol.to_dict(),
+            "measures": list(self.measures),
+            "samples": len(self),
+            "accuracy": self.accuracy,
+            "methods": {name: scores.to_dict() for name, scores in self.scores.items()},
+            "differences": [d.to_dict() for d in self.differences()],
+            "provenance": dict(self.provenance),
+        }
+
+
+def total_of(columns: Mapping[str, Column], measure: str, evaluation: Evaluation) -> Floats:
+    """One number a sample."""
+    task = next((t for t in evaluation.tasks if t.score == measure), None)
+    return columns[measure] if task is None else task.total(columns[task.name], evaluation.protocol)
+
+
+def summarised(
+    samples: Samples,
+    tasks: tuple[Task, ...],
+    protocol: Protocol,
+    provenance: Mapping[str, Any],
+    runtimes: Mapping[str, Cost] | None = None,
+    randomised: Mapping[str, Estimate] | None = None,
+) -> Evaluation:
+    """Means, intervals and curves of all methods, from one set of resamples."""
+    seed = int(provenance["seed"])
+    columns = {method: columns_of(values, tasks, protocol) for method, values in samples.values.items()}
+    means = resampled_by_name(columns, seed)
+    scores = {
+        method: Scores(
+            method,
+            curves={t.name: curve_of(t, method, columns, means, protocol) for t in tasks if t.grid == "fractions"},
+            estimates={
+                name: estimate(float(columns[method][name].mean()), means[method][name][:, 0])
+                for name in columns[method]
+                if name in BETTER
+            },
+            conservation=conservation(
+                values["score"], values["inputs"], values["unaccounted"], means[method]["moments"]
+            ),
+            runtime=(runtimes or {}).get(method),
+            randomisation=(randomised or {}).get(method),
+        )
+        for method, values in samples.values.items()
+    }
+    kept = {method: {n: m[:, 0] for n, m in found.items() if n in BETTER} for method, found in means.items()}
+    return Evaluation(protocol, tasks, scores, samples, provenance, kept)
+
+
+def columns_of(values: Mapping[str, Column], tasks: tuple[Task, ...], protocol: Protocol) -> dict[str, Floats]:
+    """What is to be averaged, each as [samples, columns]: totals, steps of curves, moments of conservation."""
+    found: dict[str, Floats] = {t.score: t.total(values[t.name], protocol)[:, None] for t in tasks}
+    found.update({name: values[name][:, None] for name in SINGLE if name in values})
+    found.update({f"{t.name} steps": values[t.name] for t in tasks})
+    return {**found, "moments": moments_of(values["score"], values["inputs"])}
+
+
+def resampled_by_name(columns: Mapping[str, Mapping[str, Floats]], seed: int) -> dict[str, dict[str, Floats]]:
+    """All methods and columns resampled at once, so that all share the same resamples."""
+    blocks = [(method, name, block) for method, found in columns.items() for name, block in found.items()]
+    means = resampled(np.concatenate([block for *_, block in blocks], axis=1), seed)
+    split: dict[str, dict[str, Floats]] = {method: {} for method in columns}
+    start = 0
+    for method, name, block in blocks:
+        split[method][name] = means[:, start : start + block.shape[1]]
+        start += block.shape[1]
+    return split
+
+
+def curve_of(
+    task: Task,
+    method: str,
+    columns: Mapping[str, Mapping[str, Floats]],
+    means: Mapping[str, Mapping[str, Floats]],
+    protocol: Protocol,
+) -> Curve:
+    steps = columns[method][f"{task.name} steps"]
+    low, high = bounds(means[method][f"{task.name} steps"])
+    area = float(columns[method][task.score].mean())
+    return Curve(tuple(float(f) for f in protocol.fractions), steps.mean(0), low, high, area)

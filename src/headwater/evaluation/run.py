@@ -1,0 +1,430 @@
+"""`evaluate`: how faithful methods are to a model, on labelled texts, graphs or images, by a named protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from .. import methods as registry
+from ..api.estimate import bytes_of
+from ..api.explain import answer, describe, prepared, where_it_is
+from ..errors import UnknownName, UsageError
+from ..inputs.restoring import restores
+from ..inputs.targets import Names, class_names
+from ..memory.policy import Room
+from ..memory.recompute import Count
+from ..results.explanation import Explanation
+from . import protocols
+from . import tasks as perturbations
+from .bounds import Bounds, fitted, share, weights_of
+from .cost import Cost, measure
+from .files import Workplace, load
+from .graphs import GraphSource, read_graphs, takes_graphs, with_reading
+from .images import ImageSource, read_images, takes_images, with_replacement
+from .perturbation import Pool, Source, Subjects
+from .progress import bar
+from .protocols import Protocol
+from .provenance import machine, model_sha256, now, versions
+from .results import LEDGER, SINGLE, Evaluation, Samples, summarised
+from .sanity import RANDOMISATION, randomised
+from .sources import Labelled, read
+from .stability import single
+from .stored import Stored, labelled_rows, opened
+from .stored import usable as check_run
+from .tasks import TASKS, Answer, Counts, Floats, Task
+from .tokens import TokenSource
+from .workers import computed, working
+
+CHUNK = 128
+TOKENS_A_THREAD, TOKENS_ON_CPU, TOKENS_ELSEWHERE = 2048, 4096, 2**17
+ROUNDS, TIMED = 3, 8
+
+Tick = Callable[[float], None]
+
+
+@restores
+def evaluate(
+    model: nn.Module,
+    data: Any,
+    *,
+    methods: str | Iterable[str],
+    tokenizer: Any = None,
+    processor: Any = None,
+    protocol: str | Protocol = "ali2022",
+    measures: str | Iterable[str] = perturbations.DEFAULT,
+    text_column: str = "text",
+    label_column: str = "label",
+    limit: int | None = None,
+    seed: int = 0,
+    batch_size: int = 32,
+    batch_tokens: int | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    out: str | Path | None = None,
+    resume: bool = True,
+    runtime: bool = True,
+    progress: bool | None = None,
+    chunk_size: int = CHUNK,
+    workers: int = 1,
+    patch: int | None = None,
+    keep: str = "device",
+    recompute: Count = None,
+    memory_limit: int | str | None = None,
+) -> Evaluation:
+    """How faithful each method's explanations are: `r["lrp"].auac`, `.aumse`, `.interval()`, `r.compare("lrp", "gi")`.
+
+    `data` is a path (parquet, csv, tsv, jsonl), a `Table`, a list of (text, label), or anything with
+    columns by name (a dict, pandas, datasets). Labels are class indices or names. A row that cannot be used is named
+    before any work is done. `limit` draws that many rows with the seed. The directory of a run (`hw.run`) is such data,
+    too: what it has explained, for the class that is asked for, is not explained again.
+
+    For a Graphormer `data` holds graphs where others hold texts: a list of (graph, label), of graphs that know their
+    label, or a table whose `text_column` has SMILES strings. What taking a node out means stands in the protocol's
+    name: `ali2022(removal=induced)`, or `ali2022(removal=masked)`.
+
+    With a `processor` the data hold images: a list of (image, label), or a table whose `text_column` has paths. Patches
+    are added to an empty image or taken out, the model's own or squares of `patch` pixels; a missing one has the
+    processor's mean colour: `ali2022(replacement=mean)`.
+
+    `protocol` says how it is measured, `measures` what: "activation" and "pruning" (the paper's), "insertion",
+    "deletion", "comprehensiveness", "sufficiency", "randomisation", all those as "all"; "infidelity" and "sensitivity"
+    through captum. Conservation is always measured, and with `runtime` the cost against a forward pass.
+
+    `batch_size` texts are explained at once; perturbed inputs run in batches of `batch_tokens` tokens. Samples are
+    worked off in chunks, and only their numbers are kept, some hundred bytes a sample and method. With `out`, results
+    are kept in that directory and an interrupted run takes up where it stopped. With `workers` so many processes share
+    the chunks, each with a copy of the model: worth it on a GPU, which one process keeps waiting.
+
+    `keep` and `recompute` are those of `explain`, the second for methods that are made of rules. `memory_limit`
+    ("24GiB", or bytes; all copies of the model count) picks both, and bounds the batches of texts that are explained
+    and of perturbed inputs.
+    """
+    tasks, single_names, scramble = chosen_measures(measures)
+    names = tuple(dict.fromkeys(registry.resolve(name).name for name in listed(methods)))
+    if not names:
+        raise UsageError("no methods to evaluate; pass methods=['gi', 'lrp'].")
+    if chunk_size < 1:
+        raise UsageError(f"chunk_size must be at least 1, not {chunk_size}.")
+    if workers < 1:
+        raise UsageError(f"workers must be at least 1, not {workers}.")
+    rule = protocols.resolve(protocol)
+    ready = prepared(model, device, dtype)
+    source: TokenSource | GraphSource | ImageSource
+    if takes_images(processor, data):
+        rule = with_replacement(rule)
+        needs_label = rule.target == "true"
+        table = read_images(ready, processor, data, text_column, label_column, needs_label).drawn(limit, seed)
+        source = ImageSource(ready, table.texts, rule, batch_size, patch)
+    elif takes_graphs(ready):
+        rule = with_reading(rule)
+        table = read_graphs(ready, data, text_column, label_column, rule.target == "true").drawn(limit, seed)
+        source = GraphSource(ready, table.texts, rule, batch_size)
+    else:
+        run = opened(data, model)
+        if run is None:
+            table = labelled(ready, tokenizer, data, text_column, label_column, rule).drawn(limit, seed)
+            source = TokenSource(ready, tokenizer, table.texts, rule, batch_size)
+        else:
+            check_run(run, names, describe(ready, *where_it_is(ready), seed).dtype, seed)
+            classes = classes_of(ready, tokenizer, rule)
+            table = labelled_rows(run, label_column, classes, rule.target == "true").drawn(limit, seed)
+            source = TokenSource(
+                ready,
+                tokenizer,
+                table.texts,
+                rule,
+                batch_size,
+                Stored(run, table.rows, tuple(map(classes, range(classes.size)))),
+            )
+    asked = {"measures": [t.name for t in tasks] + list(single_names) + [RANDOMISATION] * scramble, "seed": seed}
+    about = provenance(model, ready, table, names, source, batch_size, seed)
+    if isinstance(source, TokenSource) and source.stored is not None:
+        about["run"] = asked["run"] = source.stored.run.manifest.job
+    place = workplace(out, about, rule, {**asked, "chunk": chunk_size}, resume)
+    if out is not None and place is not None and place.finished:
+        return load(out)
+    began = time.perf_counter()
+    room, at_once = Room(keep, recompute), budget(ready, batch_tokens)
+    source.bounds = Bounds(room)
+    if memory_limit is not None:
+        limit = share(bytes_of(memory_limit), weights_of(ready), workers)
+        source.bounds = fitted(source, names, limit, seed, others=int(scramble))
+        at_once = source.bounds.within(at_once)
+    job = Job(source, table.rows, table.labels, names, tasks, single_names, rule, at_once, seed)
+    samples = job.run(chunk_size, place, progress, workers)
+    runtimes = measured_runtimes(source, names, seed) if runtime else {}
+    random = randomised(source, samples.common["predicted"], names, seed) if scramble else {}
+    about["seconds"] = round(time.perf_counter() - began, 3)
+    evaluation = summarised(samples, tasks, rule, about, runtimes, random)
+    if place is not None:
+        place.finish(evaluation)
+    return evaluation
+
+
+def listed(names: str | Iterable[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def chosen_measures(names: str | Iterable[str]) -> tuple[tuple[Task, ...], tuple[str, ...], bool]:
+    """Perturbation tasks, measures of one number a sample, and whether the weights are to be scrambled."""
+    asked = [name.strip().lower() for name in listed(names)]
+    known = ("all", *TASKS, RANDOMISATION, *SINGLE)
+    by_score = {task.score for task in TASKS.values()}
+    for name in asked:
+        if name not in known and name not in by_score:
+            raise UnknownName("measure", name, known)
+    curves = [name for name in asked if name == "all" or name in TASKS or name in by_score]
+    return (
+        perturbations.resolve(curves),
+        tuple(name for name in SINGLE if name in asked),
+        RANDOMISATION in asked or "all" in asked,
+    )
+
+
+def labelled(
+    model: nn.Module, tokenizer: Any, data: Any, text_column: str, label_column: str, rule: Protocol
+) -> Labelled:
+    """The data, checked row by row against the classes of the model."""
+    names = classes_of(model, tokenizer, rule)
+    return read(data, text_column, label_column, names, rule.target == "true", tokenizer)
+
+
+def classes_of(model: nn.Module, tokenizer: Any, rule: Protocol) -> Names:
+    return class_names(getattr(model, "config", None), TokenSource(model, tokenizer, ["a"], rule).classes())
+
+
+def budget(model: nn.Module, tokens: int | None) -> int:
+    """Tokens in a batch: enough to keep all threads, or the device, busy; beyond that only memory grows."""
+    if tokens is None and where_it_is(model)[0].type == "cpu":
+        return min(TOKENS_ON_CPU, TOKENS_A_THREAD * torch.get_num_threads())
+    if tokens is None:
+        return TOKENS_ELSEWHERE
+    if tokens < 1:
+        raise UsageError(f"batch_tokens must be at least 1, not {tokens}.")
+    return tokens
+
+
+def provenance(
+    given: nn.Module,
+    ready: nn.Module,
+    table: Labelled,
+    names: Sequence[str],
+    source: TokenSource | GraphSource | ImageSource,
+    batch_size: int,
+    seed: int,
+) -> dict[str, Any]:
+    """What is needed to repeat the result."""
+    place, dtype = where_it_is(ready)
+    about = describe(ready, place, dtype, seed)
+    return {
+        "model": about.model,
+        "model_class": type(given).__name__,
+        "model_sha256": model_sha256(given),
+        "data": table.source,
+        "data_sha256": table.sha256,
+        "samples": len(table),
+        "methods": list(names),
+        **source.describe(),
+        "dtype": about.dtype,
+        "seed": seed,
+        "batch_size": batch_size,
+        "versions": versions(),
+        **machine(place),
+        "started": now(),
+    }
+
+
+def workplace(
+    out: str | Path | None, about: Mapping[str, Any], rule: Protocol, asked: Mapping[str, Any], resume: bool
+) -> Workplace | None:
+    """The directory, once it is sure that what lies there belongs to the same evaluation."""
+    if out is None:
+        return None
+    told = ("model_sha256", "data_sha256", "methods", "replacement", "patch", "dtype")
+    same = {name: about[name] for name in told if name in about}
+    version = about["versions"]["headwater"]
+    return Workplace(out, {**same, "protocol": rule.to_dict(), **asked, "headwater": version}, resume)
+
+
+def measured_runtimes(
+    source: TokenSource | GraphSource | ImageSource, names: Sequence[str], seed: int
+) -> dict[str, Cost]:
+    """Each method's cost on a batch of the first samples, as a ratio to the forward pass."""
+    most = min(source.bounds.samples_of(name, source.batch_size) for name in names)
+    count = min(TIMED, most, len(source)) if source.mixes else 1
+    part = source.part(range(count))
+    jobs = {name: partial(answer, part.asked(range(count), name, None, seed)) for name in names}
+    found = measure(source.model, part.fields(range(count)), (), ROUNDS, others=jobs)
+    return {cost.name: cost for cost in found if cost.name in names}
+
+
+@dataclass(frozen=True)
+class Job:
+    """The samples of a source, explained by every method and perturbed by every task; knows nothing of texts."""
+
+    source: Source
+    rows: Sequence[int]
+    labels: Sequence[int] | None
+    methods: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    single: tuple[str, ...]
+    protocol: Protocol
+    budget: int
+    seed: int
+
+    def run(
+        self, chunk: int, place: Workplace | None = None, progress: bool | None = None, workers: int = 1
+    ) -> Samples:
+        """All samples, a chunk at a time; chunks that lie in `place` are not computed again."""
+        starts = range(0, len(self.source), chunk)
+        chunks = {n: range(start, min(start + chunk, len(self.source))) for n, start in enumerate(starts)}
+        found = {n: part for n in chunks if place and (part := place.part(n)) is not None}
+        done = sum(len(part) for part in found.values())
+        left = {n: numbers for n, numbers in chunks.items() if n not in found}
+        with bar(len(self.source), done, progress) as tick:
+            for n, part in self.chunks(left, min(workers, len(left)), tick):
+                found[n] = part
+                if place is not None:
+                    place.keep(n, part)
+        return Samples.joined([found[n] for n in sorted(found)])
+
+    def chunks(self, left: Mapping[int, Sequence[int]], workers: int, tick: Tick) -> Iterator[tuple[int, Samples]]:
+        """The chunks by number, as they are done: here, or by worker processes."""
+        if workers <= 1:
+            if not self.source.bounds.methods:  # else memory is short
+                keep_freed_memory()
+            yield from ((n, self.chunk(numbers, tick)) for n, numbers in left.items())
+            return
+        with working(self, workers) as pool:
+            for n, part in computed(pool, left):
+                tick(len(part))
+                yield n, part
+
+    def chunk(self, numbers: Sequence[int], tick: Tick) -> Samples:
+        """Some samples: explanations first, then all their perturbed inputs together."""
+        part = self.source.part(numbers)
+        pool = Pool(part, self.budget)
+        whole = np.array([pool.add(i, everything(part, i))[0] for i in range(len(part))])
+        pool.run()
+        predicted = pool.logits[whole].argmax(1)
+        truth = np.array([self.labels[n] for n in numbers]) if self.labels is not None else np.full(len(part), -1)
+        targets = truth if self.protocol.target == "true" else predicted
+        share = len(part) / 2 / len(self.methods)
+        asked = []
+        for method in self.methods:
+            asked.append(self.asked(part, pool, method, targets, predicted))
+            tick(share)
+        pool.run(lambda done: tick(done * len(part) / 2))
+        logits = pool.logits
+        values = {a.method: self.answers(a, logits, whole, targets, predicted) for a in asked}
+        items = np.array([len(part.items(i)) for i in range(len(part))])
+        common = {
+            "row": np.array([self.rows[n] for n in numbers]),
+            "label": truth,
+            "predicted": predicted,
+            "items": items,
+        }
+        return Samples(common, values)
+
+    def asked(self, part: Subjects, pool: Pool, method: str, targets: Counts, predicted: Counts) -> Asked:
+        """One method's explanations, and where the answers to its perturbed inputs will stand."""
+        made = explained(part, method, targets, self.seed)
+        own = [ranked(e, part.items(i)) for i, e in enumerate(made)]
+        other = own
+        if any(task.of == "predicted" for task in self.tasks):
+            other = self.for_predicted(part, method, own, targets, predicted)
+        places = {
+            task.name: [
+                pool.add(i, task.inputs((own if task.of == "protocol" else other)[i], self.protocol))
+                for i in range(len(part))
+            ]
+            for task in self.tasks
+        }
+        singles = {name: single(name)(part, method, made, targets, self.seed) for name in self.single}
+        return Asked(method, {**ledger_columns(made), **singles}, places)
+
+    def for_predicted(
+        self, part: Subjects, method: str, own: list[Floats], targets: Counts, predicted: Counts
+    ) -> list[Floats]:
+        """Relevance for the predicted class: explained again only where it is not the class that was explained."""
+        wrong = np.flatnonzero(targets != predicted).tolist()
+        found = list(own)
+        made = explained(part, method, predicted[wrong], self.seed, wrong)
+        for i, e in zip(wrong, made, strict=True):
+            found[i] = ranked(e, part.items(i))
+        return found
+
+    def answers(
+        self, asked: Asked, logits: Floats, whole: Counts, targets: Counts, predicted: Counts
+    ) -> dict[str, Any]:
+        """One method's numbers: [samples] for its ledger, [samples, steps] for every task."""
+        found: dict[str, Any] = dict(asked.columns)
+        for task in self.tasks:
+            labels = targets if task.of == "protocol" else predicted
+            found[task.name] = np.stack(
+                [
+                    task.read(Answer(logits[places], logits[whole[i]], int(labels[i]), self.protocol))
+                    for i, places in enumerate(asked.places[task.name])
+                ]
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one method said of a chunk, and where the answers to its perturbed inputs stand."""
+
+    method: str
+    columns: dict[str, Floats]
+    places: dict[str, list[Counts]]
+
+
+def keep_freed_memory() -> None:
+    """Lets the C library keep what large tensors free, up to 64 MiB, instead of handing it back after every layer.
+
+    Freeing one block of just under 32 MiB is what moves glibc's thresholds; the pages are never touched. Without it a
+    batch on the CPU spends a sixth of its time on fresh pages. Elsewhere it does nothing.
+    """
+    torch.empty(2**25 - 2**13, dtype=torch.uint8)
+
+
+def everything(part: Subjects, sample: int) -> Any:
+    return np.ones((1, len(part.items(sample))), dtype=np.bool_)
+
+
+def explained(
+    part: Subjects, method: str, targets: Counts, seed: int, samples: Sequence[int] | None = None
+) -> list[Explanation]:
+    """One explanation a sample, each for its own class: `targets` stands beside `samples`."""
+    chosen = range(len(part)) if samples is None else samples
+    found: dict[int, Explanation] = {}
+    for label in sorted(set(targets.tolist())):
+        group = [i for i, target in zip(chosen, targets, strict=True) if target == label]
+        found.update(zip(group, part.explain(group, method, label, seed), strict=True))
+    return [found[i] for i in chosen]
+
+
+def ranked(explanation: Explanation, items: Counts) -> Floats:
+    """The relevance of the items that take part."""
+    return np.asarray(explanation.relevance.double().cpu().numpy()[items], dtype=np.float64)
+
+
+def ledger_columns(made: Sequence[Explanation]) -> dict[str, Floats]:
+    rows = list(ledger_rows(made))
+    return {name: np.array([row[i] for row in rows]) for i, name in enumerate(LEDGER)}
+
+
+def ledger_rows(made: Sequence[Explanation]) -> Iterator[tuple[float, ...]]:
+    """What is cut off or held stands with the constants here: the columns add up to the score."""
+    for e in made:
+        books = e.ledger
+        others = books.constants.total + books.cut_off.total + books.held.total
+        yield e.score, books.inputs, books.biases.total, others, books.readout, books.error

@@ -1,0 +1,205 @@
+"""Labelled texts in whatever form they come, refused before any work where a row cannot be used."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError, MissingExtra, TargetError, UnknownName, UsageError
+from ..inputs.table import Table
+from ..inputs.targets import Names
+from ..inputs.text import check_characters
+
+Columns = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Texts or graphs with the index of their class, None where labels are not needed; `rows`: places in the source."""
+
+    texts: list[Any]
+    labels: list[int] | None
+    rows: list[int]
+    source: str
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def sha256(self) -> str:
+        """Of texts (or what graphs hold) and labels in their order."""
+        digest = hashlib.sha256()
+        for i, text in enumerate(self.texts):
+            label = None if self.labels is None else self.labels[i]
+            said = text if isinstance(text, str) else text.sha256
+            digest.update(json.dumps([said, label], ensure_ascii=False).encode())
+        return digest.hexdigest()
+
+    def drawn(self, limit: int | None, seed: int) -> Labelled:
+        """At most `limit` rows, drawn with the seed and left in their order: files are often sorted by label."""
+        if limit is None or limit >= len(self):
+            return self
+        if limit < 1:
+            raise UsageError(f"limit must be at least 1, not {limit}.")
+        kept = sorted(np.random.default_rng(seed).permutation(len(self))[:limit].tolist())
+        labels = None if self.labels is None else [self.labels[i] for i in kept]
+        return replace(self, texts=[self.texts[i] for i in kept], labels=labels, rows=[self.rows[i] for i in kept])
+
+
+def read(
+    data: Any, text_column: str, label_column: str, names: Names, needs_label: bool, tokenizer: Any = None
+) -> Labelled:
+    """`data` is a path, a `Table`, a list of (text, label), or anything with columns by name.
+
+    Labels are class indices or names. Every row is checked here, and the first that cannot be used is named.
+    """
+    columns, source = columns_of(data, text_column, label_column)
+    known = list(map(str, column_names(columns)))
+    for name in (text_column, label_column) if needs_label else (text_column,):
+        if name not in known:
+            raise DataError(f"{source} has no column {name!r}; it has {', '.join(known) or 'none'}.")
+    texts = [text_of(value, i, source, tokenizer) for i, value in enumerate(columns[text_column])]
+    if not texts:
+        raise DataError(f"{source} has no rows.")
+    if label_column not in known:
+        return Labelled(texts, None, list(range(len(texts))), source)
+    given = list(columns[label_column])
+    if len(given) != len(texts):
+        raise DataError(f"{source} has {len(texts)} texts and {len(given)} labels.")
+    translate = by_name(data, names, source)
+    labels = [label_of(value, names, translate, i, source) for i, value in enumerate(given)]
+    return Labelled(texts, labels, list(range(len(texts))), source)
+
+
+def columns_of(data: Any, text_column: str, label_column: str) -> tuple[Columns, str]:
+    """Columns by name, and what to call their source."""
+    if isinstance(data, (str, Path)):
+        return from_file(Path(data)), str(data)
+    if isinstance(data, Table):
+        return {text_column: data.texts, label_column: data.labels}, data.source
+    if isinstance(data, (list, tuple)):
+        return from_pairs(data, text_column, label_column), "the list"
+    if hasattr(data, "__getitem__") and column_names(data):
+        return data, "the data"
+    raise DataError(f"data must be a path, a table, columns by name, or a list of (text, label), not {data!r:.60}.")
+
+
+def column_names(columns: Any) -> list[Any]:
+    """pandas and dicts name them by iteration, datasets and pyarrow by an attribute."""
+    names = getattr(columns, "column_names", None)
+    if names is None:
+        names = getattr(columns, "columns", columns)
+    return list(names) if hasattr(names, "__iter__") else []
+
+
+def from_pairs(rows: Sequence[Any], text_column: str, label_column: str) -> Columns:
+    for i, row in enumerate(rows):
+        if not isinstance(row, (list, tuple)) or len(row) != 2:
+            raise DataError(f"row {i} of the list is not a (text, label): {row!r:.60}.")
+    return {text_column: [row[0] for row in rows], label_column: [row[1] for row in rows]}
+
+
+def from_file(path: Path) -> Columns:
+    readers: dict[str, Callable[[Path], Columns]] = {
+        ".parquet": from_parquet,
+        ".csv": lambda p: from_csv(p, "excel"),
+        ".tsv": lambda p: from_csv(p, "excel-tab"),
+        ".jsonl": from_jsonl,
+    }
+    if path.suffix.lower() not in readers:
+        raise DataError(f"{path} is none of {', '.join(readers)}.")
+    if not path.is_file():
+        raise DataError(f"there is no file {path}.")
+    try:
+        return readers[path.suffix.lower()](path)
+    except (UnicodeDecodeError, OSError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read: {error}.") from error
+
+
+def from_parquet(path: Path) -> Columns:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtra(f"reading {path.name}", "data") from error
+    try:
+        columns: Columns = parquet.read_table(path).to_pydict()
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path} is no parquet file: {error}.") from error
+    return columns
+
+
+def from_csv(path: Path, dialect: str) -> Columns:
+    """Columns under a header line."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        header, *rows = list(csv.reader(file, dialect)) or [[]]
+    for i, row in enumerate(rows):
+        if len(row) != len(header):
+            raise DataError(f"row {i} of {path} has {len(row)} columns under a header of {len(header)}.")
+    return {name: [row[i] for row in rows] for i, name in enumerate(header)}
+
+
+def from_jsonl(path: Path) -> Columns:
+    """One object a line; the columns are the keys of the first."""
+    rows: list[dict[str, Any]] = []
+    for i, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
+        try:
+            rows.append(dict(json.loads(line)))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise DataError(f"row {i} of {path} is no JSON object: {error}.") from error
+    return {name: [row.get(name) for row in rows] for name in (rows[0] if rows else {})}
+
+
+def text_of(value: Any, row: int, source: str, tokenizer: Any) -> str:
+    if not isinstance(value, str):
+        raise DataError(f"row {row} of {source}: the text is {value!r:.40}, not a string.")
+    check_characters(value, f"row {row} of {source}")
+    if not any(map(str.isalnum, value)) and not has_tokens(value, tokenizer):
+        raise DataError(f"row {row} of {source}: the text is empty ({value!r:.40}).")
+    return value
+
+
+def has_tokens(text: str, tokenizer: Any) -> bool:
+    """Whether a text without letters and digits is more than blanks: the tokenizer knows."""
+    if not text.strip() or tokenizer is None:
+        return bool(text.strip())
+    return len(tokenizer(text, add_special_tokens=False)["input_ids"]) > 0
+
+
+def by_name(data: Any, names: Names, source: str) -> Sequence[int] | None:
+    """Where a table names its labels and the model's classes have those names: each label's class."""
+    said = data.label_names if isinstance(data, Table) else ()
+    if said and len(said) != names.size:
+        raise DataError(f"{source} has {len(said)} labels ({', '.join(said)}), the model {names.size} classes.")
+    if said and all(names.knows(label) for label in said):
+        return [names.index(label) for label in said]
+    return None
+
+
+def label_of(value: Any, names: Names, translate: Sequence[int] | None, row: int, source: str) -> int:
+    """The class of a label, which is an index or a name."""
+    try:
+        label = value.strip() if isinstance(value, str) else whole(value)
+        if isinstance(label, int) and not 0 <= label < names.size:
+            raise TargetError(f"the model has {names.size} classes, 0 to {names.size - 1}.")
+        found = names.index(label)
+    except (UnknownName, TargetError, TypeError, ValueError) as error:
+        raise DataError(f"row {row} of {source}: the model has no label {value!r}: {error}") from error
+    return translate[found] if translate is not None else found
+
+
+def whole(value: Any) -> int:
+    """An index, also as a number of numpy or pandas, where a column with gaps holds floats."""
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError("a class is an index or a name, not a truth value.")
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return int(value)
+    return operator.index(value)

@@ -1,0 +1,82 @@
+"""Explanations that a run has made already, taken from its directory in place of being made again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..errors import DataError, UsageError
+from ..inputs.targets import Names
+from ..results.explanation import Explanation
+from ..store.manifest import holds_run
+from ..store.runs import StoredRun, open_run
+from .files import short
+from .provenance import model_sha256
+from .sources import Labelled, read
+
+
+def opened(data: Any, model: nn.Module) -> StoredRun | None:
+    """The run whose directory `data` is, if it is one; refused if it is not whole, or of another model."""
+    if not isinstance(data, (str, Path)) or not holds_run(data):
+        return None
+    run = open_run(data)
+    if not run.finished:
+        raise DataError(f"the run in {data} is not finished; the command that began it goes on with it.")
+    same(run, "model_sha256", model_sha256(model), "the weights of the model that was explained")
+    return run
+
+
+def same(run: StoredRun, name: str, wanted: Any, what: str) -> None:
+    """What is in the directory is what is asked for."""
+    found = run.manifest.asked[name]
+    if found != wanted:
+        raise UsageError(
+            f"{run.path}: {what} is {short(found)}, asked for is {short(wanted)}. Ask for the same, or run into "
+            "another directory."
+        )
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The rows of an evaluation in a run. `rows` are their numbers there, in the order of the evaluation's texts."""
+
+    run: StoredRun
+    rows: Sequence[int]
+    classes: tuple[str, ...]
+
+    def explanation(self, number: int, method: str, target: int, tokens: Sequence[str]) -> Explanation | None:
+        """None where the run has another method or class, or cut the text elsewhere: it is then explained here."""
+        if method != self.run.method:
+            return None
+        found = self.run.explanation(self.rows[number])
+        if found is None or found.target != self.classes[target] or found.tokens != tuple(tokens):
+            return None
+        return found
+
+
+def labelled_rows(run: StoredRun, label_column: str, names: Names, needs_label: bool) -> Labelled:
+    """The rows that were explained, with their labels where they are needed or went along."""
+    wanted = ["text"]
+    if needs_label or label_column in run.manifest.columns:
+        wanted.append(run.carried(label_column))
+    rows = list(run.rows(["row_id", *wanted]))
+    columns = {name: [row[name] for row in rows] for name in wanted}
+    table = read(columns, "text", wanted[-1] if len(wanted) > 1 else "", names, needs_label)
+    return replace(table, rows=[row["row_id"] for row in rows], source=str(run.path))
+
+
+def usable(run: StoredRun, methods: Sequence[str], dtype: str, seed: int) -> None:
+    """An evaluation asks for the logit of a class; a run of anything else has nothing for it."""
+    if run.method not in methods:
+        raise UsageError(
+            f"{run.path} was explained by {run.method}, which is none of the methods: {', '.join(methods)}."
+        )
+    for name, wanted in {"output": "logit", "at": "embeddings", "dtype": dtype, "seed": seed}.items():
+        same(run, name, wanted, f"its {name}")
+    target = run.manifest.asked["target"]
+    if target is not None and " - " in str(target):
+        raise UsageError(f"{run.path} explains {target!r}; needed is the score of a class: run without --target.")

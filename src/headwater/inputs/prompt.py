@@ -1,0 +1,104 @@
+"""A prompt or a chat as token ids: the text of every token, and whose it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import EmptyInput, InputError, UsageError
+from .text import call, check_characters
+
+Turn = Mapping[str, str]
+TEMPLATE = "template"
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """What is said to a model. `pieces` are the tokens as text, with the space before them."""
+
+    text: str
+    ids: list[int]
+    pieces: tuple[str, ...]
+    roles: tuple[str, ...]
+    chat: bool
+
+    @property
+    def adds_special(self) -> bool:
+        """Whether the tokenizer adds special tokens; a chat's template has written its own."""
+        return not self.chat
+
+
+def spoken(tokenizer: Any, prompt: str | None, chat: Sequence[Turn] | None) -> Spoken:
+    if (prompt is None) == (chat is None):
+        raise UsageError("give either a prompt or chat=, a list of {'role', 'content'}.")
+    if chat is not None:
+        return of_chat(tokenizer, chat)
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise EmptyInput("the prompt is empty: there is nothing to continue.")
+    ids, offsets = tokenised(tokenizer, prompt, add_special_tokens=True)
+    pieces = shown(tokenizer, prompt, ids, offsets)
+    return Spoken(prompt, ids, pieces, ("prompt",) * len(ids), chat=False)
+
+
+def of_chat(tokenizer: Any, chat: Sequence[Turn]) -> Spoken:
+    """A chat through the tokenizer's template; what the template writes is nobody's."""
+    check_turns(chat)
+    if getattr(tokenizer, "chat_template", None) is None:
+        raise InputError("the tokenizer has no chat template; pass the prompt as text.")
+    text = tokenizer.apply_chat_template(list(map(dict, chat)), tokenize=False, add_generation_prompt=True)
+    ids, offsets = tokenised(tokenizer, text, add_special_tokens=False)
+    if offsets is None:
+        raise InputError("roles need character offsets, which only a fast tokenizer gives.")
+    places = spans(text, chat)
+    roles = tuple(role_of(text, start, end, places) for start, end in offsets)
+    return Spoken(text, ids, shown(tokenizer, text, ids, offsets), roles, chat=True)
+
+
+def check_turns(chat: Sequence[Turn]) -> None:
+    if not chat:
+        raise EmptyInput("the chat is empty: there is nothing to continue.")
+    for number, turn in enumerate(chat):
+        if not isinstance(turn, Mapping) or not all(isinstance(turn.get(k), str) for k in ("role", "content")):
+            raise InputError(f"turn {number} of the chat must have a 'role' and a 'content', both text.")
+
+
+def spans(text: str, chat: Sequence[Turn]) -> list[tuple[int, int, str]]:
+    """Where each message's own words stand in the rendered chat, and whose they are; messages come in order."""
+    found, cursor = [], 0
+    for number, turn in enumerate(chat):
+        content = turn["content"].strip()
+        start = text.find(content, cursor)
+        if start < 0:
+            raise InputError(f"the chat template changes the words of turn {number}, so that roles cannot be told.")
+        cursor = start + len(content)
+        if content:
+            found.append((start, cursor, turn["role"]))
+    return found
+
+
+def role_of(text: str, start: int, end: int, places: Sequence[tuple[int, int, str]]) -> str:
+    """Whose words a token holds; a token that reaches over the edge is counted by its letters, not its spaces."""
+    for first, last, role in places:
+        if text[max(start, first) : min(end, last)].strip() or (first <= start and end <= last and start < end):
+            return role
+    return TEMPLATE
+
+
+def tokenised(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], list[tuple[int, int]] | None]:
+    check_characters(text, "the prompt")
+    encoding = call(tokenizer, (text,), None, **options)
+    offsets = encoding.get("offset_mapping")
+    return list(encoding["input_ids"]), None if offsets is None else [(int(a), int(b)) for a, b in offsets]
+
+
+def shown(tokenizer: Any, text: str, ids: list[int], offsets: list[tuple[int, int]] | None) -> tuple[str, ...]:
+    """Each token as the text from the one before it to its own end; one that stands nowhere in the text by its name."""
+    if offsets is None:
+        return tuple(str(tokenizer.decode([token])) for token in ids)
+    pieces, done = [], 0
+    for token, (start, end) in zip(ids, offsets, strict=True):
+        inside = end > start or end > done
+        pieces.append(text[min(done, start) : end] if inside else str(tokenizer.convert_ids_to_tokens(token)))
+        done = max(done, end)
+    return tuple(pieces)

@@ -1,0 +1,323 @@
+"""Which scalar is explained. The score function runs outside the rules, on the model's outputs.
+
+A target is None (the predicted class, the predicted next token), a class by index or label name, "a - b", `Token`,
+`Span`, or any callable that gives one score a sample.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import TargetError, UnknownName
+from .batch import Batch
+
+OUTPUTS = ("logit", "probability", "log-probability")
+
+
+@dataclass(frozen=True)
+class Token:
+    """What is predicted at one position: a token's class, a masked word, the next token of a language model.
+
+    `position` counts real tokens from 0, negative from the end; `label` is a class, or a word of the vocabulary
+    (default: the predicted one); `versus` makes it a contrast.
+    """
+
+    position: int = -1
+    label: int | str | None = None
+    versus: int | str | None = None
+
+
+@dataclass(frozen=True)
+class Span:
+    """An answer span by token positions, both ends included: its score is start logit plus end logit."""
+
+    start: int
+    end: int
+
+
+Target = int | str | Token | Span | Callable[[Any], Tensor] | None
+
+
+@dataclass
+class Reading:
+    """One score a sample, with what it is called and what the model predicted.
+
+    `magnitudes`: of scores that are differences, the absolute sum of what they are the differences of.
+    """
+
+    score: Tensor
+    targets: list[str]
+    predictions: list[str | None]
+    magnitudes: list[float] | None = None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the score off a model's output."""
+
+    model: Any
+    tokenizer: Any
+    target: Target
+    output: str = "logit"
+
+    def __post_init__(self) -> None:
+        if self.output not in OUTPUTS:
+            raise UnknownName("output", self.output, OUTPUTS)
+
+    def __call__(self, out: Any, batch: Batch) -> Reading:
+        if callable(self.target):
+            return self._called(self.target(out), batch)
+        if hasattr(out, "start_logits") and hasattr(out, "end_logits"):
+            return self._span(out.start_logits, out.end_logits, batch)
+        logits = logits_of(out)
+        if logits.dim() == 0 or len(logits) != batch.samples:
+            raise TargetError(
+                f"the model's output has shape {tuple(logits.shape)} for {batch.samples} samples, which do not stand "
+                "first; pass score= to say what is explained."
+            )
+        if logits.dim() == 3:
+            return self._at_position(logits, batch)
+        if logits.dim() in (1, 2):
+            return self._classes(logits.reshape(len(logits), -1))
+        raise TargetError(f"the model's output has shape {tuple(logits.shape)}; pass score= to say what is explained.")
+
+    def settled(self, out: Any, batch: Batch) -> Reader:
+        """The same reader, the predicted target of one sample spelled out, so that other inputs are asked the same."""
+        if callable(self.target) or batch.samples != 1:
+            return self
+        if hasattr(out, "start_logits") and hasattr(out, "end_logits"):
+            if self.target is not None:
+                return self
+            pair = best_spans(out.start_logits.detach(), out.end_logits.detach(), batch.real)[0]
+            return replace(self, target=Span(int(pair[0]), int(pair[1])))
+        logits = logits_of(out)
+        if logits.dim() == 3:
+            at = int(self._positions(batch, logits, is_vocabulary(self.model, logits.shape[-1]))[0])
+            chosen = self.target if isinstance(self.target, Token) else Token(label=self.target)  # type: ignore[arg-type]
+            label = int(logits[0, at].argmax()) if chosen.label is None else chosen.label
+            position = int(real_outputs(batch, logits)[0][:at].sum())
+            return replace(self, target=replace(chosen, position=position, label=label))
+        return self if self.target is not None else replace(self, target=int(logits.reshape(1, -1).argmax()))
+
+    def _called(self, score: Any, batch: Batch) -> Reading:
+        if not isinstance(score, Tensor) or score.numel() != batch.samples:
+            found = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
+            raise TargetError(f"the score function must give one number a sample ({batch.samples}), not {found}.")
+        return Reading(score.reshape(-1), ["score"] * batch.samples, [None] * batch.samples)
+
+    def _classes(self, logits: Tensor) -> Reading:
+        config = getattr(self.model, "config", None)
+        names = class_names(config, logits.shape[-1])
+        single = logits.shape[-1] == 1
+        multi = getattr(config, "problem_type", None) == "multi_label_classification"
+        best = logits.argmax(-1)
+        said = [predicted_name(row, names, multi) for row in logits.detach()]
+        if isinstance(self.target, (Token, Span)):
+            raise TargetError("this model gives one prediction a sample, so its target is a class, not a position.")
+        score, targets = self._contrast(logits, best, names, independent=multi or single)
+        return Reading(score, targets, said)
+
+    def _at_position(self, logits: Tensor, batch: Batch) -> Reading:
+        """[samples, positions, classes]: language models, masked language models, token classifiers."""
+        if isinstance(self.target, Span):
+            raise TargetError("a span is the target of a question-answering model.")
+        vocabulary = is_vocabulary(self.model, logits.shape[-1])
+        at = self._positions(batch, logits, vocabulary)
+        rows = logits[torch.arange(len(logits), device=logits.device), at]
+        names = self._vocabulary(logits.shape[-1]) if vocabulary else class_names(self.model.config, logits.shape[-1])
+        best = rows.argmax(-1)
+        score, targets = self._contrast(rows, best, names, independent=False)
+        return Reading(score, targets, [names(int(i)) for i in best])
+
+    def _positions(self, batch: Batch, logits: Tensor, vocabulary: bool) -> Tensor:
+        real = real_outputs(batch, logits)
+        if isinstance(self.target, Token):
+            return torch.stack([nth(row, self.target.position) for row in real])
+        generates = bool(getattr(self.model, "can_generate", lambda: False)())
+        mask = getattr(self.tokenizer, "mask_token_id", None)
+        if vocabulary and generates:
+            return torch.stack([nth(row, -1) for row in real])
+        if vocabulary and mask is not None and batch.ids is not None and bool((batch.ids == mask).any(1).all()):
+            first: Tensor = (batch.ids == mask).long().argmax(1)
+            return first
+        what = "has no mask token in its text" if vocabulary else "has one prediction for every token"
+        raise TargetError(
+            f"this model {what}: say which position is explained, target=headwater.Token(position, label)."
+        )
+
+    def _vocabulary(self, size: int) -> Names:
+        def name(index: int) -> str:
+            return str(self.tokenizer.convert_ids_to_tokens(index)) if self.tokenizer is not None else str(index)
+
+        def find(text: str) -> int:
+            if self.tokenizer is None:
+                raise TargetError(f"the token {text!r} can only be found with a tokenizer; pass it or give the index.")
+            known = self.tokenizer.get_vocab()
+            if text in known:
+                return int(known[text])
+            pieces = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            if getattr(self.tokenizer, "unk_token_id", None) in pieces:
+                raise TargetError(f"{text!r} is not in the tokenizer's vocabulary.")
+            if len(pieces) != 1:
+                raise TargetError(f"{text!r} is {len(pieces)} tokens for this tokenizer; a target is one.")
+            return int(pieces[0])
+
+        return Names(size, name, find)
+
+    def _contrast(self, rows: Tensor, best: Tensor, names: Names, independent: bool) -> tuple[Tensor, list[str]]:
+        """The chosen class, or the difference of two."""
+        target = self.target
+        label = target.label if isinstance(target, Token) else target
+        versus = target.versus if isinstance(target, Token) else None
+        if isinstance(label, str) and versus is None and not names.knows(label):
+            label, versus = split_difference(label)
+        score, name = self._class(rows, label, best, names, independent)
+        if versus is None:
+            return score, name
+        other, other_name = self._class(rows, versus, best, names, independent)
+        return score - other, [f"{a} - {b}" for a, b in zip(name, other_name, strict=True)]
+
+    def _class(
+        self, rows: Tensor, label: Any, best: Tensor, names: Names, independent: bool
+    ) -> tuple[Tensor, list[str]]:
+        index = best if label is None else torch.full_like(best, names.index(label))
+        values = read_out(rows, self.output, independent)
+        return values.gather(-1, index.unsqueeze(-1)).squeeze(-1), [names(int(i)) for i in index]
+
+    def _span(self, starts: Tensor, ends: Tensor, batch: Batch) -> Reading:
+        """Answer span: start logit + end logit; by default the best pair with start <= end."""
+        best = best_spans(starts.detach(), ends.detach(), batch.real)
+        if isinstance(self.target, Span):
+            real = batch.real if batch.real is not None else torch.ones_like(starts, dtype=torch.bool)
+            pairs = [(nth(row, self.target.start), nth(row, self.target.end)) for row in real]
+            chosen = torch.stack([torch.stack(pair) for pair in pairs])
+        elif self.target is None:
+            chosen = best
+        else:
+            raise TargetError("the target of a question-answering model is a span: target=headwater.Span(start, end).")
+        first, last = read_out(starts, self.output, False), read_out(ends, self.output, False)
+        a, b = first.gather(1, chosen[:, :1]).squeeze(1), last.gather(1, chosen[:, 1:]).squeeze(1)
+        score = a * b if self.output == "probability" else a + b
+        return Reading(score, [span_name(c) for c in chosen], [span_name(c) for c in best])
+
+
+@dataclass(frozen=True)
+class Names:
+    """Classes by index and by name."""
+
+    size: int
+    name: Callable[[int], str]
+    find: Callable[[str], int]
+
+    def __call__(self, index: int) -> str:
+        return self.name(index)
+
+    def knows(self, label: str) -> bool:
+        try:
+            self.find(label)
+        except (TargetError, UnknownName):
+            return False
+        return True
+
+    def index(self, label: int | str) -> int:
+        if isinstance(label, str):
+            return self.find(label)
+        if isinstance(label, bool) or not isinstance(label, int):
+            raise TargetError(f"a class is an index or a name, not {type(label).__name__}.")
+        if not -self.size <= label < self.size:
+            raise TargetError(f"no class {label}: the model has {self.size}, 0 to {self.size - 1}.")
+        return label % self.size
+
+
+def class_names(config: Any, size: int) -> Names:
+    table = getattr(config, "id2label", None) or {}
+    names = [str(table.get(i, f"LABEL_{i}")) for i in range(size)]
+    lower = {name.lower(): i for i, name in reversed(list(enumerate(names)))}
+
+    def find(text: str) -> int:
+        if text in names:
+            return names.index(text)
+        if text.strip().lower() in lower:
+            return lower[text.strip().lower()]
+        if re.fullmatch(r"\d+", text) and int(text) < size:
+            return int(text)
+        raise UnknownName("class", text, names)
+
+    return Names(size, names.__getitem__, find)
+
+
+def split_difference(label: str) -> tuple[str, str | None]:
+    """ "positive - negative" -> its two classes."""
+    parts = label.split(" - ")
+    return (parts[0], parts[1]) if len(parts) == 2 else (label, None)
+
+
+def predicted_name(row: Tensor, names: Names, multi: bool) -> str | None:
+    if multi:
+        return ", ".join(names(int(i)) for i in (row > 0).nonzero().flatten()) or "none"
+    return None if len(row) == 1 else names(int(row.argmax()))
+
+
+def read_out(logits: Tensor, output: str, independent: bool) -> Tensor:
+    """Logits as they are, or as probabilities: over the classes, or each on its own (multi-label, one output)."""
+    if output == "logit":
+        return logits
+    if independent:
+        return logits.sigmoid() if output == "probability" else torch.nn.functional.logsigmoid(logits)
+    return logits.softmax(-1) if output == "probability" else logits.log_softmax(-1)
+
+
+def is_vocabulary(model: Any, size: int) -> bool:
+    get = getattr(getattr(model, "config", None), "get_text_config", None)
+    config = get() if get is not None else getattr(model, "config", None)
+    return size == getattr(config, "vocab_size", None) or bool(getattr(model, "can_generate", lambda: False)())
+
+
+def real_outputs(batch: Batch, logits: Tensor) -> Tensor:
+    """[samples, positions] of the output that are no padding; those of a decoder have a mask of their own."""
+    real = batch.real
+    if isinstance(batch.kwargs.get("decoder_input_ids"), Tensor):
+        mask = batch.kwargs.get("decoder_attention_mask")
+        real = mask.bool() if isinstance(mask, Tensor) else None
+    if real is not None and real.shape == logits.shape[:2]:
+        return real
+    return torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
+
+
+def nth(real: Tensor, position: int) -> Tensor:
+    """The n-th real position of a padded row."""
+    places = real.nonzero().flatten()
+    if not -len(places) <= position < len(places):
+        raise TargetError(f"no position {position}: the sample has {len(places)} tokens.")
+    return places[position]
+
+
+def best_spans(starts: Tensor, ends: Tensor, real: Tensor | None) -> Tensor:
+    """The pair start <= end with the largest sum, among real tokens."""
+    if real is not None and real.shape == starts.shape:
+        starts, ends = starts.masked_fill(~real, -torch.inf), ends.masked_fill(~real, -torch.inf)
+    sums = (starts.unsqueeze(2) + ends.unsqueeze(1)).masked_fill(
+        ~torch.ones(starts.shape[1], starts.shape[1], dtype=torch.bool, device=starts.device).triu(), -torch.inf
+    )
+    flat = sums.flatten(1).argmax(1)
+    return torch.stack([flat // starts.shape[1], flat % starts.shape[1]], 1)
+
+
+def span_name(pair: Tensor) -> str:
+    return f"tokens {int(pair[0])} to {int(pair[1])}"
+
+
+def logits_of(out: Any) -> Tensor:
+    if isinstance(out, Tensor):
+        return out
+    named = out.get("logits") if isinstance(out, Mapping) else getattr(out, "logits", None)
+    for value in (named, *(out if isinstance(out, (tuple, list)) else ())):
+        if isinstance(value, Tensor):
+            return value
+    raise TargetError(f"the model gives {type(out).__name__} without logits; pass score= to say what is explained.")

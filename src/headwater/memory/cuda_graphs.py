@@ -1,0 +1,361 @@
+"""Explanations of one shape, recorded once on a graphics card and replayed from then on (CUDA graphs).
+
+A short input keeps a card busy for less time than Python needs to hand out the work. What is handed out depends on the
+model, the rules and the shapes alone, so it can be written down: the way forward as one graph, the way back as another.
+Between the two the score is read as always, which is a matter of a few numbers.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..engine.checks import check_met, check_visible, settle_choices
+from ..engine.compiled import uncompiled
+from ..engine.forward import Demand, Read, Run, forward, read_score, unwatched
+from ..engine.propagate import Outcome, check_finite, outcome_of, propagate
+from ..inputs.batch import Batch, leaves
+from ..inputs.places import Captured
+from ..inputs.restoring import outside_inference, undone
+from ..inputs.walking import named_modules, named_weights
+from ..rules import Books, Scope
+
+SHAPES = 4
+MASK = "attention_mask"
+Body = Callable[[], Any]
+_ACTIVE: ContextVar[weakref.ref[Block] | None] = ContextVar("recorder", default=None)
+
+
+@contextmanager
+def recorded(shapes: int = SHAPES) -> Iterator[Recorder]:
+    """Inside, explanations on a graphics card are recorded when a shape comes for the second time, and then replayed.
+
+    A recording keeps the memory that one explanation needs; the last `shapes` are kept, and all are let go at the end.
+    `recorder.refused` says why a shape is not replayed. On a processor nothing changes. Nor for a model that every
+    explanation copies first, into another dtype than its own: one in half precision needs `dtype=` with its own.
+    """
+    recorder = Recorder(shapes)
+    with undone(recorder.tapes.clear), recorder.at_work():
+        yield recorder
+
+
+def explained(run: Run, demand: Demand) -> Outcome:
+    """By a recording where one is made, else plainly."""
+    recorder = at_work()
+    if recorder is None or not recorder.takes(run, demand):
+        return propagate(run, demand)
+    return recorder.explained(run, demand)
+
+
+def at_work() -> Recorder | None:
+    """The recorder whose block this is in, if it is in one."""
+    found = _ACTIVE.get()
+    block = None if found is None else found()
+    return None if block is None else block.recorder
+
+
+@dataclass(eq=False)
+class Block:
+    """What a block of `recorded` alone holds: where it was interrupted, it goes, and the recorder is not at work."""
+
+    recorder: Recorder
+
+
+@dataclass
+class Recorder:
+    """Recordings by what they are of. `call` makes a body of work repeatable: a graph, or for tests just the work."""
+
+    shapes: int = SHAPES
+    call: Callable[[Body, Any], Body] | None = None
+    seen: set[Any] = field(default_factory=set)
+    tapes: dict[Any, Tape] = field(default_factory=dict)
+    refused: dict[Any, str] = field(default_factory=dict)
+    replays: int = 0
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        block = Block(self)
+        with undone(partial(_ACTIVE.set, _ACTIVE.get())):
+            _ACTIVE.set(weakref.ref(block))
+            yield
+
+    def takes(self, run: Run, demand: Demand) -> bool:
+        """Whether a run is of the usual kind: nobody looks into it, and it lies on a card."""
+        usual = run.scope is Scope and run.inspect is None and run.noise is None and run.watch is unwatched
+        on_card = all(tensor.is_cuda for tensor in tensors_of(run.batch))
+        return usual and demand.backward and bool(run.batch.places) and (on_card or self.call is not None)
+
+    def explained(self, run: Run, demand: Demand) -> Outcome:
+        key = key_of(run, demand)
+        if key in self.tapes:
+            self.tapes[key] = self.tapes.pop(key)  # the last that was used goes last
+            return self.replayed(self.tapes[key], run)
+        outcome = propagate(run, demand)
+        if key in self.seen and key not in self.refused:
+            self.record(key, run, demand, outcome)
+        self.seen.add(key)
+        return outcome
+
+    def replayed(self, tape: Tape, run: Run) -> Outcome:
+        self.replays += 1
+        return tape.explained(run)
+
+    def record(self, key: Any, run: Run, demand: Demand, expected: Outcome) -> None:
+        """Kept only if it says what the plain run said."""
+        while len(self.tapes) >= self.shapes:
+            self.tapes.pop(next(iter(self.tapes)))
+        for more in ({"past_key_values": PassedOn()}, {}) if takes_cache(run) else ({},):
+            try:
+                tape = Tape(run, demand, self.call or Graph, more)
+                found = tape.explained(run)
+            except (RuntimeError, AttributeError, TypeError) as error:  # it asks the card for a number, or us for more
+                self.refused[key] = f"it cannot be recorded: {first_line(error)}"
+                continue
+            if same(found, expected):
+                self.tapes[key] = tape
+                self.refused.pop(key, None)
+                return
+            self.refused[key] = "replayed, it does not say what it says otherwise"
+
+
+class Tape:
+    """One recording: the way forward, the score read, the way back."""
+
+    def __init__(self, run: Run, demand: Demand, call: Callable[[Body, Any], Body], more: Mapping[str, Any]) -> None:
+        self.demand, self.call = demand, call
+        batch = copied(run.batch)
+        self.run = replace(run, batch=replace(batch, kwargs={**batch.kwargs, **more}))
+        self.pool = torch.cuda.graph_pool_handle() if run_on_card(run) else None
+        self.forwards = call(self._forwards, self.pool)
+        self.backwards: Body | None = None
+        self.way: Way | None = None
+        self.places: list[int] = []  # of the outputs that the score reads
+        self.seeds: list[Tensor] = []
+
+    def explained(self, run: Run) -> Outcome:
+        for ours, theirs in zip(tensors_of(self.run.batch), tensors_of(run.batch), strict=True):
+            ours.copy_(theirs)
+        with outside_inference(), torch.enable_grad(), uncompiled():
+            self.way = way = self.forwards()
+            read = read_score(run, way.out)
+            if self.backwards is None:
+                self._begin(read, way)
+            if [way.place(end) for end in read.ends] != self.places:
+                raise RuntimeError("the score reads other outputs than it did")
+            for seed, gradient in zip(self.seeds, read.gradients(), strict=True):
+                seed.copy_(gradient)
+            assert self.backwards is not None
+            gradients = self.backwards()
+            linear = read.linear_part()
+        outcome = outcome_of(read, linear, way.inputs, gradients, way.books.copied(), way.scope)
+        outcome.score = outcome.score.clone()
+        check_finite(run, self.demand, outcome)
+        return outcome
+
+    def _begin(self, read: Read, way: Way) -> None:
+        check_visible(read.ends, self.demand, way.scope)
+        check_met(way.scope, self.demand)
+        if way.books.needs_probe:
+            raise RuntimeError("shapes do not tell the samples apart, so that further passes are needed")
+        self.places = [way.place(end) for end in read.ends]
+        self.seeds = [torch.zeros_like(end) for end in read.ends]
+        self.backwards = self.call(self._backwards, self.pool)
+
+    def _forwards(self) -> Way:
+        run, books = self.run, Books(self.run.batch.samples, self.run.batch.length)
+        weights, modules = named_weights(run.model), {id(module): name for name, module in named_modules(run.model)}
+        scope = run.scope(self.demand.rules, books, {id(t): name for name, t in weights}, modules)
+        with unaware():
+            out, inputs = forward(run, scope)
+        settle_choices(scope)
+        if scope.cuts.unclear():
+            raise RuntimeError("numbers of the input leave torch")
+        scope.release()
+        return Way(out, inputs, books, scope)
+
+    def _backwards(self) -> list[Tensor]:
+        assert self.way is not None
+        ends = [self.way.ends[place] for place in self.places]
+        found = torch.autograd.grad(ends, [one.leaf for one in self.way.inputs], self.seeds, allow_unused=True)
+        return [torch.zeros_like(one.leaf) if g is None else g for one, g in zip(self.way.inputs, found, strict=True)]
+
+
+@dataclass
+class Way:
+    """What the way forward leaves for the way back."""
+
+    out: Any
+    inputs: list[Captured]
+    books: Books
+    scope: Scope
+
+    @property
+    def ends(self) -> list[Tensor]:
+        values = list(self.out.values()) if isinstance(self.out, dict) else self.out
+        return [tensor for tensor in leaves(values) if isinstance(tensor, Tensor)]
+
+    def place(self, end: Tensor) -> int:
+        return next(number for number, tensor in enumerate(self.ends) if tensor is end)
+
+
+class PassedOn:
+    """A cache that keeps nothing. Where there is one, transformers does not look whether texts are packed into one row.
+
+    While a card records nobody can look.
+    """
+
+    is_compileable = False
+    is_initialized = True
+    is_sliding = (False,)
+
+    def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        return keys, values
+
+    def get_seq_length(self, *_: Any) -> int:
+        return 0
+
+    def get_query_offset(self, *_: Any) -> int:
+        return 0
+
+    def get_mask_sizes(self, length: int | Tensor, *_: Any) -> tuple[int, int]:
+        return (length if isinstance(length, int) else len(length)), 0
+
+    def get_max_cache_shape(self, *_: Any) -> int:
+        return -1
+
+
+@contextmanager
+def unaware() -> Iterator[None]:
+    """Inside, a model that asks whether a card records is told that none does, so that it does what it did before.
+
+    transformers asks, and would make a mask where the plain run had none. What a model must not do while a card
+    records is an error as before, and what it says is compared.
+    """
+    with undone(partial(setattr, torch.cuda, "is_current_stream_capturing", torch.cuda.is_current_stream_capturing)):
+        torch.cuda.is_current_stream_capturing = lambda: False
+        yield
+
+
+def first_line(error: BaseException) -> str:
+    """Of the error that came first: what a recording says when it ends is only that something went wrong before."""
+    while error.__context__ is not None and str(error.__context__):  # the end of a generator says nothing
+        error = error.__context__
+    return str(error).strip().split("\n")[0]
+
+
+def takes_cache(run: Run) -> bool:
+    """Whether the model is a decoder alone, and was given no cache."""
+    paired = getattr(getattr(run.model, "config", None), "is_encoder_decoder", False)
+    return not paired and "past_key_values" in signature(run.model.forward).parameters
+
+
+class Graph:
+    """Work on a card, written down when it is first done."""
+
+    def __init__(self, body: Body, pool: Any) -> None:
+        self.body, self.pool = body, pool
+        self.graph: Any = None
+        self.result: Any = None
+
+    def __call__(self) -> Any:
+        if self.graph is None:
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with undone(partial(end_capture, graph)), uncollected(), torch.cuda.graph(graph, pool=self.pool):
+                self.result = self.body()
+            self.graph = graph
+        self.graph.replay()
+        return self.result
+
+
+def end_capture(graph: Any) -> None:
+    """Where a recording was left in the middle, the card would go on writing down."""
+    if torch.cuda.is_current_stream_capturing():
+        with suppress(RuntimeError):
+            graph.capture_end()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Inside, Python collects no garbage: an older graph among it would be destroyed, which ends a recording."""
+    gc.collect()
+    with undone(gc.enable if gc.isenabled() else gc.disable):
+        gc.disable()
+        yield
+
+
+def key_of(run: Run, demand: Demand) -> Any:
+    """What a recording is of: the weights where they lie, the rules, and the arguments but for their numbers."""
+    weights = hash(tuple(weight.data_ptr() for _, weight in named_weights(run.model)))
+    batch = run.batch
+    shapes = tuple((tuple(t.shape), t.dtype, t.device) for t in tensors_of(batch))
+    return (Model(run.model), weights, demand, shapes, is_whole(batch), batch.samples, str(plain_arguments(batch)))
+
+
+class Model:
+    """A model by its identity, which it does not keep alive."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.of, self.number = weakref.ref(model), id(model)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and self.of() is not None and self.of() is other.of()
+
+
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """Every tensor among the arguments, in order; a mask that hides nothing is left out, as it is recorded."""
+    kwargs = {name: value for name, value in batch.kwargs.items() if name != MASK or not is_whole(batch)}
+    return [tensor for tensor in leaves([batch.args, *kwargs.values()]) if isinstance(tensor, Tensor)]
+
+
+def is_whole(batch: Batch) -> bool:
+    """Whether the mask hides nothing. Recorded without it, a model takes the attention that needs none."""
+    mask = batch.kwargs.get(MASK)
+    return not isinstance(mask, Tensor) or bool(mask.bool().all())
+
+
+def plain_arguments(batch: Batch) -> Any:
+    return sorted((name, value) for name, value in batch.kwargs.items() if isinstance(value, (int, float, str, bool)))
+
+
+def copied(batch: Batch) -> Batch:
+    """The same arguments in memory of their own, which is written into before every replay."""
+    own: dict[int, Tensor] = {}
+
+    def copy(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return own.setdefault(id(value), value.detach().clone())
+        if isinstance(value, (list, tuple)):
+            return type(value)(copy(item) for item in value)
+        return {key: copy(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+    whole = is_whole(batch)
+    kwargs = {name: value for name, value in batch.kwargs.items() if name != MASK or not whole}
+    return replace(batch, args=copy(batch.args), kwargs=copy(kwargs))
+
+
+def run_on_card(run: Run) -> bool:
+    return all(tensor.is_cuda for tensor in tensors_of(run.batch))
+
+
+def same(found: Outcome, expected: Outcome) -> bool:
+    """Equal but for rounding: another attention kernel may have been at work."""
+    for ours, theirs in zip((found.score, *found.relevance), (expected.score, *expected.relevance), strict=True):
+        coarse = found.coarsest in (torch.float16, torch.bfloat16) or ours.dtype in (torch.float16, torch.bfloat16)
+        room = (5e-2 if coarse else 1e-3) * float(theirs.abs().max())
+        if ours.shape != theirs.shape or not bool(((ours - theirs).abs() <= room + 1e-12).all()):
+            return False
+    return True

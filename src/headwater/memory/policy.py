@@ -1,0 +1,65 @@
+"""How a run keeps what its backward pass needs: where, how much of it on the device, what is computed again instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from torch import nn
+
+from ..engine.forward import Run
+from ..errors import UnknownName
+from ..rules import Scope
+from .recompute import Count, Recomputing, counted
+from .saved_tensors import KEEP, Keeping
+
+
+@dataclass(frozen=True)
+class Room:
+    """`keep` and `recompute` as `explain` takes them; up to `on_device` bytes stay on the device in any case."""
+
+    keep: str = "device"
+    recompute: Count = None
+    on_device: int = 0
+    patient: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.keep not in KEEP:
+            raise UnknownName("place to keep", self.keep, KEEP)
+
+    @contextmanager
+    def opened(self, model: nn.Module) -> Iterator[Callable[[Run], Run]]:
+        """What makes a run keep so."""
+        with Keeping(self.keep, model, self.on_device, self.patient) as keeping:
+            if keeping.shelf is None and not self.recompute:
+                yield lambda run: run
+                return
+            yield lambda run: replace(run, watch=self._watch(run, keeping))
+
+    def _watch(self, run: Run, keeping: Keeping) -> Callable[[Scope], AbstractContextManager[Any]]:
+        beside = [] if run.batch.beside is None else [run.batch.beside.module]
+        blocks = counted(self.recompute, run.model, [*run.batch.places, *beside])
+        before = run.watch
+
+        @contextmanager
+        def watch(scope: Scope) -> Iterator[None]:
+            with ExitStack() as stack:
+                stack.enter_context(before(scope))
+                stack.enter_context(keeping.watch(scope))
+                if blocks:
+                    stack.enter_context(Recomputing(run.model, blocks).watch(scope))
+                yield
+
+        return watch
+
+
+@dataclass(frozen=True)
+class Patient(Room):
+    """Waits until what leaves has left: slow, but it shows what is needed at the least."""
+
+    patient: ClassVar[bool] = True
+
+
+PLENTY = Room()

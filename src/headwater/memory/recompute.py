@@ -1,0 +1,289 @@
+"""What a block of the model needs on the way back is computed again there, so that only what enters it is kept.
+
+A block is a member of an outermost stack of layers: of the model's code nothing else is known. While it runs, what its
+operations save is only counted. On the way back the first of these that is asked for has the block run once more, by
+the same rules and with books of its own that nobody reads; what it saves is handed out by its number, once.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..engine.compiled import uncompiled
+from ..errors import HiddenOperation, NotApplicable, UsageError
+from ..inputs.hooks import hooked
+from ..inputs.places import is_stack, start
+from ..inputs.restoring import outside_inference, saved_tensors
+from ..rules import Books, Scope
+from ..rules.lineage import Lineage, lineage, mark
+from ..rules.modules import FUSED, modules_seen
+from ..rules.saved import Waiting
+from .saved_tensors import memories, memory_of
+
+Count = int | str | None
+Seen = tuple[torch.Size, torch.dtype, torch.device]
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """Members of the outermost stacks, in order. Torch's own encoders choose another path where they are watched."""
+    if isinstance(model, FUSED):
+        return []
+    if is_stack(model):
+        return [part for part in model.children() if not isinstance(part, FUSED)]
+    return list({id(part): part for child in model.children() for part in blocks_of(child)}.values())
+
+
+def counted(count: Count, model: nn.Module, places: list[nn.Module]) -> list[nn.Module]:
+    """The blocks that are computed again: "blocks" is all, a number so many from the first, which wait longest."""
+    if count is None or count == 0:
+        return []
+    inside = {id(place) for place in places}
+    found = [block for block in blocks_of(model) if not any(id(part) in inside for part in block.modules())]
+    if not found:
+        raise NotApplicable(f"{type(model).__name__} has no stack of blocks that could be computed again.")
+    if count == "blocks":
+        return found
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise UsageError(f"recompute is 'blocks' or a number of blocks, not {count!r}.")
+    return found[:count]
+
+
+@dataclass
+class Recomputing:
+    """`recomputing.watch` belongs around the forward pass of a run."""
+
+    model: nn.Module
+    blocks: list[nn.Module]
+    again: int = 0  # how often a block was run once more
+    _latest: weakref.ref[Passage] | None = None  # weak, for a passage knows its owner
+    _weights: set[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._weights = memories(self.model)
+
+    @contextmanager
+    def watch(self, scope: Scope) -> Iterator[None]:
+        if type(scope) is not Scope:
+            raise NotApplicable("blocks are computed again for methods that are made of rules, such as lrp and gi.")
+        inside: list[tuple[nn.Module, ExitStack]] = []
+
+        def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+            if inside or not torch.is_grad_enabled():
+                return
+            signal = first_signal((args, kwargs))
+            if signal is None:
+                return
+            scope.pending.settle_ratios()
+            stack = ExitStack()
+            stack.callback(scope.pending.forget_lenders, scope.pending.moment())
+            passage = Passage(self, scope, module, Entered.of(args, kwargs), Precision.now(signal))
+            stack.enter_context(saved_tensors(passage.pack, passage.unpack))
+            inside.append((module, stack))
+
+        def leave(module: nn.Module, *_: Any) -> None:
+            if inside and inside[-1][0] is module:
+                inside.pop()[1].close()
+
+        with hooked(self.blocks, before=enter, after=leave, innermost=True):
+            try:
+                yield
+            finally:
+                while inside:
+                    inside.pop()[1].close()
+
+    def is_weight(self, tensor: Tensor) -> bool:
+        place = memory_of(tensor)
+        return place != 0 and place in self._weights
+
+    def only(self, passage: Passage) -> None:
+        """What was made again for another block is let go: the way back has left it."""
+        latest = self._latest() if self._latest is not None else None
+        if latest is not None and latest is not passage:
+            latest.made.clear()
+        self._latest = weakref.ref(passage)
+
+
+class Enough(Exception):
+    """All that will be asked for is there: the rest of the block need not be run."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """What is kept in place of a saved tensor."""
+
+    number: int
+    seen: Seen
+
+
+@dataclass(eq=False)
+class Passage:
+    """One call of a block: what entered, how many tensors it saved, and those again when they are asked for."""
+
+    owner: Recomputing
+    scope: Scope
+    block: nn.Module
+    entered: Entered
+    precision: Precision
+    count: int = 0
+    made: dict[int, tuple[Tensor, int]] = field(default_factory=dict)
+
+    def pack(self, tensor: Tensor) -> Any:
+        if self.owner.is_weight(tensor):
+            return tensor
+        self.count += 1
+        return Number(self.count - 1, (tensor.shape, tensor.dtype, tensor.device))
+
+    def unpack(self, kept: Any) -> Tensor:
+        if not isinstance(kept, Number):
+            return kept  # type: ignore[no-any-return]
+        if kept.number not in self.made:
+            self.run_again()
+        if kept.number not in self.made:
+            raise self.differs(f"saved {len(self.made)} tensors and not {self.count}")
+        tensor, version = self.made.pop(kept.number)
+        if tensor._version != version:
+            raise HiddenOperation("the model writes over a tensor that the backward pass still needs.")
+        seen = (tensor.shape, tensor.dtype, tensor.device)
+        if seen != kept.seen:
+            raise self.differs(f"saved {tuple(seen[0])}, {seen[1]} in place of {tuple(kept.seen[0])}, {kept.seen[1]}")
+        return tensor
+
+    def run_again(self) -> None:
+        self.owner.only(self)
+        self.owner.again += 1
+        self.made.clear()
+        books = Books(
+            self.scope.books.samples, self.scope.books.length
+        )  # their hooks lie on a graph without a way back
+        scope = Scope(self.scope.rules, books, self.scope.names, self.scope.modules)
+        scope.fleeting = self.scope.fleeting
+        collected = 0
+
+        def collect(tensor: Tensor) -> Any:
+            nonlocal collected
+            if self.owner.is_weight(tensor):
+                return tensor
+            held = tensor.detach()
+            self.made[collected] = (held, held._version)
+            collected += 1
+            if collected == self.count:
+                raise Enough
+            return None
+
+        with outside_inference(), torch.enable_grad(), uncompiled(), self.precision.again():
+            args, kwargs = self.entered.again()
+            with (
+                modules_seen(self.owner.model, scope),
+                saved_tensors(collect, unread),
+                scope,
+                suppress(Enough),
+            ):
+                self.block.forward(*args, **kwargs)
+
+    def differs(self, how: str) -> HiddenOperation:
+        name = self.scope.modules.get(id(self.block), type(self.block).__name__)
+        return HiddenOperation(
+            f"the block {name!r} {how} when it was run once more: it does not do the same twice, so it cannot be "
+            "computed again. Leave recompute= out."
+        )
+
+
+def changed(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Plain lists, tuples and dicts with other leaves. An object of any other kind is a leaf: it stays what it is."""
+    if type(value) is dict:
+        return {key: changed(part, change) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(changed(part, change) for part in value)
+    return change(value)
+
+
+def first_signal(value: Any) -> Tensor | None:
+    found: list[Tensor] = []
+    changed(value, lambda leaf: found.append(leaf) if isinstance(leaf, Tensor) and leaf.requires_grad else None)
+    return found[0] if found else None
+
+
+def unread(kept: Any) -> Tensor:
+    raise AssertionError("nothing goes back through a block that was run again")
+
+
+@dataclass
+class Entered:
+    """The arguments of a call: signals as what they were, without what led to them; constants as they are."""
+
+    args: Any
+    kwargs: Any
+
+    @classmethod
+    def of(cls, args: Any, kwargs: Any) -> Entered:
+        known: dict[int, Signal] = {}
+
+        def kept(value: Any) -> Any:
+            if not isinstance(value, Tensor) or not value.requires_grad or value.is_leaf:
+                return value
+            if id(value) not in known:
+                known[id(value)] = Signal.of(value)
+            return known[id(value)]
+
+        return cls(*changed((args, kwargs), kept))
+
+    def again(self) -> tuple[Any, Any]:
+        known: dict[int, Tensor] = {}
+
+        def made(value: Any) -> Any:
+            if not isinstance(value, Signal):
+                return value
+            if id(value) not in known:
+                known[id(value)] = value.again()
+            return known[id(value)]
+
+        args, kwargs = changed((self.args, self.kwargs), made)
+        return args, kwargs
+
+
+@dataclass
+class Signal:
+    """A tensor that entered; it waits as saved tensors do, elsewhere if these are kept there."""
+
+    value: Waiting
+    origin: Tensor | None
+    version: int
+    lineage: Lineage
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Signal:
+        with torch._C.DisableTorchFunction():
+            waiting = Waiting(tensor)
+            own = tensor.detach() if waiting.here else None
+        return cls(waiting, own, tensor._version, lineage(tensor))
+
+    def again(self) -> Tensor:
+        if self.origin is not None and self.origin._version != self.version:
+            raise HiddenOperation("a block writes over what entered it, so it cannot be computed again.")
+        tensor = start(self.value.tensor().detach().requires_grad_(True))
+        mark(tensor, *self.lineage)
+        return tensor
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Autocast as it was on the way forward."""
+
+    device: str
+    enabled: bool
+    dtype: torch.dtype
+
+    @classmethod
+    def now(cls, signal: Tensor) -> Precision:
+        device = signal.device.type
+        return cls(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+
+    def again(self) -> torch.autocast:
+        return torch.autocast(self.device, enabled=self.enabled, dtype=self.dtype)

@@ -1,0 +1,237 @@
+"""Methods of captum, through the same `explain`: gradients along a path, and perturbations of tokens.
+
+The input that stands for "nothing there" is every token replaced by [UNK] (else [MASK], else padding), zero for
+images and bare tensors. Samples go one by one and without padding, so that neither batch nor padding change a number.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..engine.forward import Run
+from ..engine.propagate import Outcome
+from ..errors import MissingExtra
+from ..inputs.hooks import attached_by, detach
+from ..inputs.restoring import outside_inference, undone
+from ..inputs.targets import Reading
+from ..rules import Books
+from .perturbation import Function, function_of, nothing, single
+from .random import generator_of
+from .registry import Method, register
+
+STEPS, MOST_STEPS = 32, 256  # of integrated gradients
+SAMPLES = 20  # of gradient-shap and smoothed paths
+PERTURBATIONS = 200  # of kernel-shap and lime
+PERMUTATIONS = 25  # of shapley-sampling
+
+
+def captum() -> Any:
+    try:
+        import captum.attr
+    except ImportError as error:
+        raise MissingExtra("this method", "captum") from error
+    return captum.attr
+
+
+Attribution = Callable[[Any, Function, Tensor, Tensor], Tensor]
+
+
+def of_captum(name: str, summary: str, *, complete: bool = False) -> Callable[[Attribution], Attribution]:
+    """Register an attribution of one sample: (captum.attr, f, x, baseline) -> relevance with the shape of x.
+
+    A `complete` one sums to f(x) - f(baseline), so that f(baseline) is a constant in its ledger.
+    """
+
+    def decorate(attribute: Attribution) -> Attribution:
+        def run(job: Run) -> Outcome:
+            package = captum()
+            outcome = joined([one_sample(part, package, attribute) for part in single(job)], job)
+            return outcome if complete else replace(outcome, constants={})
+
+        register(Method(name, summary, run, group="captum"))
+        return attribute
+
+    return decorate
+
+
+def one_sample(run: Run, package: Any, attribute: Attribution) -> Sample:
+    with outside_inference(), torch.enable_grad(), seeded(run), quiet():
+        function, reading = function_of(run)
+        x = function.inputs.leaf.detach().clone().requires_grad_(True)
+        baseline = nothing(run, function.inputs, run.nothing)
+        relevance = attribute(package, function, x, baseline).detach()
+        with torch.no_grad():
+            start = float(function(baseline))
+    return Sample(reading, relevance, start)
+
+
+@contextmanager
+def seeded(run: Run) -> Iterator[None]:
+    """Captum draws from torch's and numpy's own generators: both are set by the sample, and put back."""
+    number = int(torch.randint(2**31, (1,), generator=generator_of(run.batch, 0, run.seed)))
+    numpy, own = np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    with undone(partial(np.random.set_state, numpy)), undone(partial(torch.set_rng_state, own)):
+        torch.default_generator.manual_seed(number)
+        np.random.seed(number)  # noqa: NPY002
+        yield
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Captum says at every call that it sets requires_grad."""
+    block = warnings.catch_warnings()
+
+    def heard() -> None:
+        with suppress(RuntimeError, AttributeError):  # it was not entered, or not quite
+            block.__exit__(None, None, None)
+
+    with undone(heard):
+        block.__enter__()
+        warnings.simplefilter("ignore")
+        yield
+
+
+@dataclass(frozen=True)
+class Sample:
+    reading: Reading
+    relevance: Tensor
+    start: float  # the score of the baseline
+
+
+def joined(parts: list[Sample], job: Run) -> Outcome:
+    score = torch.cat([part.reading.score.detach().double().cpu() for part in parts])
+    said = [(part.reading.targets[0], part.reading.predictions[0]) for part in parts]
+    reading = Reading(score, [target for target, _ in said], [prediction for _, prediction in said])
+    outcome = Outcome(reading, score, torch.zeros_like(score), [], [], Books(job.batch.samples), {})
+    outcome.positions = [shaped(part.relevance[0], job) for part in parts]
+    outcome.constants = {"score of the baseline": [part.start for part in parts]}
+    return outcome
+
+
+def shaped(relevance: Tensor, job: Run) -> Tensor:
+    """One number a position; a bare tensor keeps its shape."""
+    return relevance.cpu() if job.batch.tensor is not None else relevance.sum(-1).cpu()
+
+
+def positions_mask(f: Function, x: Tensor) -> Tensor:
+    """Features are positions, or patches of an image: all the numbers of one go together."""
+    patches = f.run.batch.patches
+    if patches is not None:
+        return patches.index.to(x.device).expand_as(x[:1]).contiguous()
+    count = x.shape[1]
+    return torch.arange(count, device=x.device).reshape(1, count, *[1] * (x.dim() - 2)).expand_as(x[:1]).contiguous()
+
+
+def per_feature(f: Function, attribution: Tensor) -> Tensor:
+    """A position's value stands at each of its numbers: spread evenly, so that the sum over them is the value."""
+    patches = f.run.batch.patches
+    if patches is not None:
+        return patches.spread(attribution, positions_mask(f, attribution))
+    return attribution / attribution[0, 0].numel()
+
+
+@of_captum("saliency", "size of the gradient (Simonyan et al. 2014)")
+def saliency(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+    found: Tensor = package.Saliency(f).attribute(x)
+    return found
+
+
+@of_captum("integrated-gradients", f"path from [UNK], {STEPS} steps or more (Sundararajan et al. 2017)", complete=True)
+def integrated_gradients(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+    """Relevance sums to f(x) - f(baseline). Steps are doubled until it does, to a thousandth, or there are 256."""
+    with torch.no_grad():
+        rise = float(f(x) - f(baseline))
+    steps, method = STEPS, package.IntegratedGradients(f)
+    while True:
+        found: Tensor = method.attribute(x, baselines=baseline, n_steps=steps, internal_batch_size=STEPS)
+        if steps >= MOST_STEPS or abs(float(found.detach().double().sum()) - rise) <= 1e-3 * max(abs(rise), 0.1):
+            return found
+        steps *= 2
+
+
+_NOTED = ("input", "output")  # what DeepLift's hooks write on a module
+
+
+class _Wrapped(torch.nn.Module):
+    """What DeepLift wants: a module whose activations are modules inside it."""
+
+    def __init__(self, f: Function) -> None:
+        super().__init__()
+        self.model, self.f = f.run.model, f
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.f(x)
+
+
+@of_captum("deeplift", "differences from [UNK] through activations (Shrikumar et al. 2017)", complete=True)
+def deeplift(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+    modules = list(f.run.model.modules())
+    free = [(module, name) for module in modules for name in _NOTED if name not in module.__dict__]
+    with undone(lambda: clear(modules, free)):
+        found: Tensor = package.DeepLift(_Wrapped(f).eval()).attribute(x, baselines=baseline)
+    return found
+
+
+def clear(modules: list[torch.nn.Module], free: list[tuple[torch.nn.Module, str]]) -> None:
+    """Captum's hooks are taken off the modules, and the values that these note there."""
+    detach(attached_by("captum", modules))
+    for module, name in free:
+        module.__dict__.pop(name, None)
+
+
+@of_captum("gradient-shap", f"expected gradients over {SAMPLES} noisy paths (Lundberg & Lee 2017)", complete=True)
+def gradient_shap(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+    spread = float((x - baseline).std()) * 0.1
+    found: Tensor = package.GradientShap(f).attribute(x, baselines=baseline, n_samples=SAMPLES, stdevs=spread)
+    return found
+
+
+@of_captum("occlusion", "each token replaced by [UNK] alone (Zeiler & Fergus 2014)")
+def occlusion(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+    found: Tensor = package.FeatureAblation(f).attribute(
+        x, baselines=baseline, feature_mask=positions_mask(f, x), perturbations_per_eval=32
+    )
+    return per_feature(f, found)
+
+
+@of_captum(
+    "shapley-sampling",
+    f"Shapley values, {PERMUTATIONS} permutations (Strumbelj & Kononenko 2010)",
+    complete=True,
+)
+def shapley_sampling(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+    found: Tensor = package.ShapleyValueSampling(f).attribute(
+        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=PERMUTATIONS, perturbations_per_eval=32
+    )
+    return per_feature(f, found)
+
+
+@of_captum(
+    "kernel-shap",
+    f"Shapley values by regression, {PERTURBATIONS} samples (Lundberg & Lee 2017)",
+    complete=True,
+)
+def kernel_shap(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+    found: Tensor = package.KernelShap(f).attribute(
+        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=PERTURBATIONS, perturbations_per_eval=32
+    )
+    return per_feature(f, found)
+
+
+@of_captum("lime", f"a sparse linear model around the input, {PERTURBATIONS} samples (Ribeiro et al. 2016)")
+def lime(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+    from captum._utils.models.linear_model import SkLearnRidge
+
+    found: Tensor = package.Lime(f, interpretable_model=SkLearnRidge(alpha=0.01)).attribute(
+        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=PERTURBATIONS, perturbations_per_eval=32
+    )
+    return per_feature(f, found)

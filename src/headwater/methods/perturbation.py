@@ -1,0 +1,131 @@
+"""The model as a function of its explained input alone, and the input that stands for "nothing there"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..engine.forward import Run, without_cache
+from ..errors import NotApplicable
+from ..inputs.batch import Batch, mapped
+from ..inputs.hooks import hooked
+from ..inputs.places import Captured, captured, start
+
+
+@dataclass
+class Function:
+    """f(x) of one sample: `x` [copies, …] stands in for the explained input; one score a copy, for one target."""
+
+    run: Run
+    inputs: Captured
+    read: Callable[[Any, Batch], Any]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        batch, copies = self.run.batch, len(x)
+        widened = repeated(batch, copies)
+        if batch.tensor is not None:
+            args, kwargs = mapped((batch.args, batch.kwargs), lambda t: x if t is batch.tensor else widen(t, copies))
+            out = self.run.model(*args, **kwargs)
+        else:
+            with standing_in(batch.places, x):
+                out = self.run.model(*widened.args, **{**without_cache(self.run.model), **widened.kwargs})
+        score: Tensor = self.read(out, widened).score
+        return score
+
+
+def function_of(run: Run) -> tuple[Function, Any]:
+    """The function of a run with one sample, and the reading of the unchanged input."""
+    with torch.no_grad():
+        out, inputs = plain_forward(run)
+        if len(inputs) != 1:
+            raise NotApplicable("this model looks its input up more than once; a perturbation method needs one place.")
+        settle = getattr(run.read, "settled", None)
+        read = settle(out, run.batch) if settle is not None else run.read
+        reading = read(out, run.batch)
+    return Function(run, inputs[0], read), reading
+
+
+def plain_forward(run: Run) -> tuple[Any, list[Captured]]:
+    batch = run.batch
+    if batch.tensor is not None:
+        return run.model(*batch.args, **batch.kwargs), [Captured(batch.tensor.detach(), None)]
+    with captured(batch.places) as inputs:
+        out = run.model(*batch.args, **{**without_cache(run.model), **batch.kwargs})
+    return out, inputs
+
+
+@contextmanager
+def standing_in(places: list[nn.Module], x: Tensor) -> Iterator[None]:
+    """The output of `places` is `x`, on this thread."""
+
+    def swap(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        inner = start(x) if x.requires_grad and x.is_leaf else x
+        return inner if isinstance(output, Tensor) else (inner, *output[1:])
+
+    with hooked(places, after=swap):
+        yield
+
+
+def repeated(batch: Batch, copies: int) -> Batch:
+    """The one sample of a batch, `copies` times."""
+    args, kwargs = mapped((batch.args, batch.kwargs), lambda t: widen(t, copies))
+    same = {"ids": widen(batch.ids, copies), "real": widen(batch.real, copies)}
+    return replace(batch, samples=copies, items=batch.items * copies, args=args, kwargs=kwargs, tensor=None, **same)
+
+
+def widen(value: Any, copies: int) -> Any:
+    if isinstance(value, Tensor) and value.dim() > 0 and len(value) == 1:
+        return value.expand(copies, *value.shape[1:])
+    return value
+
+
+def nothing(run: Run, inputs: Captured, token: int | None) -> Tensor:
+    """The baseline: every token replaced by `token` at its place; zero where there are no tokens."""
+    batch = run.batch
+    if batch.ids is None or token is None or not batch.places:
+        return torch.zeros_like(inputs.leaf)
+    emptied = replace(batch, kwargs={**batch.kwargs, "input_ids": torch.full_like(batch.ids, token)})
+    with torch.no_grad():
+        _, found = plain_forward(replace(run, batch=emptied))
+    return found[0].leaf.detach()
+
+
+def single(run: Run) -> Iterator[Run]:
+    """One run a sample, without padding."""
+    batch = run.batch
+    if batch.alone is not None:
+        yield from (replace(run, batch=batch.alone(i)) for i in range(batch.samples))
+        return
+    for i in range(batch.samples):
+        keep = None if batch.real is None else batch.real[i]
+
+        def cut(value: Any, i: int = i, keep: Tensor | None = keep) -> Any:
+            if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != batch.samples:
+                return value
+            row = value[i : i + 1]
+            same = keep is not None and row.dim() > 1 and row.shape[1] == len(keep)
+            return row[:, keep] if same else row
+
+        one = replace(
+            batch,
+            samples=1,
+            items=[batch.items[i]],
+            args=mapped(batch.args, cut),
+            kwargs=mapped(batch.kwargs, cut),
+            ids=cut(batch.ids),
+            real=cut(batch.real),
+        )
+        if batch.tensor is not None:
+            one.tensor = own = cut(batch.tensor)
+            one.args, one.kwargs = mapped((batch.args, batch.kwargs), partial(_own_or_cut, batch.tensor, own, cut))
+        yield replace(run, batch=one)
+
+
+def _own_or_cut(explained: Tensor, own: Tensor, cut: Callable[[Any], Any], value: Any) -> Any:
+    return own if value is explained else cut(value)

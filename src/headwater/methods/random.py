@@ -1,0 +1,56 @@
+"""`random`: the row that every other method has to beat."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+
+from ..engine.forward import Demand, Run
+from ..engine.propagate import Outcome, propagate
+from ..inputs.batch import Batch, leaves
+from ..rules import RuleSet
+from .registry import Method, register
+
+
+def run(job: Run) -> Outcome:
+    """Uniform in -1 … 1, by the seed and the sample itself, so that neither batch nor padding change it."""
+    outcome = propagate(job, Demand(RuleSet(frozenset()), backward=False))
+    outcome.positions = [draw(job, i, n) for i, n in enumerate(lengths(job, outcome))]
+    return outcome
+
+
+def lengths(job: Run, outcome: Outcome) -> list[int]:
+    real = job.batch.real
+    if job.batch.patches is not None:
+        return [len(job.batch.patches.cells)] * job.batch.samples
+    if real is not None:
+        return [int(n) for n in real.sum(1)]
+    return [outcome.captured[0].leaf.reshape(job.batch.samples, -1, outcome.captured[0].leaf.shape[-1]).shape[1]] * (
+        job.batch.samples
+    )
+
+
+def draw(job: Run, index: int, length: int) -> torch.Tensor:
+    return torch.rand(length, generator=generator_of(job.batch, index, job.seed)) * 2 - 1
+
+
+def generator_of(batch: Batch, index: int, seed: int, number: int = 0) -> torch.Generator:
+    """Random numbers that depend on the seed, on what the sample is, and on a number."""
+    digest = hashlib.sha256(repr((seed, number)).encode())
+    digest.update(content(batch, index))
+    return torch.Generator().manual_seed(int.from_bytes(digest.digest()[:8], "big") % 2**63)
+
+
+def content(batch: Batch, index: int) -> bytes:
+    """A sample as bytes, whatever batch it is in: its tokens, else its tensors."""
+    if batch.alone is not None and batch.samples > 1:
+        return content(batch.alone(index), 0)
+    if batch.ids is not None and batch.real is not None:
+        return repr(batch.ids[index][batch.real[index]].tolist()).encode()
+    tensors = [t for t in leaves((batch.args, batch.kwargs)) if isinstance(t, torch.Tensor) and t.dim() > 0]
+    rows = [t[index].detach().cpu().double().numpy().tobytes() for t in tensors if len(t) == batch.samples]
+    return b"".join(rows)
+
+
+register(Method("random", "uniform random numbers, seeded", run, group="chance"))

@@ -1,0 +1,1 @@
+"""What the functions give back: values, with no model behind them."""

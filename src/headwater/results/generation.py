@@ -1,0 +1,336 @@
+"""The result of explaining generated text: a value, with no model behind it and nothing left to compute.
+
+Relevance is additive, so that sums of rows, of columns and of ledgers are exact: words, sentences, roles and the whole
+answer are sums of what is here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DataError, UsageError
+from .explanation import Explanation, Provenance
+from .ledger import Ledger, Lines
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FORMAT = 1
+SINK, SPECIAL = "attention sink", "special tokens"
+ENDS = (".", "!", "?", "…", "。", "！", "？")
+JOINING = "'’-_"
+CLOSING = "\"'”’)]»"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one token gave to a score; `position` counts from the first token of the prompt."""
+
+    text: str
+    relevance: float
+    position: int
+    role: str
+
+
+@dataclass(frozen=True)
+class Generation:
+    """How much each token of the prompt, and each earlier token of the output, contributed to every output token.
+
+    `relevance` is [outputs, tokens], the prompt's tokens first, then the output's own; it has the unit of `scores`. A
+    row has zeros from its own token on: a token comes from what stands before it. `ledgers` has one for every row, and
+    the row's sum is its `inputs`. `pieces` are the tokens as text, with the space before them, so that they join to the
+    text. `aside` marks tokens whose relevance was moved to a line of the ledger. `role` is "prompt", or a chat's role
+    or "template", or an encoder's "source" and the "start" of its decoder; and "output".
+    """
+
+    tokens: tuple[str, ...]
+    pieces: tuple[str, ...]
+    prompt: int
+    relevance: Tensor
+    ledgers: tuple[Ledger, ...]
+    targets: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    score: str
+    method: str
+    provenance: Provenance
+    roles: tuple[str, ...] = ()
+    special: tuple[bool, ...] = ()
+    aside: tuple[bool, ...] = ()
+    at: str = "embeddings"
+    unit: str = "token"
+    rules_met: tuple[tuple[str, int], ...] = ()
+
+    def __len__(self) -> int:
+        """How many output tokens (or words, or sentences) there are."""
+        return len(self.ledgers)
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        return tuple(ledger.score for ledger in self.ledgers)
+
+    @property
+    def output(self) -> tuple[str, ...]:
+        """The generated tokens, as text."""
+        return self.pieces[self.prompt :]
+
+    @property
+    def text(self) -> str:
+        """What was generated, in one piece."""
+        return "".join(self.output)
+
+    def row(self, output: int | str) -> int:
+        """The number of an output token, given by number (negative from the end) or by its text."""
+        if isinstance(output, str):
+            found = [i for i, piece in enumerate(self.output) if piece.strip() == output.strip()]
+            if not found:
+                raise UsageError(f"{output!r} is no {self.unit} of the output: {', '.join(map(repr, self.output))}.")
+            return found[0]
+        if not -len(self) <= output < len(self):
+            raise UsageError(f"no output {self.unit} {output}: there are {len(self)}.")
+        return output % len(self)
+
+    def top(self, output: int | str = 0, count: int | None = 5) -> list[Contribution]:
+        """What contributed most to an output token, by size, whatever its sign; `count` None gives everything."""
+        row = self.relevance[self.row(output)].tolist()
+        shown = [i for i in range(self._seen(self.row(output))) if not self.aside[i]]
+        order = sorted(shown, key=lambda i: -abs(row[i]))[:count]
+        return [Contribution(self.pieces[i], row[i], i, self.roles[i]) for i in order]
+
+    def by_role(self, output: int | str = 0) -> dict[str, float]:
+        """The relevance of all tokens of a role together; they add up to the ledger's `inputs`."""
+        sums: dict[str, float] = {}
+        for role, amount in zip(self.roles, self.relevance[self.row(output)].double().tolist(), strict=True):
+            sums[role] = sums.get(role, 0.0) + amount
+        return sums
+
+    def explanation(self, output: int | str = 0) -> Explanation:
+        """One output token on its own: what stands before it, its score, its ledger."""
+        row = self.row(output)
+        return self._as_explanation(self._seen(row), self.relevance[row], self.ledgers[row], self.targets[row])
+
+    def _seen(self, row: int) -> int:
+        """How many columns can have relevance: what stands before, and of a word or sentence its own beginning."""
+        return self.prompt + row + (self.unit != "token")
+
+    def whole(self) -> Explanation:
+        """The whole answer as one score, the sum of its tokens' scores; of "logprob" that is its log-probability."""
+        return self._as_explanation(len(self.tokens), self.relevance.sum(0), summed(self.ledgers), self.text)
+
+    def _as_explanation(self, length: int, relevance: Tensor, ledger: Ledger, target: str) -> Explanation:
+        roles = self.roles[:length]
+        return Explanation(
+            tokens=self.tokens[:length],
+            relevance=relevance[:length],
+            score=ledger.score,
+            target=target,
+            ledger=ledger,
+            method=self.method,
+            provenance=self.provenance,
+            text="".join(self.pieces[:length]),
+            output={"logprob": "log-probability"}.get(self.score, "logit"),
+            at=self.at,
+            special=self.special[:length],
+            segments=roles if len({*roles}) > 1 else (),
+            rules_met=self.rules_met,
+        )
+
+    def words(self) -> Generation:
+        """Tokens summed to words, those of the output too: a word's score is the sum of its tokens' scores."""
+        return self.grouped(self._groups(begins_word), "word")
+
+    def sentences(self) -> Generation:
+        """Tokens summed to sentences, those of the output too."""
+        return self.grouped(self._groups(lambda piece, before: ends_sentence(before)), "sentence")
+
+    def _groups(self, begins: Callable[[str, str], bool]) -> list[list[int]]:
+        """Runs of tokens; a special token, another role and the output's beginning start a new one."""
+        groups: list[list[int]] = []
+        for i, piece in enumerate(self.pieces):
+            alone = i == 0 or self.special[i] or self.special[i - 1] or self.aside[i] or self.aside[i - 1]
+            if alone or i == self.prompt or self.roles[i] != self.roles[i - 1] or begins(piece, self.pieces[i - 1]):
+                groups.append([])
+            groups[-1].append(i)
+        return groups
+
+    def grouped(self, groups: Sequence[Sequence[int]], unit: str = "span") -> Generation:
+        """Tokens summed to the given runs of tokens, which must cover all, in order."""
+        if [i for group in groups for i in group] != list(range(len(self.tokens))):
+            raise UsageError("spans must cover every token once, in order.")
+        rows = [[i - self.prompt for i in group] for group in groups if group[0] >= self.prompt]
+        if sum(map(len, rows)) != len(self):
+            raise UsageError("a span holds tokens of the prompt or of the output, not of both.")
+        columns = [self.relevance[:, list(group)].sum(1) for group in groups]
+        by_column = columns[0].new_zeros(len(self), len(groups))
+        for k, column in enumerate(columns):
+            by_column[:, k] = column
+        relevance = by_column.new_zeros(len(rows), len(groups))
+        for k, row in enumerate(rows):
+            relevance[k] = by_column[row].sum(0)
+        first = [group[0] for group in groups]
+        joined = tuple("".join(self.pieces[i] for i in group) for group in groups)
+        return replace(
+            self,
+            tokens=joined,
+            pieces=joined,
+            prompt=len(groups) - len(rows),
+            relevance=relevance,
+            ledgers=tuple(summed([self.ledgers[i] for i in row]) for row in rows),
+            targets=tuple(self.targets[row[0]] if len(row) == 1 else self._said(row) for row in rows),
+            probabilities=tuple(product(self.probabilities[i] for i in row) for row in rows),
+            roles=tuple(self.roles[i] for i in first),
+            special=tuple(self.special[i] for i in first),
+            aside=tuple(self.aside[i] for i in first),
+            unit=unit,
+        )
+
+    def _said(self, row: Sequence[int]) -> str:
+        return "".join(self.output[i] for i in row).strip()
+
+    def set_aside(self, *, sinks: bool = False, special: bool = False) -> Generation:
+        """The same, with the relevance of some tokens moved from them to lines of the ledger, which still adds up.
+
+        `sinks`: the first token that the model reads, on which attention that has nowhere to go comes to rest
+        whatever word it is (in an encoder-decoder, the decoder's start). `special`: special tokens.
+        """
+        lines = {
+            SINK: [i for i in [self._sink()] if sinks and not self.aside[i]],
+            SPECIAL: [i for i, s in enumerate(self.special) if special and s and not self.aside[i]],
+        }
+        lines[SPECIAL] = [i for i in lines[SPECIAL] if i not in lines[SINK]]
+        moved = [i for places in lines.values() for i in places]
+        if not moved:
+            return self
+        relevance = self.relevance.clone()
+        relevance[:, moved] = 0
+        ledgers = tuple(
+            _moved(ledger, row, {name: places for name, places in lines.items() if places})
+            for ledger, row in zip(self.ledgers, self.relevance, strict=True)
+        )
+        aside = tuple(was or i in moved for i, was in enumerate(self.aside))
+        return replace(self, relevance=relevance, ledgers=ledgers, aside=aside)
+
+    def _sink(self) -> int:
+        return self.roles.index("start") if "start" in self.roles else 0
+
+    def _repr_html_(self) -> str:
+        """How it shows itself in a notebook."""
+        from ..viz.notebook import generation
+
+        return generation(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, ready for JSON."""
+        return {
+            "format": FORMAT,
+            "kind": "generation",
+            "text": self.text,
+            "tokens": list(self.tokens),
+            "pieces": list(self.pieces),
+            "prompt": self.prompt,
+            "roles": list(self.roles),
+            "special": list(self.special),
+            "aside": list(self.aside),
+            "relevance": self.relevance.tolist(),
+            "targets": list(self.targets),
+            "probabilities": list(self.probabilities),
+            "ledgers": [ledger.to_dict() for ledger in self.ledgers],
+            "score": self.score,
+            "method": self.method,
+            "at": self.at,
+            "unit": self.unit,
+            "rules_met": dict(self.rules_met),
+            "provenance": asdict(self.provenance),
+        }
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Generation:
+        import torch
+
+        if found.get("kind") != "generation" or found.get("format") != FORMAT:
+            raise DataError(f"this is no generation that this version reads (format {FORMAT}).")
+        names = ("tokens", "pieces", "roles", "special", "aside", "targets", "probabilities")
+        plain: dict[str, Any] = {name: found[name] for name in ("prompt", "score", "method", "at", "unit")}
+        plain |= {name: tuple(found[name]) for name in names}
+        return cls(
+            **plain,
+            relevance=torch.tensor(found["relevance"], dtype=torch.float64).reshape(-1, len(found["tokens"])),
+            ledgers=tuple(ledger_of(one) for one in found["ledgers"]),
+            rules_met=tuple(found["rules_met"].items()),
+            provenance=Provenance(**found["provenance"]),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """One JSON file."""
+        Path(path).write_text(json.dumps(self.to_dict(), ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Generation:
+        """What `save` wrote. Relevance is read as float64, which holds every number of it."""
+        try:
+            found = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path} is no saved generation: {error}.") from error
+        return cls.from_dict(found if isinstance(found, dict) else {})
+
+
+def begins_word(piece: str, before: str) -> bool:
+    """Whether a word begins with this token: after a space, and where letters and other signs meet."""
+    return piece[:1].isspace() or before[-1:].isspace() or in_word(piece[:1]) != in_word(before[-1:])
+
+
+def in_word(letter: str) -> bool:
+    return letter.isalnum() or letter in JOINING
+
+
+def ends_sentence(piece: str) -> bool:
+    """Whether a sentence ends with this token. An abbreviation's full stop counts: only a grammar would know."""
+    return "\n" in piece or piece.strip().rstrip(CLOSING).endswith(ENDS)
+
+
+def summed(ledgers: Sequence[Ledger]) -> Ledger:
+    """The ledger of the sum of several scores: line by line."""
+    return Ledger(
+        score=sum(one.score for one in ledgers),
+        inputs=sum(one.inputs for one in ledgers),
+        biases=_sum_lines(one.biases for one in ledgers),
+        constants=_sum_lines(one.constants for one in ledgers),
+        readout=sum(one.readout for one in ledgers),
+        dtype=ledgers[0].dtype,
+        magnitude=sum(one.magnitude for one in ledgers),
+        cut_off=_sum_lines(one.cut_off for one in ledgers),
+        held=_sum_lines(one.held for one in ledgers),
+        spread=sum(one.spread for one in ledgers),
+        cut_size=sum(one.cut_size for one in ledgers),
+    )
+
+
+def _sum_lines(lines: Iterable[Lines]) -> Lines:
+    sums: dict[str, float] = {}
+    for one in lines:
+        for name, amount in one.items():
+            sums[name] = sums.get(name, 0.0) + amount
+    return Lines(sums)
+
+
+def _moved(ledger: Ledger, row: Tensor, places: dict[str, list[int]]) -> Ledger:
+    amounts = {name: float(row[at].double().sum()) for name, at in places.items()}
+    constants = {**ledger.constants, **{n: a + ledger.constants.get(n, 0.0) for n, a in amounts.items()}}
+    return replace(ledger, inputs=ledger.inputs - sum(amounts.values()), constants=Lines(constants))
+
+
+def ledger_of(found: dict[str, Any]) -> Ledger:
+    plain: dict[str, Any] = {name: found[name] for name in ("score", "inputs", "readout", "dtype")}
+    plain |= {name: found.get(name, 0.0) for name in ("magnitude", "spread", "cut_size")}
+    plain |= {name: Lines(found.get(name, {})) for name in ("biases", "constants", "cut_off", "held")}
+    return Ledger(**plain)
+
+
+def product(values: Iterable[float]) -> float:
+    found = 1.0
+    for value in values:
+        found *= value
+    return found

@@ -1,0 +1,59 @@
+"""Generated text: what every token that a language model says came from."""
+
+from __future__ import annotations
+
+from ..api.generate import explain_generation
+from ..results.generation import Generation
+from ..viz.reading import visible
+from .models import Loaded
+from .schemas import GenerateAnswer, GenerateAsked, OutputRow, Piece
+from .texts import ledger_shown
+
+
+def spoken(loaded: Loaded, ask: GenerateAsked) -> Generation:
+    return explain_generation(
+        loaded.model,
+        loaded.reader,
+        None if ask.chat else ask.prompt,
+        chat=[{"role": "user", "content": ask.prompt}] if ask.chat else None,
+        max_new_tokens=ask.new_tokens,
+        answer=ask.answer,
+        method=ask.method,
+        score=None if ask.contrast is not None else ask.score,
+        contrast=ask.contrast,
+        sinks="aside" if ask.aside else "show",
+    )
+
+
+def spoken_answer(found: Generation) -> GenerateAnswer:
+    return GenerateAnswer(
+        prompt=found.prompt,
+        pieces=[
+            Piece(text=shown(piece), role=role, special=special, aside=aside)
+            for piece, role, special, aside in zip(found.pieces, found.roles, found.special, found.aside, strict=True)
+        ],
+        rows=[output_row(found, number) for number in range(len(found))],
+        text=found.text,
+        method=found.method,
+        score=found.score,
+        unit=found.unit,
+        model=found.provenance.model,
+    )
+
+
+def shown(piece: str) -> str:
+    """A token as text: spaces stay, what cannot be seen is made visible."""
+    inner = piece.strip(" ")
+    return piece.replace(inner, visible(inner), 1) if inner else piece
+
+
+def output_row(found: Generation, number: int) -> OutputRow:
+    seen = found.prompt + number + (found.unit != "token")
+    return OutputRow(
+        text=visible(found.output[number].strip(" ") or " "),
+        target=visible(found.targets[number].strip(" ") or " "),
+        score=found.scores[number],
+        probability=found.probabilities[number],
+        relevance=[float(v) for v in found.relevance[number][:seen].tolist()],
+        ledger=ledger_shown(found.ledgers[number]),
+    )

@@ -1,0 +1,81 @@
+"""All that a server has: its models, its workers, the last answers, the results that can be opened."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..api.compare import Comparison
+from ..errors import DataError
+from ..results.audit import Audit
+from ..results.generation import Generation
+from .cache import Kept
+from .generation import spoken
+from .layers import audited
+from .limits import Limits
+from .models import Models
+from .pictures import image_comparison, molecule_comparison, picture
+from .pool import Pool
+from .schemas import AuditAsked, GenerateAsked, ImageAsked, MoleculeAsked, TextAsked
+from .stores import Store
+from .texts import explained, text_answer
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+LOOKS = {"unit", "palette", "level", "masked"}  # what changes a picture and not the numbers behind it
+
+
+class Studio:
+    """Answers requests, each from the models that were chosen when the server started."""
+
+    def __init__(self, models: Models, limits: Limits | None = None, stores: Sequence[Store] = ()) -> None:
+        self.models, self.limits, self.stores = models, limits or Limits(), tuple(stores)
+        self.pool = Pool(self.limits.workers, self.limits.waiting, self.limits.seconds)
+        self.kept = Kept(self.limits.kept)
+
+    def warm(self) -> None:
+        """Read the text model and have every worker explain a little, so that the first person does not wait for it."""
+        self.models = self.models.ready()
+        loaded, ask = self.models.text.take(), TextAsked(text="a first text", methods=["lrp", "gi"])
+        count = min(self.limits.workers, self.limits.waiting)
+        everybody = threading.Barrier(count)  # so that none of them does another's part
+
+        def work() -> None:
+            everybody.wait(timeout=60)
+            for _ in range(2):
+                text_answer(loaded, ask, explained(loaded, ask))
+
+        for job in [self.pool.submit(work) for _ in range(count)]:
+            job.done.result()
+
+    def text(self, ask: TextAsked) -> Comparison:
+        return self.kept.get(key(ask), lambda: explained(self.models.text.take(), ask))
+
+    def audit(self, ask: AuditAsked) -> tuple[Audit, ...]:
+        return self.kept.get(key(ask), lambda: audited(self.models.text.take(), ask))
+
+    def image(self, ask: ImageAsked) -> tuple[Comparison, Image]:
+        image = picture(ask, self.limits)
+        return self.kept.get(key(ask), lambda: image_comparison(self.models.image.take(), ask, image)), image
+
+    def molecule(self, ask: MoleculeAsked) -> Comparison:
+        return self.kept.get(key(ask), lambda: molecule_comparison(self.models.molecule.take(), ask, self.limits))
+
+    def generation(self, ask: GenerateAsked) -> Generation:
+        found = self.kept.get(key(ask), lambda: spoken(self.models.language.take(), ask))
+        return found.words() if ask.unit == "word" else found
+
+    def store(self, name: str) -> Store:
+        for one in self.stores:
+            if one.id == name:
+                return one
+        raise DataError(f"there is no result called {name!r} here.")
+
+
+def key(ask: Any) -> tuple[str, str]:
+    """What tells requests apart, as a hash: an image is long."""
+    said = ask.model_dump_json(exclude=LOOKS)
+    return type(ask).__name__, hashlib.sha256(said.encode()).hexdigest()
