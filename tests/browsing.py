@@ -13,8 +13,8 @@ import pytest
 from headwater.errors import UsageError
 from headwater.web.browsers import arguments, chromium
 from headwater.web.limits import Limits
-from headwater.web.models import Models, Shelf, models_of
-from headwater.web.state import Studio
+from headwater.web.models import LazyModel, Models, models_of
+from headwater.web.state import AppState
 
 ABSENT = "not in this test"
 
@@ -42,11 +42,11 @@ def browser() -> Iterator[Any]:
             opened.close()
 
 
-def studio(limits: Limits | None = None, language: Any = None, **stores: Any) -> Studio:
+def studio(limits: Limits | None = None, language: Any = None, **stores: Any) -> AppState:
     """The small models of the project; no language model unless one is given."""
     found = models_of()
-    shelf = Shelf("language", "tiny", language) if language is not None else Shelf("language", "", None, ABSENT)
-    made = Studio(Models(found.text, found.image, found.molecule, shelf), limits, **stores)
+    shelf = LazyModel("language", "tiny", language) if language is not None else LazyModel("language", "", None, ABSENT)
+    made = AppState(Models(found.text, found.image, found.molecule, shelf), limits, **stores)
     made.warm()
     return made
 

@@ -15,13 +15,13 @@ from test_evaluation import same
 from torch import nn
 
 from headwater.errors import UnknownName, UsageError
-from headwater.evaluation import bounds, run
+from headwater.evaluation import fitting, run
 from headwater.evaluation.bounds import Bounds, share, weights_of
 from headwater.evaluation.results import Evaluation
 from headwater.evaluation.run import evaluate
 from headwater.memory import saved_tensors
 from headwater.memory.meter import peak_of
-from headwater.memory.policy import Room
+from headwater.memory.policy import MemoryPolicy
 from headwater_experiments.bench.shapes import Shape
 
 WORDS = ("the movie is very good and great", "a bad film", "not so dull", "good")
@@ -49,9 +49,9 @@ def judged(methods: Any = METHODS, model: nn.Module | None = None, **options: An
 @pytest.mark.parametrize("room", [{"keep": "disk"}, {"recompute": "blocks"}, {"keep": "disk", "recompute": 1}])
 def test_where_things_wait_and_what_is_computed_again_changes_no_number(room, monkeypatch):
     monkeypatch.setattr(saved_tensors, "SMALL", 0)
-    seen: list[Room] = []
-    opened = Room.opened
-    monkeypatch.setattr(Room, "opened", lambda self, model: seen.append(self) or opened(self, model))
+    seen: list[MemoryPolicy] = []
+    opened = MemoryPolicy.opened
+    monkeypatch.setattr(MemoryPolicy, "opened", lambda self, model: seen.append(self) or opened(self, model))
     model = tiny.tiny("bert")
     plain = judged(model=model)
     seen.clear()
@@ -72,11 +72,11 @@ def limited(monkeypatch: pytest.MonkeyPatch, limit: int, **options: Any) -> tupl
     What is counted is counted once at a time, so that the choice, which counts too, is made before.
     """
     chosen: list[Bounds] = []
-    fitted = bounds.fitted
+    fit = fitting.fit_to_limit
     with monkeypatch.context() as patch:
-        patch.setattr(run, "fitted", lambda *a, **o: chosen.append(fitted(*a, **o)) or chosen[0])
+        patch.setattr(run, "fit_to_limit", lambda *a, **o: chosen.append(fit(*a, **o)) or chosen[0])
         found = judged(memory_limit=limit, **options)
-        patch.setattr(run, "fitted", lambda *a, **o: chosen[0])
+        patch.setattr(run, "fit_to_limit", lambda *a, **o: chosen[0])
         peak = counted(lambda: judged(memory_limit=limit, **options))
     return found, chosen[0], peak
 
@@ -92,7 +92,7 @@ def test_a_limit_is_kept_by_smaller_batches_and_changes_no_number(monkeypatch):
     found, chosen, peak = limited(monkeypatch, limit, **options)
     assert close(found, plain)
     assert peak <= limit < most
-    assert all(1 <= bound.samples < 32 and bound.room == Room() for bound in chosen.methods.values())
+    assert all(1 <= bound.samples < 32 and bound.room == MemoryPolicy() for bound in chosen.methods.values())
     assert chosen.methods["gi"].samples <= chosen.methods["lrp"].samples  # a gradient keeps more
 
 
@@ -108,7 +108,7 @@ def test_blocks_are_computed_again_where_one_text_alone_is_too_much(monkeypatch)
 
 def trial(method: str) -> tuple[float, float, int]:
     """What the longest text alone takes, what of it is kept, and its length."""
-    from headwater.api.explain import estimate
+    from headwater.api import estimate
 
     longest = max((text for text, _ in TEXTS), key=len)
     found = estimate.estimate(wide(), longest, tokenizer=tiny.tokenizer(), method=method, truncate=True)

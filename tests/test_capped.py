@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import headwater as hw
-from headwater.api.explain import fast_attention as interface
+from headwater.api import fast_attention as interface
 from headwater.errors import NotApplicable
 from headwater.kernels import attention as kernels
 from headwater.kernels import blocked, capped, fused, rows

@@ -16,10 +16,11 @@ from torch import nn
 from typer.testing import CliRunner
 
 import headwater as hw
-from headwater.api.compare import PAPER, Comparison
+from headwater.api.compare import PAPER
 from headwater.cli import app
 from headwater.cli.names import separated
 from headwater.errors import TooLong, UnknownName, UsageError
+from headwater.results.comparison import Comparison
 from headwater.results.explanation import Explanation, Provenance
 from headwater.results.ledger import Ledger
 from headwater.viz.comparison import page, plain, render

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from headwater.api.compare import Comparison
 from headwater.errors import MissingExtra, UnknownName, UsageError
 from headwater.evaluation.cost import Cost
 from headwater.evaluation.protocols import ali2022
 from headwater.evaluation.results import Samples, summarised
 from headwater.evaluation.tasks import resolve
 from headwater.results.audit import Audit, NormFlow
+from headwater.results.comparison import Comparison
 from headwater.results.explanation import Explanation, Provenance
 from headwater.results.ledger import Ledger
 from headwater_experiments.paper import drawing

@@ -25,8 +25,10 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import headwater as hw
-from headwater.api.estimate import cuda_graphs, saved_tensors
-from headwater.api.explain import generate
+from headwater.api import generate
+from headwater.engine.options import read_options
+from headwater.engine.session import Session
+from headwater.memory import cuda_graphs, saved_tensors
 from headwater.web.cancelling import Cancelled, Stop
 from headwater.web.pool import Job, LateStop, Pool
 
@@ -73,10 +75,9 @@ def closed_in_the_middle() -> Any:
     """The rows of generated text one by one, of which only the first is asked for."""
     said = generate.spoken(tokenizer(), "the movie", None)
     text = generate.Text.of(llama(), tokenizer(), said, [7, 9])
-    asked = hw.api.requested(llama(), None, tokenizer=tokenizer(), keep="disk")
-    where = hw.api.describe(llama(), *hw.api.where_it_is(llama()), 0)
-    work = hw.api.Work(asked, llama(), generate.Plan([], lambda found: []), where)
-    rows = generate.explained(work, generate.resolve("lrp"), text, generate.Scoring.of(None, None), 2)
+    options = read_options(tokenizer=tokenizer(), keep="disk")
+    session = Session.open(llama(), options)
+    rows = generate.explain_tokens(session, options, text, generate.Scoring.of(None, None), 2)
     first, _ = next(rows)
     rows.close()
     return first.relevance

@@ -15,14 +15,15 @@ from tiny import BUILD, arguments, tiny, tokenizer
 from torch import nn
 
 import headwater as hw
-from headwater.api.estimate import MARGIN, Curve, Trial, bytes_of
-from headwater.api.explain import answer, estimate, requested
+from headwater.engine.options import Request, read_options
+from headwater.engine.session import answer
 from headwater.errors import HiddenOperation, NotApplicable, UnknownName, UsageError
-from headwater.memory import offload, recompute, saved_tensors
+from headwater.memory import estimate, offload, recompute, saved_tensors
+from headwater.memory.estimate import MARGIN, Curve, Trial, bytes_of
 from headwater.memory.meter import peak_of
-from headwater.memory.offload import AHEAD, UNDERWAY, Shelf
-from headwater.memory.policy import Room
-from headwater.memory.saved_tensors import Keeping
+from headwater.memory.offload import AHEAD, UNDERWAY, OffloadBuffer
+from headwater.memory.policy import MemoryPolicy
+from headwater.memory.saved_tensors import SavedTensorOffload
 from headwater_experiments.bench.shapes import Shape
 
 STACKED = [name for name in BUILD if not name.startswith("torch-encoder")]
@@ -72,7 +73,7 @@ def numbers(size: int) -> torch.Tensor:
 
 def test_the_oldest_leave_first_and_all_come_back_as_they_went():
     drawer = Drawer()
-    one = Shelf(room=60, elsewhere=drawer)
+    one = OffloadBuffer(room=60, elsewhere=drawer)
     given = [numbers(size) for size in (10, 20, 30, 25)]
     tickets = [one.put(tensor.clone()) for tensor in given]
     assert drawer.log == [("out", 10), ("out", 20)]
@@ -83,7 +84,7 @@ def test_the_oldest_leave_first_and_all_come_back_as_they_went():
 def test_taking_one_sends_for_those_before_it(monkeypatch):
     monkeypatch.setattr(offload, "AHEAD", 45)
     drawer = Drawer()
-    tickets = [Shelf.put(one, numbers(size)) for one in [Shelf(0, drawer)] for size in (10, 20, 30, 40)]
+    tickets = [OffloadBuffer.put(one, numbers(size)) for one in [OffloadBuffer(0, drawer)] for size in (10, 20, 30, 40)]
     drawer.log.clear()
     tickets[3].tensor()
     assert drawer.log == [("sent for", 40), ("back", 40), ("sent for", 30), ("sent for", 20)]
@@ -98,7 +99,7 @@ def test_taking_one_sends_for_those_before_it(monkeypatch):
 
 def test_what_several_save_travels_once_whatever_their_views():
     drawer = Drawer()
-    one = Shelf(room=0, elsewhere=drawer)
+    one = OffloadBuffer(room=0, elsewhere=drawer)
     base = torch.arange(24.0).reshape(4, 6)
     views = [base, base.t(), base[1:], base.expand(3, 4, 6)]
     tickets = [one.put(view) for view in views]
@@ -110,14 +111,14 @@ def test_what_several_save_travels_once_whatever_their_views():
 
 def test_of_a_small_part_only_that_part_travels():
     drawer = Drawer()
-    ticket = Shelf(0, drawer).put(torch.arange(100.0)[::20])
+    ticket = OffloadBuffer(0, drawer).put(torch.arange(100.0)[::20])
     assert drawer.log == [("out", 20)]
     assert ticket.tensor().tolist() == [0, 20, 40, 60, 80]
 
 
 def test_what_has_no_room_elsewhere_stays():
     drawer = Drawer(room=15)
-    tickets = [Shelf.put(one, numbers(10)) for one in [Shelf(0, drawer)] for _ in range(3)]
+    tickets = [OffloadBuffer.put(one, numbers(10)) for one in [OffloadBuffer(0, drawer)] for _ in range(3)]
     assert drawer.log == [("out", 10)]
     assert all(ticket.tensor().tolist() == list(range(10)) for ticket in tickets)
 
@@ -125,15 +126,15 @@ def test_what_has_no_room_elsewhere_stays():
 def test_what_is_still_being_copied_is_held_and_taken_from_the_shelf():
     drawer = Drawer()
     drawer.settled = False
-    ticket = Shelf(0, drawer).put(numbers(10))
+    ticket = OffloadBuffer(0, drawer).put(numbers(10))
     assert ticket.tensor().tolist() == list(range(10))
     assert drawer.log == [("out", 10)]
 
 
-def test_a_patient_shelf_has_nothing_underway():
+def test_a_synchronous_buffer_has_nothing_underway():
     drawer = Drawer()
     drawer.settled = False
-    one = Shelf(0, drawer, patient=True)
+    one = OffloadBuffer(0, drawer, synchronous=True)
     tickets = [one.put(numbers(size)) for size in (10, 20)]
     assert drawer.log == [("out", 10), ("out", 20)]
     assert all(ticket.thing.tensor is None for ticket in tickets)
@@ -144,7 +145,7 @@ def test_a_patient_shelf_has_nothing_underway():
 
 def test_what_is_written_over_while_it_waits_is_an_error():
     tensor = torch.ones(4)
-    ticket = Shelf(1000, Drawer()).put(tensor)
+    ticket = OffloadBuffer(1000, Drawer()).put(tensor)
     tensor.add_(1)
     with pytest.raises(HiddenOperation, match="writes over"):
         ticket.tensor()
@@ -186,7 +187,7 @@ def test_nor_does_a_shelf_with_little_room(name, room, monkeypatch):
     drawer = Drawer()
     plain = explained(name)
     monkeypatch.setattr(saved_tensors, "Disk", lambda folder: drawer)
-    monkeypatch.setattr(Room, "__post_init__", lambda self: object.__setattr__(self, "on_device", room))
+    monkeypatch.setattr(MemoryPolicy, "__post_init__", lambda self: object.__setattr__(self, "on_device", room))
     assert same(explained(name, keep="disk"), plain)
     assert {what for what, _ in drawer.log} >= {"out", "sent for", "back"}
 
@@ -382,8 +383,8 @@ def test_a_model_without_blocks_and_a_method_without_rules_say_so():
 
 
 def test_on_a_processor_the_host_is_the_device():
-    with Keeping("host", tiny("bert")) as kept:
-        assert kept.shelf is None
+    with SavedTensorOffload("host", tiny("bert")) as kept:
+        assert kept.buffer is None
 
 
 def said(line: str) -> None:
@@ -470,7 +471,7 @@ def test_what_is_no_amount_of_memory_is_an_error(text):
 
 def allocated(model: nn.Module, data: object, limit: int, **options: object) -> int:
     """With the weights, by what a limit chooses."""
-    ask = estimate.fitted(requested(model, data, **options), limit)
+    ask = estimate.fit_to_limit(Request(model, data, read_options(**options, memory_limit=limit)))
     weights = sum(p.nbytes for p in (*model.parameters(), *model.buffers()))
     return weights + peak_of(lambda: answer(ask), torch.device("cpu"))
 
@@ -494,7 +495,7 @@ def test_a_limit_takes_smaller_batches_first_and_is_kept():
     limit = whole.weights + whole.above // 2
     told = hw.estimate(model, texts, memory_limit=limit, **options)
     assert 1 <= told.samples < 6
-    assert told.room == Room()
+    assert told.room == MemoryPolicy()
     assert whole.peak > limit >= allocated(model, texts, limit, **options)
     found = hw.explain(model, texts, memory_limit=limit, **options)
     assert all(torch.allclose(a.relevance, b.relevance, atol=1e-6) for a, b in zip(found, plain, strict=True))
@@ -524,14 +525,14 @@ def test_on_a_card_every_piece_runs_once_before_it_is_counted(monkeypatch: pytes
     """The first run of a length may try out kernels, which takes memory that no later one does."""
     runs: list[int] = []
 
-    def tried(self: Trial, batch: object, room: Room) -> tuple[int, int]:
+    def tried(self: Trial, batch: object, room: MemoryPolicy) -> tuple[int, int]:
         runs.append(batch.ids.shape[1])
         first = runs.count(runs[-1]) == 1
         return 1000 * runs[-1] + 10**9 * first, 0
 
     monkeypatch.setattr(Trial, "device", torch.device("cuda"))
-    monkeypatch.setattr(Trial, "tried", tried)
-    trial = Trial.of(requested(tiny("llama"), arguments("llama", samples=1, length=64)))
+    monkeypatch.setattr(Trial, "try_piece", tried)
+    trial = Trial.of(Request(tiny("llama"), arguments("llama", samples=1, length=64), read_options()))
     assert trial.at(1)[0] == pytest.approx(64_000)
 
 
@@ -540,12 +541,12 @@ def test_a_limit_sends_to_the_host_beside_a_card(monkeypatch):
     monkeypatch.setattr(Trial, "device", torch.device("cuda"))
     monkeypatch.setattr(Trial, "weights", 1000)
     whole, alone = (Curve(0, 1e8, 0), Curve(0, 9e7, 0)), (Curve(0, 2e7, 0), Curve(0, 0, 0))
-    monkeypatch.setattr(Trial, "curves", lambda self, room: alone if room.patient else whole)
+    monkeypatch.setattr(Trial, "curves", lambda self, room: alone if room.synchronous else whole)
     monkeypatch.setattr(estimate, "free_on_host", lambda: 100e9)
-    trial = Trial.of(requested(model, inputs))
+    trial = Trial.of(Request(model, inputs, read_options()))
     limit = int(50e9 / (1 - MARGIN))
-    told = trial.fitted(limit)
-    assert told.room == Room("host", None, told.room.on_device)
+    told = trial.fit(limit)
+    assert told.room == MemoryPolicy("host", None, told.room.on_device)
     assert told.room.on_device == pytest.approx(50e9 - 640 * 2e7 - UNDERWAY - AHEAD, rel=1e-3)
     assert trial.on_host(640 * 2e7) is None  # not even what cannot wait elsewhere fits
     monkeypatch.setattr(estimate, "free_on_host", lambda: 0)

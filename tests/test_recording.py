@@ -17,8 +17,10 @@ from tiny import BUILD, arguments, randomised, tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import headwater as hw
-from headwater.api.explain import Request, Work, ready
 from headwater.engine.forward import Demand, Run
+from headwater.engine.model import place_batch
+from headwater.engine.options import Request, read_options
+from headwater.engine.plan import make_plan
 from headwater.engine.propagate import propagate
 from headwater.inputs.targets import Reader
 from headwater.memory.cuda_graphs import PassedOn, Recorder, recorded, uncollected
@@ -76,11 +78,11 @@ def test_an_encoder_decoder_that_generates() -> None:
 
 def test_a_run_leaves_its_batch_as_it_was() -> None:
     model = generating_t5()
-    batch = Work.of(Request(model, arguments("t5"))).plan.steps[0].batch
+    batch = make_plan(Request(model, arguments("t5"), read_options()), model).steps[0].batch
     with pytest.raises(ValueError, match="input_ids"):  # what is not made ready has no first token
         propagate(Run(model, batch, Reader(model, None, 0)), Demand(RuleSet(frozenset())))
     assert "decoder_input_ids" not in batch.kwargs
-    assert "decoder_input_ids" in ready(model, batch).kwargs
+    assert "decoder_input_ids" in place_batch(model, batch).kwargs
 
 
 def is_known(place: str) -> bool:
@@ -150,8 +152,8 @@ def test_a_decoder_is_recorded_without_looking_for_packed_texts(name: str) -> No
     with recorder.at_work():
         for _ in range(3):
             hw.explain(model, inputs, method="lrp")
-    (tape,) = recorder.tapes.values()
-    assert isinstance(tape.run.batch.kwargs["past_key_values"], PassedOn)
+    (captured_run,) = recorder.captured_runs.values()
+    assert isinstance(captured_run.run.batch.kwargs["past_key_values"], PassedOn)
     assert not recorder.refused
 
 
@@ -223,7 +225,7 @@ def test_weights_that_moved_are_recorded_anew() -> None:
                 parameter.mul_(1.1)
         before = recorder.replays
         moved = hw.explain(model, inputs, method="lrp", target=0)
-        assert recorder.replays == before or len(recorder.tapes) == 1
+        assert recorder.replays == before or len(recorder.captured_runs) == 1
     for a, b in zip(moved, hw.explain(model, inputs, method="lrp", target=0), strict=True):
         torch.testing.assert_close(a.relevance, b.relevance)
 
@@ -242,7 +244,7 @@ def test_a_recording_that_says_something_else_is_not_used() -> None:
     recorder = Recorder(call=lying)
     with recorder.at_work():
         found = [hw.explain(model, inputs, method="lrp")[0] for _ in range(3)]
-    assert not recorder.tapes
+    assert not recorder.captured_runs
     assert "does not say" in next(iter(recorder.refused.values()))
     torch.testing.assert_close(found[0].relevance, found[2].relevance)
 
@@ -254,14 +256,14 @@ def test_only_so_many_shapes_are_kept() -> None:
         for length in (5, 6, 7):
             for _ in range(2):
                 hw.explain(model, arguments("llama", samples=1, length=length), method="lrp")
-    assert len(recorder.tapes) == 2
+    assert len(recorder.captured_runs) == 2
 
 
 def test_on_a_processor_nothing_changes() -> None:
     with recorded() as recorder:
         for _ in range(3):
             hw.explain(tiny("bert"), arguments("bert"), method="lrp")
-    assert not recorder.tapes
+    assert not recorder.captured_runs
     assert not recorder.replays
 
 

@@ -23,12 +23,12 @@ from headwater.errors import LoadError, UsageError
 from headwater.web.app import create_app
 from headwater.web.cancelling import Cancelled, Interruptible, OutOfTime
 from headwater.web.limits import Limits
-from headwater.web.models import Loaded, Models, Shelf, models_of
+from headwater.web.models import LazyModel, Loaded, Models, models_of
 from headwater.web.pool import Busy, Pool
 from headwater.web.schemas import TextAsked
 from headwater.web.security import LOOPBACK
 from headwater.web.server import address, served, token_for
-from headwater.web.state import Studio
+from headwater.web.state import AppState
 
 TEXT = "a gripping, beautifully acted film"
 SLOW = {"text": "a fine film and " * 120, "methods": ["shapley-sampling", "kernel-shap", "lime"]}
@@ -36,12 +36,12 @@ HERE = {"base_url": "http://127.0.0.1"}
 
 
 @pytest.fixture(scope="module")
-def made() -> Studio:
+def made() -> AppState:
     return studio(language=lambda: Loaded(talker("llama"), speaker()))
 
 
 @pytest.fixture(scope="module")
-def client(made: Studio) -> TestClient:
+def client(made: AppState) -> TestClient:
     for shelf in (made.models.image, made.models.molecule, made.models.language):
         shelf.load()
     return TestClient(create_app(made), **HERE)
@@ -201,7 +201,7 @@ def test_an_image_that_unpacks_to_too_much_is_refused_unread(client):
 
 
 def test_a_body_that_is_too_large_is_refused(made):
-    small = TestClient(create_app(Studio(made.models, Limits(body=1000))), **HERE)
+    small = TestClient(create_app(AppState(made.models, Limits(body=1000))), **HERE)
     assert small.post("/api/explain", json={"text": "x" * 2000}).status_code == 413
 
     def endless() -> Iterator[bytes]:
@@ -378,7 +378,7 @@ def test_being_interruptible_changes_no_number(made):
 
 
 def test_a_request_that_goes_away_frees_its_worker(made):
-    one = Studio(made.models, Limits(workers=1, seconds=120))
+    one = AppState(made.models, Limits(workers=1, seconds=120))
     with served(one) as home:
         with httpx.Client(base_url=home) as client, pytest.raises(httpx.ReadTimeout):
             client.post("/api/explain", json=SLOW, timeout=1.0)
@@ -388,7 +388,7 @@ def test_a_request_that_goes_away_frees_its_worker(made):
 
 
 def test_a_request_is_cancelled_by_its_name(made):
-    one = Studio(made.models, Limits(workers=1, seconds=120))
+    one = AppState(made.models, Limits(workers=1, seconds=120))
     with served(one) as home, httpx.Client(base_url=home, timeout=30) as client:
         found: list[httpx.Response] = []
         headers = {"X-Headwater-Job": "slow-job-1"}
@@ -407,7 +407,7 @@ def test_a_request_is_cancelled_by_its_name(made):
 
 
 def test_200_requests_at_once_are_all_answered(made):
-    one = Studio(made.models, Limits(workers=2, waiting=32, kept=1))
+    one = AppState(made.models, Limits(workers=2, waiting=32, kept=1))
 
     async def all_at_once(home: str) -> list[httpx.Response]:
         limits = httpx.Limits(max_connections=200)
@@ -442,7 +442,7 @@ def test_models_whose_libraries_are_missing_say_how_to_get_them(monkeypatch):
 
 def test_a_model_that_cannot_be_read_leaves_the_others(made, tmp_path):
     broken = models_of(image=str(tmp_path / "none")).image
-    client = TestClient(create_app(Studio(Models(made.models.text, broken, made.models.molecule, broken))), **HERE)
+    client = TestClient(create_app(AppState(Models(made.models.text, broken, made.models.molecule, broken))), **HERE)
     assert client.post("/api/image", json={"image": picture()}).status_code == 503
     while broken.state == "loading":
         time.sleep(0.05)
@@ -454,7 +454,7 @@ def test_a_model_that_cannot_be_read_leaves_the_others(made, tmp_path):
 
 def test_an_answer_takes_less_than_300_ms_of_a_core(made):
     """With the bundled model and two methods. In the processor's time, since others may use the machine."""
-    with served(Studio(made.models)) as home, httpx.Client(base_url=home) as client:
+    with served(AppState(made.models)) as home, httpx.Client(base_url=home) as client:
         taken = []
         for i in range(9):
             begun = time.process_time()
@@ -474,7 +474,7 @@ SLOWER = ("/api/generate", "/api/generate/report", "/api/audit", "/api/audit/rep
 def test_schemathesis_finds_no_server_error(made, client):
     from trying import tried
 
-    app = create_app(Studio(made.models), hosts=(*LOOPBACK, "testserver"))
+    app = create_app(AppState(made.models), hosts=(*LOOPBACK, "testserver"))
     statuses = tried(app, lambda path: True, lambda path: 6 if path in SLOWER else 15)
     assert len(statuses) > 200
     assert statuses.count(200) > 40  # it was really asked, and not only turned away
@@ -491,13 +491,13 @@ def test_static_files_are_in_the_package():
 
 def test_a_model_that_cannot_be_read_is_said_at_the_start(tmp_path):
     with pytest.raises(LoadError, match="could not be read"):
-        Studio(models_of(str(tmp_path / "none"))).warm()
+        AppState(models_of(str(tmp_path / "none"))).warm()
 
 
 def test_a_language_model_goes_to_its_own_place(made):
     found = Models(
-        Shelf("text", "tiny", lambda: Loaded(talker("llama"), speaker())),
-        *(Shelf(kind, "", None, "none") for kind in ("image", "molecule", "language")),
+        LazyModel("text", "tiny", lambda: Loaded(talker("llama"), speaker())),
+        *(LazyModel(kind, "", None, "none") for kind in ("image", "molecule", "language")),
     ).ready()
     assert found.language.name == "tiny"
     assert found.language.take().generates
@@ -512,7 +512,7 @@ def test_a_shelf_reads_once():
         time.sleep(0.05)
         return Loaded(None, None)
 
-    shelf = Shelf("text", "x", read)
+    shelf = LazyModel("text", "x", read)
     for _ in range(5):
         shelf.begin()
     while shelf.state != "ready":

@@ -9,9 +9,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .api.audit.trace import audit as audit
-    from .api.compare import Comparison as Comparison
     from .api.compare import compare as compare
-    from .api.estimate import Estimate as Estimate
     from .api.estimate import estimate as estimate
     from .api.explain import explain as explain
     from .api.fast_attention import fast_attention as fast_attention
@@ -24,7 +22,9 @@ if TYPE_CHECKING:
     from .inputs.targets import Token as Token
     from .jobs.running import run as run
     from .memory.cuda_graphs import recorded as recorded
+    from .memory.estimate import Estimate as Estimate
     from .results.audit import Audit as Audit
+    from .results.comparison import Comparison as Comparison
     from .results.explanation import Explanation as Explanation
     from .results.generation import Generation as Generation
     from .results.ledger import Ledger as Ledger
@@ -40,14 +40,14 @@ _PUBLIC = {
     "compare": "api.compare",
     "evaluate": "evaluation.run",
     "Evaluation": "evaluation.results",
-    "Comparison": "api.compare",
+    "Comparison": "results.comparison",
     "Explanation": "results.explanation",
     "Ledger": "results.ledger",
     "Audit": "results.audit",
     "explain_generation": "api.generate",
     "Generation": "results.generation",
     "estimate": "api.estimate",
-    "Estimate": "api.estimate",
+    "Estimate": "memory.estimate",
     "recorded": "memory.cuda_graphs",
     "Token": "inputs.targets",
     "Span": "inputs.targets",
@@ -83,10 +83,15 @@ __all__ = [
 ]
 
 
+# Who draws and writes the results of a package, loaded with it.
+_DRAWN_BY = {"evaluation": "evaluation.notebook", "bias": "bias.saving"}
+
+
 def __getattr__(name: str) -> Any:
     """Public names are loaded when first used, so that `import headwater` stays light."""
     if name in _PUBLIC:
         value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
+        importlib.import_module(f".{_DRAWN_BY.get(_PUBLIC[name].partition('.')[0], 'viz.notebook')}", __name__)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,48 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
 
-from ..engine.plan import Step
+from ..engine.options import Options, Request, read_options
+from ..engine.plan import make_plan
+from ..engine.session import Session
 from ..engine.sharing import shared
+from ..engine.steps import Step
 from ..errors import HeadwaterError, UsageError
 from ..inputs.restoring import restores
 from ..inputs.walking import walked_once
-from ..methods import Method, resolve
+from ..memory.estimate import fit_to_limit
+from ..methods.registry import Method, resolve
+from ..results.comparison import Comparison
 from ..results.explanation import Explanation
-from .explain import Request, Work, is_text
 
 PAPER = ("random", "a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)", "lrp", "lrp-gamma")
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Explanations of one prediction, in the order asked for. `refused` says why a method gave none."""
-
-    explanations: tuple[Explanation, ...]
-    refused: tuple[tuple[str, str], ...] = ()
-
-    def __getitem__(self, method: str) -> Explanation:
-        for e in self.explanations:
-            if e.method == resolve(method).name:
-                return e
-        raise UsageError(f"{method!r} is not in this comparison: {', '.join(e.method for e in self.explanations)}.")
-
-    def __len__(self) -> int:
-        return len(self.explanations)
-
-    def _repr_html_(self) -> str:
-        """How it shows itself in a notebook."""
-        from ..viz.notebook import comparison
-
-        return comparison(self)
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain types, ready for JSON."""
-        return {"explanations": [e.to_dict() for e in self.explanations], "refused": dict(self.refused)}
 
 
 @restores
@@ -59,21 +36,26 @@ def compare(model: nn.Module, data: Any, *, methods: Sequence[str | Method] = PA
         raise UsageError("compare needs at least one method.")
     if isinstance(data, list):
         raise UsageError(f"a comparison is of one input, not of {len(data)}.")
+    ask = Request(model, data, read_options(**options))
     with walked_once():
-        return compared(Work.of(Request(model, data, **options)), entries)
+        return compare_methods(ask, entries)
 
 
-def compared(work: Work, entries: list[Entry]) -> Comparison:
-    samples = sum(step.batch.samples for step in work.plan.steps)
-    if samples != 1 and not (is_text(work.ask.data) and not work.ask.of_images):
+def compare_methods(ask: Request, entries: list[Entry]) -> Comparison:
+    session = Session.open(ask.model, ask.options)
+    for entry in entries:
+        entry.fit(ask)
+    size = min(entry.options.batch_size for entry in entries)
+    plan = make_plan(replace(ask, options=replace(ask.options, batch_size=size)), session.model)
+    samples = sum(step.batch.samples for step in plan.steps)
+    if samples != 1 and not ask.of_texts:
         raise UsageError(f"a comparison is of one input, not of {samples}.")
-    for step in work.plan.steps:  # a text has one, a long one in windows several; one plain pass is kept at a time
+    for step in plan.steps:  # a text has one, a long one in windows several; one plain pass is kept at a time
         with shared():
             for entry in entries:
-                entry.take(work, step)
-    made = [work.gather(entry.parts) for entry in entries if entry.refused is None]
+                entry.take(session, step)
     return Comparison(
-        tuple(e[0] if isinstance(e, list) else e for e in made),
+        tuple(plan.gather(entry.parts)[0] for entry in entries if entry.refused is None),
         tuple((entry.method.name, entry.refused) for entry in entries if entry.refused is not None),
     )
 
@@ -83,15 +65,24 @@ class Entry:
     """What one method has said so far, batch by batch, or why it says nothing."""
 
     method: Method
+    options: Options = field(default_factory=Options)
     parts: list[list[Explanation]] = field(default_factory=list)
     refused: str | None = None
 
-    def take(self, work: Work, step: Step) -> None:
+    def fit(self, ask: Request) -> None:
+        """What is asked, within the limit of memory that this method needs. What is not made of rules is kept whole."""
+        self.options = replace(ask.options, method=self.method)
+        if self.options.memory_limit is not None:
+            self.options = fit_to_limit(replace(ask, options=self.options)).options
+        elif self.method.group != "rules":
+            self.options = replace(self.options, recompute=None)
+
+    def take(self, session: Session, step: Step) -> None:
         """The next batch, unless the method was refused before."""
         if self.refused is not None:
             return
         try:
-            self.parts.append(work.explained(step, self.method))
+            self.parts.append(session.explain_step(step, self.method, self.options))
         except UsageError:
             raise
         except HeadwaterError as error:

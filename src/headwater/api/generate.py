@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..engine.plan import Plan, Step
+from ..engine.model import where_it_is
+from ..engine.options import Options, Request, read_options
+from ..engine.session import Session
+from ..engine.steps import Step
 from ..errors import InputError, ModelError, TargetError, UnknownName, UsageError
 from ..inputs.batch import Batch, Item
 from ..inputs.places import find_places
@@ -17,13 +20,11 @@ from ..inputs.prompt import Spoken, Turn, spoken
 from ..inputs.restoring import restores
 from ..inputs.targets import Reader, Reading, logits_of
 from ..inputs.text import check_characters, length_limit
-from ..memory.policy import Room
+from ..memory.estimate import Trial, bytes_of
 from ..memory.recompute import Count
 from ..methods import Method, resolve
 from ..results.explanation import Explanation
 from ..results.generation import Generation
-from .estimate import Trial, bytes_of
-from .explain import Request, Work, describe, prepared, where_it_is
 
 SCORES = ("logit", "logprob", "contrast")
 HANDLING = ("show", "aside")
@@ -80,25 +81,34 @@ def explain_generation(
     if tokens_at_once is not None and tokens_at_once < 1:
         raise UsageError(f"tokens_at_once must be at least 1, not {tokens_at_once}.")
     check_generates(model, tokenizer)
-    room = Room(keep, recompute)
-    asked = Request(model, None, tokenizer=tokenizer, method=chosen, output=scoring.output, at=at, seed=seed, room=room)
-    ready = prepared(model, device, dtype)
+    options = read_options(
+        tokenizer=tokenizer,
+        method=chosen,
+        output=scoring.output,
+        at=at,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        keep=keep,
+        recompute=recompute,
+    )
+    session = Session.open(model, options)
+    ready = session.model
     said = spoken(tokenizer, prompt, chat)
     ids = (
-        answered(ready, tokenizer, said, answer)
+        tokenise_answer(ready, tokenizer, said, answer)
         if answer is not None
-        else continued(ready, said, max_new_tokens, generate)
+        else continue_text(ready, said, max_new_tokens, generate)
     )
     text = Text.of(ready, tokenizer, said, ids)
     text.check_length(length_limit(ready, tokenizer))
-    work = Work(asked, ready, Plan([], lambda found: []), describe(ready, *where_it_is(ready), seed))
     if memory_limit is not None:
         batch = text.batch(len(ids), tokens_at_once or len(ids), find_places(ready, at))
-        step = Step(batch, Reader(ready, tokenizer, None, asked.output))
-        fits = Trial(asked, work, chosen, step).fitted(bytes_of(memory_limit))
-        work = replace(work, ask=replace(asked, room=fits.room))
-    found = explained(work, chosen, text, scoring, tokens_at_once or len(ids))
-    made = joined(found, text, scoring, chosen, work)
+        step = Step(batch, Reader(ready, tokenizer, None, options.output))
+        fits = Trial(Request(model, None, options), session, chosen, step).fit(bytes_of(memory_limit))
+        options = options.with_memory(fits.room)
+    found = explain_tokens(session, options, text, scoring, tokens_at_once or len(ids))
+    made = join_tokens(found, text, scoring)
     return made.set_aside(sinks=sinks == "aside", special=special == "aside")
 
 
@@ -237,11 +247,12 @@ class Text:
         return [*self.said.pieces, *starts, *pieces_of(self.tokenizer, self.said.ids, self.output, bool(self.start))]
 
 
-def explained(
-    work: Work, method: Method, text: Text, scoring: Scoring, size: int
+def explain_tokens(
+    session: Session, options: Options, text: Text, scoring: Scoring, size: int
 ) -> Iterator[tuple[Explanation, float]]:
     """An explanation of every output token, and the model's probability of it; `size` tokens a forward pass."""
-    others, places = scoring.others(text), find_places(work.model, work.ask.at)
+    others, places = scoring.others(text), find_places(session.model, options.at)
+    method = resolve(options.method)
     size = size if method.each is not None else 1
 
     for first in range(0, len(text.output), size):
@@ -251,7 +262,7 @@ def explained(
             Noted(At(numbers[-1] + 1 - n, text.output[n], others.get(n), scoring.score, namer(text.tokenizer)))
             for n in numbers
         ]
-        for made, reader in zip(work.each(batch, readers, method), readers, strict=True):
+        for made, reader in zip(session.explain_scores(batch, readers, method, options), readers, strict=True):
             yield made, reader.probability
 
 
@@ -268,13 +279,12 @@ class Noted:
         return self.read(out, batch)
 
 
-def joined(
-    found: Iterator[tuple[Explanation, float]], text: Text, scoring: Scoring, method: Method, work: Work
-) -> Generation:
+def join_tokens(found: Iterator[tuple[Explanation, float]], text: Text, scoring: Scoring) -> Generation:
     """Rows of different lengths as one matrix."""
     made = list(found)
+    first = made[0][0]
     count = text.prompt + len(text.output)
-    relevance = made[0][0].relevance.new_zeros(len(made), count)
+    relevance = first.relevance.new_zeros(len(made), count)
     for row, (explanation, _) in zip(relevance, made, strict=True):
         row[: len(explanation.relevance)] = explanation.relevance
     ids = [*text.said.ids, *text.start, *text.output]
@@ -289,17 +299,17 @@ def joined(
         targets=tuple(explanation.target for explanation, _ in made),
         probabilities=tuple(probability for _, probability in made),
         score=scoring.score,
-        method=method.name,
-        provenance=work.provenance,
+        method=first.method,
+        provenance=first.provenance,
         roles=(*source, *("start",) * len(text.start), *("output",) * len(text.output)),
         special=tuple(token in special for token in ids),
         aside=(False,) * count,
-        at=work.ask.at,
-        rules_met=made[0][0].rules_met,
+        at=first.at,
+        rules_met=first.rules_met,
     )
 
 
-def continued(model: nn.Module, said: Spoken, count: int, options: Mapping[str, Any]) -> list[int]:
+def continue_text(model: nn.Module, said: Spoken, count: int, options: Mapping[str, Any]) -> list[int]:
     """What the model says next, by its own `generate`."""
     if count < 1:
         raise UsageError(f"max_new_tokens must be at least 1, not {count}.")
@@ -327,7 +337,7 @@ def padding(model: nn.Module) -> dict[str, Any]:
     return {"pad_token_id": end} if getattr(config, "pad_token_id", None) is None and end is not None else {}
 
 
-def answered(model: nn.Module, tokenizer: Any, said: Spoken, answer: str | Sequence[int]) -> list[int]:
+def tokenise_answer(model: nn.Module, tokenizer: Any, said: Spoken, answer: str | Sequence[int]) -> list[int]:
     """Token ids of a given answer: as it is tokenised after the prompt, where that leaves the prompt's tokens alone."""
     if isinstance(answer, str):
         check_characters(answer, "the answer")

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from .. import methods as registry
-from ..api.explain import describe, explain, prepared, where_it_is
+from ..api.explain import explain
+from ..engine.model import describe_model, prepare_model, where_it_is
 from ..errors import DataError, HeadwaterError, UsageError
 from ..evaluation.progress import bar
 from ..evaluation.provenance import machine, model_sha256, now, versions
@@ -20,6 +21,7 @@ from ..inputs.restoring import restores
 from ..inputs.text import encode, length_limit
 from ..results.explanation import Explanation
 from ..store.runs import StoredRun
+from . import saving  # noqa: F401 - a BiasAudit is written by it
 from .analysis import Settings, analyse
 from .effects import PERMUTATIONS
 from .finding import Finder
@@ -72,7 +74,7 @@ def audit_bias(
     if permutations < 1 or swaps < 0:
         raise UsageError(f"permutations must be at least 1 and swaps at least 0, not {permutations} and {swaps}.")
     finder = read_groups(groups, case)
-    ready = prepared(model, device, dtype)
+    ready = prepare_model(model, device, dtype)
     run = opened(data, model)
     if run is not None:
         score = audited_target(run, target)
@@ -215,7 +217,7 @@ def check_lengths(model: nn.Module, tokenizer: Any, texts: Texts, truncate: bool
 def provenance(given: nn.Module, ready: nn.Module, texts: Texts, finder: Finder, seed: int) -> dict[str, Any]:
     """What is needed to repeat the result."""
     place, dtype = where_it_is(ready)
-    about = describe(ready, place, dtype, seed)
+    about = describe_model(ready, place, dtype, seed)
     return {
         "model": about.model,
         "model_class": type(given).__name__,

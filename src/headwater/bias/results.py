@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import UnknownName, UsageError
 from ..evaluation.curves import Estimate
+from ..results.display import FILE, find_form
 from .effects import Effect
 from .mentions import Mention
 
@@ -193,6 +194,6 @@ class BiasAudit:
 
     def save(self, path: str | Path) -> list[Path]:
         """Write a page (.html), the results (.json) or every mention (.csv); all three into a directory."""
-        from .saving import save
-
-        return save(self, path)
+        write = find_form(FILE, self)
+        assert write is not None, "headwater.bias.saving was not loaded"
+        return cast(list[Path], write(self, path))

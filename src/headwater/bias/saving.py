@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..evaluation.files import plain
+from ..results.display import FILE, shows
 from .page import page
 from .results import BiasAudit
 
@@ -17,6 +18,7 @@ COLUMNS = ("part", "row", "group", "entry", "name", "relevance", "score", "predi
 NAMES = {".html": "page.html", ".json": "audit.json", ".csv": "mentions.csv"}
 
 
+@shows(FILE, BiasAudit)
 def save(audit: BiasAudit, path: str | Path) -> list[Path]:
     """One file by its ending, or all of them into a directory; says what was written."""
     path = checked_path(path)

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..api.explain import where_it_is
 from ..engine.forward import without_cache
+from ..engine.model import where_it_is
 from ..errors import NotFinite
 from ..inputs.targets import Reader
 from ..inputs.text import batches, encode, length_limit, padding_id, padding_side, to_batch

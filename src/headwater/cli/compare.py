@@ -20,7 +20,7 @@ from .names import separated
 from .screen import save, say, show, theme, waiting
 
 if TYPE_CHECKING:
-    from headwater.api.compare import Comparison
+    from headwater.results.comparison import Comparison
 
 WIDTH = 110  # of the image, in characters: a short sentence beside its numbers on one line
 

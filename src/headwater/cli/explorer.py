@@ -62,13 +62,13 @@ def command(
             raise MissingExtra("the explorer", "web") from error
         from headwater.web.limits import Limits
         from headwater.web.models import Loading, models_of
-        from headwater.web.state import Studio
+        from headwater.web.state import AppState
         from headwater.web.stores import stores_in
 
         share_cores(workers)
         how = Loading(device, dtype, allow_pickle, trust_remote_code)
         models = models_of(model, image_model, molecule_model, language_model, how)
-        studio = Studio(models, Limits(workers=workers, seconds=seconds), stores_in(results or []))
+        studio = AppState(models, Limits(workers=workers, seconds=seconds), stores_in(results or []))
         studio.warm()
     if screenshot is not None:
         from headwater.web.screenshot import take

@@ -11,7 +11,7 @@ from headwater.errors import UsageError
 from .screen import save
 
 if TYPE_CHECKING:
-    from headwater.api.compare import Comparison
+    from headwater.results.comparison import Comparison
     from headwater.results.explanation import Explanation
 
 

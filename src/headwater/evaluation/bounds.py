@@ -7,23 +7,12 @@ to no more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from ..api.estimate import MARGIN, Trial, in_words
-from ..api.explain import where_it_is
-from ..errors import UsageError
-from ..memory.meter import peak_of
-from ..memory.policy import PLENTY, Room
+from ..memory.policy import UNLIMITED, MemoryPolicy
 from ..methods import resolve
-
-if TYPE_CHECKING:
-    from .perturbation import Perturbed, Source, Subjects
-
-FEW, MORE = 2, 4  # perturbed inputs that are run at once to see what one more takes
 
 
 @dataclass(frozen=True)
@@ -32,18 +21,18 @@ class Bound:
 
     samples: int
     length: int
-    room: Room
+    room: MemoryPolicy
 
 
 @dataclass(frozen=True)
 class Bounds:
     """Without a limit all is as it was asked for; with one every method has its own."""
 
-    room: Room = PLENTY
+    room: MemoryPolicy = UNLIMITED
     methods: Mapping[str, Bound] = field(default_factory=dict)
     inputs: int | None = None  # perturbed ones of the largest sample at once
 
-    def room_of(self, method: str) -> Room:
+    def room_of(self, method: str) -> MemoryPolicy:
         """Only what is made of rules can be computed again; all other methods are left as they are."""
         if method in self.methods:
             return self.methods[method].room
@@ -66,33 +55,6 @@ class Bounds:
         """Numbers below `count`, so many at once."""
         step = count if most is None else min(count, most)
         return [range(start, min(start + step, count)) for start in range(0, count, step)]
-
-
-def fitted(source: Source, methods: Sequence[str], limit: int, seed: int, others: int = 0) -> Bounds:
-    """What keeps the limit, of which copies of the model beside this one take `others` times its weights."""
-    part = source.part([source.largest()])
-    trials = {name: Trial.of(part.asked([0] * part.tried, name, 0, seed)) for name in methods}
-    (whole,) = part.perturbed(0, np.ones((1, len(part.items(0))), dtype=np.bool_))
-    found: dict[str, Bound] = {}
-    weights = 0
-    for name, trial in trials.items():
-        weights = trial.weights
-        fits = trial.fitted(limit - others * weights, source.batch_size)
-        found[name] = Bound(fits.samples, whole.cost, fits.room)
-    return Bounds(methods=found, inputs=most_inputs(part, whole, limit, (1 + others) * weights))
-
-
-def most_inputs(part: Subjects, whole: Perturbed, limit: int, weights: int) -> int:
-    """How many perturbed inputs of the largest sample fit at once."""
-    device = where_it_is(part.source.model)[0]
-    part.logits([whole])  # kernels are chosen, caches filled
-    few, more = (peak_of(lambda n=n: part.logits([whole] * n), device) for n in (FEW, MORE))  # type: ignore[misc]
-    each = (more - few) / (MORE - FEW)
-    free = limit * (1 - MARGIN) - weights - (few - FEW * each)
-    if free < each:
-        needed = in_words((limit - free + each) / (1 - MARGIN))
-        raise UsageError(f"the memory limit of {in_words(limit)} is too little: one input alone needs about {needed}.")
-    return int(free / max(each, 1))
 
 
 def share(limit: int, weights: int, workers: int) -> int:

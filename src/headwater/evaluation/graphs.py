@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..api.explain import Request, answer, where_it_is
+from ..engine.model import where_it_is
+from ..engine.options import Options, Request
+from ..engine.session import answer
 from ..errors import DataError, EmptyInput, HeadwaterError, UsageError
 from ..inputs.targets import class_names
 from ..models.graphormer import GraphormerForGraphClassification
@@ -139,9 +141,9 @@ class Nodes:
 
     def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
         source, graphs = self.source, [self.graphs[i] for i in samples]
-        options: dict[str, Any] = {"method": method, "target": target, "seed": seed}
-        options |= {"batch_size": source.bounds.samples_of(method, source.batch_size)}
-        return Request(source.model, graphs, room=source.bounds.room_of(method), **options)
+        size = source.bounds.samples_of(method, source.batch_size)
+        options = Options(method=method, target=target, seed=seed, batch_size=size)
+        return Request(source.model, graphs, options.with_memory(source.bounds.room_of(method)))
 
     def fields(self, samples: Sequence[int]) -> dict[str, Tensor]:
         """The model's arguments for the whole graphs."""

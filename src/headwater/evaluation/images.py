@@ -14,7 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..api.explain import Request, answer, where_it_is
+from ..engine.model import where_it_is
+from ..engine.options import Options, Request
+from ..engine.session import answer
 from ..errors import DataError, HeadwaterError, InputError, UsageError
 from ..inputs.images import Boxes, Seen, channels_of, from_seen, is_image, listed, made_ready
 from ..inputs.targets import class_names, logits_of
@@ -166,9 +168,9 @@ class ImagePart:
 
     def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
         source, images = self.source, [self.images[i] for i in samples]
-        options: dict[str, Any] = {"method": method, "target": target, "seed": seed, "patch": source.side}
-        options |= {"batch_size": source.bounds.samples_of(method, source.batch_size)}
-        return Request(source.model, images, room=source.bounds.room_of(method), **options)
+        size = source.bounds.samples_of(method, source.batch_size)
+        options = Options(method=method, target=target, seed=seed, patch=source.side, batch_size=size)
+        return Request(source.model, images, options.with_memory(source.bounds.room_of(method)))
 
     def fields(self, samples: Sequence[int]) -> dict[str, Tensor]:
         """The model's arguments for the whole images."""

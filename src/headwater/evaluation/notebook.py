@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..results.display import NOTEBOOK, shows
 from ..viz.notebook import tables
 from .charts import Series, legend, line_chart
 from .report import AXES
@@ -13,6 +14,7 @@ from .summary import tables as tables_of
 COLOURS = ("#3b7fc4", "#d2622a", "#2f9455", "#a457c4", "#d04848", "#1394a8", "#a87a1c", "#808080")
 
 
+@shows(NOTEBOOK, Evaluation)
 def fragment(evaluation: Evaluation) -> str:
     titled = [(table.title, table.columns, table.rows) for table in tables_of(evaluation)]
     return tables(headline(evaluation), titled, curves(evaluation))

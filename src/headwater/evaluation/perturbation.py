@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import nn
 
-from ..api.explain import Request
+from ..engine.options import Request
 from ..results.explanation import Explanation
 from .bounds import Bounds
 from .tasks import Counts, Flags, Floats

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .. import methods
 from ..errors import UnknownName, UsageError
+from ..results.display import Shown
 from .conservation import Conservation, conservation, moments_of
 from .cost import Cost
 from .curves import Curve, Difference, Estimate, bounds, difference, estimate, resampled, to_the_best
@@ -145,7 +146,7 @@ def found_in(table: Mapping[str, Found], name: str, kind: str) -> Found:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(Shown):
     """How faithful methods are, measured on the same samples: `r["lrp"].auac`, `r.compare("lrp", "gi")`.
 
     `provenance` holds what is needed to repeat it; `samples` the numbers of every sample.
@@ -213,12 +214,6 @@ class Evaluation:
     def differences(self) -> list[Difference]:
         """Every pair of methods in every measure."""
         return [self.compare(a, b, measure) for measure in self.measures for a, b in combinations(self.methods, 2)]
-
-    def _repr_html_(self) -> str:
-        """How it shows itself in a notebook."""
-        from .notebook import fragment
-
-        return fragment(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, ready for JSON; without the numbers of every sample."""

@@ -14,19 +14,24 @@ import torch
 from torch import nn
 
 from .. import methods as registry
-from ..api.estimate import bytes_of
-from ..api.explain import answer, describe, prepared, where_it_is
+from ..engine.model import describe_model, prepare_model, where_it_is
+from ..engine.session import answer
 from ..errors import UnknownName, UsageError
 from ..inputs.restoring import restores
 from ..inputs.targets import Names, class_names
-from ..memory.policy import Room
+from ..memory.estimate import bytes_of
+from ..memory.policy import MemoryPolicy
 from ..memory.recompute import Count
 from ..results.explanation import Explanation
-from . import protocols
+from . import (
+    notebook,  # noqa: F401 - an Evaluation is shown by it
+    protocols,
+)
 from . import tasks as perturbations
-from .bounds import Bounds, fitted, share, weights_of
+from .bounds import Bounds, share, weights_of
 from .cost import Cost, measure
 from .files import Workplace, load
+from .fitting import fit_to_limit
 from .graphs import GraphSource, read_graphs, takes_graphs, with_reading
 from .images import ImageSource, read_images, takes_images, with_replacement
 from .perturbation import Pool, Source, Subjects
@@ -116,7 +121,7 @@ def evaluate(
     if workers < 1:
         raise UsageError(f"workers must be at least 1, not {workers}.")
     rule = protocols.resolve(protocol)
-    ready = prepared(model, device, dtype)
+    ready = prepare_model(model, device, dtype)
     source: TokenSource | GraphSource | ImageSource
     if takes_images(processor, data):
         rule = with_replacement(rule)
@@ -133,7 +138,7 @@ def evaluate(
             table = labelled(ready, tokenizer, data, text_column, label_column, rule).drawn(limit, seed)
             source = TokenSource(ready, tokenizer, table.texts, rule, batch_size)
         else:
-            check_run(run, names, describe(ready, *where_it_is(ready), seed).dtype, seed)
+            check_run(run, names, describe_model(ready, *where_it_is(ready), seed).dtype, seed)
             classes = classes_of(ready, tokenizer, rule)
             table = labelled_rows(run, label_column, classes, rule.target == "true").drawn(limit, seed)
             source = TokenSource(
@@ -152,11 +157,11 @@ def evaluate(
     if out is not None and place is not None and place.finished:
         return load(out)
     began = time.perf_counter()
-    room, at_once = Room(keep, recompute), budget(ready, batch_tokens)
+    room, at_once = MemoryPolicy(keep, recompute), budget(ready, batch_tokens)
     source.bounds = Bounds(room)
     if memory_limit is not None:
         limit = share(bytes_of(memory_limit), weights_of(ready), workers)
-        source.bounds = fitted(source, names, limit, seed, others=int(scramble))
+        source.bounds = fit_to_limit(source, names, limit, seed, others=int(scramble))
         at_once = source.bounds.within(at_once)
     job = Job(source, table.rows, table.labels, names, tasks, single_names, rule, at_once, seed)
     samples = job.run(chunk_size, place, progress, workers)
@@ -223,7 +228,7 @@ def provenance(
 ) -> dict[str, Any]:
     """What is needed to repeat the result."""
     place, dtype = where_it_is(ready)
-    about = describe(ready, place, dtype, seed)
+    about = describe_model(ready, place, dtype, seed)
     return {
         "model": about.model,
         "model_class": type(given).__name__,

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..api.explain import prepared
+from ..engine.model import prepare_model
 from ..errors import UnknownName
 from ..viz.reading import layer_of
 from .curves import Estimate, bounds, resampled
@@ -57,7 +57,7 @@ def randomisation(
     """
     if mode not in MODES:
         raise UnknownName("mode", mode, MODES)
-    source = TokenSource(prepared(model, None, None), tokenizer, list(texts), ali2022, batch_size)
+    source = TokenSource(prepare_model(model, None, None), tokenizer, list(texts), ali2022, batch_size)
     part = source.part(range(len(source)))
     targets = predicted(part)
     before = relevances(part, method, targets, seed)

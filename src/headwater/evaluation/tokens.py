@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..api.explain import Request, answer, where_it_is
 from ..engine.forward import without_cache
+from ..engine.model import where_it_is
+from ..engine.options import Options, Request
+from ..engine.session import answer
 from ..errors import HeadwaterError, InputError, ModelError, NotFinite, TargetError, UsageError
 from ..inputs.targets import logits_of
 from ..inputs.text import Encoded, Text, encode, filler, length_limit, padded, padding_id, padding_side, to_batch
@@ -165,9 +167,9 @@ class Tokens:
         return made
 
     def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
-        source, room = self.source, self.source.bounds.room_of(method)
-        options: dict[str, Any] = {"tokenizer": source.tokenizer, "method": method, "target": target, "seed": seed}
-        return Request(source.model, self.fields(samples), room=room, **options)
+        source = self.source
+        options = Options(source.tokenizer, method=method, target=target, seed=seed)
+        return Request(source.model, self.fields(samples), options.with_memory(source.bounds.room_of(method)))
 
     def fields(self, samples: Sequence[int]) -> dict[str, Tensor]:
         """The model's arguments for the whole texts."""

@@ -10,22 +10,30 @@ import multiprocessing
 import os
 import pickle
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from copy import deepcopy
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 
-from ..api.explain import where_it_is
+from ..engine.model import where_it_is
 from ..errors import ModelError
 from .model_file import NamelessFile
+from .perturbation import Source
+from .results import Samples
 
-if TYPE_CHECKING:
-    from .results import Samples
-    from .run import Job
+
+class Job(Protocol):
+    """What a worker is given: where its model is, and how it computes some samples."""
+
+    @property
+    def source(self) -> Source: ...
+
+    def chunk(self, numbers: Sequence[int], tick: Callable[[float], None]) -> Samples: ...
+
 
 _job: Job | None = None  # a worker's own, put there when it starts
 

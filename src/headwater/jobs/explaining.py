@@ -14,8 +14,10 @@ import torch
 from torch import nn
 
 from .. import methods
-from ..api.explain import Request, Work, describe, prepared, where_it_is
-from ..engine.plan import Plan, Step, TextJob, in_windows
+from ..engine.options import Options
+from ..engine.session import Session
+from ..engine.steps import Step
+from ..engine.texts import TextJob, in_windows
 from ..errors import EmptyInput, HeadwaterError, InputError, TooLong
 from ..inputs.places import find_places
 from ..inputs.targets import Reader
@@ -65,17 +67,22 @@ class Explainer:
     """A model with its settings, ready for chunks of `sources`."""
 
     def __init__(self, model: nn.Module, tokenizer: Any, settings: Settings, sources: Sources) -> None:
-        ready = prepared(model, None, settings.dtype)
-        device, dtype = where_it_is(ready)
-        ask = Request(
-            ready, [], tokenizer, output=settings.output, target=settings.target, at=settings.at, seed=settings.seed
+        self.options = Options(
+            tokenizer=tokenizer,
+            method=settings.method,
+            output=settings.output,
+            target=settings.target,
+            at=settings.at,
+            seed=settings.seed,
+            dtype=settings.dtype,
         )
+        self.session = Session.open(model, self.options)
+        ready = self.session.model
         self.settings, self.reading = settings, Reading(sources)
         self.method = methods.resolve(settings.method)
         self.job = TextJob(ready, tokenizer, WINDOWS_AT_ONCE, settings.truncate, find_places(ready, settings.at))
         self.job.limit = min((n for n in (self.job.limit, settings.max_tokens) if n is not None), default=None)
         self.reader = Reader(ready, tokenizer, settings.target, settings.output)
-        self.work = Work(ask, ready, Plan([], lambda found: []), describe(ready, device, dtype, settings.seed))
         self.carried = list(result_names(sources.columns).values())[1:]
 
     def chunk(self, chunk: Chunk, tell: Tell = lambda *_: None, care: Care | None = None) -> Finished:
@@ -181,8 +188,9 @@ class Explainer:
         encoded = [row.encoded for row in batch if row.encoded is not None]
         if not encoded:
             plan = in_windows(self.job, batch[0].text, None, self.reader)
-            return plan.gather([self.work.explained(step, self.method) for step in plan.steps])
-        return self.work.explained(Step(self.job.batch(encoded), self.reader), self.method)
+            return plan.gather([self.session.explain_step(step, self.method, self.options) for step in plan.steps])
+        step = Step(self.job.batch(encoded), self.reader)
+        return self.session.explain_step(step, self.method, self.options)
 
     def finished(
         self, chunk: Chunk, made: Mapping[int, Explanation], bad: Mapping[int, Bad], carried: pa.Table

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..api.explain import where_it_is
+from ..engine.model import where_it_is
 from ..errors import JobStopped, ModelError
 from ..evaluation.provenance import versions
 from ..evaluation.run import keep_freed_memory

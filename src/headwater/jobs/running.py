@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from ..api.explain import describe, prepared, where_it_is
+from ..engine.model import describe_model, prepare_model, where_it_is
 from ..errors import BadRow, HeadwaterError, JobStopped, ModelError, UnknownName, UsageError
 from ..evaluation.provenance import machine, model_sha256, now, versions
 from ..inputs.restoring import restores
@@ -89,7 +89,7 @@ def run(
         columns = [columns]
     with workplace(Path(out)) as place, chosen_engine(engine, address) as staff:
         given, tokenizer = loaded_model(model, tokenizer)
-        ready, kind = prepared(given, None, dtype), staff.device(device)
+        ready, kind = prepare_model(given, None, dtype), staff.device(device)
         settings = Settings(
             columns=tuple(columns),
             method=method,
@@ -259,7 +259,7 @@ def tokenizer_sha256(tokenizer: Any) -> str:
 def provenance(payload: Payload) -> dict[str, Any]:
     """What is needed to repeat the results, and what an explanation says of itself."""
     device, dtype = where_it_is(payload.model)
-    about = describe(payload.model, device, dtype, payload.settings.seed)
+    about = describe_model(payload.model, device, dtype, payload.settings.seed)
     kind = payload.settings.device
     here = torch.device(kind if torch.cuda.is_available() else "cpu")  # a cluster may have GPUs that we do not see
     return {

@@ -11,7 +11,6 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
@@ -24,6 +23,7 @@ from ..engine.checks import check_met, check_visible, settle_choices
 from ..engine.compiled import uncompiled
 from ..engine.forward import Demand, Read, Run, forward, read_score, unwatched
 from ..engine.propagate import Outcome, check_finite, outcome_of, propagate
+from ..engine.replay import ACTIVE
 from ..inputs.batch import Batch, leaves
 from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference, undone
@@ -33,7 +33,6 @@ from ..rules import Books, Scope
 SHAPES = 4
 MASK = "attention_mask"
 Body = Callable[[], Any]
-_ACTIVE: ContextVar[weakref.ref[Block] | None] = ContextVar("recorder", default=None)
 
 
 @contextmanager
@@ -45,23 +44,8 @@ def recorded(shapes: int = SHAPES) -> Iterator[Recorder]:
     explanation copies first, into another dtype than its own: one in half precision needs `dtype=` with its own.
     """
     recorder = Recorder(shapes)
-    with undone(recorder.tapes.clear), recorder.at_work():
+    with undone(recorder.captured_runs.clear), recorder.at_work():
         yield recorder
-
-
-def explained(run: Run, demand: Demand) -> Outcome:
-    """By a recording where one is made, else plainly."""
-    recorder = at_work()
-    if recorder is None or not recorder.takes(run, demand):
-        return propagate(run, demand)
-    return recorder.explained(run, demand)
-
-
-def at_work() -> Recorder | None:
-    """The recorder whose block this is in, if it is in one."""
-    found = _ACTIVE.get()
-    block = None if found is None else found()
-    return None if block is None else block.recorder
 
 
 @dataclass(eq=False)
@@ -78,15 +62,15 @@ class Recorder:
     shapes: int = SHAPES
     call: Callable[[Body, Any], Body] | None = None
     seen: set[Any] = field(default_factory=set)
-    tapes: dict[Any, Tape] = field(default_factory=dict)
+    captured_runs: dict[Any, CapturedExplanation] = field(default_factory=dict)
     refused: dict[Any, str] = field(default_factory=dict)
     replays: int = 0
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
         block = Block(self)
-        with undone(partial(_ACTIVE.set, _ACTIVE.get())):
-            _ACTIVE.set(weakref.ref(block))
+        with undone(partial(ACTIVE.set, ACTIVE.get())):
+            ACTIVE.set(weakref.ref(block))
             yield
 
     def takes(self, run: Run, demand: Demand) -> bool:
@@ -95,40 +79,40 @@ class Recorder:
         on_card = all(tensor.is_cuda for tensor in tensors_of(run.batch))
         return usual and demand.backward and bool(run.batch.places) and (on_card or self.call is not None)
 
-    def explained(self, run: Run, demand: Demand) -> Outcome:
+    def explain_run(self, run: Run, demand: Demand) -> Outcome:
         key = key_of(run, demand)
-        if key in self.tapes:
-            self.tapes[key] = self.tapes.pop(key)  # the last that was used goes last
-            return self.replayed(self.tapes[key], run)
+        if key in self.captured_runs:
+            self.captured_runs[key] = self.captured_runs.pop(key)  # the last that was used goes last
+            return self.replay(self.captured_runs[key], run)
         outcome = propagate(run, demand)
         if key in self.seen and key not in self.refused:
             self.record(key, run, demand, outcome)
         self.seen.add(key)
         return outcome
 
-    def replayed(self, tape: Tape, run: Run) -> Outcome:
+    def replay(self, captured_run: CapturedExplanation, run: Run) -> Outcome:
         self.replays += 1
-        return tape.explained(run)
+        return captured_run.explain_run(run)
 
     def record(self, key: Any, run: Run, demand: Demand, expected: Outcome) -> None:
         """Kept only if it says what the plain run said."""
-        while len(self.tapes) >= self.shapes:
-            self.tapes.pop(next(iter(self.tapes)))
+        while len(self.captured_runs) >= self.shapes:
+            self.captured_runs.pop(next(iter(self.captured_runs)))
         for more in ({"past_key_values": PassedOn()}, {}) if takes_cache(run) else ({},):
             try:
-                tape = Tape(run, demand, self.call or Graph, more)
-                found = tape.explained(run)
+                captured_run = CapturedExplanation(run, demand, self.call or Graph, more)
+                found = captured_run.explain_run(run)
             except (RuntimeError, AttributeError, TypeError) as error:  # it asks the card for a number, or us for more
                 self.refused[key] = f"it cannot be recorded: {first_line(error)}"
                 continue
             if same(found, expected):
-                self.tapes[key] = tape
+                self.captured_runs[key] = captured_run
                 self.refused.pop(key, None)
                 return
             self.refused[key] = "replayed, it does not say what it says otherwise"
 
 
-class Tape:
+class CapturedExplanation:
     """One recording: the way forward, the score read, the way back."""
 
     def __init__(self, run: Run, demand: Demand, call: Callable[[Body, Any], Body], more: Mapping[str, Any]) -> None:
@@ -138,11 +122,11 @@ class Tape:
         self.pool = torch.cuda.graph_pool_handle() if run_on_card(run) else None
         self.forwards = call(self._forwards, self.pool)
         self.backwards: Body | None = None
-        self.way: Way | None = None
+        self.way: ForwardState | None = None
         self.places: list[int] = []  # of the outputs that the score reads
         self.seeds: list[Tensor] = []
 
-    def explained(self, run: Run) -> Outcome:
+    def explain_run(self, run: Run) -> Outcome:
         for ours, theirs in zip(tensors_of(self.run.batch), tensors_of(run.batch), strict=True):
             ours.copy_(theirs)
         with outside_inference(), torch.enable_grad(), uncompiled():
@@ -162,7 +146,7 @@ class Tape:
         check_finite(run, self.demand, outcome)
         return outcome
 
-    def _begin(self, read: Read, way: Way) -> None:
+    def _begin(self, read: Read, way: ForwardState) -> None:
         check_visible(read.ends, self.demand, way.scope)
         check_met(way.scope, self.demand)
         if way.books.needs_probe:
@@ -171,17 +155,17 @@ class Tape:
         self.seeds = [torch.zeros_like(end) for end in read.ends]
         self.backwards = self.call(self._backwards, self.pool)
 
-    def _forwards(self) -> Way:
+    def _forwards(self) -> ForwardState:
         run, books = self.run, Books(self.run.batch.samples, self.run.batch.length)
         weights, modules = named_weights(run.model), {id(module): name for name, module in named_modules(run.model)}
         scope = run.scope(self.demand.rules, books, {id(t): name for name, t in weights}, modules)
-        with unaware():
+        with hide_capture():
             out, inputs = forward(run, scope)
         settle_choices(scope)
         if scope.cuts.unclear():
             raise RuntimeError("numbers of the input leave torch")
         scope.release()
-        return Way(out, inputs, books, scope)
+        return ForwardState(out, inputs, books, scope)
 
     def _backwards(self) -> list[Tensor]:
         assert self.way is not None
@@ -191,7 +175,7 @@ class Tape:
 
 
 @dataclass
-class Way:
+class ForwardState:
     """What the way forward leaves for the way back."""
 
     out: Any
@@ -235,7 +219,7 @@ class PassedOn:
 
 
 @contextmanager
-def unaware() -> Iterator[None]:
+def hide_capture() -> Iterator[None]:
     """Inside, a model that asks whether a card records is told that none does, so that it does what it did before.
 
     transformers asks, and would make a mask where the plain run had none. What a model must not do while a card

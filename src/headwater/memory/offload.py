@@ -21,7 +21,7 @@ AHEAD = 512 << 20  # bytes: what was put here so little before what is taken is 
 UNDERWAY = 1 << 30  # bytes on their way out at a time; they still take room
 
 
-class Away(Protocol):
+class Transfer(Protocol):
     """A row of bytes that is elsewhere, or on its way there."""
 
     def left(self, wait: bool) -> bool:
@@ -37,7 +37,7 @@ class Away(Protocol):
         """What was sent for is not needed."""
 
 
-class Elsewhere(Protocol):
+class Backend(Protocol):
     """A place for what does not fit on the shelf."""
 
     def full(self, size: int) -> bool:
@@ -46,26 +46,26 @@ class Elsewhere(Protocol):
     def mark(self) -> Any:
         """This moment: what is put on the shelf now is, or will be, computed by then."""
 
-    def take(self, row: Tensor, mark: Any) -> Away:
+    def take(self, row: Tensor, mark: Any) -> Transfer:
         """Begins the way out of a row of bytes that was put on the shelf at that moment."""
 
 
-class Shelf:
+class OffloadBuffer:
     """Room for `room` bytes (copies on their way out come on top), and a place for the rest.
 
-    A `patient` one has nothing on its way while something else goes on: each journey is waited for.
+    A `synchronous` one has nothing on its way while something else goes on: each journey is waited for.
     """
 
-    def __init__(self, room: int, elsewhere: Elsewhere, patient: bool = False) -> None:
-        self.room, self.elsewhere, self.patient = room, elsewhere, patient
+    def __init__(self, room: int, elsewhere: Backend, synchronous: bool = False) -> None:
+        self.room, self.elsewhere, self.synchronous = room, elsewhere, synchronous
         self.moved = 0  # how many went elsewhere
         self.lying = 0  # bytes
-        self._things: deque[weakref.ref[Thing]] = deque()  # those that lie here, from the oldest to the youngest
-        self._underway: deque[Thing] = deque()
-        self._known: dict[Any, weakref.ref[Thing]] = {}
-        self._tickets: list[weakref.ref[Thing]] = []
+        self._things: deque[weakref.ref[Entry]] = deque()  # those that lie here, from the oldest to the youngest
+        self._underway: deque[Entry] = deque()
+        self._known: dict[Any, weakref.ref[Entry]] = {}
+        self._tickets: list[weakref.ref[Entry]] = []
 
-    def put(self, tensor: Tensor) -> Ticket:
+    def put(self, tensor: Tensor) -> Handle:
         """What to give back for the same tensor."""
         tensor = tensor.detach()
         whole = tensor.untyped_storage().nbytes() <= 2 * tensor.nbytes
@@ -78,10 +78,10 @@ class Shelf:
             self._known[key] = weakref.ref(thing)
         offset, stride = (int(tensor.storage_offset()), tensor.stride()) if whole else (0, thing.stride)
         self._tickets.append(weakref.ref(thing))
-        return Ticket(self, thing, len(self._tickets) - 1, tensor.dtype, offset, tensor.shape, stride)
+        return Handle(self, thing, len(self._tickets) - 1, tensor.dtype, offset, tensor.shape, stride)
 
-    def _new(self, tensor: Tensor, memory: StorageWeakRef) -> Thing:
-        thing = Thing(self, tensor, memory)
+    def _new(self, tensor: Tensor, memory: StorageWeakRef) -> Entry:
+        thing = Entry(self, tensor, memory)
         self._things.append(weakref.ref(thing))
         self.lying += thing.size
         while self.lying > self.room and self._things:
@@ -90,7 +90,7 @@ class Shelf:
                 oldest.leave()
                 self._underway.append(oldest)
                 self.moved += 1
-        self.tidy(0 if self.patient else UNDERWAY)
+        self.tidy(0 if self.synchronous else UNDERWAY)
         return thing
 
     def tidy(self, allowed: int | None = None) -> None:
@@ -101,7 +101,7 @@ class Shelf:
 
     def send_for(self, before: int) -> None:
         """What was put here before ticket number `before` will be wanted next."""
-        if self.patient:
+        if self.synchronous:
             return
         ahead = 0
         for number in range(before - 1, -1, -1):
@@ -113,22 +113,22 @@ class Shelf:
                 return
 
 
-class Thing:
+class Entry:
     """One memory that lies on the shelf, or is elsewhere."""
 
-    def __init__(self, shelf: Shelf, tensor: Tensor, memory: StorageWeakRef) -> None:
-        self.shelf, self.memory, self.mark = shelf, memory, shelf.elsewhere.mark()
+    def __init__(self, buffer: OffloadBuffer, tensor: Tensor, memory: StorageWeakRef) -> None:
+        self.buffer, self.memory, self.mark = buffer, memory, buffer.elsewhere.mark()
         self.tensor: Tensor | None = tensor
         self.version, self.stride = tensor._version, tensor.stride()
-        self.away: Away | None = None
+        self.away: Transfer | None = None
         self.coming: Any = None
         self.size = tensor.untyped_storage().nbytes()
 
     def leave(self) -> None:
         self.check()
         assert self.tensor is not None
-        self.away = self.shelf.elsewhere.take(row_of(self.tensor), self.mark)
-        self.shelf.lying -= self.size
+        self.away = self.buffer.elsewhere.take(row_of(self.tensor), self.mark)
+        self.buffer.lying -= self.size
 
     def gone(self, wait: bool) -> bool:
         """Lets go of the memory once the copy is made."""
@@ -161,17 +161,17 @@ class Thing:
         if "size" not in vars(self):
             return  # it was interrupted before it began
         if self.away is None:
-            self.shelf.lying -= self.size
+            self.buffer.lying -= self.size
         elif self.coming is not None:
             self.away.forget(self.coming)
 
 
 @dataclass
-class Ticket:
+class Handle:
     """How a saved tensor lies in its memory."""
 
-    shelf: Shelf
-    thing: Thing
+    buffer: OffloadBuffer
+    thing: Entry
     number: int
     dtype: torch.dtype
     offset: int
@@ -179,9 +179,9 @@ class Ticket:
     stride: tuple[int, ...]
 
     def tensor(self) -> Tensor:
-        self.shelf.tidy()
+        self.buffer.tidy()
         row = self.thing.row()
-        self.shelf.send_for(self.number)
+        self.buffer.send_for(self.number)
         made = torch.empty(0, dtype=self.dtype, device=row.device)
         return made.set_(row.untyped_storage(), self.offset, self.shape, self.stride)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import nn
 
@@ -13,17 +13,20 @@ from ..engine.forward import Run
 from ..errors import UnknownName
 from ..rules import Scope
 from .recompute import Count, Recomputing, counted
-from .saved_tensors import KEEP, Keeping
+from .saved_tensors import KEEP, SavedTensorOffload
 
 
 @dataclass(frozen=True)
-class Room:
-    """`keep` and `recompute` as `explain` takes them; up to `on_device` bytes stay on the device in any case."""
+class MemoryPolicy:
+    """Where an explanation keeps what its backward pass needs, and what it computes again instead.
+
+    `keep` and `recompute` are as `explain` takes them; up to `on_device` bytes stay on the device in any case.
+    """
 
     keep: str = "device"
     recompute: Count = None
     on_device: int = 0
-    patient: ClassVar[bool] = False
+    synchronous: bool = False  # waits until what leaves has left: slow, but it shows what is needed at the least
 
     def __post_init__(self) -> None:
         if self.keep not in KEEP:
@@ -32,13 +35,13 @@ class Room:
     @contextmanager
     def opened(self, model: nn.Module) -> Iterator[Callable[[Run], Run]]:
         """What makes a run keep so."""
-        with Keeping(self.keep, model, self.on_device, self.patient) as keeping:
-            if keeping.shelf is None and not self.recompute:
+        with SavedTensorOffload(self.keep, model, self.on_device, self.synchronous) as keeping:
+            if keeping.buffer is None and not self.recompute:
                 yield lambda run: run
                 return
             yield lambda run: replace(run, watch=self._watch(run, keeping))
 
-    def _watch(self, run: Run, keeping: Keeping) -> Callable[[Scope], AbstractContextManager[Any]]:
+    def _watch(self, run: Run, keeping: SavedTensorOffload) -> Callable[[Scope], AbstractContextManager[Any]]:
         beside = [] if run.batch.beside is None else [run.batch.beside.module]
         blocks = counted(self.recompute, run.model, [*run.batch.places, *beside])
         before = run.watch
@@ -55,11 +58,4 @@ class Room:
         return watch
 
 
-@dataclass(frozen=True)
-class Patient(Room):
-    """Waits until what leaves has left: slow, but it shows what is needed at the least."""
-
-    patient: ClassVar[bool] = True
-
-
-PLENTY = Room()
+UNLIMITED = MemoryPolicy()

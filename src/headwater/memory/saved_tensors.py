@@ -21,30 +21,30 @@ from ..errors import UnknownName
 from ..inputs.restoring import saved_tensors, undone
 from ..inputs.walking import named_weights
 from .backends import Disk, Host
-from .offload import Elsewhere, Shelf, Ticket
+from .offload import Backend, Handle, OffloadBuffer
 
 KEEP = ("device", "host", "disk")
 SMALL = 16_384  # bytes: what is not worth a journey
 
 
-class Keeping:
-    """`with Keeping("disk", model) as keeping: …`; `keeping.watch` belongs around the forward pass.
+class SavedTensorOffload:
+    """`with SavedTensorOffload("disk", model) as offload: …`; `offload.watch` belongs around the forward pass.
 
-    Up to `room` bytes stay on the device in any case. On a processor the host is the device. A `patient` one waits for
-    every journey.
+    Up to `room` bytes stay on the device in any case. On a processor the host is the device. A
+    `synchronous` one waits for every transfer.
     """
 
-    def __init__(self, where: str, model: nn.Module, room: int = 0, patient: bool = False) -> None:
+    def __init__(self, where: str, model: nn.Module, room: int = 0, synchronous: bool = False) -> None:
         if where not in KEEP:
             raise UnknownName("place to keep", where, KEEP)
-        self.where, self.room, self.patient = where, room, patient
-        self.shelf: Shelf | None = None
+        self.where, self.room, self.synchronous = where, room, synchronous
+        self.buffer: OffloadBuffer | None = None
         self._weights = memories(model) if where != "device" else set()
         self._removed: undone | None = None
         self._device = next((weight.device for _, weight in named_weights(model)), torch.device("cpu"))
 
-    def __enter__(self) -> Keeping:
-        place: Elsewhere | None = None
+    def __enter__(self) -> SavedTensorOffload:
+        place: Backend | None = None
         if self.where == "disk":
             folder = Path(tempfile.gettempdir(), f"headwater-{secrets.token_hex(8)}")
             self._removed = undone(partial(shutil.rmtree, folder, ignore_errors=True))
@@ -53,16 +53,16 @@ class Keeping:
             place = Disk(folder)
         elif self.where == "host" and self._device.type == "cuda":
             place = Host(self._device)
-        self.shelf = None if place is None else Shelf(self.room, place, self.patient)
+        self.buffer = None if place is None else OffloadBuffer(self.room, place, self.synchronous)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.shelf = None
+        self.buffer = None
         if self._removed is not None:
             self._removed.__exit__()
 
     def watch(self, _: Any) -> AbstractContextManager[Any]:
-        if self.shelf is None:
+        if self.buffer is None:
             return nullcontext()
         return saved_tensors(self._away, self._back)
 
@@ -70,13 +70,13 @@ class Keeping:
         if tensor.nbytes < SMALL or tensor.device != self._device or type(tensor) is not Tensor:
             return tensor
         place = memory_of(tensor)
-        if self.shelf is None or place == 0 or place in self._weights:
+        if self.buffer is None or place == 0 or place in self._weights:
             return tensor
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            return self.shelf.put(tensor)
+            return self.buffer.put(tensor)
 
     def _back(self, kept: Any) -> Tensor:
-        if not isinstance(kept, Ticket):
+        if not isinstance(kept, Handle):
             return kept  # type: ignore[no-any-return]
         with torch._C.DisableTorchFunction(), torch.no_grad():
             return kept.tensor()

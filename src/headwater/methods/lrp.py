@@ -13,9 +13,9 @@ from typing import Any
 
 from ..engine.forward import Demand, Run
 from ..engine.propagate import Outcome, propagate_each
+from ..engine.replay import explain_run
 from ..engine.sharing import plain_pass, sharing
 from ..errors import UnknownName, UsageError, in_range
-from ..memory.cuda_graphs import explained
 from ..rules import RULES, RuleSet, Scope
 from .registry import Method, family, register
 
@@ -35,7 +35,7 @@ def composed(name: str, summary: str, demand: Demand) -> Method:
     def run(job: Run) -> Outcome:
         if sharing() and not demand.rules.names and job.scope is Scope and job.noise is None:
             return plain_pass(job, backward=True)[0]
-        return explained(job, demand)
+        return explain_run(job, demand)
 
     def each(job: Run, readers: Sequence[Any]) -> Iterator[Outcome]:
         return propagate_each(job, demand, readers)

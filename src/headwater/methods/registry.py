@@ -1,4 +1,4 @@
-"""Names -> methods. An unknown name answers with the nearest one."""
+"""Names -> methods, those of plug-ins too. An unknown name answers with the nearest one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .. import plugins
 from ..errors import UnknownName
 
 if TYPE_CHECKING:
@@ -45,11 +46,22 @@ def family(parse: Callable[[str], Method | None]) -> Callable[[str], Method | No
     return parse
 
 
+def add_plugins() -> None:
+    """The methods that other packages add: each entry point names a `Method`, or a module that registers some.
+
+    A name of ours stays ours.
+    """
+    for found in plugins.load_all(plugins.METHODS).values():
+        if isinstance(found, Method) and found.name not in _METHODS:
+            register(found)
+
+
 def available() -> tuple[Method, ...]:
     """Every method that has a name of its own: chance and attention first, the rules, what others do.
 
     A group that a plug-in brings comes after these, in the order in which it was registered.
     """
+    add_plugins()
     groups = dict.fromkeys((*GROUPS, *(method.group for method in _METHODS.values())))
     order = {group: place for place, group in enumerate(groups)}
     return tuple(sorted(_METHODS.values(), key=lambda method: order[method.group]))
@@ -62,6 +74,8 @@ def resolve(name: str | Method) -> Method:
     if not isinstance(name, str):
         raise UnknownName("method", name, _METHODS)
     plain = name.strip().lower().replace(" ", "")
+    if plain not in _METHODS:
+        add_plugins()
     if plain in _METHODS:
         return _METHODS[plain]
     for parse in _FAMILIES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .display import Shown
 from .explanation import Explanation
 
 
@@ -71,7 +72,7 @@ class Leak:
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Shown):
     """The paper's section 3 as a report: where a method keeps relevance and where it loses it."""
 
     explanation: Explanation
@@ -79,12 +80,6 @@ class Audit:
     norms: tuple[NormFlow, ...]
     heads: tuple[HeadFlow, ...]
     leaks: tuple[Leak, ...]
-
-    def _repr_html_(self) -> str:
-        """How it shows itself in a notebook."""
-        from ..viz.notebook import audit
-
-        return audit(self)
 
     def to_dict(self) -> dict[str, object]:
         """Plain types, ready for JSON."""

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from .display import Shown
 from .ledger import Ledger
 from .picture import Picture
+from .words import Word, words_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,17 +29,7 @@ class Provenance:
 
 
 @dataclass(frozen=True)
-class Word:
-    """A word of the text and the relevance of all its sub-words; `start` and `end` are character offsets."""
-
-    text: str
-    relevance: float
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(Shown):
     """How much each input contributed to one score of one prediction. `relevance` has the unit of `score`.
 
     For text, `relevance` has one number a token; for a graph, one a node; for an image, one a patch, line by line. For
@@ -88,15 +80,7 @@ class Explanation:
 
     def words(self) -> list[Word]:
         """Sub-words summed to words by the tokenizer's offsets. A special token is a word of its own."""
-        from ..inputs.words import words_of
-
         return words_of(self)
-
-    def _repr_html_(self) -> str:
-        """How it shows itself in a notebook."""
-        from ..viz.notebook import explanation
-
-        return explanation(self)
 
     def to_dict(self) -> dict[str, object]:
         """Plain types, ready for JSON."""

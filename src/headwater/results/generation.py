@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, UsageError
+from .display import Shown
 from .explanation import Explanation, Provenance
 from .ledger import Ledger, Lines
 
@@ -37,7 +38,7 @@ class Contribution:
 
 
 @dataclass(frozen=True)
-class Generation:
+class Generation(Shown):
     """How much each token of the prompt, and each earlier token of the output, contributed to every output token.
 
     `relevance` is [outputs, tokens], the prompt's tokens first, then the output's own; it has the unit of `scores`. A
@@ -215,12 +216,6 @@ class Generation:
 
     def _sink(self) -> int:
         return self.roles.index("start") if "start" in self.roles else 0
-
-    def _repr_html_(self) -> str:
-        """How it shows itself in a notebook."""
-        from ..viz.notebook import generation
-
-        return generation(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, ready for JSON."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Protocol
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -18,6 +17,7 @@ from rich.style import Style
 from rich.table import Table as Grid
 from rich.text import Text
 
+from headwater.results.comparison import Comparison
 from headwater.results.explanation import Explanation
 
 from . import html
@@ -31,16 +31,6 @@ NARROW = 96
 PATCHES = 42  # characters that a row of patches may take
 SCALE = "each row has full colour at its own largest relevance"
 SUMS = ("largest", "sum", "score")
-
-
-class Compared(Protocol):
-    """What a picture needs of a comparison: explanations of one prediction, and why other methods gave none."""
-
-    @property
-    def explanations(self) -> tuple[Explanation, ...]: ...
-
-    @property
-    def refused(self) -> tuple[tuple[str, str], ...]: ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,7 @@ class Line:
         return verdict(self.explanation.ledger).partition(":")[0]
 
 
-def lines(comparison: Compared, words: bool = False) -> list[Line]:
+def lines(comparison: Comparison, words: bool = False) -> list[Line]:
     return [Line(e, tuple(cells(e, words)), _unit(e, words)) for e in comparison.explanations]
 
 
@@ -88,7 +78,7 @@ def plural(shown: Sequence[Line]) -> str:
     return "patches" if unit == "patch" else f"{unit}s"
 
 
-def facts(comparison: Compared) -> list[tuple[str, str]]:
+def facts(comparison: Comparison) -> list[tuple[str, str]]:
     """What all rows share."""
     return [fact for e in comparison.explanations[:1] for fact in headline(e) if fact[0] != "method"]
 
@@ -96,7 +86,7 @@ def facts(comparison: Compared) -> list[tuple[str, str]]:
 # terminal
 
 
-def render(comparison: Compared, *, words: bool = False, theme: Theme = "dark") -> RenderableType:
+def render(comparison: Comparison, *, words: bool = False, theme: Theme = "dark") -> RenderableType:
     """A line of coloured tokens for every method, the size of its full colour, and whether its ledger closes."""
     shown: list[RenderableType] = [facts_line(facts(comparison)), Rows(tuple(lines(comparison, words)), theme)]
     for name, reason in comparison.refused:
@@ -186,7 +176,7 @@ class Key:
 # plain text
 
 
-def plain(comparison: Compared, *, words: bool = False) -> str:
+def plain(comparison: Comparison, *, words: bool = False) -> str:
     """A line for every token with what each method gives it, then a line for every method with its sums."""
     shown = lines(comparison, words)
     first = given(comparison.explanations[0]) if shown else []
@@ -227,7 +217,7 @@ def sums_table(shown: Sequence[Line]) -> Table:
 
 
 def page(
-    comparison: Compared, *, words: bool = False, title: str = "Headwater", picture: str | None = None, more: str = ""
+    comparison: Comparison, *, words: bool = False, title: str = "Headwater", picture: str | None = None, more: str = ""
 ) -> str:
     """The whole page: the table of heatmaps, every number in a table that folds away, and what gave none.
 
@@ -250,7 +240,7 @@ def page(
     return html.document(f"<article>\n{body}\n{made}</article>", title=title, style=STYLE, images=drawn)
 
 
-def _heading(comparison: Compared, drawn: bool = False) -> str:
+def _heading(comparison: Comparison, drawn: bool = False) -> str:
     said = html.facts_list(facts(comparison))
     scale = f"{SCALE.replace('row', 'picture')}, said above it" if drawn else f"{SCALE}, said below it"
     return f"<h2>What each method says</h2>\n{said}\n<p class='scale'>{scale}</p>"
@@ -308,7 +298,7 @@ def _scrolling(name: str, heads: str, rows: Iterable[str]) -> str:
     )
 
 
-def _refused(comparison: Compared) -> str:
+def _refused(comparison: Comparison) -> str:
     if not comparison.refused:
         return ""
     said = "".join(f"<li><b>{escape(name)}</b>: {escape(reason)}</li>" for name, reason in comparison.refused)

@@ -12,13 +12,15 @@ from html import escape
 
 from headwater.errors import InputError
 from headwater.results.audit import Audit
+from headwater.results.comparison import Comparison
+from headwater.results.display import NOTEBOOK, shows
 from headwater.results.explanation import Explanation
 from headwater.results.generation import Generation
 
 from . import generation as generations
 from .audit_page import by_layer, table_of
 from .colour import NEGATIVE, POSITIVE, largest, shade
-from .comparison import Compared, lines
+from .comparison import lines
 from .html import facts_list, ledger_section, made_with, running_text
 from .reading import Cell, cells, headline, signed, verdict, visible
 
@@ -31,6 +33,7 @@ def fragment(body: str) -> str:
     return f'<div class="hw"><style>{style()}</style>{body}</div>'
 
 
+@shows(NOTEBOOK, Explanation)
 def explanation(e: Explanation) -> str:
     """The coloured text, or the patches of an image, with the ledger below."""
     shown = patches(e) if e.image is not None else running_text(worded(e))
@@ -39,7 +42,8 @@ def explanation(e: Explanation) -> str:
     return fragment(f"{said}{shown}{folded(f'ledger: {verdict(e.ledger)}', ledger_section(e.ledger))}{made_with(e)}")
 
 
-def comparison(compared: Compared) -> str:
+@shows(NOTEBOOK, Comparison)
+def comparison(compared: Comparison) -> str:
     """A row of coloured words for every method."""
     try:
         shown = lines(compared, words=all(e.offsets is not None for e in compared.explanations))
@@ -58,6 +62,7 @@ def comparison(compared: Compared) -> str:
     return fragment("".join(facts_list(headline(e)[:-1]) for e in first) + "".join(rows))
 
 
+@shows(NOTEBOOK, Generation)
 def generation(made: Generation) -> str:
     """What was said, and for every output token what it came from, opened one by one."""
     said = "".join(escape(visible(piece) if "\n" in piece else piece) for piece in made.pieces[: made.prompt])
@@ -85,6 +90,7 @@ def sources(made: Generation, number: int) -> str:
     return folded(title, body, number == 0)
 
 
+@shows(NOTEBOOK, Audit)
 def audit(found: Audit) -> str:
     """From the score to the inputs, layer by layer."""
     e = found.explanation

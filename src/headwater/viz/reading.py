@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from headwater.results.explanation import Explanation, Word
+from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger
+from headwater.results.words import Word
 
 SPACE_MARKS = ("Ġ", "▁")
 SHOWN_ENTRIES = 20

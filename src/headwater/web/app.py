@@ -1,4 +1,4 @@
-"""The server's application: routes, pages and guards around one `Studio`."""
+"""The server's application: routes, pages and guards around one `AppState`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .datasets import router as results
 from .jobs import explain_refusals
 from .routes import router
 from .security import LOOPBACK, Guard
-from .state import Studio
+from .state import AppState
 
 STATIC = Path(__file__).parent / "static"
 ABOUT = (
@@ -24,7 +24,7 @@ ABOUT = (
 )
 
 
-def create_app(studio: Studio, *, hosts: Iterable[str] | None = LOOPBACK, token: str | None = None) -> FastAPI:
+def create_app(studio: AppState, *, hosts: Iterable[str] | None = LOOPBACK, token: str | None = None) -> FastAPI:
     """The application. `hosts` are the names it may be addressed by, `token` what every request must then show."""
 
     @asynccontextmanager

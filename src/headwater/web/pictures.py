@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..api.compare import Comparison, compare
-from ..api.explain import Request, Work, where_it_is
+from ..api.compare import compare
+from ..engine.model import where_it_is
+from ..engine.options import Options, Request
+from ..engine.plan import make_plan
+from ..engine.session import Session
 from ..errors import InputError
 from ..inputs.targets import logits_of
+from ..results.comparison import Comparison
 from ..viz import images, molecules
 from ..viz.colour import palette
 from .limits import Limits
@@ -139,8 +143,9 @@ def answer(loaded: Loaded, found: Comparison, data: Any, options: dict[str, Any]
 
 
 def logits(loaded: Loaded, data: Any, options: dict[str, Any]) -> Sequence[float]:
-    work = Work.of(Request(loaded.model, data, **options))
-    batch = work.plan.steps[0].batch.to(*where_it_is(work.model))
+    ask = Request(loaded.model, data, Options(**options))
+    model = Session.open(ask.model, ask.options).model
+    batch = make_plan(ask, model).steps[0].batch.to(*where_it_is(model))
     with torch.no_grad():
-        found: list[float] = logits_of(work.model(*batch.args, **batch.kwargs)).reshape(-1).double().tolist()
+        found: list[float] = logits_of(model(*batch.args, **batch.kwargs)).reshape(-1).double().tolist()
     return found

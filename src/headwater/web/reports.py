@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Group
 
-from ..api.compare import Comparison
 from ..results.audit import Audit
+from ..results.comparison import Comparison
 from ..results.generation import Generation
 from ..viz import audit_page, comparison, generation, html, images
 from ..viz.colour import palette

@@ -14,7 +14,7 @@ from .generation import spoken_answer
 from .jobs import RESPONSES, JobName, answered, studio_of
 from .layers import audit_answer
 from .masked_report import put_to_the_test
-from .models import Kind, Shelf
+from .models import Kind, LazyModel
 from .pictures import image_answer, image_sheet, molecule_answer, molecule_sheet
 from .reports import (
     MEDIA,
@@ -71,7 +71,7 @@ def about(request: Request) -> About:
     )
 
 
-def model_about(shelf: Shelf) -> ModelAbout:
+def model_about(shelf: LazyModel) -> ModelAbout:
     classes = [] if shelf.found is None or shelf.kind == "language" else shelf.found.classes[:1000]
     return ModelAbout(kind=shelf.kind, name=shelf.name, state=shelf.state, hint=shelf.hint, classes=classes)
 

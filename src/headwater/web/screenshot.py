@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from ..errors import MissingExtra
 from .browsers import arguments, chromium
 from .server import served
-from .state import Studio
+from .state import AppState
 
 SIZE = {"width": 1280, "height": 1180}
 SHOWN = {
@@ -18,7 +18,7 @@ SHOWN = {
 }
 
 
-def take(studio: Studio, path: Path) -> None:
+def take(studio: AppState, path: Path) -> None:
     """One picture of a text with a word masked, the ledger open."""
     try:
         from playwright.sync_api import sync_playwright

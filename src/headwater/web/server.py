@@ -18,7 +18,7 @@ from .app import create_app
 from .connections import TimedConnection
 from .limits import Limits
 from .security import hosts_for, is_loopback
-from .state import Studio
+from .state import AppState
 
 PORT = 8765
 TRIED = 20  # ports from the usual one on, where that is taken and none was asked for
@@ -80,7 +80,7 @@ def settings(app: FastAPI, limits: Limits) -> uvicorn.Config:
 
 
 def serve(
-    studio: Studio, host: str, port: int | None, token: str | None, browser: bool, say: Callable[[str], None]
+    studio: AppState, host: str, port: int | None, token: str | None, browser: bool, say: Callable[[str], None]
 ) -> None:
     """Serve until interrupted."""
     with listening(host, port) as found:
@@ -94,7 +94,7 @@ def serve(
 
 
 @contextmanager
-def served(studio: Studio) -> Iterator[str]:
+def served(studio: AppState) -> Iterator[str]:
     """The explorer on a free port of this machine, as long as the block runs."""
     with listening("127.0.0.1", 0) as found:
         server = uvicorn.Server(settings(create_app(studio), studio.limits))

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..api.compare import Comparison
 from ..errors import DataError
 from ..results.audit import Audit
+from ..results.comparison import Comparison
 from ..results.generation import Generation
 from .cache import Kept
 from .generation import spoken
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LOOKS = {"unit", "palette", "level", "masked"}  # what changes a picture and not the numbers behind it
 
 
-class Studio:
+class AppState:
     """Answers requests, each from the models that were chosen when the server started."""
 
     def __init__(self, models: Models, limits: Limits | None = None, stores: Sequence[Store] = ()) -> None:

@@ -7,15 +7,19 @@ from typing import Any
 
 import torch
 
-from ..api.compare import Comparison, compare
-from ..api.explain import Request, Work, describe, ready
+from ..api.compare import compare
+from ..engine.model import describe_model, place_batch
+from ..engine.options import Options, Request
+from ..engine.plan import make_plan
+from ..engine.session import Session
 from ..errors import InputError, ModelError
 from ..inputs.batch import Batch
 from ..inputs.targets import Reader, logits_of
 from ..inputs.text import encode
-from ..inputs.words import continues
+from ..results.comparison import Comparison
 from ..results.explanation import Explanation
 from ..results.ledger import Ledger, Lines
+from ..results.words import continues
 from ..viz.colour import largest
 from ..viz.reading import by_layer, cells, layer_of, verdict
 from .models import Loaded
@@ -170,7 +174,7 @@ def word_spans(loaded: Loaded, text: str) -> list[tuple[int, int]]:
         target="",
         ledger=Ledger(0.0, 0.0),
         method="",
-        provenance=describe(loaded.model, torch.device("cpu"), torch.float32, 0),
+        provenance=describe_model(loaded.model, torch.device("cpu"), torch.float32, 0),
         text=text,
         special=item.special,
         offsets=item.offsets,
@@ -185,12 +189,13 @@ Outputs = list[tuple[Any, Batch]]
 
 def outputs_for(loaded: Loaded, text: str) -> Outputs:
     """The model's outputs for a text, window by window, with their batches."""
-    work = Work.of(Request(loaded.model, text, tokenizer=loaded.reader, window=True))
+    ask = Request(loaded.model, text, Options(loaded.reader, window=True))
+    model = Session.open(ask.model, ask.options).model
     found: Outputs = []
     with torch.no_grad():
-        for step in work.plan.steps:
-            batch = ready(work.model, step.batch)
-            found.append((work.model(*batch.args, **batch.kwargs), batch))
+        for step in make_plan(ask, model).steps:
+            batch = place_batch(model, step.batch)
+            found.append((model(*batch.args, **batch.kwargs), batch))
     return found
 
 

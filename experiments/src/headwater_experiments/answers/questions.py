@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwater.api.explain import where_it_is
 from headwater.api.generate import takes
+from headwater.engine.model import where_it_is
 from headwater.errors import InputError, ModelError
 
 from ..prompts import Prompt

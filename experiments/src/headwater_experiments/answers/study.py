@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from headwater.api.explain import where_it_is
+from headwater.engine.model import where_it_is
 from headwater.errors import UsageError
 from headwater.evaluation.curves import RESAMPLES, Estimate
 from headwater.evaluation.provenance import machine, model_sha256, versions

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headwater.api.explain import explain, where_it_is
+from headwater.api.explain import explain
+from headwater.engine.model import where_it_is
 from headwater.errors import DataError, UsageError
 from headwater.evaluation import tasks
 from headwater.evaluation.protocols import ali2022

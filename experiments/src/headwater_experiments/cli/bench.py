@@ -172,7 +172,7 @@ class Subject:
 
     def model(self) -> tuple[Any, Any]:
         """Its shape, and the model itself with the attention that was asked for."""
-        from headwater.api.explain import DTYPES
+        from headwater.engine.model import DTYPES
         from headwater.errors import UnknownName
         from headwater_experiments.bench.shapes import shape_called
 
@@ -199,19 +199,20 @@ class Saving:
 
     def jobs(self, model: Any, inputs: Any, methods: Sequence[str], dtype: str) -> dict[str, Callable[[], Any]]:
         """Explanations by name, to be timed beside the forward pass; none where nothing is to be saved."""
-        from headwater.api.estimate import Trial, bytes_of
-        from headwater.api.explain import Request, answer
-        from headwater.memory.policy import PLENTY, Room
+        from headwater.engine.options import Request, read_options
+        from headwater.engine.session import answer
+        from headwater.memory.estimate import Trial, bytes_of
+        from headwater.memory.policy import UNLIMITED
 
-        room = Room(self.keep, self.recompute)
+        options = read_options(dtype=dtype, keep=self.keep, recompute=self.recompute)
         found: dict[str, Callable[[], Any]] = {}
-        if room == PLENTY and self.limit is None:
+        if options.memory == UNLIMITED and self.limit is None:
             return {}
         for name in methods:
-            ask = Request(model, inputs, method=name, dtype=dtype, room=room)
+            ask = Request(model, inputs, dataclasses.replace(options, method=name))
             if self.limit is not None:
-                fits = Trial.of(ask).fitted(bytes_of(self.limit))
-                ask = dataclasses.replace(ask, room=fits.room)
+                fits = Trial.of(ask).fit(bytes_of(self.limit))
+                ask = dataclasses.replace(ask, options=ask.options.with_memory(fits.room))
                 say(f"{name}, estimated: {fits}")
             found[name] = functools.partial(answer, ask)
         return found

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headwater.api.compare import Comparison, compare
+from headwater.api.compare import compare
 from headwater.models.loading import load
 from headwater.models.molecules import from_smiles
+from headwater.results.comparison import Comparison
 
 from . import drawing
 from .graph_checkpoints import record_of

@@ -8,9 +8,9 @@ the general form. Without biases s' = 2 s, the form in the paper.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,9 +19,6 @@ from ...results.audit import HeadFlow
 from ...rules.maps import order_of
 from ...rules.scope import Call, is_signal
 from .watch import Reordered, Tap
-
-if TYPE_CHECKING:
-    from .trace import AuditScope
 
 _SCORES = "_headwater_scores"
 _MIXES = ("matmul", "bmm", "einsum")
@@ -39,13 +36,30 @@ class Head:
     inputs: list[Tensor]
 
 
-def note_scores(scope: AuditScope, call: Call) -> None:
+class Called(Protocol):
+    """One call of a module."""
+
+    name: str
+    inputs: list[Tensor]
+
+
+class Noting(Protocol):
+    """What heads are noted in."""
+
+    heads: list[Head]
+    last_scores: Tensor | None
+
+    @property
+    def active(self) -> Sequence[Called]: ...
+
+
+def note_scores(scope: Noting, call: Call) -> None:
     """Remember which scores a softmax was made of: the weights are told by the scores they hold on to."""
     if call.name == "softmax" and is_signal(call.args[0]):
         scope.last_scores = call.args[0]
 
 
-def note_head(scope: AuditScope, call: Call, result: Any, out: list[Tap]) -> None:
+def note_head(scope: Noting, call: Call, result: Any, out: list[Tap]) -> None:
     if not scope.active or not out or not scope.active[-1].inputs:
         return
     inputs, module = scope.active[-1].inputs, scope.active[-1].name

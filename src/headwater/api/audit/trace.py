@@ -13,16 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from ...engine.forward import Run
+from ...engine.options import Request, read_options
+from ...engine.session import answer
 from ...errors import UsageError
 from ...inputs.hooks import hooked
 from ...inputs.restoring import restores
-from ...methods import Method, resolve
+from ...memory.estimate import fit_to_limit
+from ...methods.registry import Method, resolve
 from ...results.audit import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
 from ...results.explanation import Explanation
 from ...results.ledger import Ledger
 from ...rules.lineage import carry
 from ...rules.scope import Call, Scope, is_signal
-from ..explain import Request, answer
 from .heads import Head, head_flows, note_head, note_scores
 from .watch import Tap, tapped
 
@@ -38,9 +40,11 @@ def audit(model: nn.Module, data: Any, *, method: str | Method = "gi", **options
     proposition predicts beside the one measured, for each attention head the break that the first one predicts.
     """
     found: list[AuditScope] = []
-    request = Request(model, data, method=method, **options)
+    ask = Request(model, data, read_options(method=method, **options))
+    if ask.options.memory_limit is not None:
+        ask = fit_to_limit(ask)
     try:
-        explanation = answer(request, lambda run: watched(run, found))
+        explanation = answer(ask, lambda run: watched(run, found))
         return report(found[0], explanation[0] if isinstance(explanation, list) else explanation, resolve(method))
     finally:
         for scope in found:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headwater.errors import EmptyInput, InputError
-from headwater.models.graphormer import GraphormerConfig
+from headwater.models.graphs.config import GraphormerConfig
 from headwater.models.graphs.graph import Graph, check_ranges
 from headwater.models.graphs.paths import UNREACHABLE
 

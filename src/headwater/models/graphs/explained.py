@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -11,17 +11,26 @@ from torch import Tensor
 from headwater.errors import EmptyInput, InputError
 from headwater.inputs.protocol import Beside, Link, Prepared
 from headwater.models.graphs.collating import check_fits, collate
+from headwater.models.graphs.config import GraphormerConfig
 from headwater.models.graphs.conversion import as_graph, is_networkx
 from headwater.models.graphs.graph import Graph
 from headwater.models.graphs.shares import on_edges
 
-if TYPE_CHECKING:
-    from headwater.models.graphormer import GraphormerForGraphClassification
-
 VIRTUAL_NODE, EDGES = "virtual_node.weight", "structure.edges"
 
 
-def prepared(model: GraphormerForGraphClassification, samples: Sequence[Any]) -> Prepared:
+class Graphormer(Protocol):
+    """What is asked of the model."""
+
+    config: GraphormerConfig
+    virtual_node: Any
+    structure: Any
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+
+def prepared(model: Graphormer, samples: Sequence[Any]) -> Prepared:
     """Nodes are the items. The virtual node comes before them; without it the answer is read off all of them."""
     graphs = [checked(model, sample, which(i, len(samples))) for i, sample in enumerate(samples)]
     arguments = collate(graphs, model.config, dtype=model.dtype)
@@ -40,7 +49,7 @@ def which(index: int, count: int) -> str:
     return "the graph" if count == 1 else f"graph {index}"
 
 
-def checked(model: GraphormerForGraphClassification, sample: Any, name: str) -> Graph:
+def checked(model: Graphormer, sample: Any, name: str) -> Graph:
     """The graph that a sample is, or why it cannot be explained."""
     graph = given(model, sample, name)
     if not len(graph):
@@ -52,7 +61,7 @@ def checked(model: GraphormerForGraphClassification, sample: Any, name: str) -> 
     return graph
 
 
-def given(model: GraphormerForGraphClassification, sample: Any, name: str) -> Graph:
+def given(model: Graphormer, sample: Any, name: str) -> Graph:
     if isinstance(sample, (str, tuple)):
         raise InputError(
             f"{name} is a {type(sample).__name__}, and the model takes graphs. If it is a SMILES string: "
@@ -69,7 +78,7 @@ def given(model: GraphormerForGraphClassification, sample: Any, name: str) -> Gr
     return as_graph(sample)
 
 
-def beside(model: GraphormerForGraphClassification, graphs: Sequence[Graph]) -> Beside:
+def beside(model: Graphormer, graphs: Sequence[Graph]) -> Beside:
     """The edges' features, which attention is told of and nothing else."""
     encoding, config = model.structure.edges, model.config
     assert encoding is not None

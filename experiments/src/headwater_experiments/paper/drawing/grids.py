@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from headwater.results.comparison import Comparison
     from headwater.results.explanation import Explanation
-    from headwater.viz.comparison import Compared
 
 VISIBLE = 0.05  # of full colour: fainter parts get no mark of their sign
 MARK = "#0b2a6b"  # hatching and dashes on blue
@@ -27,7 +27,7 @@ FULL = "full colour: the largest relevance of its picture"
 RED, BLUE = hexadecimal(POSITIVE["light"]), hexadecimal(NEGATIVE["light"])
 
 
-def columns_of(every: Sequence[Compared], methods: Sequence[str] | None) -> list[list[Explanation]]:
+def columns_of(every: Sequence[Comparison], methods: Sequence[str] | None) -> list[list[Explanation]]:
     """The explanations of each sample by the methods asked for; all samples must have the same."""
     rows = [chosen_rows(found, methods) for found in every]
     if not rows or not rows[0]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from headwater.results.comparison import Comparison
     from headwater.results.explanation import Explanation
-    from headwater.viz.comparison import Compared
 
 INK, FAINT = 150, 50  # how much darker than white the brightest pixel is drawn, alone and under a tint
 STRONGEST = 0.85  # opacity of full colour, under which the image is still seen
@@ -34,7 +34,7 @@ class Digit:
 
     image: Any
     segments: Any
-    found: Compared
+    found: Comparison
 
 
 @styled()

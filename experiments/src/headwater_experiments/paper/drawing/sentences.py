@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from headwater.results.comparison import Comparison
     from headwater.results.explanation import Explanation
-    from headwater.viz.comparison import Compared
 
 WIDTH = 72 * PAGE  # all lengths are points
 EDGE, GAP = 4.0, 8.0
@@ -59,7 +59,7 @@ class Block:
 
 
 @styled()
-def heatmaps(comparisons: Mapping[str, Compared], methods: Sequence[str] | None = None) -> Figure:
+def heatmaps(comparisons: Mapping[str, Comparison], methods: Sequence[str] | None = None) -> Figure:
     """A block a sentence under its title, a row a method; sub-words are joined, long sentences wrap.
 
     Each row has full colour at its own largest relevance, because methods differ in unit and size; behind it stands
@@ -79,7 +79,7 @@ def heatmaps(comparisons: Mapping[str, Compared], methods: Sequence[str] | None 
     return laid_out(blocks, left)
 
 
-def chosen_rows(comparison: Compared, methods: Sequence[str] | None) -> list[Explanation]:
+def chosen_rows(comparison: Comparison, methods: Sequence[str] | None) -> list[Explanation]:
     """The explanations by the methods asked for, in that order; one that gave none for this sentence is left out."""
     if methods is None:
         return list(comparison.explanations)

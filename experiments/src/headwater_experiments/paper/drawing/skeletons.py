@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from headwater.results.comparison import Comparison
     from headwater.results.explanation import Explanation
-    from headwater.viz.comparison import Compared
 
 RADIUS = 0.4  # of an atom's disc; all lengths are those of a bond
 BAND = 0.34  # the width of a bond's tint
@@ -41,7 +41,7 @@ class Molecule:
     places: Sequence[tuple[float, float]]
     names: Sequence[str]
     bonds: Sequence[tuple[int, int, int]]
-    found: Compared
+    found: Comparison
 
 
 @styled()

@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
 from ..errors import InputError
-from ..results.explanation import Explanation, Word
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-def words_of(explanation: Explanation) -> list[Word]:
+@dataclass(frozen=True)
+class Word:
+    """A word of the text and the relevance of all its sub-words; `start` and `end` are character offsets."""
+
+    text: str
+    relevance: float
+    start: int
+    end: int
+
+
+class Tokens(Protocol):
+    """What is read of an explanation."""
+
+    @property
+    def tokens(self) -> tuple[str, ...]: ...
+    @property
+    def relevance(self) -> Tensor: ...
+    @property
+    def text(self) -> str | tuple[str, str] | None: ...
+    @property
+    def special(self) -> tuple[bool, ...]: ...
+    @property
+    def offsets(self) -> tuple[tuple[int, int], ...] | None: ...
+    @property
+    def word_ids(self) -> tuple[int | None, ...] | None: ...
+    @property
+    def sequence_ids(self) -> tuple[int | None, ...] | None: ...
+
+
+def words_of(explanation: Tokens) -> list[Word]:
     """Tokens that the tokenizer calls one word, or that touch each other in the text, are one word."""
     if explanation.offsets is None:
         raise InputError("words need character offsets, which only a fast tokenizer gives.")
@@ -19,7 +53,7 @@ def words_of(explanation: Explanation) -> list[Word]:
     return [_word(explanation, group) for group in groups]
 
 
-def continues(explanation: Explanation, before: int, index: int) -> bool:
+def continues(explanation: Tokens, before: int, index: int) -> bool:
     """Whether token `index` goes on with the word of token `before`: by word number where the tokenizer has one."""
     assert explanation.offsets is not None
     if _is_special(explanation, before) or _is_special(explanation, index):
@@ -36,11 +70,11 @@ def continues(explanation: Explanation, before: int, index: int) -> bool:
     return True
 
 
-def _is_special(explanation: Explanation, index: int) -> bool:
+def _is_special(explanation: Tokens, index: int) -> bool:
     return bool(explanation.special) and explanation.special[index]
 
 
-def _text_of(explanation: Explanation, index: int) -> str | None:
+def _text_of(explanation: Tokens, index: int) -> str | None:
     text = explanation.text
     if isinstance(text, tuple):
         sequence = explanation.sequence_ids[index] if explanation.sequence_ids is not None else 0
@@ -48,7 +82,7 @@ def _text_of(explanation: Explanation, index: int) -> str | None:
     return text
 
 
-def _word(explanation: Explanation, group: list[int]) -> Word:
+def _word(explanation: Tokens, group: list[int]) -> Word:
     assert explanation.offsets is not None
     start, end = explanation.offsets[group[0]][0], explanation.offsets[group[-1]][1]
     text = _text_of(explanation, group[0])

@@ -1,0 +1,104 @@
+"""What came out of a run, as explanations with their ledgers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ..inputs.batch import Batch
+from ..methods.registry import Method
+from ..results.explanation import Explanation, Provenance
+from ..results.ledger import Ledger, Lines
+from ..results.picture import Picture
+from ..rules.sources import Sort
+from .attribution import Attributed, attribute
+from .model import DTYPES
+from .options import Options
+from .propagate import Outcome
+
+
+def make_explanations(
+    batch: Batch, outcome: Outcome, method: Method, options: Options, provenance: Provenance
+) -> list[Explanation]:
+    """One for each sample of the batch."""
+    totals = Totals.of(outcome)
+    made = []
+    for index, part in enumerate(attribute(batch, outcome)):
+        ledger = make_ledger(index, outcome, totals, part, provenance.dtype)
+        item = batch.items[index]
+        made.append(
+            Explanation(
+                tokens=part.tokens,
+                relevance=part.relevance,
+                score=ledger.score,
+                target=outcome.reading.targets[index],
+                ledger=ledger,
+                method=method.name,
+                provenance=provenance,
+                text=item.text,
+                prediction=outcome.reading.predictions[index],
+                output=options.output,
+                at=options.at if batch.patches is None else "pixels",
+                special=item.special,
+                offsets=item.offsets,
+                word_ids=item.word_ids,
+                sequence_ids=item.sequence_ids,
+                segments=part.segments,
+                edges=part.links,
+                image=None if batch.patches is None else make_picture(batch, index, part),
+                rules_met=tuple(sorted(outcome.met.items())),
+            )
+        )
+    return made
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The books of a batch, [samples] for every name."""
+
+    biases: dict[str, list[float]]
+    constants: dict[str, list[float]]
+    cut_off: dict[str, list[float]]
+    held: dict[str, list[float]]
+    cut_size: list[float]
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Totals:
+        biases, constants, cut_off, held = (
+            {name: amounts.tolist() for name, amounts in outcome.books.totals(sort).items()}
+            for sort in (Sort.BIAS, Sort.CONSTANT, Sort.CUT_OFF, Sort.HELD)
+        )
+        return cls(biases, {**constants, **outcome.constants}, cut_off, held, outcome.books.cut_size().tolist())
+
+
+def make_ledger(index: int, outcome: Outcome, lines: Totals, part: Attributed, dtype: str) -> Ledger:
+    constants = {name: values[index] for name, values in lines.constants.items()}
+    return Ledger(
+        score=float(outcome.score[index]),
+        inputs=float(part.relevance.double().sum()),
+        biases=Lines({name: values[index] for name, values in lines.biases.items()}),
+        constants=Lines({**constants, **part.constants}),
+        cut_off=Lines({**{name: values[index] for name, values in lines.cut_off.items()}, **part.untold}),
+        cut_size=lines.cut_size[index] + sum(map(abs, part.untold.values())),
+        held=Lines({name: values[index] for name, values in lines.held.items()}),
+        readout=float(outcome.readout[index]),
+        dtype=coarser(dtype, outcome.coarsest),
+        spread=float(part.relevance.double().abs().sum()),
+        magnitude=0.0 if outcome.reading.magnitudes is None else outcome.reading.magnitudes[index],
+    )
+
+
+def make_picture(batch: Batch, index: int, part: Attributed) -> Picture:
+    """Where the relevance of one image lies."""
+    frame = batch.items[index].frame
+    assert batch.patches is not None
+    assert frame is not None
+    return Picture(batch.patches.cells, frame, part.pixels)
+
+
+def coarser(dtype: str, inside: torch.dtype | None) -> str:
+    """The precision that the books can have: the model's, or what it casts to inside if that is less."""
+    if inside is None or torch.finfo(inside).eps <= torch.finfo(DTYPES[dtype]).eps:
+        return dtype
+    return str(inside).removeprefix("torch.")

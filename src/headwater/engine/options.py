@@ -1,0 +1,96 @@
+"""What is asked of an explanation, as one value: the functions, the command line and the server all fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UnknownName
+from ..inputs.images import is_image
+from ..inputs.targets import Target
+from ..memory.policy import MemoryPolicy
+from ..memory.recompute import Count
+from ..methods.registry import Method
+
+
+@dataclass(frozen=True)
+class Options:
+    """All that can be asked beside the model and the data. `headwater.explain` says what each means.
+
+    `on_device` is found by `memory_limit`: so many bytes stay on the device where `keep` names another place.
+    """
+
+    tokenizer: Any = None
+    processor: Any = None
+    method: str | Method = "lrp"
+    target: Target = None
+    output: str = "logit"
+    score: Callable[[Any], Tensor] | None = None
+    inputs: Any = None
+    at: str = "embeddings"
+    batch_size: int = 16
+    device: str | torch.device | None = None
+    dtype: str | torch.dtype | None = None
+    seed: int = 0
+    truncate: bool = False
+    window: bool = False
+    stride: int | None = None
+    patch: int | None = None
+    keep: str = "device"
+    recompute: Count = None
+    memory_limit: int | str | None = None
+    on_device: int = 0
+
+    @property
+    def memory(self) -> MemoryPolicy:
+        """Where what the backward pass needs is kept."""
+        return MemoryPolicy(self.keep, self.recompute, self.on_device)
+
+    def with_memory(self, policy: MemoryPolicy) -> Options:
+        """The same, kept as a policy says; a limit was its reason, if there was one."""
+        keep, recompute, on_device = policy.keep, policy.recompute, policy.on_device
+        return replace(self, memory_limit=None, keep=keep, recompute=recompute, on_device=on_device)
+
+
+NAMES = tuple(field.name for field in fields(Options) if field.name != "on_device")
+
+
+def read_options(**given: Any) -> Options:
+    """Options by name; an unknown name is answered with the nearest one."""
+    for name in given:
+        if name not in NAMES:
+            raise UnknownName("option", name, NAMES)
+    options = Options(**given)
+    _ = options.memory  # a place that does not exist is refused before any work
+    return options
+
+
+@dataclass(frozen=True)
+class Request:
+    """A model, the data to be explained, and what is asked of the explanation."""
+
+    model: nn.Module
+    data: Any
+    options: Options
+
+    @property
+    def of_images(self) -> bool:
+        """Whether the data are images. Tensors by name are the model's arguments, whatever else is given."""
+        return not isinstance(self.data, Mapping) and (self.options.processor is not None or is_image(self.data))
+
+    @property
+    def of_texts(self) -> bool:
+        return is_text(self.data) and not self.of_images
+
+
+def is_text(data: Any) -> bool:
+    """A string, a pair of strings, or a list of those. An empty list is an empty list of texts."""
+    if isinstance(data, str):
+        return True
+    if isinstance(data, tuple):
+        return len(data) > 0 and all(isinstance(part, str) for part in data)
+    return isinstance(data, list) and all(is_text(part) or not isinstance(part, (Tensor, list)) for part in data)

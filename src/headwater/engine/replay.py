@@ -1,0 +1,37 @@
+"""Who runs an explanation in place of the plain way: the recorder of the block that it is in, if there is one."""
+
+from __future__ import annotations
+
+import weakref
+from contextvars import ContextVar
+from typing import Protocol
+
+from .forward import Demand, Run
+from .propagate import Outcome, propagate
+
+
+class Recorder(Protocol):
+    def takes(self, run: Run, demand: Demand) -> bool:
+        """Whether it records runs of this kind."""
+        ...
+
+    def explain_run(self, run: Run, demand: Demand) -> Outcome: ...
+
+
+class Block(Protocol):
+    """Lives as long as the block: where that was interrupted, it goes, and no recorder is at work."""
+
+    @property
+    def recorder(self) -> Recorder: ...
+
+
+ACTIVE: ContextVar[weakref.ref[Block] | None] = ContextVar("recorder", default=None)
+
+
+def explain_run(run: Run, demand: Demand) -> Outcome:
+    """By a recording where one is made, else plainly."""
+    found = ACTIVE.get()
+    block = None if found is None else found()
+    if block is None or not block.recorder.takes(run, demand):
+        return propagate(run, demand)
+    return block.recorder.explain_run(run, demand)

@@ -1,0 +1,94 @@
+"""A model made ready to be explained, and the runs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..inputs.batch import Batch
+from ..inputs.restoring import restores_steps
+from ..inputs.walking import walked_once
+from ..memory.policy import UNLIMITED
+from ..methods.registry import Method, resolve
+from ..results.explanation import Explanation, Provenance
+from .assemble import make_explanations
+from .forward import Run
+from .model import describe_model, find_nothing_token, place_batch, prepare_model, where_it_is
+from .options import Options, Request
+from .plan import make_plan
+from .propagate import Outcome
+from .steps import Step
+
+Change = Callable[[Run], Run]
+
+
+def as_it_is(run: Run) -> Run:
+    return run
+
+
+@dataclass(frozen=True)
+class Session:
+    """A model as it is to be computed, with the facts about it that results carry. Knows nothing of the data."""
+
+    model: nn.Module
+    device: torch.device
+    dtype: torch.dtype | None
+
+    @classmethod
+    def open(cls, model: nn.Module, options: Options) -> Session:
+        """The caller's own model, or a copy where device or dtype must differ."""
+        ready = prepare_model(model, options.device, options.dtype)
+        return cls(ready, *where_it_is(ready))
+
+    def describe(self, seed: int) -> Provenance:
+        return describe_model(self.model, self.device, self.dtype, seed)
+
+    def explain_step(
+        self, step: Step, method: Method, options: Options, change: Change = as_it_is
+    ) -> list[Explanation]:
+        """The explanations of one batch; `change` may add to the run what watches it."""
+        run = change(self.make_run(step.batch, step.read, options))
+        outcome = run_method(method, run, options)
+        return make_explanations(run.batch, outcome, method, options, self.describe(options.seed))
+
+    @restores_steps
+    def explain_scores(
+        self, batch: Batch, readers: Sequence[Any], method: Method, options: Options, change: Change = as_it_is
+    ) -> Iterator[Explanation]:
+        """Several scores of one sample's prediction, in one forward pass where the method can."""
+        run = change(self.make_run(batch, readers[0], options))
+        provenance = self.describe(options.seed)
+        with options.memory.opened(self.model) as kept:
+            run = kept(run)
+            outcomes = (
+                method.each(run, readers)
+                if method.each is not None
+                else (method.run(replace(run, read=reader)) for reader in readers)
+            )
+            for outcome in outcomes:
+                yield from make_explanations(run.batch, outcome, method, options, provenance)
+
+    def make_run(self, batch: Batch, read: Any, options: Options) -> Run:
+        placed = place_batch(self.model, batch)
+        return Run(self.model, placed, read, options.seed, find_nothing_token(options.tokenizer))
+
+
+def run_method(method: Method, run: Run, options: Options) -> Outcome:
+    """The method's own run; where memory is to be saved, with what saves it."""
+    if options.memory == UNLIMITED:
+        return method.run(run)
+    with options.memory.opened(run.model) as kept:
+        return method.run(kept(run))
+
+
+def answer(ask: Request, change: Change = as_it_is) -> Any:
+    """The explanations that a request asks for: one, or a list of them."""
+    method = resolve(ask.options.method)
+    with walked_once():
+        session = Session.open(ask.model, ask.options)
+        plan = make_plan(ask, session.model)
+        return plan.answer([session.explain_step(step, method, ask.options, change) for step in plan.steps])

@@ -1,0 +1,43 @@
+"""What is to be run for a request, batch by batch, whichever the method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..inputs.batch import Batch
+from ..inputs.targets import Reader
+from ..results.explanation import Explanation
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch to be run, and what reads its scores."""
+
+    batch: Batch
+    read: Reader
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run, whichever the method; `gather` takes each step's explanations and gives the answer's."""
+
+    steps: list[Step]
+    gather: Callable[[Sequence[list[Explanation]]], list[Explanation]]
+    single: bool = False  # whether the answer is one explanation, not a list
+
+    def answer(self, found: Sequence[list[Explanation]]) -> Explanation | list[Explanation]:
+        """What the caller gets, from the explanations of every step."""
+        made = self.gather(found)
+        return made[0] if self.single else made
+
+    @classmethod
+    def chained(cls, plans: Sequence[Plan]) -> Plan:
+        """One after another."""
+        ends = [sum(len(plan.steps) for plan in plans[: i + 1]) for i in range(len(plans))]
+
+        def gather(found: Sequence[list[Explanation]]) -> list[Explanation]:
+            parts = [plan.gather(found[end - len(plan.steps) : end]) for plan, end in zip(plans, ends, strict=True)]
+            return [e for part in parts for e in part]
+
+        return cls([step for plan in plans for step in plan.steps], gather)

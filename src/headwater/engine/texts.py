@@ -1,0 +1,155 @@
+"""Many texts, or one that is too long: batches of like length, and overlapping windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError, TargetError, UsageError
+from ..inputs.batch import Batch
+from ..inputs.targets import Reader, logits_of
+from ..inputs.text import Encoded, Text, batches, encode, length_limit, padding_id, padding_side, to_batch
+from ..results.explanation import Explanation
+from ..results.ledger import Ledger, Lines
+from .steps import Plan, Step
+
+
+@dataclass
+class TextJob:
+    """Texts to be explained with one model, in batches."""
+
+    model: nn.Module
+    tokenizer: Any
+    batch_size: int
+    truncate: bool
+    places: list[nn.Module]
+
+    def __post_init__(self) -> None:
+        if self.tokenizer is None:
+            raise InputError("a text needs a tokenizer: explain(model, text, tokenizer=tokenizer).")
+        if self.batch_size < 1:
+            raise UsageError(f"batch_size must be at least 1, not {self.batch_size}.")
+        self.limit = length_limit(self.model, self.tokenizer)
+        self.pad = padding_id(self.model, self.tokenizer)
+        self.side = padding_side(self.model, self.tokenizer)
+
+    def plan(self, texts: Sequence[Text], reader: Reader) -> Plan:
+        """One explanation a text, in their order; every text is checked before any work is done."""
+        return self.planned(encode(texts, self.tokenizer, self.limit, self.truncate), reader)
+
+    def planned(self, encoded: Sequence[Encoded], reader: Reader) -> Plan:
+        groups = self.batches(encoded)
+
+        def gather(found: Sequence[list[Explanation]]) -> list[Explanation]:
+            order = (i for group, _ in groups for i in group)
+            results = dict(zip(order, chain.from_iterable(found), strict=True))
+            return [results[i] for i in range(len(encoded))]
+
+        return Plan([Step(batch, reader) for _, batch in groups], gather)
+
+    @property
+    def mixes(self) -> bool:
+        """Without a padding token, or for a classifier whose config names none, each text goes alone."""
+        config = getattr(self.model, "config", None)
+        unnamed = config is not None and getattr(config, "pad_token_id", 0) is None
+        generates = bool(getattr(self.model, "can_generate", lambda: False)())
+        return self.pad is not None and (generates or not unnamed)
+
+    def batches(self, encoded: Sequence[Encoded]) -> list[tuple[list[int], Batch]]:
+        groups = batches(encoded, self.batch_size if self.mixes else 1)
+        return [(group, self.batch([encoded[i] for i in group])) for group in groups]
+
+    def batch(self, encoded: Sequence[Encoded]) -> Batch:
+        """Texts that are run together."""
+        return to_batch(encoded, self.pad, self.side, self.places)
+
+
+def in_windows(job: TextJob, text: Text, stride: int | None, reader: Reader) -> Plan:
+    """A text of any length. The score is the mean of the windows' scores for one class, so the ledger still adds up.
+
+    Windows are as long as the model allows and overlap by `stride` tokens (default: a quarter). Unless a target is
+    given it is the class with the largest mean logit.
+    """
+    (whole,) = encode([text], job.tokenizer, None, False)
+    if job.limit is None or whole.length <= job.limit:
+        return job.planned([whole], reader)
+    parts = windows(whole, job.limit, stride if stride is not None else job.limit // 4)
+    encoded = [part for part, _ in parts]
+    if reader.target is None:
+        reader = replace(reader, target=class_of_mean(job, encoded))
+    plan = job.planned(encoded, reader)
+    return Plan(plan.steps, lambda found: [joined(whole, plan.gather(found), [places for _, places in parts])])
+
+
+def windows(whole: Encoded, limit: int, stride: int) -> list[tuple[Encoded, list[int]]]:
+    """Each window with the special tokens around it, and where its tokens stand in the whole text."""
+    special = whole.item.special
+    body = [i for i, s in enumerate(special) if not s]
+    before, after = list(range(body[0])), list(range(body[-1] + 1, len(special)))
+    room = limit - len(before) - len(after)
+    if not 0 <= stride < room:
+        raise UsageError(f"windows of {room} tokens cannot overlap by {stride}; stride must be from 0 to {room - 1}.")
+    if isinstance(whole.item.text, tuple):
+        raise InputError("a pair of texts cannot be split into windows; pass truncate=True instead.")
+    found, inner = [], range(body[0], body[-1] + 1)
+    for start in range(0, max(1, len(inner) - stride), room - stride):
+        places = before + list(inner[start : start + room]) + after
+        fields = {name: [values[p] for p in places] for name, values in whole.fields.items()}
+        item = replace(whole.item, tokens=tuple(whole.item.tokens[p] for p in places))
+        found.append((Encoded(fields, item), places))
+    return found
+
+
+def class_of_mean(job: TextJob, encoded: Sequence[Encoded]) -> int:
+    device = next(job.model.parameters()).device
+    total: Tensor | None = None
+    for _, batch in job.batches(encoded):
+        with torch.no_grad():
+            logits = logits_of(job.model(**batch.to(device, None).kwargs))
+        if logits.dim() != 2:
+            raise TargetError("windows are for models that give one prediction a text.")
+        total = logits.sum(0) if total is None else total + logits.sum(0)
+    assert total is not None
+    return int(total.argmax())
+
+
+def joined(whole: Encoded, found: Sequence[Explanation], places: Sequence[list[int]]) -> Explanation:
+    """The mean over windows, token by token and line by line."""
+    count = len(found)
+    relevance = torch.zeros(whole.length, dtype=found[0].relevance.dtype)
+    for e, at in zip(found, places, strict=True):
+        relevance.index_add_(0, torch.tensor(at), e.relevance / count)
+    ledgers = [e.ledger for e in found]
+    ledger = Ledger(
+        score=sum(one.score for one in ledgers) / count,
+        inputs=float(relevance.double().sum()),
+        biases=mean_lines([one.biases for one in ledgers]),
+        constants=mean_lines([one.constants for one in ledgers]),
+        readout=sum(one.readout for one in ledgers) / count,
+        dtype=ledgers[0].dtype,
+        cut_off=mean_lines([one.cut_off for one in ledgers]),
+        held=mean_lines([one.held for one in ledgers]),
+        cut_size=sum(one.cut_size for one in ledgers) / count,
+        spread=float(relevance.double().abs().sum()),
+    )
+    tokens, predictions = whole.item.tokens, {e.prediction for e in found}
+    return replace(
+        found[0],
+        tokens=tokens,
+        relevance=relevance,
+        score=ledger.score,
+        ledger=ledger,
+        prediction=predictions.pop() if len(predictions) == 1 else found[0].target,
+        special=whole.item.special,
+        windows=count,
+    )
+
+
+def mean_lines(lines: Sequence[Lines]) -> Lines:
+    names = {name: None for line in lines for name in line}
+    return Lines({name: sum(line.get(name, 0.0) for line in lines) / len(lines) for name in names})

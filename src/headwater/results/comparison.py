@@ -1,0 +1,37 @@
+"""The result of comparing methods on one prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import UsageError
+from .display import Shown
+from .explanation import Explanation
+
+
+@dataclass(frozen=True)
+class Comparison(Shown):
+    """Explanations of one prediction, in the order asked for. `refused` says why a method gave none."""
+
+    explanations: tuple[Explanation, ...]
+    refused: tuple[tuple[str, str], ...] = ()
+
+    def __getitem__(self, method: str) -> Explanation:
+        for e in self.explanations:
+            if spelled(e.method) == spelled(method):
+                return e
+        raise UsageError(f"{method!r} is not in this comparison: {', '.join(e.method for e in self.explanations)}.")
+
+    def __len__(self) -> int:
+        return len(self.explanations)
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain types, ready for JSON."""
+        return {"explanations": [e.to_dict() for e in self.explanations], "refused": dict(self.refused)}
+
+
+def spelled(method: str) -> tuple[str, ...]:
+    """A method's name whatever its spaces and capitals, and the order of rules in it: LRP(ln + ah) is lrp(ah+ln)."""
+    plain = "".join(method.split()).lower().removesuffix(")")
+    name, _, rules = plain.partition("(")
+    return name, *sorted(rules.split("+"))
