@@ -155,7 +155,7 @@ def test_measures_through_captum_go_in_groups(monkeypatch):
         return evaluate(tiny.tiny("bert"), texts, methods="lrp", **options)
 
     plain = found()
-    monkeypatch.setattr(bounds, "most_inputs", lambda *_: 3)
+    monkeypatch.setattr(fitting, "most_inputs", lambda *_: 3)
     grouped: list[tuple[int, int | None]] = []
     groups = Bounds.groups
     monkeypatch.setattr(
