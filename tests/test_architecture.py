@@ -1,58 +1,42 @@
-"""Imports go one way, and importing the library or asking for help loads no heavy stack."""
+"""Imports go one way and never in a circle, and importing the library or asking for help loads no heavy stack."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from count_house import cycles, imports, modules
 
-PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "headwater"
+EXPERIMENTS = ROOT / "experiments" / "src" / "headwater_experiments"
 
-# A module imports from its own stage or an earlier one.
+# A module imports from its own stage or an earlier one; imports inside functions and for types count.
 STAGES = (
-    {"errors", "version", "samples", "ledger", "picture", "explanation", "generation", "flows"},
-    {"inputs", "targets"},
-    {"rules", "kernels"},
-    {"methods"},
-    {
-        "relevance",
-        "texts",
-        "api",
-        "attention",
-        "memory",
-        "comparison",
-        "conversation",
-        "generating",
-        "taps",
-        "heads",
-        "audits",
-        "testing",
-    },
-    {"measures", "viz", "store", "data", "prompts", "models", "bias"},
-    {"jobs", "paper", "digits", "answers", "zoo"},
+    {"errors", "version", "plugins", "moved"},
+    {"results"},
+    {"inputs"},
+    {"kernels"},
+    {"rules"},
+    {"engine", "memory", "methods"},
+    {"api", "testing"},
+    {"models", "viz", "store"},
+    {"evaluation"},
+    {"bias"},
+    {"jobs"},
     {"cli", "web", "__main__"},
 )
 STAGE = {name: number for number, names in enumerate(STAGES) for name in names}
 
-# Narrower than their stage: pictures know only results, models and data know nothing of explanations.
+# Narrower than their stage: results and pictures know only results, models know nothing of explanations.
 ONLY = {
-    "viz": {"errors", "version", "ledger", "picture", "explanation", "generation", "flows", "viz"},
-    "data": {"errors", "version", "data"},
-    "prompts": {"errors", "prompts"},
-    "models": {"errors", "version", "samples", "data", "models"},
-}
-
-# Looked up when they are called: what sums tokens to words, and how a result shows itself in a notebook.
-LATE = {
-    ("explanation", "inputs"),
-    ("explanation", "viz"),
-    ("generation", "viz"),
-    ("flows", "viz"),
-    ("comparison", "viz"),
+    "results": {"errors", "results"},
+    "kernels": {"errors", "kernels"},
+    "viz": {"errors", "version", "results", "viz"},
+    "models": {"errors", "version", "plugins", "inputs", "models"},
 }
 
 HEAVY = (
@@ -71,79 +55,75 @@ HEAVY = (
 )
 
 
-def imports(source: str, package: str) -> Iterator[tuple[str, bool]]:
-    """Every module of headwater that `source` imports, by its first name ("" is headwater itself), and whether late."""
-    tree = ast.parse(source)
-    late = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = absolute(node, package)
-            names = [f"{base}.{alias.name}" for alias in node.names] if base == "headwater" else [base]
-        else:
-            continue
-        for name in names:
-            if name.split(".")[0] == "headwater":
-                yield name.partition(".")[2].partition(".")[0], id(node) in late
+def first_name(module: str) -> str:
+    return module.partition(".")[2].partition(".")[0]
 
 
-def absolute(node: ast.ImportFrom, package: str) -> str:
-    if not node.level:
-        return node.module or ""
-    parts = package.split(".")[: len(package.split(".")) - node.level + 1]
-    return ".".join([*parts, *([node.module] if node.module else [])])
+KNOWN = modules(PACKAGE)
+GRAPH = {name: imports(name, path, set(KNOWN)) for name, path in KNOWN.items()}
+NAMES = [name for name in KNOWN if name != "headwater"]
 
 
-def violations(name: str, source: str, package: str) -> list[str]:
-    """What the module `name` (its first name inside headwater) imports and must not."""
-    found = []
-    for other, late in imports(source, package):
-        if other == "" and STAGE[name] >= STAGE["jobs"]:
-            continue  # the outermost stages use the library as its users do
-        if late and (name, other) in LATE:
-            continue
-        if other not in STAGE or STAGE[other] > STAGE[name] or other not in ONLY.get(name, STAGE):
-            found.append(f"{name} imports {other or 'headwater'}")
-    return found
+def violations(module: str, imported: set[str]) -> list[str]:
+    """What a module imports and must not."""
+    name = first_name(module)
+    return [
+        f"{module} imports {other}"
+        for other in sorted(imported)
+        if other != "headwater" or STAGE[name] < STAGE["jobs"]  # the outermost use the library as its users do
+        if STAGE.get(first_name(other), len(STAGES)) > STAGE[name] or first_name(other) not in ONLY.get(name, STAGE)
+    ]
 
 
-def modules() -> list[Path]:
-    return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+@pytest.mark.parametrize("module", NAMES)
+def test_imports_go_one_way(module):
+    assert first_name(module) in STAGE, f"{module} has no place in the architecture: give it one here and in docs"
+    assert violations(module, GRAPH[module]) == []
 
 
-def first_name(path: Path) -> str:
-    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+@pytest.mark.parametrize("package", [PACKAGE, EXPERIMENTS], ids=lambda path: path.name)
+def test_no_module_imports_itself_by_way_of_others(package):
+    known = modules(package)
+    assert cycles({name: imports(name, path, set(known)) for name, path in known.items()}) == []
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_one_way(path):
-    assert first_name(path) in STAGE, f"{path} has no place in the architecture: give it one here and in docs"
-    package = ".".join(("headwater", *path.relative_to(PACKAGE).parent.parts))
-    assert violations(first_name(path), path.read_text(encoding="utf-8"), package) == []
+def test_the_library_does_not_know_the_experiments():
+    assert [name for name, path in KNOWN.items() if "import headwater_experiments" in path.read_text()] == []
+    assert [name for name, path in KNOWN.items() if "from headwater_experiments" in path.read_text()] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("rules", "from headwater.methods import lrp"),
-        ("rules", "from ..methods.lrp import rules"),
-        ("rules", "def f():\n    from ..api import explain"),
-        ("viz", "from headwater.api.explain import explain"),
-        ("viz", "import headwater.models.loading"),
-        ("models", "from headwater import explanation"),
-        ("models", "import headwater"),
-        ("explanation", "from ..inputs.words import words_of"),
-    ],
-)
-def test_an_import_against_the_flow_is_found(name, line):
-    assert len(violations(name, line, f"headwater.{name}")) == 1
+SOURCES = [
+    ("rules.linear", "from headwater.methods import lrp"),
+    ("rules.linear", "from ..methods.lrp import rules"),
+    ("rules.linear", "def f():\n    from ..api.explain import explain"),
+    ("rules.linear", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..api.explain import explain"),
+    ("viz.html", "from headwater.api.explain import explain"),
+    ("viz.html", "import headwater.models.loading"),
+    ("models.loading", "from headwater.results import explanation"),
+    ("models.loading", "import headwater"),
+    ("results.explanation", "from ..inputs.text import encode"),
+]
 
 
-def test_imports_with_the_flow_are_allowed():
-    assert violations("cli", "import headwater\nfrom headwater import methods\nimport torch", "headwater.cli") == []
-    assert violations("explanation", "def words():\n    from .inputs.words import words_of", "headwater") == []
-    assert violations("viz", "from .colour import shade\nfrom ..ledger import Ledger", "headwater.viz") == []
+@pytest.mark.parametrize(("module", "source"), SOURCES)
+def test_an_import_against_the_flow_is_found(module, source, tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text(source)
+    name = f"headwater.{module}"
+    assert len(violations(name, imports(name, path, set(KNOWN)))) == 1
+
+
+def test_imports_with_the_flow_are_allowed(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text("import headwater\nfrom headwater import methods\nimport torch")
+    assert violations("headwater.cli.run", imports("headwater.cli.run", path, set(KNOWN))) == []
+    path.write_text("from .colour import shade\nfrom ..results.ledger import Ledger")
+    assert violations("headwater.viz.html", imports("headwater.viz.html", path, set(KNOWN))) == []
+
+
+def test_a_circle_is_found():
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+    assert cycles({"a": {"b"}, "b": set(), "c": {"a", "b"}}) == []
 
 
 def reached_into(source: str) -> list[str]:
@@ -157,8 +137,9 @@ def reached_into(source: str) -> list[str]:
     return [name for name in taken if name.startswith("_") and not name.startswith("__")]
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_what_is_private_stays_in_its_module(path):
+@pytest.mark.parametrize("module", [*NAMES, *modules(EXPERIMENTS)])
+def test_what_is_private_stays_in_its_module(module):
+    path = KNOWN.get(module) or modules(EXPERIMENTS)[module]
     assert reached_into(path.read_text(encoding="utf-8")) == []
 
 
@@ -168,8 +149,9 @@ def test_reaching_into_a_module_is_found(code):
 
 
 def test_every_module_is_in_the_documented_table():
-    documented = (PACKAGE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert {name for name in map(first_name, modules()) if f"`{name}" not in documented} == set()
+    documented = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    ours = {first_name(name) for name in NAMES} | {name.split(".")[1] for name in modules(EXPERIMENTS) if "." in name}
+    assert {name for name in ours if f"`{name}" not in documented} == set()
 
 
 def loaded_after(code: str) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from . import moved
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from .results.ledger import Ledger as Ledger
     from .store.runs import StoredRun as StoredRun
     from .store.runs import open_run as open_run
+
+moved.install()
 
 _PUBLIC = {
     "explain": "api.explain",

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import nn
+from typing_extensions import Unpack
 
-from ..engine.options import Options, Request, read_options
+from ..engine.options import Options, OptionsByName, Request, read_options
 from ..engine.plan import make_plan
 from ..engine.session import Session
 from ..engine.sharing import shared
@@ -25,7 +26,9 @@ PAPER = ("random", "a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(
 
 
 @restores
-def compare(model: nn.Module, data: Any, *, methods: Sequence[str | Method] = PAPER, **options: Any) -> Comparison:
+def compare(
+    model: nn.Module, data: Any, *, methods: Sequence[str | Method] = PAPER, **options: Unpack[OptionsByName]
+) -> Comparison:
     """One input, many methods. Takes the arguments of `explain` for one sample; a long text may go in windows.
 
     Methods that need the plain forward and backward pass (attention, GAE, Gradient x Input) share one. A method that
@@ -70,11 +73,11 @@ class Entry:
     refused: str | None = None
 
     def fit(self, ask: Request) -> None:
-        """What is asked, within the limit of memory that this method needs. What is not made of rules is kept whole."""
+        """What is asked, within the limit of memory. Only where rules act can blocks be computed again."""
         self.options = replace(ask.options, method=self.method)
         if self.options.memory_limit is not None:
             self.options = fit_to_limit(replace(ask, options=self.options)).options
-        elif self.method.group != "rules":
+        if not self.method.rules:
             self.options = replace(self.options, recompute=None)
 
     def take(self, session: Session, step: Step) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
+from typing_extensions import Unpack
 
-from ..engine.options import Request, read_options
+from ..engine.options import ExplainOptions, Request, read_options
 from ..inputs.restoring import restores
 from ..memory.estimate import Estimate, Trial, bytes_of
 
 
 @restores
-def estimate(model: nn.Module, data: Any, *, memory_limit: int | str | None = None, **options: Any) -> Estimate:
+def estimate(model: nn.Module, data: Any, **options: Unpack[ExplainOptions]) -> Estimate:
     """How much memory `explain(model, data, **options)` will take; with a limit, what would be done to keep it.
 
     Short pieces of the same request are really run, and what torch allocates is counted.
     """
-    trial = Trial.of(Request(model, data, read_options(**options)))
-    return trial.as_asked() if memory_limit is None else trial.fit(bytes_of(memory_limit))
+    asked = read_options(**options)
+    trial = Trial.of(Request(model, data, asked))
+    return trial.as_asked() if asked.memory_limit is None else trial.fit(bytes_of(asked.memory_limit))

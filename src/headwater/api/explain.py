@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
-from ..engine.options import Request, read_options
+from ..engine.options import ExplainOptions, Request, read_options
 from ..engine.session import answer
 from ..inputs.restoring import restores
 from ..inputs.targets import Target
 from ..memory.estimate import fit_to_limit
 from ..memory.recompute import Count
 from ..methods.registry import Method
+from ..results.explanation import Explanation
+
+
+@overload
+def explain(model: nn.Module, data: str | tuple[str, str], **options: Unpack[ExplainOptions]) -> Explanation: ...
+
+
+@overload
+def explain(
+    model: nn.Module, data: list[Any] | Mapping[str, Any] | Tensor, **options: Unpack[ExplainOptions]
+) -> list[Explanation]: ...
+
+
+@overload
+def explain(model: nn.Module, data: Any, **options: Unpack[ExplainOptions]) -> Explanation | list[Explanation]: ...
 
 
 @restores
@@ -41,7 +57,7 @@ def explain(
     keep: str = "device",
     recompute: Count = None,
     memory_limit: int | str | None = None,
-) -> Any:
+) -> Explanation | list[Explanation]:
     """How much each input contributed to a score of the model's prediction.
 
     `data` is a text, a pair of texts (a tuple), a list of those, what a tokenizer returned, or bare tensors (the

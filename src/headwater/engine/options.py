@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +67,35 @@ def read_options(**given: Any) -> Options:
     options = Options(**given)
     _ = options.memory  # a place that does not exist is refused before any work
     return options
+
+
+class OptionsByName(TypedDict, total=False):
+    """The same options as keyword arguments, for the types of functions that take them."""
+
+    tokenizer: Any
+    processor: Any
+    target: Target
+    output: str
+    score: Callable[[Any], Tensor] | None
+    inputs: Any
+    at: str
+    batch_size: int
+    device: str | torch.device | None
+    dtype: str | torch.dtype | None
+    seed: int
+    truncate: bool
+    window: bool
+    stride: int | None
+    patch: int | None
+    keep: str
+    recompute: Count
+    memory_limit: int | str | None
+
+
+class ExplainOptions(OptionsByName, total=False):
+    """All of them: those of functions that take one method."""
+
+    method: str | Method
 
 
 @dataclass(frozen=True)

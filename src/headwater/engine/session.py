@@ -21,7 +21,7 @@ from .model import describe_model, find_nothing_token, place_batch, prepare_mode
 from .options import Options, Request
 from .plan import make_plan
 from .propagate import Outcome
-from .steps import Step
+from .steps import Plan, Step
 
 Change = Callable[[Run], Run]
 
@@ -85,10 +85,20 @@ def run_method(method: Method, run: Run, options: Options) -> Outcome:
         return method.run(kept(run))
 
 
-def answer(ask: Request, change: Change = as_it_is) -> Any:
+def answer(ask: Request, change: Change = as_it_is) -> Explanation | list[Explanation]:
     """The explanations that a request asks for: one, or a list of them."""
+    plan, made = run_plan(ask, change)
+    return made[0] if plan.single else made
+
+
+def answer_all(ask: Request, change: Change = as_it_is) -> list[Explanation]:
+    """The same, as a list also where it is one."""
+    return run_plan(ask, change)[1]
+
+
+def run_plan(ask: Request, change: Change) -> tuple[Plan, list[Explanation]]:
     method = resolve(ask.options.method)
     with walked_once():
         session = Session.open(ask.model, ask.options)
         plan = make_plan(ask, session.model)
-        return plan.answer([session.explain_step(step, method, ask.options, change) for step in plan.steps])
+        return plan, plan.gather([session.explain_step(step, method, ask.options, change) for step in plan.steps])

@@ -26,11 +26,6 @@ class Plan:
     gather: Callable[[Sequence[list[Explanation]]], list[Explanation]]
     single: bool = False  # whether the answer is one explanation, not a list
 
-    def answer(self, found: Sequence[list[Explanation]]) -> Explanation | list[Explanation]:
-        """What the caller gets, from the explanations of every step."""
-        made = self.gather(found)
-        return made[0] if self.single else made
-
     @classmethod
     def chained(cls, plans: Sequence[Plan]) -> Plan:
         """One after another."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..engine.model import where_it_is
 from ..engine.options import Options, Request
-from ..engine.session import answer
+from ..engine.session import answer_all
 from ..errors import DataError, EmptyInput, HeadwaterError, UsageError
 from ..inputs.targets import class_names
 from ..models.graphormer import GraphormerForGraphClassification
@@ -134,7 +134,7 @@ class Nodes:
     def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
         """Graphs of like size go together."""
         order = sorted(samples, key=lambda i: len(self.graphs[i]))
-        found = dict(zip(order, answer(self.asked(order, method, target, seed)), strict=True))
+        found = dict(zip(order, answer_all(self.asked(order, method, target, seed)), strict=True))
         for i in samples:
             check_relevance(found[i], len(self.graphs[i]), self.numbers[i], "node")
         return [found[i] for i in samples]

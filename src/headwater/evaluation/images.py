@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..engine.model import where_it_is
 from ..engine.options import Options, Request
-from ..engine.session import answer
+from ..engine.session import answer_all
 from ..errors import DataError, HeadwaterError, InputError, UsageError
 from ..inputs.images import Boxes, Seen, channels_of, from_seen, is_image, listed, made_ready
 from ..inputs.targets import class_names, logits_of
@@ -161,7 +161,7 @@ class ImagePart:
         return np.arange(self.source.patches)
 
     def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
-        made: list[Explanation] = answer(self.asked(samples, method, target, seed))
+        made = answer_all(self.asked(samples, method, target, seed))
         for i, explanation in zip(samples, made, strict=True):
             check_relevance(explanation, self.source.patches, self.numbers[i], "patch")
         return made

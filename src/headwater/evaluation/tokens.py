@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..engine.forward import without_cache
 from ..engine.model import where_it_is
 from ..engine.options import Options, Request
-from ..engine.session import answer
+from ..engine.session import answer_all
 from ..errors import HeadwaterError, InputError, ModelError, NotFinite, TargetError, UsageError
 from ..inputs.targets import logits_of
 from ..inputs.text import Encoded, Text, encode, filler, length_limit, padded, padding_id, padding_side, to_batch
@@ -161,7 +161,7 @@ class Tokens:
 
     def explain_together(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
         """In one batch, whatever its size."""
-        made: list[Explanation] = answer(self.asked(samples, method, target, seed))
+        made = answer_all(self.asked(samples, method, target, seed))
         for sample, explanation in zip(samples, made, strict=True):
             check_relevance(explanation, self.encoded[sample].length, self.numbers[sample])
         return made

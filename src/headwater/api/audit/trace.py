@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from ...engine.forward import Run
-from ...engine.options import Request, read_options
-from ...engine.session import answer
+from ...engine.options import OptionsByName, Request, read_options
+from ...engine.session import answer_all
 from ...errors import UsageError
 from ...inputs.hooks import hooked
 from ...inputs.restoring import restores
@@ -33,7 +34,7 @@ _NORMS = ("layer_norm", "rms_norm", "group_norm")
 
 
 @restores
-def audit(model: nn.Module, data: Any, *, method: str | Method = "gi", **options: Any) -> Audit:
+def audit(model: nn.Module, data: Any, *, method: str | Method = "gi", **options: Unpack[OptionsByName]) -> Audit:
     """Explain one input and say for every module what came in, what went out, and what its operations lost.
 
     Takes the arguments of `explain`, for one sample. For each normalisation it shows the share that the paper's second
@@ -43,9 +44,11 @@ def audit(model: nn.Module, data: Any, *, method: str | Method = "gi", **options
     ask = Request(model, data, read_options(method=method, **options))
     if ask.options.memory_limit is not None:
         ask = fit_to_limit(ask)
+    if ask.options.recompute:
+        raise UsageError("an audit watches every operation, so no block can be computed again: leave out recompute=.")
     try:
-        explanation = answer(ask, lambda run: watched(run, found))
-        return report(found[0], explanation[0] if isinstance(explanation, list) else explanation, resolve(method))
+        (explanation,) = answer_all(ask, lambda run: watched(run, found))
+        return report(found[0], explanation, resolve(method))
     finally:
         for scope in found:
             scope.close()
