@@ -185,3 +185,67 @@ def test_asking_for_help_is_light(words):
 
 def test_a_heavy_import_would_be_seen():
     assert "torch" in loaded_after("import headwater; headwater.explain")
+
+
+def called(work) -> list[tuple[str, str]]:
+    """The functions of the package that are called, as (module, function), in the order of their first call."""
+    found: dict[tuple[str, str], None] = {}
+
+    def note(frame, event, _):
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(PACKAGE):
+            found.setdefault((".".join(path.relative_to(PACKAGE).with_suffix("").parts), frame.f_code.co_name))
+
+    work()  # modules are imported once
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return list(found)
+
+
+def test_a_plain_explanation_passes_through_nothing_that_saves_memory_or_records():
+    from tiny import tiny, tokenizer
+
+    import headwater as hw
+
+    ways = [
+        called(lambda more=more: hw.explain(tiny("bert"), "a good film", tokenizer=tokenizer(), **more))
+        for more in ({}, {"keep": "disk"})
+    ]
+    through = [[name for name in way if name[0].startswith("memory.")] for way in ways]
+    assert through[0] == []
+    assert through[1] != []
+
+
+# The way of one text, as docs/architecture.md walks it.
+WAY = [
+    ("api.explain", "explain"),
+    ("engine.options", "read_options"),
+    ("engine.session", "answer"),
+    ("engine.session", "open"),
+    ("engine.plan", "make_plan"),
+    ("engine.session", "explain_step"),
+    ("engine.session", "run_method"),
+    ("methods.lrp", "run"),
+    ("engine.propagate", "propagate"),
+    ("engine.forward", "forward"),
+    ("engine.assemble", "make_explanations"),
+    ("engine.attribution", "attribute"),
+]
+
+
+def test_the_way_of_an_explanation_is_the_one_that_the_page_walks():
+    from tiny import tiny, tokenizer
+
+    import headwater as hw
+
+    way = called(lambda: hw.explain(tiny("bert"), "a good film", tokenizer=tokenizer()))
+    places = [way.index(hop) for hop in WAY]
+    assert places == sorted(places)
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    walked = [f"`{module.replace('.', '/')}.py`" in page and f"`{function}`" in page for module, function in WAY]
+    assert all(walked)
+    assert len(WAY) <= 12

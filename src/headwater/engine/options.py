@@ -46,6 +46,11 @@ class Options:
     on_device: int = 0
 
     @property
+    def saves_memory(self) -> bool:
+        """Whether anything is kept elsewhere than on the device, or computed again."""
+        return self.keep != "device" or bool(self.recompute)
+
+    @property
     def memory(self) -> MemoryPolicy:
         """Where what the backward pass needs is kept."""
         return MemoryPolicy(self.keep, self.recompute, self.on_device)
@@ -65,7 +70,8 @@ def read_options(**given: Any) -> Options:
         if name not in NAMES:
             raise UnknownName("option", name, NAMES)
     options = Options(**given)
-    _ = options.memory  # a place that does not exist is refused before any work
+    if options.saves_memory:
+        _ = options.memory  # a place that does not exist is refused before any work
     return options
 
 

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Protocol
 
 from .forward import Demand, Run
-from .propagate import Outcome, propagate
+from .propagate import Outcome
 
 
 class Recorder(Protocol):
@@ -28,10 +28,8 @@ class Block(Protocol):
 ACTIVE: ContextVar[weakref.ref[Block] | None] = ContextVar("recorder", default=None)
 
 
-def explain_run(run: Run, demand: Demand) -> Outcome:
-    """By a recording where one is made, else plainly."""
+def find_recorder(run: Run, demand: Demand) -> Recorder | None:
+    """The recorder that takes this run, if it is in the block of one."""
     found = ACTIVE.get()
     block = None if found is None else found()
-    if block is None or not block.recorder.takes(run, demand):
-        return propagate(run, demand)
-    return block.recorder.explain_run(run, demand)
+    return None if block is None or not block.recorder.takes(run, demand) else block.recorder

@@ -12,7 +12,6 @@ from torch import nn
 from ..inputs.batch import Batch
 from ..inputs.restoring import restores_steps
 from ..inputs.walking import walked_once
-from ..memory.policy import UNLIMITED
 from ..methods.registry import Method, resolve
 from ..results.explanation import Explanation, Provenance
 from .assemble import make_explanations
@@ -79,7 +78,7 @@ class Session:
 
 def run_method(method: Method, run: Run, options: Options) -> Outcome:
     """The method's own run; where memory is to be saved, with what saves it."""
-    if options.memory == UNLIMITED:
+    if not options.saves_memory:
         return method.run(run)
     with options.memory.opened(run.model) as kept:
         return method.run(kept(run))

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..engine.forward import Demand, Run
-from ..engine.propagate import Outcome, propagate_each
-from ..engine.replay import explain_run
+from ..engine.propagate import Outcome, propagate, propagate_each
+from ..engine.replay import find_recorder
 from ..engine.sharing import plain_pass, sharing
 from ..errors import UnknownName, UsageError, in_range
 from ..rules import RULES, RuleSet, Scope
@@ -35,7 +35,8 @@ def composed(name: str, summary: str, demand: Demand) -> Method:
     def run(job: Run) -> Outcome:
         if sharing() and not demand.rules.names and job.scope is Scope and job.noise is None:
             return plain_pass(job, backward=True)[0]
-        return explain_run(job, demand)
+        recorder = find_recorder(job, demand)
+        return propagate(job, demand) if recorder is None else recorder.explain_run(job, demand)
 
     def each(job: Run, readers: Sequence[Any]) -> Iterator[Outcome]:
         return propagate_each(job, demand, readers)
