@@ -25,6 +25,7 @@ class Function:
     run: Run
     inputs: Captured
     read: Callable[[Any, Batch], Any]
+    sequence_first: bool = False  # the model has positions before samples; here samples come first, as everywhere
 
     def __call__(self, x: Tensor) -> Tensor:
         batch, copies = self.run.batch, len(x)
@@ -33,7 +34,7 @@ class Function:
             args, kwargs = mapped((batch.args, batch.kwargs), lambda t: x if t is batch.tensor else widen(t, copies))
             out = self.run.model(*args, **kwargs)
         else:
-            with standing_in(batch.places, x):
+            with standing_in(batch.places, x.transpose(0, 1) if self.sequence_first else x):
                 out = self.run.model(*widened.args, **{**without_cache(self.run.model), **widened.kwargs})
         score: Tensor = self.read(out, widened).score
         return score
@@ -48,7 +49,18 @@ def function_of(run: Run) -> tuple[Function, Any]:
         settle = getattr(run.read, "settled", None)
         read = settle(out, run.batch) if settle is not None else run.read
         reading = read(out, run.batch)
-    return Function(run, inputs[0], read), reading
+    first = positions_first(run.batch, inputs[0])
+    return Function(run, samples_first(inputs[0], first), read, first), reading
+
+
+def positions_first(batch: Batch, inputs: Captured) -> bool:
+    """Whether the model turned its input round, as XLNet does: [positions, samples, …]."""
+    shape = inputs.leaf.shape
+    return batch.ids is not None and len(shape) > 2 and shape[0] == batch.ids.shape[1] != 1 and shape[1] == 1
+
+
+def samples_first(inputs: Captured, turned: bool) -> Captured:
+    return replace(inputs, leaf=inputs.leaf.transpose(0, 1)) if turned else inputs
 
 
 def plain_forward(run: Run) -> tuple[Any, list[Captured]]:
@@ -93,7 +105,7 @@ def nothing(run: Run, inputs: Captured, token: int | None) -> Tensor:
     emptied = replace(batch, kwargs={**batch.kwargs, "input_ids": torch.full_like(batch.ids, token)})
     with torch.no_grad():
         _, found = plain_forward(replace(run, batch=emptied))
-    return found[0].leaf.detach()
+    return samples_first(found[0], positions_first(batch, found[0])).leaf.detach()
 
 
 def single(run: Run) -> Iterator[Run]:
