@@ -15,14 +15,22 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from headwater.errors import BadRow, HeadwaterError, InputError, JobStopped
+from headwater.errors import BadRow, HeadwaterError, InputError, JobStopped, MissingExtra
 
 Code = int | str | None
 UNWRITTEN, REFUSED, BAD_ROWS, STOPPED = 1, 2, 3, 4
 
 
+EXPERIMENTS = ("answers", "bench", "bundled", "image", "paper", "zoo")  # commands of headwater-experiments
+
+
 class Commands(TyperGroup):
     """A group of commands that answers bad input instead of crashing on it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in EXPERIMENTS and self.get_command(ctx, args[0]) is None:
+            raise MissingExtra(f"`headwater {args[0]}`", "all", "headwater-experiments")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -1,0 +1,127 @@
+"""Two distributions: the library stands alone, the experiments add their commands, old names still work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from count_house import modules
+from typer.testing import CliRunner
+
+from headwater import moved, plugins
+from headwater.cli import app, refusals
+from headwater.errors import MissingExtra
+
+ROOT = Path(__file__).parents[1]
+tomllib = pytest.importorskip("tomllib")  # Python 3.11
+
+
+def entry_points(path: Path) -> dict[str, dict[str, str]]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))["project"].get("entry-points", {})
+
+
+def test_the_commands_of_the_experiments_are_the_ones_that_a_user_is_told_of():
+    declared = entry_points(ROOT / "experiments" / "pyproject.toml")["headwater.commands"]
+    assert sorted(declared) == sorted(refusals.EXPERIMENTS)
+    assert set(declared) <= {command.name for command in app.registered_commands} | {
+        group.name for group in app.registered_groups
+    }
+
+
+def test_every_entry_point_leads_somewhere():
+    for group, points in entry_points(ROOT / "experiments" / "pyproject.toml").items():
+        assert group in (plugins.METHODS, plugins.MEASURES, plugins.COMMANDS, plugins.MODELS, plugins.DATASETS)
+        for value in points.values():
+            module, _, name = value.partition(":")
+            assert callable(getattr(import_module(module), name))
+
+
+WITHOUT = """
+import sys
+sys.modules["headwater_experiments"] = None  # an import of it fails
+from headwater import plugins
+plugins.find = lambda group: []
+from headwater.cli import main
+sys.argv = ["headwater", *sys.argv[1:]]
+main()
+"""
+
+
+def alone(*words: str) -> subprocess.CompletedProcess[str]:
+    """A command where the experiments are not installed."""
+    return subprocess.run([sys.executable, "-c", WITHOUT, *words], capture_output=True, text=True)
+
+
+def test_without_the_experiments_their_commands_say_how_to_have_them():
+    done = alone("paper", "tables")
+    assert done.returncode == 2
+    assert done.stderr == "headwater: `headwater paper` needs: pip install 'headwater-experiments[all]'\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("explain", "a good film", "--plain"),
+        ("explain", "--smiles", "CCO", "--plain"),
+        ("explain", "--image", str(ROOT / "docs" / "images" / "digit.png"), "--plain"),
+    ],
+)
+def test_without_the_experiments_texts_molecules_and_images_are_explained(words):
+    done = alone(*words)
+    assert done.returncode == 0, done.stderr
+    assert "closed" in done.stdout
+
+
+def test_without_the_experiments_a_dataset_by_name_says_where_it_is_known(monkeypatch):
+    monkeypatch.setattr(plugins, "load_all", lambda group: {})
+    from headwater.bias.texts import read_texts
+    from headwater.errors import DataError
+
+    with pytest.raises(DataError, match="pip install headwater-experiments"):
+        read_texts("sst2")
+
+
+@pytest.mark.parametrize("old", sorted(moved.MOVED))
+def test_a_module_that_moved_is_found_by_its_old_name(old):
+    new = moved.new_name(f"headwater.{old}")
+    assert new is not None
+    known = {**modules(ROOT / "src" / "headwater"), **modules(ROOT / "experiments" / "src" / "headwater_experiments")}
+    assert new in known
+    if "cli" in old or "programs" in new:
+        return
+    sys.modules.pop(f"headwater.{old}", None)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = import_module(f"headwater.{old}")
+    assert any(f"headwater.{old} is now {new}" in str(one.message) for one in heard)
+    ours = {name: value for name, value in vars(import_module(new)).items() if not name.startswith("__")}
+    assert all(getattr(found, name) is value for name, value in ours.items())
+
+
+def test_a_module_that_never_was_is_not_found():
+    with pytest.raises(ModuleNotFoundError, match=r"headwater\.nonsense"):
+        import_module("headwater.nonsense")
+    assert moved.new_name("headwater.errors") is None
+
+
+def test_a_plug_in_that_cannot_be_loaded_is_named_and_left_out(monkeypatch):
+    from importlib.metadata import EntryPoint
+
+    monkeypatch.setattr(plugins, "find", lambda group: [EntryPoint("broken", "nowhere_at_all:thing", group)])
+    plugins.load_all.cache_clear()
+    try:
+        with pytest.warns(RuntimeWarning, match="'broken' of headwater.methods"):
+            assert plugins.load_all(plugins.METHODS) == {}
+    finally:
+        plugins.load_all.cache_clear()
+
+
+def test_a_missing_distribution_is_named():
+    assert str(MissingExtra("a figure", "paper", "headwater-experiments")) == (
+        "a figure needs: pip install 'headwater-experiments[paper]'"
+    )
+    assert CliRunner().invoke(app, ["nonsense"]).exit_code == 2
