@@ -34,6 +34,9 @@ class Demand:
     backward: bool = True
 
 
+NO_RULES = Demand(RuleSet(frozenset()))  # plain gradients: Gradient x Input
+
+
 def unwatched(_: Scope) -> AbstractContextManager[Any]:
     return nullcontext()
 

@@ -1,7 +1,30 @@
-"""One file a method family. A method is a function with a name; `available()` lists them."""
+"""One file per method family. A method is a function with a name; `available()` lists them.
 
+What a method of your own needs is here: `@method`, `Run`, `Outcome`, `propagate`. See docs/extending.md.
+"""
+
+from ..engine.forward import NO_RULES, Demand, Run
+from ..engine.propagate import Outcome, propagate
+from ..rules import RuleSet
 from . import attention, captum, random, smoothgrad
 from .lrp import rules
-from .registry import Method, available, resolve
+from .registry import Method, available, method, register, resolve
 
-__all__ = ["Method", "attention", "available", "captum", "random", "resolve", "rules", "smoothgrad"]
+__all__ = [
+    "NO_RULES",
+    "Demand",
+    "Method",
+    "Outcome",
+    "RuleSet",
+    "Run",
+    "attention",
+    "available",
+    "captum",
+    "method",
+    "propagate",
+    "random",
+    "register",
+    "resolve",
+    "rules",
+    "smoothgrad",
+]

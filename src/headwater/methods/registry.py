@@ -40,6 +40,20 @@ def register(method: Method) -> Method:
     return method
 
 
+def method(name: str, summary: str, group: str = "other") -> Callable[[Callable[[Run], Outcome]], Method]:
+    """Decorates a function that explains one run: it becomes a method of that name.
+
+    @method("mine", "what it does")
+    def mine(run: Run) -> Outcome:
+        return propagate(run, NO_RULES)
+    """
+
+    def decorate(run: Callable[[Run], Outcome]) -> Method:
+        return register(Method(name, summary, run, group=group))
+
+    return decorate
+
+
 def family(parse: Callable[[str], Method | None]) -> Callable[[str], Method | None]:
     """Methods whose names are composed, such as lrp(ah+ln): `parse` gives the method or None."""
     _FAMILIES.append(parse)
