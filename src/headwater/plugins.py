@@ -16,6 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 METHODS = "headwater.methods"  # a `Method`, or a module that registers some
+RULES = "headwater.rules"  # a module that registers rules for operations, or variants of attention
 MEASURES = "headwater.measures"  # a `Measure`
 COMMANDS = "headwater.commands"  # a function for `headwater NAME`, or a `typer.Typer` of several
 MODELS = "headwater.models"  # a function that makes model classes known to transformers

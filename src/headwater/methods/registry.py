@@ -61,10 +61,11 @@ def family(parse: Callable[[str], Method | None]) -> Callable[[str], Method | No
 
 
 def add_plugins() -> None:
-    """The methods that other packages add: each entry point names a `Method`, or a module that registers some.
+    """The methods and rules that other packages add, once. A name of ours stays ours.
 
-    A name of ours stays ours.
+    Each entry point names a `Method`, or a module that registers methods, rules or variants of attention.
     """
+    plugins.load_all(plugins.RULES)
     for found in plugins.load_all(plugins.METHODS).values():
         if isinstance(found, Method) and found.name not in _METHODS:
             register(found)
@@ -88,8 +89,7 @@ def resolve(name: str | Method) -> Method:
     if not isinstance(name, str):
         raise UnknownName("method", name, _METHODS)
     plain = name.strip().lower().replace(" ", "")
-    if plain not in _METHODS:
-        add_plugins()
+    add_plugins()
     if plain in _METHODS:
         return _METHODS[plain]
     for parse in _FAMILIES:
