@@ -8,6 +8,7 @@ import re
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -492,6 +493,10 @@ def test_saving_by_ending_or_all(tmp_path):
     assert float(rows[0]["relevance"]) == found.mentions[0].relevance
     assert rows[0]["text"][int(rows[0]["start"]) : int(rows[0]["end"])] == rows[0]["name"]
     assert found.save(tmp_path / "p.html") == [tmp_path / "p.html"]
+    (picture,) = found.save(tmp_path / "p.svg")
+    drawn = ElementTree.fromstring(picture.read_text(encoding="utf-8"))
+    words = [element.text for element in drawn.iter() if element.tag.endswith("text")]
+    assert {f"{g.name}: {g.mentions:,} mentions" for g in found.groups} <= set(words)
     with pytest.raises(UsageError, match=r"ends in none of \.html, \.json, \.csv"):
         found.save(tmp_path / "p.pdf")
 

@@ -61,9 +61,15 @@ def answer(audit: BiasAudit) -> str:
     return f'<div class="answer">{said}</div>' + (f'<ul class="warned" role="note">{warned}</ul>' if warned else "")
 
 
-def distribution(audit: BiasAudit) -> str:
+def relevance_by_group(audit: BiasAudit) -> tuple[dict[str, list[float]], str]:
+    """The relevance of each group's mentions, and what it is the relevance for."""
     values = {g.name: [m.relevance for m in audit.mentions if m.group == g.name] for g in audit.groups}
-    chart = histogram(values, f"relevance for {audit.target}")
+    return values, f"relevance for {audit.target}"
+
+
+def distribution(audit: BiasAudit) -> str:
+    values, meaning = relevance_by_group(audit)
+    chart = histogram(values, meaning)
     rows = [group_row(g) for g in audit.groups]
     heads = ["mentions", "entries", "texts", "mean", "median", "spread", "above 0", "words each", "score of its texts"]
     towards, away = sides(audit.target)

@@ -196,7 +196,7 @@ class BiasAudit:
         }
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write a page (.html), the results (.json) or every mention (.csv); all three into a directory."""
+        """Write a page (.html), results (.json), mentions (.csv), into a directory all three; or a histogram (.svg)."""
         from .saving import save
 
         return save(self, path)

@@ -73,7 +73,10 @@ def command(
     ] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write a page (.html), results (.json) or all mentions (.csv); into a directory: all three."),
+        typer.Option(
+            help="Write a page (.html), results (.json) or all mentions (.csv), into a directory all three; or the "
+            "histogram (.svg)."
+        ),
     ] = None,
     truncate: options.Truncate = False,
     batch_size: Annotated[int, typer.Option(min=1, max=options.MOST, help="Texts explained at once.")] = 32,
