@@ -8,6 +8,7 @@ import re
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -20,9 +21,10 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import headwater
-from headwater.bias import effects, pictures
+from headwater.bias import calibration, effects, pictures
 from headwater.bias.analysis import FEWEST, Settings, analyse
 from headwater.bias.audit import audit_bias, default_target
+from headwater.bias.calibration import calibrate, shifted
 from headwater.bias.finding import Found, Hit
 from headwater.bias.groups import read_groups
 from headwater.bias.mentions import CUT_OFF, Explained, Mention, collect
@@ -118,6 +120,39 @@ def test_labels_by_chance_come_out_as_no_effect():
 
 def test_mentions_taken_for_witnesses_would_see_effects_everywhere():
     assert (chance_ps(by_mention=True) <= 0.05).mean() > 0.2
+
+
+def by_entry(values: np.ndarray, owners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of the entries, the first 20 as one group, the others as another."""
+    return tuple(effects.entry_sums(values[at], owners[at].astype(str)) for at in (owners < 20, owners >= 20))
+
+
+def test_calibration_finds_no_effect_in_random_labels_and_finds_what_is_planted():
+    values, owners = names_by_chance(0)
+    sums = by_entry(values, owners)
+    detectable = effects.effect(
+        (values[owners < 20], owners[owners < 20].astype(str)),
+        (values[owners >= 20], owners[owners >= 20].astype(str)),
+        0,
+    ).detectable
+    found = calibrate(("a", "b"), sums, detectable, labellings=200, seed=0)
+    assert 0.01 <= found.false <= 0.1  # 200 draws at 5 %
+    assert found.quartiles == pytest.approx((0.25, 0.5, 0.75), abs=0.12)  # Kolmogorov's limit at 1 %
+    shares = [one.found for one in found.planted]
+    assert shares == sorted(shares)
+    assert shares[1] == pytest.approx(0.8, abs=0.15)
+    assert [one.difference / detectable for one in found.planted] == pytest.approx([0.5, 1, 1.5])
+
+
+def test_calibration_shows_a_test_that_is_wrong(monkeypatch):
+    """A test whose p-values are too small by a factor of four calls too many random labellings an effect."""
+    monkeypatch.setattr(calibration, "permutation_p", lambda *asked: effects.permutation_p(*asked) / 4)
+    assert calibrate(("a", "b"), by_entry(*names_by_chance(0)), 1.0, labellings=200, seed=0).false > 0.12
+
+
+def test_planted_differences_are_added_to_every_mention():
+    values, owners = np.array([1.0, 2.0, 4.0]), ["a", "a", "b"]
+    assert shifted(effects.entry_sums(values, owners), 0.5) == pytest.approx(effects.entry_sums(values + 0.5, owners))
 
 
 def test_the_bootstrap_draws_entries_not_mentions():
@@ -458,6 +493,10 @@ def test_saving_by_ending_or_all(tmp_path):
     assert float(rows[0]["relevance"]) == found.mentions[0].relevance
     assert rows[0]["text"][int(rows[0]["start"]) : int(rows[0]["end"])] == rows[0]["name"]
     assert found.save(tmp_path / "p.html") == [tmp_path / "p.html"]
+    (picture,) = found.save(tmp_path / "p.svg")
+    drawn = ElementTree.fromstring(picture.read_text(encoding="utf-8"))
+    words = [element.text for element in drawn.iter() if element.tag.endswith("text")]
+    assert {f"{g.name}: {g.mentions:,} mentions" for g in found.groups} <= set(words)
     with pytest.raises(UsageError, match=r"ends in none of \.html, \.json, \.csv"):
         found.save(tmp_path / "p.pdf")
 
@@ -501,12 +540,13 @@ def files(tmp_path) -> tuple[Path, Path]:
 def test_the_command_prints_writes_and_warns(application, files, tmp_path):
     texts, groups = files
     asked = ("--data", str(texts), "--groups", str(groups), "--method", "gi", "--permutations", "99")
-    done = application(*asked, "--plain", "--out", str(tmp_path / "out"), "--swaps", "1")
+    done = application(*asked, "--plain", "--out", str(tmp_path / "out"), "--swaps", "1", "--calibrate", "20")
     assert done.exit_code == 0, done.output
+    assert "20 random labellings of the entries of women and few" in done.stdout
     assert "relevance by group:" in done.stdout
     assert "women and few: Too few to say anything" in done.stdout
     assert "warning: few has 3 different entries" in done.stderr
-    assert (tmp_path / "out" / "page.html").is_file()
+    assert "20 random labellings" in (tmp_path / "out" / "page.html").read_text(encoding="utf-8")
     record = json.loads(application(*asked, "--json").stdout)
     assert [g["name"] for g in record["whole"]["groups"]] == ["women", "few"]
     terminal = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "160"}

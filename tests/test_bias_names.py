@@ -9,11 +9,12 @@ import pytest
 from real_data import need_real_data
 
 from headwater.bias import lexicon
+from headwater.bias.checked_names import count_verdicts, verdicts
 from headwater.bias.groups import read_groups
 from headwater.bias.lexicon import FirstNames
 from headwater.bias.names import BOTH, FAMILY, FIGURE, ORDINARY, PLACE, NameFinder, gender_names
 from headwater.bias.phrases import SHARED, PhraseFinder
-from headwater.bias.texts import read_texts
+from headwater.bias.texts import Texts, read_texts
 from headwater.errors import DataError, UnknownName, UsageError
 from headwater.inputs.table import DATA_DIRECTORY
 
@@ -232,3 +233,19 @@ def test_names_in_sst2_are_names():
     assert not found & ordinary
     handled = [words for name, words in finder.words.sections.items() if name not in ("word", "family", "idiom")]
     assert all(word in finder.names.genders for words in handled for word in words)
+
+
+def test_verdicts_are_counted_and_what_nobody_has_read_is_seen():
+    texts = Texts(["paul and peter", "robert came"], [0, 1], ["", ""], "made up")
+    said = {("", 0, 0): "right", ("", 0, 9): "other name", ("", 9, 3): "no person"}
+    found = count_verdicts("mine", texts, FINDER, said)
+    assert (found.read, found.right, found.other, found.none, found.persons) == (3, 1, 1, 1, 2)
+    assert (found.found, found.again) == (3, 2)
+
+
+def test_every_name_in_sst2_has_been_read():
+    need_real_data()
+    said = verdicts("sst2")
+    assert set(said.values()) <= {"right", "other name", "no person"}
+    found = count_verdicts("sst2", read_texts("sst2"), gender_names(), said)
+    assert found.found == found.again == found.read

@@ -397,6 +397,9 @@ def test_tables_run_from_a_checkpoint_to_markdown(monkeypatch: pytest.MonkeyPatc
     assert tables.page([again]) == page
 
 
+FIGURES = ("conservation", "conservation-attention", "curves", "collapse", "heatmaps", "heatmaps-more", "runtime")
+
+
 def test_figures_are_drawn_from_what_the_tables_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     need_real_data()
     from headwater.errors import DataError
@@ -405,29 +408,40 @@ def test_figures_are_drawn_from_what_the_tables_left(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
     with pytest.raises(DataError, match="headwater paper tables --recipe paper --datasets semaine"):
         list(figures.figures("paper", tmp_path, tmp_path / "out", ["semaine"]))
-    for name, value in (("AUDITED", 2), ("SHOWN", 1), ("TIMED_TEXTS", 2)):
+    for name, value in (("AUDITED", 2), ("SHOWN", 1), ("MORE", 1), ("TIMED_TEXTS", 2)):
         monkeypatch.setattr(figures, name, value)
     size = Size(rows=4, flow_rows=2, flow_tokens=12, flow_whole=())
-    chosen = [m for m in figures.CURVES if m not in ("a-last", "lrp-gamma")]
+    chosen = [m for m in figures.CURVES if m not in ("a-last", "a-flow", "lrp-gamma")]
     list(trials.trials("paper", ["semaine"], tmp_path, methods=chosen, flow=False, size=size))
     made = list(figures.figures("paper", tmp_path, tmp_path / "out", ["semaine"]))
     assert {path.suffix for path in made} == {".svg", ".png", ".md", ".csv"}
     stems = {path.stem for path in made}
-    assert stems == {
-        f"{name}-paper"
-        for name in ("conservation", "conservation-attention", "curves", "collapse", "heatmaps", "runtime")
-    }
+    assert stems == {f"{name}-paper" for name in FIGURES}
     assert all(path.stat().st_size > 500 for path in made)
 
 
 def test_rows_of_a_flow_stand_beside_the_others_where_it_saw_every_text(trial: Trial) -> None:
     from headwater_experiments.paper.figures import with_flow
 
-    assert list(with_flow({"SST-2": trial})["SST-2"].methods) == list(trial.main.methods)  # 20 texts of 50
+    assert with_flow({"SST-2": trial}) == {}  # 20 texts of 50
     flow = made_evaluation({"a-flow": (0.5, 1.0), "lrp(ah+ln)": (0.9, 1.5)})
     whole = replace(trial, runs=(replace(trial.runs[0], flow=flow),))
     assert "a-flow" in with_flow({"SST-2": whole, "IMDB": trial})["SST-2"].methods
     assert list(with_flow({"SST-2": whole, "IMDB": trial})) == ["SST-2"]
+
+
+def test_a_flow_has_a_curve_where_it_saw_every_text(trial: Trial) -> None:
+    from headwater.paper.figures import overviews
+
+    def legend(flow: Evaluation | None) -> list[str]:
+        main = made_evaluation({"gae": (0.7, 1.2), "lrp(ah+ln)": (0.9, 1.5)})
+        found = replace(trial, runs=(replace(trial.runs[0], main=main, flow=flow),))
+        (key,) = dict(overviews({"sst2": found}))["curves"].legends
+        return [text.get_text() for text in key.get_texts()]
+
+    assert "A-Flow" in legend(made_evaluation({"a-flow": (0.5, 1.0), "lrp(ah+ln)": (0.9, 1.5)}))
+    assert "A-Flow" not in legend(trial.flow)
+    assert "A-Flow" not in legend(None)
 
 
 def test_the_command_trains_and_says_how_well(bert: str, semaine: None, tmp_path: Path) -> None:

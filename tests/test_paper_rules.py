@@ -263,3 +263,32 @@ def test_proposition_1(bias: bool, causal: bool, fused: bool) -> None:
     for explanation in explain(head, x, "lrp(ah)", target=0):
         assert float(explanation.relevance.sum()) == pytest.approx(explanation.score, rel=EXACT)
         assert not any(explanation.ledger.biases.values()), "biases of queries and keys get nothing"
+
+
+@torch.no_grad()
+def sides_of_the_appendix(head: OneHead, x: Tensor) -> tuple[Tensor, Tensor]:
+    """What the appendix finds for keys, E_j[q (x - E_j[x])], and for queries, E_j[(q - E_j[q]) x], with df/dy_j."""
+    p, q = head.probabilities(x), head.match(x)
+    deviation = x[:, None] - (p @ x)[:, :, None]  # [sample, query j, key i, channel]
+    keys = torch.einsum("bji,bji,bjic->bjc", p, q, deviation)
+    queries = (p * (q - (p * q).sum(-1, keepdim=True))) @ x
+    first, second = ((side.flatten(1) * head.readout.weight).sum(-1) for side in (keys, queries))
+    return first, second
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+def test_proposition_1_needs_no_centring(shift: float) -> None:
+    """The two sides are one covariance also where neither tokens nor scores have the mean 0."""
+    torch.manual_seed(0)
+    head, x = OneHead(bias=False, causal=False, fused=False), token_vectors() + shift
+    p = head.probabilities(x)
+    assert (p @ x).abs().mean() > (0.1 if shift == 0 else 2)
+    assert (p * head.match(x)).sum(-1).abs().mean() > 0.1
+    keys, queries = sides_of_the_appendix(head, x)
+    covariance = break_of(head.match(x), head, x).detach()
+    assert difference(keys, covariance) < EXACT
+    assert difference(queries, covariance) < EXACT
+    found = explain(head, x, "gi", target=0)
+    measured = torch.tensor([float(e.relevance.sum()) - e.score for e in found], dtype=torch.float64)
+    assert difference(measured, 2 * covariance) < EXACT
+    assert difference(measured, covariance) > 1e-2

@@ -22,8 +22,9 @@ from ..inputs.text import encode, length_limit
 from ..results.explanation import Explanation
 from ..store.runs import StoredRun
 from . import saving  # noqa: F401 - a BiasAudit is written by it
-from .analysis import Settings, analyse
-from .effects import PERMUTATIONS
+from .analysis import Settings, analyse, relevance_of
+from .calibration import PLANTED, Calibration, calibrate
+from .effects import PERMUTATIONS, Sums, entry_sums
 from .finding import Finder
 from .groups import GENDER_NAMES, read_groups
 from .mentions import Explained, collect
@@ -52,6 +53,7 @@ def audit_bias(
     seed: int = 0,
     permutations: int = PERMUTATIONS,
     swaps: int = 0,
+    calibration: int = 0,
     batch_size: int = 32,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
@@ -68,11 +70,15 @@ def audit_bias(
 
     `target` is the score, as for `explain`. For a model of two classes it is their difference unless said otherwise:
     positive minus negative, or the second minus the first. `permutations`: random labellings in the test. With
-    `swaps`, every mention is also replaced by that many members of each group, and the scores are compared.
+    `swaps`, every mention is also replaced by that many members of each group, and the scores are compared. With
+    `calibration`, the test itself is checked on that many random labellings of the same entries.
     """
     chosen = registry.resolve(method).name
-    if permutations < 1 or swaps < 0:
-        raise UsageError(f"permutations must be at least 1 and swaps at least 0, not {permutations} and {swaps}.")
+    if permutations < 1 or swaps < 0 or calibration < 0:
+        raise UsageError(
+            "permutations must be at least 1, swaps and calibration at least 0, "
+            f"not {permutations}, {swaps} and {calibration}."
+        )
     finder = read_groups(groups, case)
     ready = prepare_model(model, device, dtype)
     run = opened(data, model)
@@ -106,6 +112,8 @@ def audit_bias(
     if swaps:
         found_swaps = swap(audit, ready, tokenizer, score, swaps, batch_size, progress, settings)
         audit = replace(audit, swaps=tuple(found_swaps))
+    if calibration:
+        audit = replace(audit, calibrations=tuple(calibrated(audit, calibration, seed, progress)))
     about["seconds"] = round(time.perf_counter() - began, 3)
     return audit
 
@@ -125,6 +133,19 @@ def swap(
     with bar(total, 0, progress, "swapping") as tick:
         scores = scorer(model, tokenizer, target, audit.provenance["output"], batch_size, tick)
         return swapped(audit.mentions, scores, draws, settings)
+
+
+def calibrated(audit: BiasAudit, labellings: int, seed: int, progress: bool | None) -> Iterator[Calibration]:
+    """The test of every comparison, asked about random labels on the same entries."""
+    with bar(labellings * (1 + len(PLANTED)) * len(audit.comparisons), 0, progress, "labelling") as tick:
+        for c in audit.comparisons:
+            sums = sums_of(audit, c.first), sums_of(audit, c.second)
+            yield calibrate((c.first, c.second), sums, c.effect.detectable, labellings, seed, tick)
+
+
+def sums_of(audit: BiasAudit, group: str) -> Sums:
+    mentions = [m for m in audit.mentions if m.group == group]
+    return entry_sums(relevance_of(mentions), [m.entry for m in mentions])
 
 
 class Made:

@@ -15,11 +15,12 @@ from ..evaluation.report import definitions, flat, section, table
 from ..evaluation.summary import p
 from ..viz.html import POLICY
 from ..viz.reading import visible
+from ..viz.tables import Table
 from . import pictures
 from .mentions import Mention
 from .pictures import Row, forest, histogram
 from .results import BiasAudit, Comparison, GroupSummary, Ranked, Stratum, Swap
-from .summary import chance, sides, title
+from .summary import calibration_table, chance, sides, title
 
 NAMES, SENTENCES = 12, 8
 MOST_OF_A_TEXT = 400
@@ -27,7 +28,7 @@ MOST_OF_A_TEXT = 400
 
 def page(audit: BiasAudit, heading: str = "Do these groups push the score differently?") -> str:
     """The whole page."""
-    parts = (answer, distribution, differences, swaps, names, sentences, counted, caveats, repeat)
+    parts = (answer, distribution, differences, swaps, calibrations, names, sentences, counted, caveats, repeat)
     body = "\n".join(part(audit) for part in parts)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -60,9 +61,15 @@ def answer(audit: BiasAudit) -> str:
     return f'<div class="answer">{said}</div>' + (f'<ul class="warned" role="note">{warned}</ul>' if warned else "")
 
 
-def distribution(audit: BiasAudit) -> str:
+def relevance_by_group(audit: BiasAudit) -> tuple[dict[str, list[float]], str]:
+    """The relevance of each group's mentions, and what it is the relevance for."""
     values = {g.name: [m.relevance for m in audit.mentions if m.group == g.name] for g in audit.groups}
-    chart = histogram(values, f"relevance for {audit.target}")
+    return values, f"relevance for {audit.target}"
+
+
+def distribution(audit: BiasAudit) -> str:
+    values, meaning = relevance_by_group(audit)
+    chart = histogram(values, meaning)
     rows = [group_row(g) for g in audit.groups]
     heads = ["mentions", "entries", "texts", "mean", "median", "spread", "above 0", "words each", "score of its texts"]
     towards, away = sides(audit.target)
@@ -132,6 +139,16 @@ def swaps(audit: BiasAudit) -> str:
         "fit what is said around it. Intervals and p are over the members that were put in."
     )
     return section("The same texts with other members put in", f'<figure class="drawn">{chart}</figure>', note)
+
+
+def calibrations(audit: BiasAudit) -> str:
+    """What the test says of random labels."""
+    return "".join(calibration(calibration_table(one)) for one in audit.calibrations)
+
+
+def calibration(found: Table) -> str:
+    shown = table(found.columns[0], found.columns[1:], [row[0] for row in found.rows], [row[1:] for row in found.rows])
+    return section("The test on random labels", shown, f"{found.note}.")
 
 
 def swap_said(swap: Swap) -> str:

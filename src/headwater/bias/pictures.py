@@ -1,4 +1,4 @@
-"""Charts of a bias audit as inline SVG: distributions by group, and differences with their intervals."""
+"""Charts of a bias audit as SVG: distributions by group, and differences with their intervals."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from html import escape
 
 import numpy as np
 
+from ..evaluation import charts
 from ..evaluation.charts import BOTTOM, LEFT, RIGHT, TOP, Frame, axes, kind, labels, nice, svg
 from ..evaluation.curves import Estimate
+from ..evaluation.report import COLOURS
 
 WIDTH, HEIGHT = 760, 320
 BINS = 28
@@ -36,6 +38,23 @@ def histogram(values: Mapping[str, Sequence[float]], x_label: str) -> str:
     for number, (name, many) in enumerate(values.items()):
         parts.append(mean_mark(number, name, float(np.mean(many)), frame))
     return svg(frame, parts, f"distribution of relevance of {', '.join(values)}")
+
+
+def histogram_file(values: Mapping[str, Sequence[float]], x_label: str) -> str:
+    """The histogram as a file of its own, with its colours for light and dark and the names of the groups."""
+    style = f"<style>{COLOURS}{charts.STYLE}{STYLE}.chart {{ background: var(--ground); }}</style>"
+    names = "".join(named(number, name, len(many)) for number, (name, many) in enumerate(values.items()))
+    head, rest = histogram(values, x_label).split("<title>", 1)
+    return f"{head}{style}<title>{rest.removesuffix('</svg>')}{names}</svg>\n"
+
+
+def named(number: int, name: str, mentions: int) -> str:
+    """A group's line and marker with its name, below the ones before, in the upper left corner."""
+    style, dash, marker = kind(number)
+    x, y = LEFT + 14, TOP + 14 + 18 * number
+    line = f'<line x1="{x}" x2="{x + 38}" y1="{y}" y2="{y}" stroke-dasharray="{dash}"/>{marker(x + 19, y)}'
+    said = f'<text x="{x + 46}" y="{y + 4}">{escape(name)}: {mentions:,} mentions</text>'
+    return f'<g class="{style}">{line}</g>{said}'
 
 
 def bins(values: Sequence[float]) -> list[float]:

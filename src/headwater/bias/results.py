@@ -10,6 +10,7 @@ from typing import Any, cast
 from ..errors import UnknownName, UsageError
 from ..evaluation.curves import Estimate
 from ..results.display import FILE, find_form
+from .calibration import Calibration
 from .effects import Effect
 from .mentions import Mention
 
@@ -129,7 +130,8 @@ class BiasAudit:
     `whole` holds groups and comparisons over all texts, `parts` the same for each part of the data. `names` are ordered
     from what pushes most towards the score to what pushes most away from it. `typical`: mean |relevance| of a word
     outside the groups in the same texts, to judge sizes by. `swaps` says what happens to the score when members change
-    places, if that was asked. `provenance` holds what is needed to repeat it.
+    places, `calibrations` what the test says of random labels, if that was asked. `provenance` holds what is needed to
+    repeat it.
     """
 
     target: str
@@ -145,6 +147,7 @@ class BiasAudit:
     warnings: tuple[str, ...]
     provenance: Mapping[str, Any] = field(repr=False)
     swaps: tuple[Swap, ...] = ()
+    calibrations: tuple[Calibration, ...] = ()
 
     @property
     def groups(self) -> tuple[GroupSummary, ...]:
@@ -185,6 +188,7 @@ class BiasAudit:
             "whole": self.whole.to_dict(),
             "parts": [part.to_dict() for part in self.parts],
             "swaps": [swap.to_dict() for swap in self.swaps],
+            "calibrations": [one.to_dict() for one in self.calibrations],
             "names": [name.to_dict() for name in self.names],
             "towards": [vars(m) for m in self.strongest(20, True)],
             "away": [vars(m) for m in self.strongest(20, False)],
@@ -193,7 +197,7 @@ class BiasAudit:
         }
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write a page (.html), the results (.json) or every mention (.csv); all three into a directory."""
+        """Write a page (.html), results (.json), mentions (.csv), into a directory all three; or a histogram (.svg)."""
         write = find_form(FILE, self)
         assert write is not None, "headwater.bias.saving was not loaded"
         return cast(list[Path], write(self, path))

@@ -1,4 +1,4 @@
-"""A bias audit on disk: a page to read, the results as JSON, every mention as a table."""
+"""A bias audit on disk: a page to read, the results as JSON, every mention as a table, the histogram as a picture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 from ..errors import UsageError
 from ..evaluation.files import plain
 from ..results.display import FILE, shows
-from .page import page
+from .page import page, relevance_by_group
+from .pictures import histogram_file
 from .results import BiasAudit
 
 COLUMNS = ("part", "row", "group", "entry", "name", "relevance", "score", "prediction", "start", "end", "text")
@@ -20,9 +21,9 @@ NAMES = {".html": "page.html", ".json": "audit.json", ".csv": "mentions.csv"}
 
 @shows(FILE, BiasAudit)
 def save(audit: BiasAudit, path: str | Path) -> list[Path]:
-    """One file by its ending, or all of them into a directory; says what was written."""
+    """One file by its ending, or page, results and mentions into a directory; says what was written."""
     path = checked_path(path)
-    files = {suffix: path / NAMES[suffix] for suffix in WRITERS} if not path.suffix else {path.suffix.lower(): path}
+    files = {suffix: path / name for suffix, name in NAMES.items()} if not path.suffix else {path.suffix.lower(): path}
     try:
         next(iter(files.values())).parent.mkdir(parents=True, exist_ok=True)
         for suffix, file in files.items():
@@ -35,7 +36,7 @@ def save(audit: BiasAudit, path: str | Path) -> list[Path]:
 def checked_path(path: str | Path) -> Path:
     """A path whose ending says what to write, refused before any work where it does not."""
     if Path(path).suffix and Path(path).suffix.lower() not in WRITERS and not Path(path).is_dir():
-        raise UsageError(f"{path} ends in none of {', '.join(WRITERS)}; without an ending it is a directory for all.")
+        raise UsageError(f"{path} ends in none of {', '.join(WRITERS)}; without an ending it is a directory.")
     return Path(path)
 
 
@@ -53,4 +54,8 @@ def as_csv(audit: BiasAudit) -> str:
     return written.getvalue()
 
 
-WRITERS: dict[str, Callable[[BiasAudit], str]] = {".html": page, ".json": as_json, ".csv": as_csv}
+def as_svg(audit: BiasAudit) -> str:
+    return histogram_file(*relevance_by_group(audit))
+
+
+WRITERS: dict[str, Callable[[BiasAudit], str]] = {".html": page, ".json": as_json, ".csv": as_csv, ".svg": as_svg}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..evaluation.summary import p
 from ..viz.tables import Table
+from .calibration import Calibration
 from .effects import Effect
 from .results import BiasAudit, Comparison, Ranked, Stratum
 
@@ -25,7 +26,8 @@ def sides(target: str) -> tuple[str, str]:
 
 def tables(audit: BiasAudit) -> list[Table]:
     compared = [difference_table(audit)] if audit.comparisons else []
-    return [group_table(audit), *compared, *([swap_table(audit)] if audit.swaps else []), *name_tables(audit)]
+    asked = [*([swap_table(audit)] if audit.swaps else []), *map(calibration_table, audit.calibrations)]
+    return [group_table(audit), *compared, *asked, *name_tables(audit)]
 
 
 def group_table(audit: BiasAudit) -> Table:
@@ -62,6 +64,19 @@ def swap_table(audit: BiasAudit) -> Table:
     columns = ("groups", "difference", "95 %", "d", "95 %", "p", "detectable")
     note = f"of the score, not of relevance: {audit.swaps[0].trials:,} texts asked"
     return Table("the same texts with members of either group put in", columns, rows, note, left=1)
+
+
+def calibration_table(found: Calibration) -> Table:
+    """What the test says where the truth is known."""
+    quarters = " ".join(f"{q:.2f}" for q in found.quartiles)
+    rows = [("0", f"{found.false:.1%}", quarters)]
+    rows += [(f"{one.difference:.2f}", f"{one.found:.1%}", "") for one in found.planted]
+    note = (
+        f"{found.labellings:,} random labellings of the entries of {found.first} and {found.second}; found: p <= .05; "
+        "quartiles of p: .25 .50 .75 if the test keeps its level; planted are a half, one and one and a half times the "
+        "detectable difference"
+    )
+    return Table("the test on random labels", ("planted difference", "found", "quartiles of p"), rows, note, left=0)
 
 
 def chance(comparison: Comparison, value: float) -> str:

@@ -63,9 +63,20 @@ def command(
             help="Also put this many members of each group into every place, and compare scores.",
         ),
     ] = 0,
+    calibrate: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=options.MOST,
+            help="Also check the test itself on this many random labellings, with and without a planted difference.",
+        ),
+    ] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write a page (.html), results (.json) or all mentions (.csv); into a directory: all three."),
+        typer.Option(
+            help="Write a page (.html), results (.json) or all mentions (.csv), into a directory all three; or the "
+            "histogram (.svg)."
+        ),
     ] = None,
     truncate: options.Truncate = False,
     batch_size: Annotated[int, typer.Option(min=1, max=options.MOST, help="Texts explained at once.")] = 32,
@@ -103,6 +114,7 @@ def command(
         seed=seed,
         permutations=permutations,
         swaps=swaps,
+        calibration=calibrate,
         batch_size=batch_size,
         dtype=dtype,
         truncate=truncate,

@@ -253,9 +253,13 @@ def table(corner: str, heads: Sequence[str], names: Iterable[str], rows: Iterabl
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-STYLE = """
+COLOURS = """
 :root { --ink: #111; --soft: #595959; --line: #d4d4d8; --ground: #fff; }
 @media (prefers-color-scheme: dark) { :root { --ink: #f5f5f5; --soft: #a1a1aa; --line: #3f3f46; --ground: #18181b; } }
+"""
+STYLE = (
+    COLOURS
+    + """\
 body { margin: 0; background: var(--ground); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
 main { max-width: 70rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
 h1 { font-size: 1.5rem; margin: 0 0 .5rem; } h2 { font-size: 1.2rem; margin: 0 0 .5rem; }
@@ -280,3 +284,4 @@ td.w { text-align: left; white-space: normal; overflow-wrap: anywhere; padding-l
 summary { cursor: pointer; color: var(--soft); padding: .25rem 0; }
 @media print { details > *, details::details-content { display: block; } }
 """
+)

@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 
 KEPT = ("gi", "lrp(ah+ln)", "lrp")
 ATTENTION = ("gae", "rollout", FLOW)
-CURVES = ("random", "a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)", "lrp", "lrp-gamma")
+CURVES = ("random", "a-last", FLOW, "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)", "lrp", "lrp-gamma")
 ROWS = ("a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ah+ln)", "lrp")
 SENTENCE_ROWS = ("a-last", FLOW, "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)", "lrp")
 SENTENCE = "has a lot of the virtues of eastwood at his best ."  # the paper's own, of SST-2's dev part
 TIMED = ("random", "a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ah+ln)", "lrp", "lrp-gamma", "attnlrp")
 
-AUDITED, SHOWN = 40, 4
+AUDITED = 40
+SHOWN, MORE = 4, 5  # sentences: the paper's own and three others, then five more, as its appendix has eight
 TIMED_TEXTS: int | None = None  # all of them
 WORDS = (7, 16)  # of a sentence that a heatmap shows
 
@@ -123,17 +124,21 @@ def drawn(
     draw = np.random.default_rng(seed).permutation(len(table)).tolist()
     yield "collapse", drawing.collapse(audits(model, tokenizer, table.rows(draw[:AUDITED])))
     shown = sorted(draw, key=lambda row: table.texts[row].strip() != SENTENCE)  # the paper's first, where it is there
-    yield "heatmaps", drawing.heatmaps(heatmaps(model, tokenizer, table.rows(shown)), SENTENCE_ROWS)
+    sentences = list(heatmaps(model, tokenizer, table.rows(shown)).items())
+    yield "heatmaps", drawing.heatmaps(dict(sentences[:SHOWN]), SENTENCE_ROWS)
+    if sentences[SHOWN:]:
+        yield "heatmaps-more", drawing.heatmaps(dict(sentences[SHOWN:]), SENTENCE_ROWS)
 
 
 def overviews(found: Mapping[str, Trial]) -> Iterator[tuple[str, Figure]]:
     """Conservation and curves of all datasets."""
     titled = {trial.title: trial for trial in found.values()}
     mains = {title: trial.main for title, trial in titled.items()}
-    attended = with_flow(titled)
+    whole = with_flow(titled)
+    attended = whole or mains
     yield "conservation", drawing.conservation(mains, measured_of(KEPT, mains))
     yield "conservation-attention", drawing.conservation(attended, measured_of(ATTENTION, attended))
-    yield "curves", drawing.curves(mains, measured_of(CURVES, mains))
+    yield "curves", drawing.curves({**mains, **whole}, measured_of(CURVES, {**mains, **whole}))
 
 
 def measured_of(wanted: Sequence[str], evaluations: Mapping[str, Evaluation]) -> list[str]:
@@ -142,9 +147,8 @@ def measured_of(wanted: Sequence[str], evaluations: Mapping[str, Evaluation]) ->
 
 
 def with_flow(trials: Mapping[str, Trial]) -> dict[str, Evaluation]:
-    """Datasets of which A-Flow was measured on every text, with its row beside the others; else the others alone."""
-    whole = {title: joined(t.main, t.flow) for title, t in trials.items() if t.flow and len(t.flow) == len(t.main)}
-    return whole or {title: t.main for title, t in trials.items()}
+    """Datasets of which A-Flow was measured on every sample, with its row beside the others."""
+    return {title: joined(t.main, t.flow) for title, t in trials.items() if t.flow and len(t.flow) == len(t.main)}
 
 
 def joined(main: Evaluation, flow: Evaluation) -> Evaluation:
@@ -173,7 +177,7 @@ def heatmaps(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: 
         made = compare(model, text, methods=SENTENCE_ROWS, tokenizer=tokenizer, target=label)
         if made.explanations[0].prediction == table.label_names[label]:
             found[f"sentence {len(found) + 1}"] = made
-        if len(found) == SHOWN:
+        if len(found) == SHOWN + MORE:
             break
     return found
 

@@ -60,4 +60,4 @@ RUNTIME = {
     "lrp(ah)": 0.014,
     "lrp(ah+ln)": 0.012,
 }
-"""Seconds a sample on SST-2, as printed."""
+"""Seconds per sample on SST-2, as printed."""

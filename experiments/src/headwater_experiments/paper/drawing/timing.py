@@ -1,6 +1,6 @@
 """What an explanation costs, beside what the paper reports: a table, and a figure on logarithmic scales.
 
-The paper gives seconds a sample on SST-2 (its appendix on runtimes). Its gradient methods take less than its
+The paper gives seconds per sample on SST-2 (its appendix on runtimes). Its gradient methods take less than its
 prediction, so their times cannot hold the forward pass; those measured here do, as a user waits for both.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORWARD = "forward"
 HEADS = ("method", "s", "× prediction", "of nine tenths", "paper, s", "paper, × prediction")
 NOTE = (
-    "Mean seconds a sample and multiples of the prediction alone, with the range of nine tenths of the samples. "
+    "Mean seconds per sample and multiples of the prediction alone, with the range of nine tenths of the samples. "
     "Measured times hold the forward pass; the paper's times of gradient methods lie below its prediction, so they "
     "cannot."
 )
@@ -92,7 +92,7 @@ def comma_separated(rows: Sequence[Timing]) -> str:
 
 @styled()
 def runtime(costs: Sequence[Cost], paper: Mapping[str, float] = PAPER) -> Figure:
-    """Seconds a sample and multiples of a prediction, a row a method; dots are measured, diamonds the paper's."""
+    """Seconds per sample and multiples of a prediction, a row a method; dots are measured, diamonds the paper's."""
     rows = timings(costs, paper)
     margins = Margins(left=0.95, right=0.15, top=0.08, bottom=0.62, across=0.2)
     figure, axes = panels(1, 2, 0.17 * len(rows) + 0.1, margins)
@@ -102,7 +102,7 @@ def runtime(costs: Sequence[Cost], paper: Mapping[str, float] = PAPER) -> Figure
         point(axes[0, 1], place, row.ratio, row.paper_ratio)
         if row.low is not None:
             axes[0, 1].plot([row.low, row.high], [place, place], color=BLUE, linewidth=1, zorder=1)
-    for axis, name in zip(axes[0], ("seconds a sample", "times the prediction"), strict=True):
+    for axis, name in zip(axes[0], ("seconds per sample", "times the prediction"), strict=True):
         scaled(axis, name, len(rows))
     axes[0, 0].set_yticks(places, [called(row.method) for row in rows])
     axes[0, 1].axvline(1, color=BLACK, linewidth=0.6, dashes=(5, 3), zorder=0)
