@@ -9,7 +9,6 @@ import pytest
 from real_data import need_real_data
 
 from headwater.bias import lexicon
-from headwater.bias.checked_names import count_verdicts, verdicts
 from headwater.bias.groups import read_groups
 from headwater.bias.lexicon import FirstNames
 from headwater.bias.names import BOTH, FAMILY, FIGURE, ORDINARY, PLACE, NameFinder, gender_names
@@ -17,6 +16,7 @@ from headwater.bias.phrases import SHARED, PhraseFinder
 from headwater.bias.texts import Texts, read_texts
 from headwater.errors import DataError, UnknownName, UsageError
 from headwater.inputs.table import DATA_DIRECTORY
+from headwater_experiments.data.checked_names import count_verdicts, verdicts
 
 # ---- phrases and groups files
 

@@ -431,7 +431,7 @@ def test_rows_of_a_flow_stand_beside_the_others_where_it_saw_every_text(trial: T
 
 
 def test_a_flow_has_a_curve_where_it_saw_every_text(trial: Trial) -> None:
-    from headwater.paper.figures import overviews
+    from headwater_experiments.paper.figures import overviews
 
     def legend(flow: Evaluation | None) -> list[str]:
         main = made_evaluation({"gae": (0.7, 1.2), "lrp(ah+ln)": (0.9, 1.5)})

@@ -1,7 +1,7 @@
 """How often the rule for names is right: its mentions, against verdicts on mentions that were read one by one.
 
-`lists/checked-names.csv` has a verdict on every mention that was read, by its place in the texts and without any text.
-`python -m headwater.bias.checked_names` counts them, and says what the rule finds today that nobody has read.
+`checked-names.csv` has a verdict on every mention that was read, by its place in the texts and without any text.
+`python -m headwater_experiments.data.checked_names` counts them, and says what the rule finds today that nobody has read.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import csv
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from .. import data as datasets
-from ..errors import UsageError
-from ..viz.plain import aligned
-from ..viz.tables import Table
-from .lexicon import LISTS
-from .names import NameFinder, gender_names
-from .texts import Texts, read_texts
+from headwater.bias.names import NameFinder, gender_names
+from headwater.bias.texts import Texts, read_texts
+from headwater.errors import UsageError
+from headwater.viz.plain import aligned
+from headwater.viz.tables import Table
+from headwater_experiments import data as datasets
 
 RIGHT, OTHER, NONE = "right", "other name", "no person"
 DRAWN, SEED = 1500, 0  # reviews of IMDB's training part
@@ -49,7 +49,7 @@ class NameCheck:
 
 def verdicts(texts: str) -> dict[Place, str]:
     """What was said of each mention that was read, by its place."""
-    with (LISTS / "checked-names.csv").open(encoding="utf-8", newline="") as file:
+    with Path(__file__).with_name("checked-names.csv").open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["texts"] == texts]
     return {(row["part"], int(row["row"]), int(row["start"])): row["verdict"] for row in rows}
 
@@ -98,7 +98,7 @@ def table(found: Sequence[NameCheck]) -> Table:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m headwater.bias.checked_names", description=(__doc__ or "").split("\n")[0]
+        prog="python -m headwater_experiments.data.checked_names", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--test", help="SST-2's 1,821 test sentences: a file with the column `text`")
     path, finder = parser.parse_args(arguments).test, gender_names()
