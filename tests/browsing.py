@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import UsageError
-from headwater.web.browsers import arguments, chromium
+from headwater.web.browsers import browser_arguments, chromium
 from headwater.web.limits import Limits
 from headwater.web.models import LazyModel, Models, models_of
 from headwater.web.state import AppState
@@ -35,7 +35,7 @@ def browser() -> Iterator[Any]:
 
     path = browser_path()
     with sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=path, args=arguments())
+        opened = driver.chromium.launch(executable_path=path, args=browser_arguments())
         try:
             yield opened
         finally:

@@ -50,8 +50,8 @@ def judged(methods: Any = METHODS, model: nn.Module | None = None, **options: An
 def test_where_things_wait_and_what_is_computed_again_changes_no_number(room, monkeypatch):
     monkeypatch.setattr(saved_tensors, "SMALL", 0)
     seen: list[MemoryPolicy] = []
-    opened = MemoryPolicy.opened
-    monkeypatch.setattr(MemoryPolicy, "opened", lambda self, model: seen.append(self) or opened(self, model))
+    opened = MemoryPolicy.open
+    monkeypatch.setattr(MemoryPolicy, "open", lambda self, model: seen.append(self) or opened(self, model))
     model = tiny.tiny("bert")
     plain = judged(model=model)
     seen.clear()

@@ -13,7 +13,7 @@ from test_graphormer import random_graph
 
 from headwater.errors import EmptyInput, InputError, MissingExtra
 from headwater.models.graphormer import GraphormerConfig
-from headwater.models.graphs import Graph, as_graph, batched_distances, batched_paths, collate, from_networkx, from_pyg
+from headwater.models.graphs import Graph, as_graph, collate, find_distances, find_paths, from_networkx, from_pyg
 from headwater.models.molecules import ATOM, ATOM_RANGES, BOND, BOND_RANGES, from_molecule, from_smiles
 from headwater_experiments.models import segmentation, superpixels
 from headwater_experiments.models.segmentation import Cut, segment
@@ -148,15 +148,15 @@ def test_distances_and_paths_equal_networkx_and_the_batched_ones(seed):
     matrix = torch.zeros(14, 14, dtype=torch.int16)
     for (u, v), kind in zip(graph.edges.T, graph.edge_types((3, 2)), strict=True):
         matrix[u, v] = matrix[v, u] = int(kind) + 1
-    assert torch.equal(batched_distances(matrix[None] > 0)[0], torch.from_numpy(distances))
-    found = batched_paths(matrix[None], torch.from_numpy(distances)[None], TYPES, longest)[0]
+    assert torch.equal(find_distances(matrix[None] > 0)[0], torch.from_numpy(distances))
+    found = find_paths(matrix[None], torch.from_numpy(distances)[None], TYPES, longest)[0]
     assert torch.equal(found, torch.from_numpy(paths))
 
 
 def test_a_batch_of_no_nodes_has_no_paths():
     nothing = torch.zeros(2, 0, 0, dtype=torch.int16)
-    assert batched_distances(nothing > 0).shape == (2, 0, 0)
-    assert batched_paths(nothing, nothing, 3, 4).shape == (2, 0, 0, 4)
+    assert find_distances(nothing > 0).shape == (2, 0, 0)
+    assert find_paths(nothing, nothing, 3, 4).shape == (2, 0, 0, 4)
 
 
 def test_smiles_become_atoms_and_bonds():

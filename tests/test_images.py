@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 import headwater as hw
 from headwater.errors import InputError, MissingExtra, NotApplicable, UsageError
-from headwater.inputs.images import Seen, box_of, made_ready
+from headwater.inputs.images import Seen, find_box, prepare_images
 from headwater.inputs.patches import patches_of
 from headwater.methods import available
 from headwater.models.bundled import DIGITS, bundled_path
-from headwater.results.picture import Frame, Grid
+from headwater.results.picture import Grid, ImageFrame
 from headwater.testing import check_method
 from headwater.viz import comparison as compared
 from headwater.viz import html, plain, terminal
@@ -208,14 +208,14 @@ def test_positions_that_no_pixel_reaches_are_no_patches(name, before):
 @pytest.mark.parametrize(("name", "pooled"), [("vit", False), ("deit", False), ("beit", True), ("dinov2", True)])
 def test_the_gradient_tells_whether_the_answer_is_read_off_all_positions(name, pooled):
     from headwater.engine.forward import Run
-    from headwater.inputs.images import from_seen
+    from headwater.inputs.images import batch_images
     from headwater.inputs.targets import Reader
-    from headwater.methods.attention import read, reads_all
+    from headwater.methods.attention import read_attention, reads_all
 
     model = tiny(name)
-    batch = from_seen(model, made_ready([photo()], processor(), 3)).to(torch.device("cpu"), torch.float64)
+    batch = batch_images(model, prepare_images([photo()], processor(), 3)).to(torch.device("cpu"), torch.float64)
     run = Run(model, batch, Reader(model, None, None))
-    _, maps = read(run, "gae", gradient=True)
+    _, maps = read_attention(run, "gae", gradient=True)
     assert reads_all(run, maps, gradient=True) is pooled
 
 
@@ -324,7 +324,9 @@ def cropped(size: int, crop: int) -> Any:
 
 
 def box(process: Any, size: tuple[int, int]) -> Any:
-    return box_of(lambda image: torch.as_tensor(process(images=image, return_tensors="pt")["pixel_values"])[0], size, 3)
+    return find_box(
+        lambda image: torch.as_tensor(process(images=image, return_tensors="pt")["pixel_values"])[0], size, 3
+    )
 
 
 def test_a_resized_image_is_seen_whole():
@@ -357,14 +359,14 @@ def test_a_mirrored_image_has_no_place_in_the_original():
 # pictures
 
 
-def example(values: list[list[float]], frame: Frame | None = None) -> Any:
+def example(values: list[list[float]], frame: ImageFrame | None = None) -> Any:
     """An explanation of a white image whose patches have these relevances."""
     from dataclasses import replace
 
     found = torch.tensor(values)
     grid = Grid(4, 4, (4 // found.shape[0], 4 // found.shape[1]))
     pixels = found.repeat_interleave(grid.cell[0], 0).repeat_interleave(grid.cell[1], 1)[None] / 4
-    image = replace(explained().image, grid=grid, pixels=pixels, frame=frame or Frame((60, 60), (0, 0, 60, 60)))
+    image = replace(explained().image, grid=grid, pixels=pixels, frame=frame or ImageFrame((60, 60), (0, 0, 60, 60)))
     return replace(explained(), relevance=found.flatten(), tokens=grid.names, image=image)
 
 
@@ -391,7 +393,7 @@ def test_red_adds_blue_takes_away_and_is_hatched(level):
 
 
 def test_nothing_is_drawn_where_the_model_does_not_look():
-    seen = Frame((60, 60), (15, 15, 45, 45))
+    seen = ImageFrame((60, 60), (15, 15, 45, 45))
     drawn = np.asarray(viz.overlay(example([[1.0, 1.0], [1.0, 1.0]], seen), WHITE)).astype(float)
     unit = len(drawn) / 60
     edge = round(14 * unit)
@@ -412,7 +414,7 @@ def test_another_picture_is_refused():
     with pytest.raises(InputError, match="30 x 40"):
         viz.png([explained()], photo(40, 30))
     with pytest.raises(InputError, match="cannot be found in the picture"):
-        viz.png([example([[1.0]], Frame((60, 60), None))], WHITE)
+        viz.png([example([[1.0]], ImageFrame((60, 60), None))], WHITE)
 
 
 def test_the_svg_has_a_rectangle_for_each_patch_and_hatches_what_takes_away():
@@ -505,7 +507,7 @@ class Sums(nn.Module):
 
 
 def ready(pixels: list[list[float]]) -> Seen:
-    return Seen(torch.tensor([pixels]), Frame((4, 4), (0, 0, 4, 4)))
+    return Seen(torch.tensor([pixels]), ImageFrame((4, 4), (0, 0, 4, 4)))
 
 
 def test_curves_are_those_that_can_be_worked_out_by_hand():
@@ -530,7 +532,7 @@ def test_a_patch_that_is_taken_out_is_zero_for_the_model():
     from headwater.evaluation.images import ImageSource, with_replacement
     from headwater.evaluation.protocols import ali2022
 
-    seen = made_ready([photo()], processor(), 3)
+    seen = prepare_images([photo()], processor(), 3)
     source = ImageSource(tiny("vit"), seen, with_replacement(ali2022))
     part = source.part([0])
     kept = np.array([[True, False, True, True]])

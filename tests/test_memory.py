@@ -16,10 +16,10 @@ from torch import nn
 
 import headwater as hw
 from headwater.engine.options import Request, read_options
-from headwater.engine.session import answer
+from headwater.engine.session import answer_request
 from headwater.errors import HiddenOperation, NotApplicable, UnknownName, UsageError
 from headwater.memory import estimate, offload, recompute, saved_tensors
-from headwater.memory.estimate import MARGIN, Curve, Trial, bytes_of
+from headwater.memory.estimate import MARGIN, MemoryCurve, MemoryTrial, parse_bytes
 from headwater.memory.meter import peak_of
 from headwater.memory.offload import AHEAD, UNDERWAY, OffloadBuffer
 from headwater.memory.policy import MemoryPolicy
@@ -228,8 +228,8 @@ def test_less_is_held_at_the_peak(kind, method, monkeypatch):
 
 def test_each_block_is_run_once_more_for_each_way_back(monkeypatch):
     made = []
-    again = recompute.Passage.run_again
-    monkeypatch.setattr(recompute.Passage, "run_again", lambda self: made.append(self.block) or again(self))
+    again = recompute.BlockCall.run_again
+    monkeypatch.setattr(recompute.BlockCall, "run_again", lambda self: made.append(self.block) or again(self))
     explained("llama", recompute="blocks")
     layers = list(tiny("llama").model.layers)
     assert [layers.index(block) for block in made] == [1, 0]
@@ -448,10 +448,10 @@ def test_an_estimate_is_near_what_the_system_lends(kind):
 
 
 def test_a_curve_goes_through_its_points_and_sees_what_grows_with_pairs():
-    found = Curve.through([2, 3, 4], [100 + 10 * n + 7 * n**2 for n in (2, 3, 4)])
+    found = MemoryCurve.through([2, 3, 4], [100 + 10 * n + 7 * n**2 for n in (2, 3, 4)])
     assert (found.constant, found.linear, found.square) == pytest.approx((100, 10, 7))
     assert found.at(3, 10) == pytest.approx(100 + 3 * (100 + 700))
-    line = Curve.through([2, 3, 4], [1e9 + 1e6 * n + (n == 3) for n in (2, 3, 4)])
+    line = MemoryCurve.through([2, 3, 4], [1e9 + 1e6 * n + (n == 3) for n in (2, 3, 4)])
     assert line.square == 0
     assert line.at(1, 1000) == pytest.approx(2e9, rel=1e-3)
 
@@ -460,20 +460,20 @@ def test_a_curve_goes_through_its_points_and_sees_what_grows_with_pairs():
     ("text", "size"), [("24GiB", 24 * 2**30), ("1.5 GB", 1_500_000_000), (1000, 1000), ("7kib", 7168), ("12", 12)]
 )
 def test_amounts_of_memory_are_read(text, size):
-    assert bytes_of(text) == size
+    assert parse_bytes(text) == size
 
 
 @pytest.mark.parametrize("text", ["much", "-3GB", "1.2.3MB", "5 parsecs", 0, "0GB", True])
 def test_what_is_no_amount_of_memory_is_an_error(text):
     with pytest.raises(UsageError, match=r"memory"):
-        bytes_of(text)
+        parse_bytes(text)
 
 
 def allocated(model: nn.Module, data: object, limit: int, **options: object) -> int:
     """With the weights, by what a limit chooses."""
     ask = estimate.fit_to_limit(Request(model, data, read_options(**options, memory_limit=limit)))
     weights = sum(p.nbytes for p in (*model.parameters(), *model.buffers()))
-    return weights + peak_of(lambda: answer(ask), torch.device("cpu"))
+    return weights + peak_of(lambda: answer_request(ask), torch.device("cpu"))
 
 
 @pytest.mark.parametrize("method", ["lrp", "lrp-gamma", "lrp-query"])
@@ -525,25 +525,25 @@ def test_on_a_card_every_piece_runs_once_before_it_is_counted(monkeypatch: pytes
     """The first run of a length may try out kernels, which takes memory that no later one does."""
     runs: list[int] = []
 
-    def tried(self: Trial, batch: object, room: MemoryPolicy) -> tuple[int, int]:
+    def tried(self: MemoryTrial, batch: object, room: MemoryPolicy) -> tuple[int, int]:
         runs.append(batch.ids.shape[1])
         first = runs.count(runs[-1]) == 1
         return 1000 * runs[-1] + 10**9 * first, 0
 
-    monkeypatch.setattr(Trial, "device", torch.device("cuda"))
-    monkeypatch.setattr(Trial, "try_piece", tried)
-    trial = Trial.of(Request(tiny("llama"), arguments("llama", samples=1, length=64), read_options()))
+    monkeypatch.setattr(MemoryTrial, "device", torch.device("cuda"))
+    monkeypatch.setattr(MemoryTrial, "try_piece", tried)
+    trial = MemoryTrial.of(Request(tiny("llama"), arguments("llama", samples=1, length=64), read_options()))
     assert trial.at(1)[0] == pytest.approx(64_000)
 
 
 def test_a_limit_sends_to_the_host_beside_a_card(monkeypatch):
     model, inputs, _ = built("llama")
-    monkeypatch.setattr(Trial, "device", torch.device("cuda"))
-    monkeypatch.setattr(Trial, "weights", 1000)
-    whole, alone = (Curve(0, 1e8, 0), Curve(0, 9e7, 0)), (Curve(0, 2e7, 0), Curve(0, 0, 0))
-    monkeypatch.setattr(Trial, "curves", lambda self, room: alone if room.synchronous else whole)
+    monkeypatch.setattr(MemoryTrial, "device", torch.device("cuda"))
+    monkeypatch.setattr(MemoryTrial, "weights", 1000)
+    whole, alone = (MemoryCurve(0, 1e8, 0), MemoryCurve(0, 9e7, 0)), (MemoryCurve(0, 2e7, 0), MemoryCurve(0, 0, 0))
+    monkeypatch.setattr(MemoryTrial, "curves", lambda self, room: alone if room.synchronous else whole)
     monkeypatch.setattr(estimate, "free_on_host", lambda: 100e9)
-    trial = Trial.of(Request(model, inputs, read_options()))
+    trial = MemoryTrial.of(Request(model, inputs, read_options()))
     limit = int(50e9 / (1 - MARGIN))
     told = trial.fit(limit)
     assert told.room == MemoryPolicy("host", None, told.room.on_device)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import headwater as hw
 from headwater.errors import MissingExtra, NotApplicable, UsageError
-from headwater.methods import Method, available, resolve
+from headwater.methods import Method, available, resolve_method
 from headwater.methods.attention import flow_matrix, with_residual
 from headwater.methods.registry import _METHODS
 from headwater.models.bundled import load_bundled
@@ -47,7 +47,7 @@ def test_a_method_that_cheats_is_caught() -> None:
     """The conformance test can fail: a method whose numbers depend on the batch, one without numbers, one too short."""
 
     def broken(change: Any) -> Method:
-        gi = resolve("gi")
+        gi = resolve_method("gi")
 
         def run(job: Any) -> Any:
             outcome = gi.run(job)
@@ -243,7 +243,7 @@ def test_smoothgrad_wraps_gradient_methods_only() -> None:
 def test_a_plugin_can_register() -> None:
     from headwater.methods.registry import register
 
-    gi = resolve("gi")
+    gi = resolve_method("gi")
     try:
         register(replace(gi, name="mine"))
         assert hw.explain(tiny("bert"), TEXTS[0], tokenizer=tokenizer(), method="mine").method == "mine"
@@ -255,7 +255,7 @@ def test_a_plugin_may_have_a_group_of_its_own(capsys: pytest.CaptureFixture[str]
     from headwater.cli.methods import command
     from headwater.methods.registry import available, register
 
-    gi = resolve("gi")
+    gi = resolve_method("gi")
     try:
         for name, group in (("one", "theirs"), ("two", "others'"), ("three", "theirs")):
             register(replace(gi, name=name, group=group))

@@ -21,7 +21,7 @@ from headwater.evaluation.tasks import TASKS
 from headwater.inputs.table import DATA_DIRECTORY
 from headwater.models.loading import load
 from headwater_experiments import data
-from headwater_experiments.data import Table
+from headwater_experiments.data import LabelledTexts
 from headwater_experiments.paper import checkpoints, published, tables, trainings, trials
 from headwater_experiments.paper.fitting import Descent, Recipe, Round, fit, judged, waited
 from headwater_experiments.paper.tokens import Tokenised, Tokens
@@ -377,7 +377,7 @@ def test_a_flow_is_measured_on_short_texts_where_the_whole_would_take_days(bert:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(bert)
-    table = Table(["film " * n for n in range(1, 30)], [0] * 29, ("a", "b"), "made up")
+    table = LabelledTexts(["film " * n for n in range(1, 30)], [0] * 29, ("a", "b"), "made up")
     part, limit = trials.flow_part(table, "imdb", Size(flow_rows=5, flow_tokens=10), tokenizer)
     assert (len(part), limit) == (8, 5)
     assert trials.flow_part(table, "sst2", Size(), tokenizer) == (table, None)
@@ -476,7 +476,7 @@ def test_a_masked_language_model_is_trained_on_the_texts_and_serves_as_embedding
 ) -> None:
     from headwater_experiments.paper import pretraining
 
-    monkeypatch.setattr(pretraining, "located", lambda _: bert)
+    monkeypatch.setattr(pretraining, "locate", lambda _: bert)
     shape = {"width": 32, "layers": 1, "heads": 4, "inner": 16, "positions": 32, "block": 16}
     build = pretraining.Build(**shape, rounds=6, batch=4, rate=3e-3)
     found = pretraining.pretrain(tmp_path / "mlm", build, datasets=["semaine"])

@@ -33,14 +33,14 @@ def engine(monkeypatch):
 def explained(monkeypatch):
     """How many texts were explained since, by method."""
     counted: list[int] = []
-    given = tokens.answer
+    given = tokens.answer_request
 
     def counting(ask):
         made = given(ask)
         counted.append(len(made))
         return made
 
-    monkeypatch.setattr(tokens, "answer", counting)
+    monkeypatch.setattr(tokens, "answer_request", counting)
     return counted
 
 

@@ -29,7 +29,7 @@ from headwater.web.bodies import Bodies, Gone, Refusal
 from headwater.web.connections import TimedConnection
 from headwater.web.limits import Limits
 from headwater.web.models import Loaded
-from headwater.web.server import served
+from headwater.web.server import serve_in_thread
 from headwater.web.state import Studio
 
 MIB = 2**20
@@ -180,7 +180,7 @@ def home(made: Studio) -> Iterator[Any]:
     open_now = []
 
     def start(**limits: Any) -> tuple[str, int]:
-        context = served(Studio(made.models, Limits(**limits)))
+        context = serve_in_thread(Studio(made.models, Limits(**limits)))
         open_now.append(context)
         found = urlsplit(context.__enter__())
         assert found.hostname is not None

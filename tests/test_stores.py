@@ -21,7 +21,7 @@ from headwater.errors import UsageError
 from headwater.results.explanation import Explanation
 from headwater.web.app import create_app
 from headwater.web.security import LOOPBACK
-from headwater.web.server import served
+from headwater.web.server import serve_in_thread
 from headwater.web.state import Studio
 from headwater.web.stores import Store, stores_in
 from headwater.web.stores.interface import Query
@@ -228,7 +228,7 @@ def test_schemathesis_finds_no_server_error(made, name):
 
 @pytest.fixture(scope="module")
 def home(ready: Studio) -> Iterator[str]:
-    with served(ready) as address:
+    with serve_in_thread(ready) as address:
         yield address
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from ..engine.options import Request, read_options
 from ..inputs.restoring import restores
-from ..memory.estimate import Estimate, Trial, bytes_of
+from ..memory.estimate import Estimate, MemoryTrial, parse_bytes
 
 
 @restores
@@ -17,5 +17,5 @@ def estimate(model: nn.Module, data: Any, *, memory_limit: int | str | None = No
 
     Short pieces of the same request are really run, and what torch allocates is counted.
     """
-    trial = Trial.of(Request(model, data, read_options(**options)))
-    return trial.as_asked() if memory_limit is None else trial.fit(bytes_of(memory_limit))
+    trial = MemoryTrial.of(Request(model, data, read_options(**options)))
+    return trial.estimate_request() if memory_limit is None else trial.fit(parse_bytes(memory_limit))

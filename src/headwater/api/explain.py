@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..engine.options import Request, read_options
-from ..engine.session import answer
+from ..engine.session import answer_request
 from ..inputs.restoring import restores
 from ..inputs.targets import Target
 from ..memory.estimate import fit_to_limit
@@ -86,4 +86,4 @@ def explain(
         memory_limit=memory_limit,
     )
     ask = Request(model, data, options)
-    return answer(ask if memory_limit is None else fit_to_limit(ask))
+    return answer_request(ask if memory_limit is None else fit_to_limit(ask))

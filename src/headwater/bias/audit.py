@@ -70,7 +70,7 @@ def audit_bias(
     positive minus negative, or the second minus the first. `permutations`: random labellings in the test. With
     `swaps`, every mention is also replaced by that many members of each group, and the scores are compared.
     """
-    chosen = registry.resolve(method).name
+    chosen = registry.resolve_method(method).name
     if permutations < 1 or swaps < 0:
         raise UsageError(f"permutations must be at least 1 and swaps at least 0, not {permutations} and {swaps}.")
     finder = read_groups(groups, case)

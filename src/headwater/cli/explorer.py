@@ -44,7 +44,9 @@ def command(
     workers: Annotated[int, typer.Option(min=1, max=options.MANY, help="Requests computed at once.")] = 2,
     seconds: Annotated[
         float,
-        typer.Option(min=1, max=options.LONGEST, callback=options.number, help="How long one request may compute."),
+        typer.Option(
+            min=1, max=options.LONGEST, callback=options.check_not_nan, help="How long one request may compute."
+        ),
     ] = 60.0,
     screenshot: Annotated[
         Path | None, typer.Option(help="Write a picture of the explorer here, and stop. Needs playwright and Chromium.")

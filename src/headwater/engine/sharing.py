@@ -20,7 +20,7 @@ _KEPT: ContextVar[list[Pass] | None] = ContextVar("kept", default=None)
 
 
 @contextmanager
-def shared() -> Iterator[None]:
+def share_plain_pass() -> Iterator[None]:
     """Inside, the plain pass over one input is made once."""
     with undone(partial(_KEPT.set, _KEPT.get())):
         _KEPT.set([])

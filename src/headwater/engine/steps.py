@@ -32,7 +32,7 @@ class Plan:
         return made[0] if self.single else made
 
     @classmethod
-    def chained(cls, plans: Sequence[Plan]) -> Plan:
+    def chain(cls, plans: Sequence[Plan]) -> Plan:
         """One after another."""
         ends = [sum(len(plan.steps) for plan in plans[: i + 1]) for i in range(len(plans))]
 

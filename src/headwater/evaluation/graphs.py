@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from ..engine.model import where_it_is
 from ..engine.options import Options, Request
-from ..engine.session import answer
+from ..engine.session import answer_request
 from ..errors import DataError, EmptyInput, HeadwaterError, UsageError
 from ..inputs.targets import class_names
 from ..models.graphormer import GraphormerForGraphClassification
-from ..models.graphs import Graph, as_graph, collate, induced
-from ..models.graphs.explained import checked
+from ..models.graphs import Graph, as_graph, collate, induce_subgraphs
+from ..models.graphs.explained import check_graph
 from ..results.explanation import Explanation
 from .bounds import Bounds
 from .perturbation import Perturbed
@@ -84,7 +84,7 @@ def is_pair(row: Any) -> bool:
 
 def graph_of(model: GraphormerForGraphClassification, value: Any, row: int, source: str) -> Graph:
     try:
-        return checked(model, as_graph(value) if isinstance(value, str) else value, f"row {row} of {source}")
+        return check_graph(model, as_graph(value) if isinstance(value, str) else value, f"row {row} of {source}")
     except HeadwaterError as error:
         said = str(error)
         raise DataError(said if said.startswith("row ") else f"row {row} of {source}: {said}") from error
@@ -134,7 +134,7 @@ class Nodes:
     def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
         """Graphs of like size go together."""
         order = sorted(samples, key=lambda i: len(self.graphs[i]))
-        found = dict(zip(order, answer(self.asked(order, method, target, seed)), strict=True))
+        found = dict(zip(order, answer_request(self.asked(order, method, target, seed)), strict=True))
         for i in samples:
             check_relevance(found[i], len(self.graphs[i]), self.numbers[i], "node")
         return [found[i] for i in samples]
@@ -171,7 +171,7 @@ class Nodes:
             row[: entry.cost] = torch.from_numpy(entry.value[1])
         keep = keep.to(batch["attention_mask"].device)
         if self.source.removal == "induced":
-            return classify(model, induced(batch, keep, model.config.edge_types), "nodes taken out")
+            return classify(model, induce_subgraphs(batch, keep, model.config.edge_types), "nodes taken out")
         return classify(model, masked(model, batch, keep), "masked nodes")
 
 

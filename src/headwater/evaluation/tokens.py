@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from ..engine.forward import without_cache
 from ..engine.model import where_it_is
 from ..engine.options import Options, Request
-from ..engine.session import answer
+from ..engine.session import answer_request
 from ..errors import HeadwaterError, InputError, ModelError, NotFinite, TargetError, UsageError
 from ..inputs.targets import logits_of
-from ..inputs.text import Encoded, Text, encode, filler, length_limit, padded, padding_id, padding_side, to_batch
+from ..inputs.text import Encoded, Text, encode, filler, length_limit, pad_values, padding_id, padding_side, to_batch
 from ..results.explanation import Explanation
 from .bounds import Bounds
 from .perturbation import Perturbed, batches
@@ -161,7 +161,7 @@ class Tokens:
 
     def explain_together(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
         """In one batch, whatever its size."""
-        made: list[Explanation] = answer(self.asked(samples, method, target, seed))
+        made: list[Explanation] = answer_request(self.asked(samples, method, target, seed))
         for sample, explanation in zip(samples, made, strict=True):
             check_relevance(explanation, self.encoded[sample].length, self.numbers[sample])
         return made
@@ -196,7 +196,7 @@ class Tokens:
         for entry in inputs:
             sample, ids = entry.value
             values = ids.tolist() if name == "input_ids" else self.encoded[sample].fields[name]
-            rows.append(padded(values, longest, filler(name, source.pad), source.side))
+            rows.append(pad_values(values, longest, filler(name, source.pad), source.side))
         return np.array(rows, dtype=np.int64)
 
 

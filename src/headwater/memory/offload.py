@@ -96,7 +96,7 @@ class OffloadBuffer:
     def tidy(self, allowed: int | None = None) -> None:
         """Lets go of what has left. Where more than `allowed` bytes are under way, waits for the first of them."""
         size = sum(thing.size for thing in self._underway)
-        while self._underway and self._underway[0].gone(wait=allowed is not None and size > allowed):
+        while self._underway and self._underway[0].try_release(wait=allowed is not None and size > allowed):
             size -= self._underway.popleft().size
 
     def send_for(self, before: int) -> None:
@@ -127,10 +127,10 @@ class Entry:
     def leave(self) -> None:
         self.check()
         assert self.tensor is not None
-        self.away = self.buffer.elsewhere.take(row_of(self.tensor), self.mark)
+        self.away = self.buffer.elsewhere.take(memory_as_bytes(self.tensor), self.mark)
         self.buffer.lying -= self.size
 
-    def gone(self, wait: bool) -> bool:
+    def try_release(self, wait: bool) -> bool:
         """Lets go of the memory once the copy is made."""
         assert self.away is not None
         if not self.away.left(wait):
@@ -151,7 +151,7 @@ class Entry:
     def row(self) -> Tensor:
         if self.tensor is not None:
             self.check()
-            return row_of(self.tensor)
+            return memory_as_bytes(self.tensor)
         self.send_for()
         assert self.away is not None
         coming, self.coming = self.coming, None
@@ -186,6 +186,6 @@ class Handle:
         return made.set_(row.untyped_storage(), self.offset, self.shape, self.stride)
 
 
-def row_of(tensor: Tensor) -> Tensor:
+def memory_as_bytes(tensor: Tensor) -> Tensor:
     """A tensor's memory as bytes."""
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())

@@ -12,7 +12,7 @@ from torch import nn
 from ..engine.forward import Run
 from ..errors import UnknownName
 from ..rules import Scope
-from .recompute import Count, Recomputing, counted
+from .recompute import Count, Recomputing, choose_blocks
 from .saved_tensors import KEEP, SavedTensorOffload
 
 
@@ -33,7 +33,7 @@ class MemoryPolicy:
             raise UnknownName("place to keep", self.keep, KEEP)
 
     @contextmanager
-    def opened(self, model: nn.Module) -> Iterator[Callable[[Run], Run]]:
+    def open(self, model: nn.Module) -> Iterator[Callable[[Run], Run]]:
         """What makes a run keep so."""
         with SavedTensorOffload(self.keep, model, self.on_device, self.synchronous) as keeping:
             if keeping.buffer is None and not self.recompute:
@@ -43,7 +43,7 @@ class MemoryPolicy:
 
     def _watch(self, run: Run, keeping: SavedTensorOffload) -> Callable[[Scope], AbstractContextManager[Any]]:
         beside = [] if run.batch.beside is None else [run.batch.beside.module]
-        blocks = counted(self.recompute, run.model, [*run.batch.places, *beside])
+        blocks = choose_blocks(self.recompute, run.model, [*run.batch.places, *beside])
         before = run.watch
 
         @contextmanager

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UnknownName
-from ..inputs.restoring import saved_tensors, undone
+from ..inputs.restoring import hook_saved_tensors, undone
 from ..inputs.walking import named_weights
 from .backends import Disk, Host
 from .offload import Backend, Handle, OffloadBuffer
@@ -64,7 +64,7 @@ class SavedTensorOffload:
     def watch(self, _: Any) -> AbstractContextManager[Any]:
         if self.buffer is None:
             return nullcontext()
-        return saved_tensors(self._away, self._back)
+        return hook_saved_tensors(self._away, self._back)
 
     def _away(self, tensor: Tensor) -> Any:
         if tensor.nbytes < SMALL or tensor.device != self._device or type(tensor) is not Tensor:

@@ -2,6 +2,8 @@
 
 from . import attention, captum, random, smoothgrad
 from .lrp import rules
-from .registry import Method, available, resolve
+from .registry import Method, available, resolve_method
 
-__all__ = ["Method", "attention", "available", "captum", "random", "resolve", "rules", "smoothgrad"]
+resolve = resolve_method  # the former name, which plug-ins may use
+
+__all__ = ["Method", "attention", "available", "captum", "random", "resolve", "resolve_method", "rules", "smoothgrad"]

@@ -46,7 +46,7 @@ def family(parse: Callable[[str], Method | None]) -> Callable[[str], Method | No
     return parse
 
 
-def add_plugins() -> None:
+def add_plugin_methods() -> None:
     """The methods that other packages add: each entry point names a `Method`, or a module that registers some.
 
     A name of ours stays ours.
@@ -61,13 +61,13 @@ def available() -> tuple[Method, ...]:
 
     A group that a plug-in brings comes after these, in the order in which it was registered.
     """
-    add_plugins()
+    add_plugin_methods()
     groups = dict.fromkeys((*GROUPS, *(method.group for method in _METHODS.values())))
     order = {group: place for place, group in enumerate(groups)}
     return tuple(sorted(_METHODS.values(), key=lambda method: order[method.group]))
 
 
-def resolve(name: str | Method) -> Method:
+def resolve_method(name: str | Method) -> Method:
     """The method called `name`; a method is its own."""
     if isinstance(name, Method):
         return name
@@ -75,7 +75,7 @@ def resolve(name: str | Method) -> Method:
         raise UnknownName("method", name, _METHODS)
     plain = name.strip().lower().replace(" ", "")
     if plain not in _METHODS:
-        add_plugins()
+        add_plugin_methods()
     if plain in _METHODS:
         return _METHODS[plain]
     for parse in _FAMILIES:

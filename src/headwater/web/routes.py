@@ -10,8 +10,8 @@ from ..errors import DataError
 from ..methods import available
 from ..version import __version__
 from ..viz.colour import PALETTES
-from .generation import spoken_answer
-from .jobs import RESPONSES, JobName, answered, studio_of
+from .generation import generation_answer
+from .jobs import RESPONSES, JobName, app_state, submit
 from .layers import audit_answer
 from .masked_report import put_to_the_test
 from .models import Kind, LazyModel
@@ -45,7 +45,7 @@ from .schemas import (
     TextAnswer,
     TextAsked,
 )
-from .texts import predicted, text_answer, unit_for
+from .texts import predict_with_masks, text_answer, unit_for
 
 router = APIRouter(prefix="/api", responses=RESPONSES)
 JobPath = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{8,64}$")]
@@ -57,7 +57,7 @@ FILE: dict[int | str, dict[str, Any]] = {
 @router.get("/about", tags=["about"])
 def about(request: Request) -> About:
     """What this server has and allows: models, methods, palettes, limits."""
-    studio = studio_of(request)
+    studio = app_state(request)
     return About(
         version=__version__,
         models=[model_about(shelf) for shelf in studio.models.all()],
@@ -77,18 +77,18 @@ def model_about(shelf: LazyModel) -> ModelAbout:
 
 
 @router.post("/models/{kind}", tags=["about"], status_code=202)
-def read(request: Request, kind: Kind) -> ModelAbout:
+def begin_loading(request: Request, kind: Kind) -> ModelAbout:
     """Begin to read a model, where that has not begun. Which one it is was said when the server started."""
-    shelf = next(shelf for shelf in studio_of(request).models.all() if shelf.kind == kind)
+    shelf = next(shelf for shelf in app_state(request).models.all() if shelf.kind == kind)
     shelf.begin()
     return model_about(shelf)
 
 
 @router.post("/explain", tags=["text"])
-async def explain(request: Request, ask: TextAsked, job: JobName = None) -> TextAnswer:
+async def post_explain(request: Request, ask: TextAsked, job: JobName = None) -> TextAnswer:
     """What each word of a text contributed to a score, by one or several methods, with a ledger for each."""
-    studio = studio_of(request)
-    return await answered(request, lambda: text_answer(studio.models.text.take(), ask, studio.text(ask)), job)
+    studio = app_state(request)
+    return await submit(request, lambda: text_answer(studio.models.text.take(), ask, studio.text(ask)), job)
 
 
 @router.post("/explain/report", tags=["text"], response_class=Response, responses=FILE)
@@ -96,7 +96,7 @@ async def explain_report(
     request: Request, ask: TextAsked, form: Format = "html", palette: PaletteName = "red-blue", job: JobName = None
 ) -> Response:
     """The same as one file: a self-contained page, an SVG, or JSON."""
-    studio = studio_of(request)
+    studio = app_state(request)
 
     def work() -> str:
         found = studio.text(ask)
@@ -104,41 +104,41 @@ async def explain_report(
         words = unit_for(found.explanations[0], ask.unit) == "word"
         return text_report(found, words, form, palette, tested)
 
-    return file(await answered(request, work, job), form, "explanation")
+    return file(await submit(request, work, job), form, "explanation")
 
 
 @router.post("/predict", tags=["text"])
-async def predict(request: Request, ask: PredictAsked, job: JobName = None) -> PredictAnswer:
+async def post_predict(request: Request, ask: PredictAsked, job: JobName = None) -> PredictAnswer:
     """What the model says when some words are masked: the quickest test of an explanation."""
-    studio = studio_of(request)
-    return await answered(request, lambda: predicted(studio.models.text.take(), ask), job)
+    studio = app_state(request)
+    return await submit(request, lambda: predict_with_masks(studio.models.text.take(), ask), job)
 
 
 @router.post("/audit", tags=["text"])
-async def audit(request: Request, ask: AuditAsked, job: JobName = None) -> AuditAnswer:
+async def post_audit(request: Request, ask: AuditAsked, job: JobName = None) -> AuditAnswer:
     """Where relevance is lost on its way from the score to the inputs, layer by layer."""
-    studio = studio_of(request)
-    return await answered(request, lambda: audit_answer(studio.audit(ask)), job)
+    studio = app_state(request)
+    return await submit(request, lambda: audit_answer(studio.audit(ask)), job)
 
 
 @router.post("/audit/report", tags=["text"], response_class=Response, responses=FILE)
 async def audit_file(request: Request, ask: AuditAsked, form: Format = "html", job: JobName = None) -> Response:
     """The audit as one file."""
-    studio = studio_of(request)
-    made = await answered(request, lambda: audit_report(studio.audit(ask), form), job)
+    studio = app_state(request)
+    made = await submit(request, lambda: audit_report(studio.audit(ask), form), job)
     return file(made, form, "audit")
 
 
 @router.post("/image", tags=["image"])
 async def image(request: Request, ask: ImageAsked, job: JobName = None) -> PictureAnswer:
     """What each patch of an image contributed, drawn over the image."""
-    studio = studio_of(request)
+    studio = app_state(request)
 
     def work() -> PictureAnswer:
         loaded = studio.models.image.take()
         return image_answer(loaded, ask, *studio.image(ask))
 
-    return await answered(request, work, job)
+    return await submit(request, work, job)
 
 
 @router.post("/image/report", tags=["image"], response_class=Response, responses=FILE)
@@ -146,7 +146,7 @@ async def image_report(
     request: Request, ask: ImageAsked, form: PictureFormat = "html", job: JobName = None
 ) -> Response:
     """The image with its relevance as one file: a page, an SVG, a PNG or JSON."""
-    studio = studio_of(request)
+    studio = app_state(request)
 
     def work() -> str | bytes:
         found, picture = studio.image(ask)
@@ -154,14 +154,14 @@ async def image_report(
             return image_png(found, picture, ask.level, ask.palette)
         return sheet_report(found, image_sheet(found, picture, ask), form, ask.palette)
 
-    return file(await answered(request, work, job), form, "image")
+    return file(await submit(request, work, job), form, "image")
 
 
 @router.post("/molecule", tags=["molecule"])
-async def molecule(request: Request, ask: MoleculeAsked, job: JobName = None) -> PictureAnswer:
+async def post_molecule(request: Request, ask: MoleculeAsked, job: JobName = None) -> PictureAnswer:
     """What each atom of a molecule contributed, drawn on its structure."""
-    studio = studio_of(request)
-    return await answered(
+    studio = app_state(request)
+    return await submit(
         request,
         lambda: molecule_answer(studio.models.molecule.take(), ask, studio.molecule(ask), studio.limits),
         job,
@@ -171,20 +171,20 @@ async def molecule(request: Request, ask: MoleculeAsked, job: JobName = None) ->
 @router.post("/molecule/report", tags=["molecule"], response_class=Response, responses=FILE)
 async def molecule_report(request: Request, ask: MoleculeAsked, form: Format = "html", job: JobName = None) -> Response:
     """The molecule as one file."""
-    studio = studio_of(request)
+    studio = app_state(request)
 
     def work() -> str:
         found = studio.molecule(ask)
         return sheet_report(found, molecule_sheet(found, ask), form, ask.palette)
 
-    return file(await answered(request, work, job), form, "molecule")
+    return file(await submit(request, work, job), form, "molecule")
 
 
 @router.post("/generate", tags=["generation"])
 async def generate(request: Request, ask: GenerateAsked, job: JobName = None) -> GenerateAnswer:
     """Let a language model go on, and say what every token came from."""
-    studio = studio_of(request)
-    return await answered(request, lambda: spoken_answer(studio.generation(ask)), job)
+    studio = app_state(request)
+    return await submit(request, lambda: generation_answer(studio.generation(ask)), job)
 
 
 @router.post("/generate/report", tags=["generation"], response_class=Response, responses=FILE)
@@ -192,21 +192,21 @@ async def generate_report(
     request: Request, ask: GenerateAsked, form: Format = "html", palette: PaletteName = "red-blue", job: JobName = None
 ) -> Response:
     """The generated text as one file; in the page every token lights up what it came from."""
-    studio = studio_of(request)
-    made = await answered(request, lambda: generation_report(studio.generation(ask), form, palette), job)
+    studio = app_state(request)
+    made = await submit(request, lambda: generation_report(studio.generation(ask), form, palette), job)
     return file(made, form, "generation")
 
 
 @router.get("/jobs/{job}", tags=["jobs"])
-async def place(request: Request, job: JobPath) -> JobShown:
+async def get_job(request: Request, job: JobPath) -> JobShown:
     """Where a request stands: 0 is being done, 1 comes next."""
-    return JobShown(id=job, place=studio_of(request).pool.place(job))
+    return JobShown(id=job, place=app_state(request).pool.place(job))
 
 
 @router.delete("/jobs/{job}", tags=["jobs"], status_code=204)
 async def cancel(request: Request, job: JobPath) -> None:
     """Take a request out of the line, or stop it."""
-    if not studio_of(request).pool.cancel(job):
+    if not app_state(request).pool.cancel(job):
         raise DataError(f"no request called {job!r} waits or is being answered.")
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from ..errors import MissingExtra
-from .browsers import arguments, chromium
-from .server import served
+from .browsers import browser_arguments, chromium
+from .server import serve_in_thread
 from .state import AppState
 
 SIZE = {"width": 1280, "height": 1180}
@@ -24,8 +24,8 @@ def take(studio: AppState, path: Path) -> None:
         from playwright.sync_api import sync_playwright
     except ImportError as error:
         raise MissingExtra("a screenshot", "dev") from error
-    with served(studio) as address, sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium(), args=arguments())
+    with serve_in_thread(studio) as address, sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium(), args=browser_arguments())
         page = browser.new_page(viewport=SIZE, device_scale_factor=1.5, color_scheme="light")
         page.goto(f"{address}#{urlencode(SHOWN)}")
         page.locator(".test h3").wait_for()

@@ -94,7 +94,7 @@ def serve(
 
 
 @contextmanager
-def served(studio: AppState) -> Iterator[str]:
+def serve_in_thread(studio: AppState) -> Iterator[str]:
     """The explorer on a free port of this machine, as long as the block runs."""
     with listening("127.0.0.1", 0) as found:
         server = uvicorn.Server(settings(create_app(studio), studio.limits))

@@ -9,7 +9,7 @@ from torch import nn
 
 from headwater.api.generate import SCORES, explain_generation
 from headwater.errors import UnknownName
-from headwater.methods import resolve
+from headwater.methods import resolve_method
 
 from .questions import Question
 
@@ -57,7 +57,7 @@ class Setting:
             if word not in (*SCORES, ASIDE):
                 raise UnknownName("score", word, (*SCORES, ASIDE))
         score = next((word for word in words if word in SCORES), "logit")
-        name = LATER if method == LATER else resolve(method).name
+        name = LATER if method == LATER else resolve_method(method).name
         return cls(name, score, ASIDE if ASIDE in words else "show")
 
     def __str__(self) -> str:

@@ -29,7 +29,7 @@ from headwater.evaluation.run import evaluate, labelled
 from headwater.evaluation.tasks import DEFAULT, Floats
 from headwater.inputs.targets import logits_of
 from headwater.inputs.text import length_limit
-from headwater.methods import resolve
+from headwater.methods import resolve_method
 from headwater.viz.tables import Table
 from headwater_experiments.bench.cost import machine
 
@@ -139,7 +139,7 @@ def measure(
         raise DataError("there are no rows to measure on.")
     if rounds < 1:
         raise UsageError(f"rounds must be at least 1, not {rounds}.")
-    methods = list(dict.fromkeys(resolve(name).name for name in methods))
+    methods = list(dict.fromkeys(resolve_method(name).name for name in methods))
     measures = [task.name for task in tasks.resolve(measures)]
     options: Any = {"methods": methods, "measures": measures, "tokenizer": tokenizer}
     options |= {"runtime": False, "progress": False}

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli import options
-from headwater.cli.models import chosen_model
-from headwater.cli.names import separated
+from headwater.cli.models import load_chosen_model
+from headwater.cli.names import split_names
 from headwater.cli.screen import say, waiting
 from headwater.errors import UsageError
 
@@ -113,17 +113,17 @@ def command(
     refuse_what_has_no_place(context, EVALUATION if evaluation else THROUGHPUT if throughput else COST)
     if busy and device != "cpu":
         raise UsageError("--busy counts the processor's time, which says nothing of a card.")
-    options.usable(device)
+    options.check_device(device)
     import torch
 
     if threads is not None:
         torch.set_num_threads(threads)
-    names = None if methods is None else separated(methods)
+    names = None if methods is None else split_names(methods)
     clock = time.process_time if busy else time.perf_counter
     if throughput:
         found, table = rate(data, shape, names or ["gi", "lrp"], device, clock, rounds or 5)
     elif evaluation:
-        found, table = gain(data, limit, names, separated(measures), rounds or 3, device)
+        found, table = gain(data, limit, names, split_names(measures), rounds or 3, device)
     else:
         saving = Saving(keep, options.count_of(recompute), memory_limit)
         beside = asked_beside(peers, names)
@@ -143,17 +143,17 @@ def refuse_what_has_no_place(context: typer.Context, mode: str) -> None:
 
 
 def lengths(text: str) -> list[int]:
-    found = separated(text)
-    if not found or not all(map(options.is_whole, found)):
+    found = split_names(text)
+    if not found or not all(map(options.is_all_digits, found)):
         raise UsageError(f"--tokens takes numbers above 0, separated by commas, not {text!r}.")
-    return [options.whole("--tokens", one) for one in found]
+    return [options.parse_count("--tokens", one) for one in found]
 
 
 def asked_beside(peers: str | None, methods: list[str] | None) -> list[str] | None:
     """Tools by name; None is all that are installed."""
     if peers is None:
         return None if methods is None else []
-    return [] if peers == "none" else separated(peers)
+    return [] if peers == "none" else split_names(peers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,8 +200,8 @@ class Saving:
     def jobs(self, model: Any, inputs: Any, methods: Sequence[str], dtype: str) -> dict[str, Callable[[], Any]]:
         """Explanations by name, to be timed beside the forward pass; none where nothing is to be saved."""
         from headwater.engine.options import Request, read_options
-        from headwater.engine.session import answer
-        from headwater.memory.estimate import Trial, bytes_of
+        from headwater.engine.session import answer_request
+        from headwater.memory.estimate import MemoryTrial, parse_bytes
         from headwater.memory.policy import UNLIMITED
 
         options = read_options(dtype=dtype, keep=self.keep, recompute=self.recompute)
@@ -211,10 +211,10 @@ class Saving:
         for name in methods:
             ask = Request(model, inputs, dataclasses.replace(options, method=name))
             if self.limit is not None:
-                fits = Trial.of(ask).fit(bytes_of(self.limit))
+                fits = MemoryTrial.of(ask).fit(parse_bytes(self.limit))
                 ask = dataclasses.replace(ask, options=ask.options.with_memory(fits.room))
                 say(f"{name}, estimated: {fits}")
-            found[name] = functools.partial(answer, ask)
+            found[name] = functools.partial(answer_request, ask)
         return found
 
 
@@ -261,7 +261,7 @@ def rate(
     data: Path | None, shape: str | None, methods: list[str], device: str, clock: Callable[[], float], rounds: int
 ) -> tuple[Any, Table]:
     """Texts a second of the bundled model, or of another shape that reads them in the same tokens."""
-    model, tokenizer = chosen_model(None, None, device, None, False, False)
+    model, tokenizer = load_chosen_model(None, None, device, None, False, False)
     from headwater_experiments.bench.shapes import shape_called
     from headwater_experiments.bench.speed import rows_of
     from headwater_experiments.bench.throughput import BATCH, measure, table
@@ -282,7 +282,7 @@ def gain(
     data: Path | None, limit: int, methods: list[str] | None, measures: list[str], rounds: int, device: str
 ) -> tuple[Any, Table]:
     """The evaluation's time under that of a loop over single sentences, for the same curves of the bundled model."""
-    model, tokenizer = chosen_model(None, None, device, None, False, False)
+    model, tokenizer = load_chosen_model(None, None, device, None, False, False)
     from headwater_experiments.bench.speed import METHODS, measure, rows_of, table
     from headwater_experiments.data import load
 

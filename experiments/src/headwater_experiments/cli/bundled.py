@@ -15,7 +15,7 @@ from headwater.cli.screen import say, waiting
 app = typer.Typer(help="The sentiment model that comes with the package.", no_args_is_help=True)
 
 Where = Annotated[
-    str, typer.Option("--device", callback=options.usable, help="Where to compute: cpu, cuda, cuda:1, mps.")
+    str, typer.Option("--device", callback=options.check_device, help="Where to compute: cpu, cuda, cuda:1, mps.")
 ]
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli import options
-from headwater.cli.names import separated
+from headwater.cli.names import split_names
 from headwater.cli.screen import say, waiting
 from headwater.errors import UsageError
 
@@ -40,7 +40,8 @@ RecipeName = Annotated[
     str, typer.Option("--recipe", help="paper: as the paper trained; tuned: chosen on the validation parts.")
 ]
 Where = Annotated[
-    str | None, typer.Option("--device", callback=options.usable, help="Where to compute: cpu, cuda, cuda:1, mps.")
+    str | None,
+    typer.Option("--device", callback=options.check_device, help="Where to compute: cpu, cuda, cuda:1, mps."),
 ]
 ALL = "sst2, imdb, t-emotions, t-hate, t-sentiment, meld-s, semaine; bace, mnist"
 GRAPHS = ("bace", "mnist")
@@ -234,7 +235,7 @@ def pretrain(
         from headwater_experiments.paper.pretraining import pretrain as make
         from headwater_experiments.paper.published import TEXTS
     build = Build(width=width, layers=layers, heads=heads, inner=4 * width, rounds=rounds, batch=batch, rate=rate)
-    chosen = TEXTS if datasets is None else tuple(separated(datasets))
+    chosen = TEXTS if datasets is None else tuple(split_names(datasets))
     found = make(out, build, datasets=chosen, seed=seed, device=device or "cpu")
     typer.echo(f"{out}: loss {found.losses[-1]:.3f} on texts held back, {found.blocks:,} rows, {found.seconds:,.0f} s")
 
@@ -345,9 +346,9 @@ def tables(
         flow_tokens=flow_tokens or size.flow_tokens,
         seed=seed,
     )
-    chosen = METHODS if methods is None else tuple(separated(methods))
+    chosen = METHODS if methods is None else tuple(split_names(methods))
     kind = model if model != "small" else recipe
-    names = available(kind, say) if datasets is None else separated(datasets)
+    names = available(kind, say) if datasets is None else split_names(datasets)
     found: list[Trial] = []
     for trial in trials(
         kind,
@@ -390,6 +391,6 @@ def figures(
         from headwater_experiments.paper.figures import figures as draw
 
     kind = model if model != "small" else recipe
-    names = drawable(kind, results) if datasets is None else separated(datasets)
+    names = drawable(kind, results) if datasets is None else split_names(datasets)
     for path in draw(kind, results, out, names, seed):
         typer.echo(str(path))

@@ -1,6 +1,6 @@
 """Labelled texts by name: from a directory of files, or from the Hugging Face hub. Knows nothing of explanations."""
 
-from headwater.inputs.table import Table
+from headwater.inputs.table import LabelledTexts
 
 from .catalogue import DATASETS, Dataset, load, named
 from .experiments import Experiment, experiment
@@ -10,7 +10,7 @@ __all__ = [
     "DATASETS",
     "Dataset",
     "Experiment",
-    "Table",
+    "LabelledTexts",
     "experiment",
     "hold_back",
     "load",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from headwater.inputs.table import Table
+from headwater.inputs.table import LabelledTexts
 
 from .catalogue import Dataset, load, named
 from .holding import fraction, hold_back, words
@@ -25,9 +25,9 @@ class Experiment:
 
     name: str
     dataset: Dataset
-    train: Table
-    validation: Table
-    test: Table
+    train: LabelledTexts
+    validation: LabelledTexts
+    test: LabelledTexts
     notes: tuple[str, ...]
 
 
@@ -52,18 +52,18 @@ def experiment(name: str) -> Experiment:
     return Experiment(name, dataset, train, validation, test, tuple(notes))
 
 
-def _official(name: str) -> tuple[tuple[Table, Table, Table], list[str]]:
+def _official(name: str) -> tuple[tuple[LabelledTexts, LabelledTexts, LabelledTexts], list[str]]:
     middle = next(split for split in ("val", "dev") if split in named(name).parts)
     return (load(name, "train"), load(name, middle), load(name, "test")), []
 
 
-def _sst2(name: str) -> tuple[tuple[Table, Table, Table], list[str]]:
+def _sst2(name: str) -> tuple[tuple[LabelledTexts, LabelledTexts, LabelledTexts], list[str]]:
     validation, train = hold_back(load(name, "train-without-tune"), VALIDATION_SHARE, "headwater validation")
     note = f"test is GLUE's dev part; validation are {len(validation)} whole sentences of train, none of whose phrases"
     return (train, validation, load(name, "dev")), [f"{note} are trained on"]
 
 
-def _imdb(name: str) -> tuple[tuple[Table, Table, Table], list[str]]:
+def _imdb(name: str) -> tuple[tuple[LabelledTexts, LabelledTexts, LabelledTexts], list[str]]:
     train, test = load(name, "train"), load(name, "test")
     place = [fraction("headwater validation", words(text)) for text in train.texts]
     validation = train.rows([i for i, p in enumerate(place) if p < VALIDATION_SHARE])
@@ -76,7 +76,7 @@ def _imdb(name: str) -> tuple[tuple[Table, Table, Table], list[str]]:
 PARTS = {"sst2": _sst2, "imdb": _imdb}
 
 
-def _rebuilt(dataset: Dataset, train: Table) -> list[str]:
+def _rebuilt(dataset: Dataset, train: LabelledTexts) -> list[str]:
     """The note on a training part that is not the published one."""
     official = dataset.parts["train"][0]
     if len(dataset.parts["train"]) == 1 or train.counts == official:
@@ -85,15 +85,15 @@ def _rebuilt(dataset: Dataset, train: Table) -> list[str]:
     return [f"{said}, so results are of a rebuilt training part"]
 
 
-def _with_text(table: Table) -> tuple[Table, int]:
+def _with_text(table: LabelledTexts) -> tuple[LabelledTexts, int]:
     keep = [i for i, text in enumerate(table.texts) if text]
     return table.rows(keep), len(table) - len(keep)
 
 
-def _long_texts(table: Table) -> set[tuple[str, ...]]:
+def _long_texts(table: LabelledTexts) -> set[tuple[str, ...]]:
     return {row for row in map(words, table.texts) if len(row) >= SHORT}
 
 
-def _without(table: Table, texts: Collection[tuple[str, ...]]) -> tuple[Table, int]:
+def _without(table: LabelledTexts, texts: Collection[tuple[str, ...]]) -> tuple[LabelledTexts, int]:
     keep = [i for i, text in enumerate(table.texts) if words(text) not in texts]
     return table.rows(keep), len(table) - len(keep)

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from headwater.inputs.table import Table
+from headwater.inputs.table import LabelledTexts
 
 WORD = re.compile(r"[^\W_]+")
 SENTENCE_WORDS = 8
@@ -21,7 +21,7 @@ def words(text: str) -> Words:
     return tuple(WORD.findall(text.lower()))
 
 
-def hold_back(table: Table, share: float, salt: str) -> tuple[Table, Table]:
+def hold_back(table: LabelledTexts, share: float, salt: str) -> tuple[LabelledTexts, LabelledTexts]:
     """Whole sentences held back, and the rest of the table without any phrase of theirs.
 
     SST-2's training set lists phrases beside the sentences they were cut from, so holding back rows at random would
@@ -37,7 +37,7 @@ def hold_back(table: Table, share: float, salt: str) -> tuple[Table, Table]:
     return table.rows(held), table.rows([i for i, row in enumerate(rows) if row not in phrases])
 
 
-def whole_sentences(table: Table) -> Table:
+def whole_sentences(table: LabelledTexts) -> LabelledTexts:
     """The rows that are sentences: at least 8 words, and no part of a longer row; each of them once."""
     return table.rows(_whole([words(text) for text in table.texts], table.texts))
 

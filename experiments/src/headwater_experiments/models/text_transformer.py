@@ -24,7 +24,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from headwater.errors import LoadError
-from headwater.models.pretrained import MINILM, located
+from headwater.models.pretrained import MINILM, locate
 
 from .packing import is_packed, pack, unpack
 
@@ -220,13 +220,13 @@ def save_compact(model: TextTransformerForSequenceClassification, out: Path) -> 
 
 def tokenizer_of(config: TextTransformerConfig) -> PreTrainedTokenizerBase:
     """The tokenizer that belongs to the embeddings."""
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(located(config.embeddings_from))
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(locate(config.embeddings_from))
     return tokenizer
 
 
 def _pretrained(name: str) -> PreTrainedModel:
     """The BERT whose embeddings are taken, in float32."""
-    model: PreTrainedModel = AutoModel.from_pretrained(located(name), dtype=torch.float32, use_safetensors=True)
+    model: PreTrainedModel = AutoModel.from_pretrained(locate(name), dtype=torch.float32, use_safetensors=True)
     if not all(hasattr(getattr(model, "embeddings", None), part) for part in ("word_embeddings", "LayerNorm")):
         raise LoadError(
             f"{name} has no embeddings as BERT has them. Name a BERT, such as bert-base-uncased or {MINILM}."

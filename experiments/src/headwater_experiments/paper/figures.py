@@ -17,7 +17,7 @@ from headwater.evaluation.cost import Cost, predict, timed
 from headwater.evaluation.files import RESULT, load
 from headwater.evaluation.results import Evaluation, Samples, summarised
 from headwater.models.bundled import load_classifier
-from headwater_experiments.data import Table, experiment
+from headwater_experiments.data import LabelledTexts, experiment
 from headwater_experiments.paper.checkpoints import RECIPES, find, seeds
 
 from . import drawing, graph_pictures
@@ -116,7 +116,11 @@ def run_of(place: Path, seed: int) -> Run:
 
 
 def drawn(
-    found: Mapping[str, Trial], model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table, seed: int
+    found: Mapping[str, Trial],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    table: LabelledTexts,
+    seed: int,
 ) -> Iterator[tuple[str, Figure]]:
     """Names and figures, but for the runtimes."""
     yield from overviews(found)
@@ -153,7 +157,7 @@ def joined(main: Evaluation, flow: Evaluation) -> Evaluation:
     return summarised(Samples(main.samples.common, values), main.tasks, main.protocol, main.provenance)
 
 
-def audits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table) -> dict[str, list[Any]]:
+def audits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: LabelledTexts) -> dict[str, list[Any]]:
     """GI and the paper's method on the same sentences, in float64: rounding would hide what little passes."""
     return {
         method: [
@@ -164,7 +168,7 @@ def audits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Ta
     }
 
 
-def heatmaps(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table) -> dict[str, Any]:
+def heatmaps(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: LabelledTexts) -> dict[str, Any]:
     """Sentences of a readable length that the model gets right, in the order of the table."""
     found: dict[str, Any] = {}
     for text, label in zip(table.texts, table.labels, strict=True):
@@ -178,7 +182,7 @@ def heatmaps(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: 
     return found
 
 
-def runtimes(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table, seed: int) -> list[Cost]:
+def runtimes(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: LabelledTexts, seed: int) -> list[Cost]:
     """Seconds a sentence in the mean over the dataset, one at a time, as the paper gives them.
 
     The ratio is that of the means; the range has nine tenths of the sentences' own ratios. The first is run twice.

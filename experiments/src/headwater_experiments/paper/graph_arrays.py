@@ -22,7 +22,7 @@ from tqdm import tqdm
 from headwater.errors import DataError, MissingExtra
 from headwater.inputs.table import DATA_DIRECTORY
 from headwater.models.graphormer import GraphormerConfig
-from headwater.models.graphs import batched_distances, collate
+from headwater.models.graphs import collate, find_distances
 from headwater.models.molecules import ATOM_RANGES, BOND_RANGES, from_smiles
 from headwater_experiments.models.superpixels import NUMBERS, Superpixels, mnist_superpixels, regions
 
@@ -151,7 +151,7 @@ def superpixel_sheet(found: Superpixels, device: str) -> Sheet:
         part = slice(start, start + CHUNK)
         images, segments = (torch.from_numpy(a[part]).to(device) for a in (found.images, found.segments))
         numbers, adjacency = regions(images, segments, nodes)
-        distances = batched_distances(adjacency).to(torch.int8)
+        distances = find_distances(adjacency).to(torch.int8)
         chunks.append((numbers, adjacency.sum(-1).to(torch.int8), distances))
     numbers, degrees, distances = (torch.cat(parts) for parts in zip(*chunks, strict=True))
     sizes = torch.from_numpy(found.sizes).to(device)

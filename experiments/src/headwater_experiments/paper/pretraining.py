@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
 
-from headwater.models.pretrained import MINILM, located
+from headwater.models.pretrained import MINILM, locate
 from headwater_experiments.data import experiment
 
 from .fitting import rise_and_fall
@@ -68,7 +68,7 @@ def pretrain(
     build = build or Build()
     began = time.perf_counter()
     torch.manual_seed(seed)
-    tokenizer = AutoTokenizer.from_pretrained(located(MINILM))
+    tokenizer = AutoTokenizer.from_pretrained(locate(MINILM))
     parts = [experiment(name) for name in datasets]
     train = blocks((text for part in parts for text in part.train.texts), tokenizer, build.block)
     held = blocks((text for part in parts for text in part.validation.texts), tokenizer, build.block)

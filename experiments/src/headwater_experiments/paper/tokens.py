@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headwater_experiments.data import Experiment, Table
+from headwater_experiments.data import Experiment, LabelledTexts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -41,7 +41,7 @@ class Tokens:
     pad: int
 
     @classmethod
-    def of(cls, table: Table, tokenizer: PreTrainedTokenizerBase, longest: int) -> Tokens:
+    def of(cls, table: LabelledTexts, tokenizer: PreTrainedTokenizerBase, longest: int) -> Tokens:
         """Every text with its special tokens, cut at `longest` tokens."""
         found = tokenizer(table.texts, truncation=True, max_length=longest)["input_ids"]
         starts = np.cumsum([0, *map(len, found)])

@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from headwater.errors import UnknownName, UsageError
 from headwater.models.loading import load
-from headwater.models.pretrained import MINILM, located
+from headwater.models.pretrained import MINILM, locate
 from headwater_experiments.data import Experiment, experiment
 from headwater_experiments.models.distilbert import as_distilbert
 from headwater_experiments.models.text_transformer import TextTransformerForSequenceClassification, save_compact
@@ -150,7 +150,7 @@ def new_model(
     """The model before training, and its tokenizer."""
     names = parts.dataset.label_names
     labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
-    source = located(embeddings)
+    source = locate(embeddings)
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # a new head is meant to be random
     try:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from headwater.errors import HeadwaterError, UsageError
 from headwater.evaluation.results import Evaluation
 from headwater.evaluation.run import evaluate
-from headwater.methods import resolve
+from headwater.methods import resolve_method
 from headwater.models.bundled import load_classifier
-from headwater_experiments.data import Table, experiment
+from headwater_experiments.data import LabelledTexts, experiment
 from headwater_experiments.paper.checkpoints import RECIPES, find, seeds
 
 from . import graph_data, graph_trials
@@ -138,7 +138,7 @@ def trials(
     for name in datasets:
         check_reads(kind, name)
     for method in methods:
-        resolve(method)
+        resolve_method(method)
     places = {name: find_models(kind, name, first) for name in datasets}
     for name in (name for name in places if name in GRAPHS):
         graph_trials.check(name, places[name][0][0])
@@ -186,7 +186,9 @@ def of_texts(name: str, path: Path, place: Path, seed: int, asked: Asked) -> Run
     return Run(seed, main, evaluate(model, part, methods=FLOW_ROWS, out=place / FLOW, **options))
 
 
-def flow_part(table: Table, name: str, size: Size, tokenizer: PreTrainedTokenizerBase) -> tuple[Table, int | None]:
+def flow_part(
+    table: LabelledTexts, name: str, size: Size, tokenizer: PreTrainedTokenizerBase
+) -> tuple[LabelledTexts, int | None]:
     """The texts that A-Flow is measured on, and how many of them are drawn."""
     if name in size.flow_whole and size.rows is None:
         return table, None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.errors import LoadError
-from headwater_experiments.data import Table, load
+from headwater_experiments.data import LabelledTexts, load
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -61,7 +61,7 @@ def evaluate(
 
 
 def count_correct(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table, batch_size: int = 64
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: LabelledTexts, batch_size: int = 64
 ) -> Accuracy:
     """The accuracy of a loaded model on these texts, in evaluation mode; the mode it was in is put back."""
     import torch

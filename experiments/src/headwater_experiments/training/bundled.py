@@ -22,8 +22,8 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from headwater.models.bundled import load_classifier
-from headwater.models.pretrained import MINILM, located
-from headwater_experiments.data import Table, hold_back, load
+from headwater.models.pretrained import MINILM, locate
+from headwater_experiments.data import LabelledTexts, hold_back, load
 from headwater_experiments.training.accuracy import Accuracy, count_correct, evaluate
 from headwater_experiments.training.augmentation import Variation
 from headwater_experiments.training.distillation import Batch, Collate, Distillation, Rounds
@@ -56,8 +56,8 @@ class Recipe:
 class Parts(NamedTuple):
     """What is trained on, and what the best round is chosen on."""
 
-    train: Table
-    validation: Table
+    train: LabelledTexts
+    validation: LabelledTexts
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def split_training(recipe: Recipe) -> Parts:
 
 def load_teacher(name: str | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A pretrained BERT with a new head for two classes, in float32, and its tokenizer."""
-    source = name or located(MINILM)
+    source = name or locate(MINILM)
     labels = dict(enumerate(LABELS))
     model = AutoModelForSequenceClassification.from_pretrained(
         source,

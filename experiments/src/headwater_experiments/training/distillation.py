@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwater_experiments.data import Table
+from headwater_experiments.data import LabelledTexts
 from headwater_experiments.training.augmentation import Variation, vary
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Rounds(torch.utils.data.Dataset[tuple[str, int]]):
     Item i is always the same text, whichever process asks for it.
     """
 
-    def __init__(self, table: Table, rounds: int, varied: int, variation: Variation, seed: int) -> None:
+    def __init__(self, table: LabelledTexts, rounds: int, varied: int, variation: Variation, seed: int) -> None:
         self.table, self.rounds, self.variation, self.seed = table, rounds, variation, seed
         self.size = len(table) * (1 + varied)
 

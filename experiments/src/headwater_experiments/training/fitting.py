@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
-from headwater_experiments.data import Table
+from headwater_experiments.data import LabelledTexts
 from headwater_experiments.training.accuracy import Accuracy, count_correct
 from headwater_experiments.training.distillation import Batch, Collate, Rounds
 
@@ -63,7 +63,7 @@ def fit(
     loss: Callable[[Batch], Tensor],
     batches: Batches,
     phase: Phase,
-    validation: Table,
+    validation: LabelledTexts,
     tokenizer: PreTrainedTokenizerBase,
 ) -> Accuracy:
     """Minimise the loss; the model ends with the weights of the round that did best on the validation sentences."""

@@ -83,10 +83,10 @@ def chosen_rows(comparison: Comparison, methods: Sequence[str] | None) -> list[E
     """The explanations by the methods asked for, in that order; one that gave none for this sentence is left out."""
     if methods is None:
         return list(comparison.explanations)
-    from headwater.methods import resolve
+    from headwater.methods import resolve_method
 
     by_name = {e.method: e for e in comparison.explanations}
-    names = [resolve(method).name for method in methods]
+    names = [resolve_method(method).name for method in methods]
     return [by_name[name] for name in names if name in by_name]
 
 
