@@ -13,7 +13,7 @@ from real_data import any_counts, need_real_data
 from headwater.errors import DataError, MissingExtra, UnknownName
 from headwater.inputs.table import DATA_DIRECTORY
 from headwater_experiments import data
-from headwater_experiments.data import LabelledTexts, hold_back, load, words
+from headwater_experiments.data import LabelledTexts, hold_back, load, split_words
 
 
 def sentence(i: int) -> str:
@@ -131,8 +131,8 @@ def test_tune_holds_whole_sentences_and_training_none_of_their_phrases(stored: P
     whole = {sentence(i) for i in range(120)}
     assert 2 <= len(tune) <= 30
     assert set(tune.texts) <= whole
-    held = [words(text) for text in tune.texts]
-    for row in map(words, rest.texts):
+    held = [split_words(text) for text in tune.texts]
+    for row in map(split_words, rest.texts):
         assert not any(contains(row, sentence) for sentence in held)
         assert len(row) < 3 or not any(contains(sentence, row) for sentence in held)
 
@@ -176,21 +176,21 @@ def test_sst2_tune_is_the_same_for_ever() -> None:
     assert set(tune.texts) <= set(sentences.texts)
     assert len(set(tune.labels)) == 2
     assert digest(tune) == "6892cc16bc1e1c7a"
-    assert not {words(text) for text in tune.texts} & {words(text) for text in rest.texts}
+    assert not {split_words(text) for text in tune.texts} & {split_words(text) for text in rest.texts}
 
 
 def test_sst2_training_rows_share_no_phrase_with_tune() -> None:
     """The slow check by substring on every twentieth row, independent of the sets that did the work."""
     need_real_data()
-    held = [" " + " ".join(words(text)) + " " for text in load("sst2", "tune").texts]
-    for row in map(words, load("sst2", "train-without-tune").texts[::20]):
+    held = [" " + " ".join(split_words(text)) + " " for text in load("sst2", "tune").texts]
+    for row in map(split_words, load("sst2", "train-without-tune").texts[::20]):
         if len(row) >= 3:
             phrase = " " + " ".join(row) + " "
             assert not any(phrase in sentence or sentence in phrase for sentence in held)
 
 
 def digest(table: LabelledTexts) -> str:
-    return hashlib.sha256("\n".join(sorted(" ".join(words(t)) for t in table.texts)).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(sorted(" ".join(split_words(t)) for t in table.texts)).encode()).hexdigest()[:16]
 
 
 def test_another_number_of_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,8 +264,8 @@ def test_the_published_test_parts_are_reported_whole(name: str, rows: int) -> No
     need_real_data()
     found = data.experiment(name)
     assert len(found.test) == rows
-    held = {words(t) for t in found.test.texts} | {words(t) for t in found.validation.texts}
-    assert not [t for t in found.train.texts if words(t) in held and len(words(t)) >= 4]
+    held = {split_words(t) for t in found.test.texts} | {split_words(t) for t in found.validation.texts}
+    assert not [t for t in found.train.texts if split_words(t) in held and len(split_words(t)) >= 4]
     assert all(found.train.texts)
 
 

@@ -132,16 +132,16 @@ def test_a_model_that_cannot_pad_gives_the_same_numbers():
 
 
 def test_speed_is_measured_and_written():
-    found = speed.measure(Bag(), TOKENS, ROWS, methods=["gi"], rounds=1)
+    found = speed.measure_speed(Bag(), TOKENS, ROWS, methods=["gi"], rounds=1)
     assert found.apart < 1e-10
     assert found.ratio == pytest.approx(found.loop / found.evaluation)
-    assert speed.table(found).rows[0][0] == "activation, pruning"
+    assert speed.speed_table(found).rows[0][0] == "activation, pruning"
 
 
 def test_texts_that_are_too_long_are_cut_alike_in_loop_and_evaluation():
-    rows = speed.rows_of(Bag(), TOKENS, [("good film bad " * 200, "positive"), *ROWS[:2]])
+    rows = speed.draw_rows(Bag(), TOKENS, [("good film bad " * 200, "positive"), *ROWS[:2]])
     assert [label for _, label in rows] == [1, 1, 1]
-    assert speed.measure(Bag(), TOKENS, rows, ["GI"], ["aumse", "activation"], rounds=1).apart < 1e-10
+    assert speed.measure_speed(Bag(), TOKENS, rows, ["GI"], ["aumse", "activation"], rounds=1).apart < 1e-10
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_texts_that_are_too_long_are_cut_alike_in_loop_and_evaluation():
 )
 def test_what_cannot_be_timed_is_answered(options, message):
     with pytest.raises(UsageError, match=message):
-        speed.measure(Bag(), TOKENS, ROWS, **{"methods": ["gi"], **options})
+        speed.measure_speed(Bag(), TOKENS, ROWS, **{"methods": ["gi"], **options})
 
 
 @pytest.mark.parametrize("kind", ["dict", "table", "csv", "tsv", "jsonl", "parquet", "names"])

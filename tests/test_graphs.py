@@ -17,7 +17,7 @@ from headwater.models.graphs import Graph, as_graph, collate, find_distances, fi
 from headwater.models.molecules import ATOM, ATOM_RANGES, BOND, BOND_RANGES, from_molecule, from_smiles
 from headwater_experiments.models import segmentation, superpixels
 from headwater_experiments.models.segmentation import Cut, segment
-from headwater_experiments.models.superpixels import Superpixels, regions, superpixel_graph
+from headwater_experiments.models.superpixels import Superpixels, measure_regions, superpixel_graph
 
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 TYPES = 6  # of random_graph's edges
@@ -273,7 +273,7 @@ def test_patches_are_measured_and_joined():
     """Three patches in a picture of 3 by 2 pixels: two beside each other above, one below both."""
     segments = torch.tensor([[[0, 1], [0, 1], [2, 2]]], dtype=torch.uint8)
     images = torch.tensor([[[255, 0], [0, 0], [51, 51]]], dtype=torch.uint8)
-    numbers, adjacency = regions(images, segments, 4)
+    numbers, adjacency = measure_regions(images, segments, 4)
     expected = torch.tensor([[0.5, 0, 0.25], [0, 1, 0.25], [0.2, 0.5, 1], [0, 0, 0]])
     assert torch.allclose(numbers[0], expected)
     assert adjacency[0].int().tolist() == [[0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
@@ -306,8 +306,8 @@ def test_real_digits_have_75_patches_that_hang_together(monkeypatch, tmp_path):
     need_real_data("MNIST")
     from scipy import ndimage
 
-    whole = superpixels.load_mnist
-    monkeypatch.setattr(superpixels, "load_mnist", lambda split: tuple(array[:40] for array in whole(split)))
+    whole = superpixels.load_mnist_images
+    monkeypatch.setattr(superpixels, "load_mnist_images", lambda split: tuple(array[:40] for array in whole(split)))
     monkeypatch.setenv(superpixels.CACHE, str(tmp_path))
     found: Superpixels = superpixels.mnist_superpixels("test")
     assert found.sizes.mean() == pytest.approx(75, abs=2)  # the standard error of 40 images is 0.4

@@ -747,8 +747,8 @@ def test_training_learns_and_says_what_it_did(tmp_path, monkeypatch):
 
 
 def test_trainings_with_one_seed_are_one(tmp_path, monkeypatch):
-    from headwater_experiments.digits.model import parts, untrained
-    from headwater_experiments.digits.training import Recipe, fit
+    from headwater_experiments.digits.model import new_vit, parts
+    from headwater_experiments.digits.training import DigitsRecipe, fit_digits
 
     monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
     monkeypatch.setattr("headwater_experiments.digits.model.HELD_BACK", 50)
@@ -756,19 +756,19 @@ def test_trainings_with_one_seed_are_one(tmp_path, monkeypatch):
     states = []
     for seed in (0, 0, 1):
         data, valid = parts(seed)
-        model = untrained(seed, 16, 1, 2, 16)
-        fit(model, data[:64], valid[:10], Recipe(rounds=1, batch=32), seed, lambda done: None)
+        model = new_vit(seed, 16, 1, 2, 16)
+        fit_digits(model, data[:64], valid[:10], DigitsRecipe(rounds=1, batch=32), seed, lambda done: None)
         states.append(model.classifier.weight.detach())
     assert torch.equal(states[0], states[1])
     assert not torch.equal(states[0], states[2])
 
 
 def test_shifted_images_are_the_same_images_elsewhere():
-    from headwater_experiments.digits.training import shifted
+    from headwater_experiments.digits.training import shift_images
 
     image = torch.zeros(50, 1, 28, 28)
     image[:, :, 10:14, 10:14] = 1
-    moved = shifted(image, 2, torch.Generator().manual_seed(0))
+    moved = shift_images(image, 2, torch.Generator().manual_seed(0))
     assert torch.equal(moved.sum((1, 2, 3)), torch.full((50,), 16.0))
     tops = moved[:, 0].amax(2).argmax(1)
     assert set(tops.tolist()) == {8, 9, 10, 11, 12}
@@ -778,14 +778,14 @@ def test_the_checkpoint_reads_real_digits():
     from real_data import need_real_data
 
     from headwater.models.loading import load_image_model
-    from headwater_experiments.digits.model import digits
-    from headwater_experiments.digits.model import processor as made
-    from headwater_experiments.digits.training import accuracy
+    from headwater_experiments.digits.model import image_processor as made
+    from headwater_experiments.digits.model import load_digits
+    from headwater_experiments.digits.training import measure_accuracy
 
     need_real_data("MNIST")
     model, found = load_image_model(bundled_path(DIGITS))
-    part = digits("test")[slice(0, 500)]
-    assert accuracy(model, part).value > 0.96
+    part = load_digits("test")[slice(0, 500)]
+    assert measure_accuracy(model, part).value > 0.96
     image = Image.fromarray(np.full((28, 28), 90, np.uint8))
     assert torch.equal(
         found(image, return_tensors="pt")["pixel_values"], made()(image, return_tensors="pt")["pixel_values"]

@@ -25,13 +25,13 @@ from test_web import picture
 
 import headwater as hw
 from headwater.viz import audit_page, comparison, generation, html
-from headwater.web.models import Loaded, Models, Shelf
+from headwater.web.models import LazyModel, Loaded, Models
 from headwater.web.pictures import image_comparison, image_sheet
 from headwater.web.pictures import open_picture as opened
 from headwater.web.reports import sheet_report, text_report
 from headwater.web.schemas import ImageAsked
 from headwater.web.server import serve_in_thread
-from headwater.web.state import Studio
+from headwater.web.state import AppState
 from headwater.web.stores import stores_in
 
 ALL = " ".join(HOSTILE)
@@ -123,9 +123,11 @@ def test_the_watch_would_notice(page, tmp_path):
 
 def test_in_the_app_text_labels_and_model_name_stay_text(page, bad):
     base = studio()
-    shelf = Shelf("text", MODEL, lambda: bad)
+    shelf = LazyModel("text", MODEL, lambda: bad)
     shelf.load()
-    with serve_in_thread(Studio(Models(shelf, base.models.image, base.models.molecule, base.models.language))) as home:
+    with serve_in_thread(
+        AppState(Models(shelf, base.models.image, base.models.molecule, base.models.language))
+    ) as home:
         found = page(home)
         for number, text in enumerate(HOSTILE):
             found.page.goto(f"{home}#text={quote(text)}&t={number}&audit={int(number % 16 == 0) or ''}")
@@ -232,7 +234,7 @@ def test_results_on_disk_are_harmless(page, tmp_path, bad):
     hostile_bias(tmp_path / "names")
     stores = stores_in([folder, tmp_path / "names"])
     base = studio()
-    with serve_in_thread(Studio(base.models, stores=stores)) as home:
+    with serve_in_thread(AppState(base.models, stores=stores)) as home:
         found = page(home)
         for part in ("words", "rows", "page"):
             found.page.goto(f"{home}#tab=results&result={stores[0].id}&part={part}")

@@ -24,7 +24,7 @@ from headwater.memory.meter import peak_of
 from headwater.memory.offload import AHEAD, UNDERWAY, OffloadBuffer
 from headwater.memory.policy import MemoryPolicy
 from headwater.memory.saved_tensors import SavedTensorOffload
-from headwater_experiments.bench.shapes import Shape
+from headwater_experiments.bench.shapes import ModelShape
 
 STACKED = [name for name in BUILD if not name.startswith("torch-encoder")]
 RULES = ("gi", "lrp-gamma", "lrp-query", "attnlrp", "lrp-secant")
@@ -395,9 +395,9 @@ def said(line: str) -> None:
 def built(kind: str, times: int = 1) -> tuple[nn.Module, dict[str, torch.Tensor], int]:
     """A model with random weights, so many times as wide, its input, and the length of that."""
     if kind == "llama":
-        shape = Shape("llama", 64 * times, 4, 4, 224 * times, 500, 4096, kv_heads=2, decoder=True)
+        shape = ModelShape("llama", 64 * times, 4, 4, 224 * times, 500, 4096, kv_heads=2, decoder=True)
         return shape.build(), shape.inputs(1, 640), 640
-    shape = Shape("bert", 64 * times, 4, 4, 256 * times, 500, 512)
+    shape = ModelShape("bert", 64 * times, 4, 4, 256 * times, 500, 512)
     return shape.build(), shape.inputs(3, 160), 160
 
 
@@ -488,7 +488,7 @@ def test_an_estimate_of_what_is_kept_on_disk(method):
 
 
 def test_a_limit_takes_smaller_batches_first_and_is_kept():
-    model = Shape("bert", 128, 2, 4, 512, 120, 512).build()
+    model = ModelShape("bert", 128, 2, 4, 512, 120, 512).build()
     texts = ["the movie is very good and great " * 8] * 6
     options = {"tokenizer": tokenizer(), "batch_size": 6}
     plain, whole = hw.explain(model, texts, **options), hw.estimate(model, texts, **options)

@@ -30,7 +30,7 @@ from headwater.web.connections import TimedConnection
 from headwater.web.limits import Limits
 from headwater.web.models import Loaded
 from headwater.web.server import serve_in_thread
-from headwater.web.state import Studio
+from headwater.web.state import AppState
 
 MIB = 2**20
 TEXT = "a gripping, beautifully acted film"
@@ -40,7 +40,7 @@ ASKED |= {"generate": "prompt", "explain/report": "text", "molecule/report": "sm
 
 
 @pytest.fixture(scope="module")
-def made() -> Studio:
+def made() -> AppState:
     found = studio(language=lambda: Loaded(talker("llama"), speaker()))
     for shelf in (found.models.image, found.models.molecule, found.models.language):
         shelf.load()
@@ -48,7 +48,7 @@ def made() -> Studio:
 
 
 @pytest.fixture(scope="module")
-def client(made: Studio) -> TestClient:
+def client(made: AppState) -> TestClient:
     return TestClient(create_app(made), base_url="http://127.0.0.1", raise_server_exceptions=False)
 
 
@@ -175,12 +175,12 @@ def test_a_broken_image_is_refused(client):
 
 
 @pytest.fixture
-def home(made: Studio) -> Iterator[Any]:
+def home(made: AppState) -> Iterator[Any]:
     """A server with limits of one's own, by its address."""
     open_now = []
 
     def start(**limits: Any) -> tuple[str, int]:
-        context = serve_in_thread(Studio(made.models, Limits(**limits)))
+        context = serve_in_thread(AppState(made.models, Limits(**limits)))
         open_now.append(context)
         found = urlsplit(context.__enter__())
         assert found.hostname is not None

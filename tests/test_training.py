@@ -21,14 +21,14 @@ from headwater_experiments.training import bundled
 from headwater_experiments.training.augmentation import MASK, Variation, vary
 from headwater_experiments.training.distillation import NO_LABEL, NO_WORD, Collate, Distillation, Rounds, word_means
 from headwater_experiments.training.fitting import Phase
-from headwater_experiments.training.student import SPECIAL, Shape, choose_pieces, small_model, small_tokenizer
+from headwater_experiments.training.student import SPECIAL, StudentShape, choose_pieces, small_model, small_tokenizer
 
 PRAISE, BLAME, OTHER = ["good", "warm", "fine"], ["bad", "cold", "dull"], ["film", "plot", "cast", "an", "the", "very"]
 LETTERS = [chr(c) for c in range(ord("a"), ord("z") + 1)]
 PIECES = [*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), "[unused0]", "日", ".", *PRAISE, *BLAME, *OTHER]
 STILL = Variation(mask=0, swap=0, cut=0, join=0)
-TINY = bundled.Recipe(
-    shape=Shape(pieces=len(PIECES), hidden=12, layers=2, heads=2, intermediate=24, positions=32),
+TINY = bundled.BundledRecipe(
+    shape=StudentShape(pieces=len(PIECES), hidden=12, layers=2, heads=2, intermediate=24, positions=32),
     teacher=Phase(rounds=8, batch=16, rate=5e-3),
     student=Phase(rounds=10, batch=16, rate=5e-3, varied=1),
     longest=24,
@@ -71,10 +71,10 @@ def teacher(tmp_path: Path) -> str:
 
 
 def test_a_training_writes_a_model_that_has_learnt(sst2: LabelledTexts, teacher: str, tmp_path: Path) -> None:
-    report = bundled.train(tmp_path / "out", teacher, seed=1, keep_teacher=tmp_path / "tuned", recipe=TINY)
+    report = bundled.train_bundled(tmp_path / "out", teacher, seed=1, keep_teacher=tmp_path / "tuned", recipe=TINY)
     assert report.student_validation.value > 0.9
-    assert bundled.evaluate(tmp_path / "out").value > 0.9
-    assert bundled.evaluate(tmp_path / "tuned").value > 0.9
+    assert bundled.evaluate_accuracy(tmp_path / "out").value > 0.9
+    assert bundled.evaluate_accuracy(tmp_path / "tuned").value > 0.9
     assert report.bytes == sum(file.stat().st_size for file in (tmp_path / "out").iterdir())
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "float16"
 
@@ -82,7 +82,7 @@ def test_a_training_writes_a_model_that_has_learnt(sst2: LabelledTexts, teacher:
 def test_the_same_seed_gives_the_same_weights(sst2: LabelledTexts, teacher: str, tmp_path: Path) -> None:
     once = dataclasses.replace(TINY, teacher=Phase(1, 16, 1e-3), student=Phase(1, 32, 1e-3, varied=1), limit=64)
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        bundled.train(tmp_path / name, teacher, seed=seed, recipe=once)
+        bundled.train_bundled(tmp_path / name, teacher, seed=seed, recipe=once)
     a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
     assert a == b
     assert a != c
@@ -90,9 +90,9 @@ def test_the_same_seed_gives_the_same_weights(sst2: LabelledTexts, teacher: str,
 
 def test_training_and_validation_share_no_phrase(sst2: LabelledTexts) -> None:
     parts = bundled.split_training(TINY)
-    held = [" ".join(data.words(text)) for text in parts.validation.texts]
+    held = [" ".join(data.split_words(text)) for text in parts.validation.texts]
     assert held
-    assert not any(" ".join(data.words(text)) in sentence for text in parts.train.texts for sentence in held)
+    assert not any(" ".join(data.split_words(text)) in sentence for text in parts.train.texts for sentence in held)
 
 
 def test_the_command_line_answers_in_json(
@@ -103,10 +103,10 @@ def test_the_command_line_answers_in_json(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
-    monkeypatch.setattr(bundled, "Recipe", lambda: dataclasses.replace(TINY, limit=64))
-    bundled.main(["train", "--out", str(tmp_path / "out"), "--teacher", teacher])
+    monkeypatch.setattr(bundled, "BundledRecipe", lambda: dataclasses.replace(TINY, limit=64))
+    bundled.run_bundled_command(["train", "--out", str(tmp_path / "out"), "--teacher", teacher])
     assert json.loads(capsys.readouterr().out)["seed"] == 0
-    bundled.main(["evaluate", "--model", str(tmp_path / "out")])
+    bundled.run_bundled_command(["evaluate", "--model", str(tmp_path / "out")])
     assert json.loads(capsys.readouterr().out)["total"] == len(sst2)
 
 

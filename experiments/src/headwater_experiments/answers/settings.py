@@ -50,7 +50,7 @@ class Setting:
     sinks: str = "show"
 
     @classmethod
-    def parsed(cls, text: str) -> Setting:
+    def parse(cls, text: str) -> Setting:
         method, _, rest = text.strip().partition("@")
         words = [word for word in rest.split("+") if word]
         for word in words:

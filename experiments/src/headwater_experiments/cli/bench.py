@@ -126,12 +126,12 @@ def command(
         found, table = gain(data, limit, names, split_names(measures), rounds or 3, device)
     else:
         saving = Saving(keep, options.count_of(recompute), memory_limit)
-        beside = asked_beside(peers, names)
+        beside = parse_peers(peers, names)
         subject = Subject(
             shape or "bert-base", layers, batch, lengths(tokens), dtype, device, replay, beside, attention
         )
         found, table = costs(subject, names, rounds or 7, clock, saving)
-    typer.echo(json.dumps(found) if as_json else written(table, plain))
+    typer.echo(json.dumps(found) if as_json else format_table(table, plain))
 
 
 def refuse_what_has_no_place(context: typer.Context, mode: str) -> None:
@@ -149,7 +149,7 @@ def lengths(text: str) -> list[int]:
     return [options.parse_count("--tokens", one) for one in found]
 
 
-def asked_beside(peers: str | None, methods: list[str] | None) -> list[str] | None:
+def parse_peers(peers: str | None, methods: list[str] | None) -> list[str] | None:
     """Tools by name; None is all that are installed."""
     if peers is None:
         return None if methods is None else []
@@ -174,13 +174,13 @@ class Subject:
         """Its shape, and the model itself with the attention that was asked for."""
         from headwater.engine.model import DTYPES
         from headwater.errors import UnknownName
-        from headwater_experiments.bench.shapes import shape_called
+        from headwater_experiments.bench.shapes import find_shape
 
         if self.dtype not in DTYPES:
             raise UnknownName("dtype", self.dtype, DTYPES)
         if self.attention not in (None, *ATTENTION):
             raise UnknownName("attention", self.attention, ATTENTION)
-        shape = shape_called(self.shape).with_layers(self.layers)
+        shape = find_shape(self.shape).with_layers(self.layers)
         model = shape.build(self.device, DTYPES[self.dtype])
         if self.attention is not None:
             from headwater.api.fast_attention import with_attention
@@ -223,10 +223,10 @@ def costs(
 ) -> tuple[Any, Table]:
     """Each method's time over that of the forward pass, with random weights; for JSON and as a table."""
     from headwater.evaluation.cost import measure
-    from headwater_experiments.bench.cost import GIB, PRESETS, fastest_attention, replayed, table
-    from headwater_experiments.bench.peers import checked, peers
+    from headwater_experiments.bench.cost import GIB, PRESETS, cost_table, fastest_attention, replay_jobs
+    from headwater_experiments.bench.peers import check_tools, peers
 
-    checked(asked.peers or [])
+    check_tools(asked.peers or [])
     shape, model = asked.model()
     batch = asked.batch or (1 if shape.decoder else 8)
     size = sum(weight.nbytes for weight in model.parameters())
@@ -239,7 +239,7 @@ def costs(
             others = dict(peers(model, inputs, asked.peers, say))
             chosen = methods or PRESETS
             saved = saving.jobs(model, inputs, chosen, asked.dtype)
-            again, recorders = replayed(model, inputs, chosen, dtype=asked.dtype) if asked.replay else ({}, [])
+            again, recorders = replay_jobs(model, inputs, chosen, dtype=asked.dtype) if asked.replay else ({}, [])
             jobs = {**saved, **again, **others}
             found += measure(
                 model, inputs, () if saved else chosen, rounds, others=jobs, clock=clock, dtype=asked.dtype
@@ -248,12 +248,12 @@ def costs(
                 say(f"{tokens} tokens were not replayed: {why}")
     model_in_words = f"{shape.name}, {shape.layers} layers, {size / GIB:.2f} GiB, {asked.dtype}, {asked.device}"
     chosen_attention = f"{asked.attention} attention" if asked.attention else kernel
-    about = (model_in_words, f"batches of {batch}", f"{rounds} rounds", chosen_attention, counted(clock))
+    about = (model_in_words, f"batches of {batch}", f"{rounds} rounds", chosen_attention, clock_name(clock))
     title = ", ".join(filter(None, about))
-    return [dataclasses.asdict(cost) for cost in found], table(found, title)
+    return [dataclasses.asdict(cost) for cost in found], cost_table(found, title)
 
 
-def counted(clock: Callable[[], float]) -> str:
+def clock_name(clock: Callable[[], float]) -> str:
     return "processor time" if clock is time.process_time else ""
 
 
@@ -262,20 +262,20 @@ def rate(
 ) -> tuple[Any, Table]:
     """Texts a second of the bundled model, or of another shape that reads them in the same tokens."""
     model, tokenizer = load_chosen_model(None, None, device, None, False, False)
-    from headwater_experiments.bench.shapes import shape_called
-    from headwater_experiments.bench.speed import rows_of
-    from headwater_experiments.bench.throughput import BATCH, measure, table
+    from headwater_experiments.bench.shapes import find_shape
+    from headwater_experiments.bench.speed import draw_rows
+    from headwater_experiments.bench.throughput import BATCH, measure_throughput, throughput_table
     from headwater_experiments.data import load
 
-    texts = [text for text, _ in rows_of(model, tokenizer, load("sst2", "dev") if data is None else data)]
+    texts = [text for text, _ in draw_rows(model, tokenizer, load("sst2", "dev") if data is None else data)]
     if shape is not None:
-        model = shape_called(shape).build(device)
+        model = find_shape(shape).build(device)
     with waiting(f"explaining {len(texts)} texts"):
-        found = measure(model, tokenizer, texts, methods, clock=clock, rounds=rounds)
+        found = measure_throughput(model, tokenizer, texts, methods, clock=clock, rounds=rounds)
     name = "bundled model" if shape is None else shape
-    about = (f"{len(texts)} texts, {name}, {device}, batches of {BATCH}", f"{rounds} rounds", counted(clock))
+    about = (f"{len(texts)} texts, {name}, {device}, batches of {BATCH}", f"{rounds} rounds", clock_name(clock))
     title = ", ".join(filter(None, about))
-    return [dataclasses.asdict(one) for one in found], table(found, title)
+    return [dataclasses.asdict(one) for one in found], throughput_table(found, title)
 
 
 def gain(
@@ -283,17 +283,17 @@ def gain(
 ) -> tuple[Any, Table]:
     """The evaluation's time under that of a loop over single sentences, for the same curves of the bundled model."""
     model, tokenizer = load_chosen_model(None, None, device, None, False, False)
-    from headwater_experiments.bench.speed import METHODS, measure, rows_of, table
+    from headwater_experiments.bench.speed import METHODS, draw_rows, measure_speed, speed_table
     from headwater_experiments.data import load
 
-    rows = rows_of(model, tokenizer, load("sst2", "dev") if data is None else data, limit)
+    rows = draw_rows(model, tokenizer, load("sst2", "dev") if data is None else data, limit)
     say(f"{rounds} {NOISE}")
     with waiting(f"timing the evaluation of {len(rows)} texts"):
-        found = measure(model, tokenizer, rows, methods or METHODS, measures, rounds)
-    return dataclasses.asdict(found), table(found)
+        found = measure_speed(model, tokenizer, rows, methods or METHODS, measures, rounds)
+    return dataclasses.asdict(found), speed_table(found)
 
 
-def written(table: Table, plain: bool) -> str:
+def format_table(table: Table, plain: bool) -> str:
     """Markdown, to be pasted; or columns of plain text."""
     from headwater.viz.plain import aligned
     from headwater.viz.tables import markdown

@@ -32,13 +32,13 @@ def train(
     with waiting("reading MNIST"):
         from dataclasses import replace
 
-        from headwater_experiments.digits.model import home
-        from headwater_experiments.digits.training import Recipe, described_as
-        from headwater_experiments.digits.training import train as make
-    recipe = Recipe() if rounds is None else replace(Recipe(), rounds=rounds)
-    path = out or home()
+        from headwater_experiments.digits.model import model_directory
+        from headwater_experiments.digits.training import DigitsRecipe, accuracy_in_words
+        from headwater_experiments.digits.training import train_digits as make
+    recipe = DigitsRecipe() if rounds is None else replace(DigitsRecipe(), rounds=rounds)
+    path = out or model_directory()
     found = make(path, recipe=recipe, seed=seed, device=device, rows=rows)
-    typer.echo(json.dumps(found) if as_json else f"{path}: test accuracy {described_as(found['test'])}")
+    typer.echo(json.dumps(found) if as_json else f"{path}: test accuracy {accuracy_in_words(found['test'])}")
 
 
 @app.command("table")
@@ -54,8 +54,8 @@ def table(
 ) -> None:
     """Activation and pruning by patch on MNIST's test digits: a Markdown table on standard output."""
     with waiting("loading"):
-        from headwater_experiments.digits.table import METHODS, markdown, measured
+        from headwater_experiments.digits.table import METHODS, measure_methods, table_markdown
     chosen = METHODS if methods is None else tuple(split_names(methods))
-    found = measured(chosen, model=model, rows=rows, seed=seed, out=out)
+    found = measure_methods(chosen, model=model, rows=rows, seed=seed, out=out)
     say(f"{len(found)} digits, accuracy {found.accuracy:.1%}, {found.protocol.name}, {found.provenance['items']}")
-    typer.echo(json.dumps(found.to_dict()) if as_json else markdown(found).rstrip())
+    typer.echo(json.dumps(found.to_dict()) if as_json else table_markdown(found).rstrip())

@@ -42,13 +42,13 @@ def command(
 ) -> None:
     """Build every architecture small, with random weights, explain it by `lrp`, and say whether its ledger closes."""
     from headwater_experiments.zoo.entries import entries
-    from headwater_experiments.zoo.page import page as written
-    from headwater_experiments.zoo.page import summary
+    from headwater_experiments.zoo.page import summarise_findings
+    from headwater_experiments.zoo.page import zoo_page as written
     from headwater_experiments.zoo.running import run
 
     wanted = entries(split_names(maps), split_names(names))
     say(f"{len(wanted)} architectures, {jobs} at a time")
     found = run(wanted, out=out, jobs=jobs, timeout=timeout, memory=memory)
-    print_tables(found, lambda: summary(found.findings), as_json, plain)
+    print_tables(found, lambda: summarise_findings(found.findings), as_json, plain)
     if page is not None:
         save_file(page, written(found.findings))

@@ -2,9 +2,9 @@
 
 from headwater.inputs.table import LabelledTexts
 
-from .catalogue import DATASETS, Dataset, load, named
+from .catalogue import DATASETS, Dataset, find_dataset, load
 from .experiments import Experiment, experiment
-from .holding import hold_back, whole_sentences, words
+from .holding import hold_back, split_words, whole_sentences
 
 __all__ = [
     "DATASETS",
@@ -12,9 +12,9 @@ __all__ = [
     "Experiment",
     "LabelledTexts",
     "experiment",
+    "find_dataset",
     "hold_back",
     "load",
-    "named",
+    "split_words",
     "whole_sentences",
-    "words",
 ]

@@ -52,23 +52,23 @@ def load(name: str, split: str) -> LabelledTexts:
     the settings of an explanation method); and `train-without-tune`, which the bundled model was trained on and which
     holds no phrase of three or more words from a `tune` sentence.
     """
-    dataset = named(name)
+    dataset = find_dataset(name)
     if split in dataset.parts:
-        return _published(name, dataset, split)
+        return _load_published(name, dataset, split)
     if split in dataset.derived:
         base, make = dataset.derived[split]
-        return make(_published(name, dataset, base))
+        return make(_load_published(name, dataset, base))
     raise UnknownName(f"split of {name}", split, dataset.splits)
 
 
-def named(name: str) -> Dataset:
+def find_dataset(name: str) -> Dataset:
     """The dataset called so."""
     if name not in DATASETS:
         raise UnknownName("dataset", name, DATASETS)
     return DATASETS[name]
 
 
-def _published(name: str, dataset: Dataset, split: str) -> LabelledTexts:
+def _load_published(name: str, dataset: Dataset, split: str) -> LabelledTexts:
     directory = os.environ.get(DATA_DIRECTORY)
     if directory:
         stems = dataset.stems.get(split, (split,))

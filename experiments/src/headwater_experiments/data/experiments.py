@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from headwater.inputs.table import LabelledTexts
 
-from .catalogue import Dataset, load, named
-from .holding import fraction, hold_back, words
+from .catalogue import Dataset, find_dataset, load
+from .holding import fraction, hold_back, split_words
 
 VALIDATION_SHARE = 0.1
 IMDB_REPORTED = 10_000
@@ -39,7 +39,7 @@ def experiment(name: str) -> Experiment:
     back from `train-without-tune`; IMDB's validation part is a tenth of its training part, and it reports on 10,000
     test reviews. Both are drawn by a hash of the words, so that they do not depend on the order of a copy's rows.
     """
-    dataset = named(name)
+    dataset = find_dataset(name)
     parts, notes = PARTS.get(name, _official)(name)
     train, validation, test = parts
     notes = [*notes, *_rebuilt(dataset, train)]
@@ -53,7 +53,7 @@ def experiment(name: str) -> Experiment:
 
 
 def _official(name: str) -> tuple[tuple[LabelledTexts, LabelledTexts, LabelledTexts], list[str]]:
-    middle = next(split for split in ("val", "dev") if split in named(name).parts)
+    middle = next(split for split in ("val", "dev") if split in find_dataset(name).parts)
     return (load(name, "train"), load(name, middle), load(name, "test")), []
 
 
@@ -65,10 +65,10 @@ def _sst2(name: str) -> tuple[tuple[LabelledTexts, LabelledTexts, LabelledTexts]
 
 def _imdb(name: str) -> tuple[tuple[LabelledTexts, LabelledTexts, LabelledTexts], list[str]]:
     train, test = load(name, "train"), load(name, "test")
-    place = [fraction("headwater validation", words(text)) for text in train.texts]
+    place = [fraction("headwater validation", split_words(text)) for text in train.texts]
     validation = train.rows([i for i, p in enumerate(place) if p < VALIDATION_SHARE])
     rest = train.rows([i for i, p in enumerate(place) if p >= VALIDATION_SHARE])
-    order = sorted(range(len(test)), key=lambda i: fraction("headwater test", words(test.texts[i])))
+    order = sorted(range(len(test)), key=lambda i: fraction("headwater test", split_words(test.texts[i])))
     note = f"test are {IMDB_REPORTED:,} of {len(test):,} reviews; validation are {len(validation):,} reviews of train"
     return (rest, validation, test.rows(sorted(order[:IMDB_REPORTED]))), [note]
 
@@ -91,9 +91,9 @@ def _with_text(table: LabelledTexts) -> tuple[LabelledTexts, int]:
 
 
 def _long_texts(table: LabelledTexts) -> set[tuple[str, ...]]:
-    return {row for row in map(words, table.texts) if len(row) >= SHORT}
+    return {row for row in map(split_words, table.texts) if len(row) >= SHORT}
 
 
 def _without(table: LabelledTexts, texts: Collection[tuple[str, ...]]) -> tuple[LabelledTexts, int]:
-    keep = [i for i, text in enumerate(table.texts) if words(text) not in texts]
+    keep = [i for i, text in enumerate(table.texts) if split_words(text) not in texts]
     return table.rows(keep), len(table) - len(keep)

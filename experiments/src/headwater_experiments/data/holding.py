@@ -16,7 +16,7 @@ PHRASE_WORDS = 3
 Words = tuple[str, ...]
 
 
-def words(text: str) -> Words:
+def split_words(text: str) -> Words:
     """The words of a text in lower case, without punctuation: two texts of equal words are taken as the same."""
     return tuple(WORD.findall(text.lower()))
 
@@ -31,7 +31,7 @@ def hold_back(table: LabelledTexts, share: float, salt: str) -> tuple[LabelledTe
     punctuation. Rows of one or two words stay: "good" stands everywhere, and dropping it would teach nothing safer.
     No remaining row contains a held sentence, since a held sentence is no part of a longer row.
     """
-    rows = [words(text) for text in table.texts]
+    rows = [split_words(text) for text in table.texts]
     held = [i for i in _whole(rows, table.texts) if fraction(salt, rows[i]) < share]
     phrases = {phrase for i in held for phrase in _phrases(rows[i])}
     return table.rows(held), table.rows([i for i, row in enumerate(rows) if row not in phrases])
@@ -39,7 +39,7 @@ def hold_back(table: LabelledTexts, share: float, salt: str) -> tuple[LabelledTe
 
 def whole_sentences(table: LabelledTexts) -> LabelledTexts:
     """The rows that are sentences: at least 8 words, and no part of a longer row; each of them once."""
-    return table.rows(_whole([words(text) for text in table.texts], table.texts))
+    return table.rows(_whole([split_words(text) for text in table.texts], table.texts))
 
 
 def fraction(salt: str, row: Words) -> float:

@@ -38,7 +38,7 @@ class Hub:
                 "it."
             ) from error
         source = ", ".join(filter(None, (self.path, self.config, self.splits[split])))
-        return checked_table({n: list(columns[n]) for n in columns.column_names}, label_names, source)
+        return check_table({n: list(columns[n]) for n in columns.column_names}, label_names, source)
 
 
 def read_folder(folder: Path, stems: Sequence[str], label_names: tuple[str, ...]) -> LabelledTexts:
@@ -47,14 +47,14 @@ def read_folder(folder: Path, stems: Sequence[str], label_names: tuple[str, ...]
         for suffix, read in ((".parquet", _read_parquet), (".tsv", _read_tsv)):
             path = folder / f"{stem}{suffix}"
             if path.is_file():
-                return checked_table(read(path), label_names, str(path))
+                return check_table(read(path), label_names, str(path))
     raise DataError(
         f"no file {stems[0]}.parquet or {stems[0]}.tsv in {folder}. Put it there, point HEADWATER_DATA at the "
         f"directory above {folder.name}/, or unset HEADWATER_DATA to load from the Hugging Face hub."
     )
 
 
-def checked_table(columns: Mapping[str, list[object]], label_names: tuple[str, ...], source: str) -> LabelledTexts:
+def check_table(columns: Mapping[str, list[object]], label_names: tuple[str, ...], source: str) -> LabelledTexts:
     """Columns as a table: texts stripped, labels as class numbers, whether they came as numbers or as names."""
     text = next((c for c in TEXT_COLUMNS if c in columns), None)
     label = next((c for c in LABEL_COLUMNS if c in columns), None)

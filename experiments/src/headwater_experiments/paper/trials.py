@@ -74,7 +74,7 @@ class Trial:
 
     @property
     def title(self) -> str:
-        return graph_data.title(self.dataset)
+        return graph_data.dataset_title(self.dataset)
 
     @property
     def mains(self) -> tuple[Evaluation, ...]:
@@ -144,7 +144,7 @@ def trials(
         graph_trials.check(name, places[name][0][0])
     asked = Asked(tuple(methods), flow, size, {"device": device, "batch_size": batch_size, "workers": workers})
     for name, models in places.items():
-        measure = of_graphs if name in GRAPHS else of_texts
+        measure = run_graphs if name in GRAPHS else run_texts
         runs = []
         for number, (path, seed) in enumerate(models):
             this = replace(asked, flow=flow and number == 0)
@@ -168,12 +168,12 @@ def find_models(kind: str, name: str, first: int | None) -> list[tuple[Path, int
     return [(find(kind, name, seed), seed) for seed in seeds(kind, name)[:first]]
 
 
-def of_graphs(name: str, path: Path, place: Path, seed: int, asked: Asked) -> Run:
-    found = graph_trials.measured(name, path, place, asked.methods, asked.flow, asked.size, **asked.shared)
+def run_graphs(name: str, path: Path, place: Path, seed: int, asked: Asked) -> Run:
+    found = graph_trials.measure_graphs(name, path, place, asked.methods, asked.flow, asked.size, **asked.shared)
     return Run(seed, *found)
 
 
-def of_texts(name: str, path: Path, place: Path, seed: int, asked: Asked) -> Run:
+def run_texts(name: str, path: Path, place: Path, seed: int, asked: Asked) -> Run:
     model, tokenizer = load_classifier(path)
     table, size = experiment(name).test, asked.size
     protocol = "ali2022" if size.max_length is None else f"ali2022(max_length={size.max_length})"

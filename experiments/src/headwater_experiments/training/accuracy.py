@@ -41,7 +41,7 @@ class Accuracy:
         return f"{self.value:.1%} ({self.correct} of {self.total}; 95% interval {low:.1%} to {high:.1%})"
 
 
-def evaluate(
+def evaluate_accuracy(
     model: str | Path | None = None, split: str = "dev", device: str = "cpu", dataset: str = "sst2"
 ) -> Accuracy:
     """The accuracy of a model directory, or of the bundled model, on a split of a dataset.
