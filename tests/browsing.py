@@ -42,11 +42,11 @@ def browser() -> Iterator[Any]:
             opened.close()
 
 
-def studio(limits: Limits | None = None, language: Any = None, **stores: Any) -> AppState:
+def make_state(limits: Limits | None = None, language: Any = None, **stores: Any) -> AppState:
     """The small models of the project; no language model unless one is given."""
     found = models_of()
-    shelf = LazyModel("language", "tiny", language) if language is not None else LazyModel("language", "", None, ABSENT)
-    made = AppState(Models(found.text, found.image, found.molecule, shelf), limits, **stores)
+    model = LazyModel("language", "tiny", language) if language is not None else LazyModel("language", "", None, ABSENT)
+    made = AppState(Models(found.text, found.image, found.molecule, model), limits, **stores)
     made.warm()
     return made
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Watched, browser, saved, studio
+from browsing import Watched, browser, make_state, saved
 from speaker import speaker, talker
 
 from headwater.web.limits import Limits
@@ -23,7 +23,7 @@ TEXT = "The plot is thin, but the cast is wonderful."
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[str]:
-    with serve_in_thread(studio(language=lambda: Loaded(talker("llama"), speaker()))) as address:
+    with serve_in_thread(make_state(language=lambda: Loaded(talker("llama"), speaker()))) as address:
         yield address
 
 
@@ -317,7 +317,7 @@ def test_generated_text(watched, chrome, home, tmp_path):
 
 
 def test_a_place_in_the_line_is_shown_and_cancel_frees_the_worker(chrome):
-    one = studio(Limits(workers=1, seconds=120))
+    one = make_state(Limits(workers=1, seconds=120))
     slow = f"methods=shapley-sampling|kernel-shap&text={'a fine film and ' * 120}"
     with serve_in_thread(one) as home:
         pages = [Watched(chrome.new_context(), home) for _ in range(2)]

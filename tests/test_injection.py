@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import tokenizers
 import transformers as tf
-from browsing import Watched, browser, studio
+from browsing import Watched, browser, make_state
 from hostile import HOSTILE
 from jobs_here import made, retold, rewritten
 from speaker import speaker, talker
@@ -122,11 +122,11 @@ def test_the_watch_would_notice(page, tmp_path):
 
 
 def test_in_the_app_text_labels_and_model_name_stay_text(page, bad):
-    base = studio()
-    shelf = LazyModel("text", MODEL, lambda: bad)
-    shelf.load()
+    base = make_state()
+    model = LazyModel("text", MODEL, lambda: bad)
+    model.load()
     with serve_in_thread(
-        AppState(Models(shelf, base.models.image, base.models.molecule, base.models.language))
+        AppState(Models(model, base.models.image, base.models.molecule, base.models.language))
     ) as home:
         found = page(home)
         for number, text in enumerate(HOSTILE):
@@ -145,7 +145,7 @@ def test_in_the_app_text_labels_and_model_name_stay_text(page, bad):
 
 
 def test_in_the_app_file_names_smiles_and_prompts_stay_text(page):
-    base = studio(language=lambda: Loaded(talker("llama"), one_token()))
+    base = make_state(language=lambda: Loaded(talker("llama"), one_token()))
     with serve_in_thread(base) as home:
         found = page(home)
         for text in HOSTILE[::13]:
@@ -219,7 +219,7 @@ def test_pictures_generations_and_notebooks_are_harmless(page, bad, tmp_path):
 
 
 def image_reports() -> Iterator[tuple[str, str]]:
-    base = studio()
+    base = make_state()
     base.models.image.load()
     for number, text in enumerate(HOSTILE[::16]):
         ask = ImageAsked(image=picture(), name=text, methods=["lrp"])
@@ -233,7 +233,7 @@ def test_results_on_disk_are_harmless(page, tmp_path, bad):
     hostile_run(folder, bad)
     hostile_bias(tmp_path / "names")
     stores = stores_in([folder, tmp_path / "names"])
-    base = studio()
+    base = make_state()
     with serve_in_thread(AppState(base.models, stores=stores)) as home:
         found = page(home)
         for part in ("words", "rows", "page"):

@@ -36,13 +36,13 @@ class Drawer:
     def __init__(self, room: int = 1 << 60) -> None:
         self.room, self.log, self.settled = room, [], True
 
-    def full(self, size: int) -> bool:
+    def is_full(self, size: int) -> bool:
         return size > self.room
 
     def mark(self) -> None:
         return None
 
-    def take(self, row: torch.Tensor, mark: object) -> InDrawer:
+    def offload(self, row: torch.Tensor, mark: object) -> InDrawer:
         self.room -= row.nbytes
         self.log.append(("out", row.nbytes))
         return InDrawer(self, row.clone())
@@ -52,18 +52,18 @@ class InDrawer:
     def __init__(self, drawer: Drawer, row: torch.Tensor) -> None:
         self.drawer, self.row = drawer, row
 
-    def left(self, wait: bool) -> bool:
+    def is_done(self, wait: bool) -> bool:
         return wait or self.drawer.settled
 
-    def send_for(self) -> torch.Tensor:
+    def prefetch(self) -> torch.Tensor:
         self.drawer.log.append(("sent for", self.row.nbytes))
         return self.row.clone()
 
-    def back(self, coming: torch.Tensor) -> torch.Tensor:
+    def fetch(self, coming: torch.Tensor) -> torch.Tensor:
         self.drawer.log.append(("back", self.row.nbytes))
         return coming
 
-    def forget(self, coming: torch.Tensor) -> None:
+    def cancel(self, coming: torch.Tensor) -> None:
         self.drawer.log.append(("forgotten", self.row.nbytes))
 
 
@@ -73,11 +73,11 @@ def numbers(size: int) -> torch.Tensor:
 
 def test_the_oldest_leave_first_and_all_come_back_as_they_went():
     drawer = Drawer()
-    one = OffloadBuffer(room=60, elsewhere=drawer)
+    one = OffloadBuffer(limit=60, backend=drawer)
     given = [numbers(size) for size in (10, 20, 30, 25)]
     tickets = [one.put(tensor.clone()) for tensor in given]
     assert drawer.log == [("out", 10), ("out", 20)]
-    assert one.lying == 55
+    assert one.bytes_on_device == 55
     assert [ticket.tensor().tolist() for ticket in tickets] == [tensor.tolist() for tensor in given]
 
 
@@ -99,7 +99,7 @@ def test_taking_one_sends_for_those_before_it(monkeypatch):
 
 def test_what_several_save_travels_once_whatever_their_views():
     drawer = Drawer()
-    one = OffloadBuffer(room=0, elsewhere=drawer)
+    one = OffloadBuffer(limit=0, backend=drawer)
     base = torch.arange(24.0).reshape(4, 6)
     views = [base, base.t(), base[1:], base.expand(3, 4, 6)]
     tickets = [one.put(view) for view in views]
@@ -123,7 +123,7 @@ def test_what_has_no_room_elsewhere_stays():
     assert all(ticket.tensor().tolist() == list(range(10)) for ticket in tickets)
 
 
-def test_what_is_still_being_copied_is_held_and_taken_from_the_shelf():
+def test_what_is_still_being_copied_is_held_and_taken_from_the_device():
     drawer = Drawer()
     drawer.settled = False
     ticket = OffloadBuffer(0, drawer).put(numbers(10))
@@ -137,7 +137,7 @@ def test_a_synchronous_buffer_has_nothing_underway():
     one = OffloadBuffer(0, drawer, synchronous=True)
     tickets = [one.put(numbers(size)) for size in (10, 20)]
     assert drawer.log == [("out", 10), ("out", 20)]
-    assert all(ticket.thing.tensor is None for ticket in tickets)
+    assert all(ticket.entry.tensor is None for ticket in tickets)
     drawer.log.clear()
     assert tickets[1].tensor().tolist() == list(range(20))
     assert drawer.log == [("sent for", 20), ("back", 20)]
@@ -182,7 +182,7 @@ def test_nor_do_tensors_that_wait_on_disk_beside_blocks_computed_again(name, met
 
 @pytest.mark.parametrize("name", ["llama", "bert", "gpt2"])
 @pytest.mark.parametrize("room", [0, 5_000])
-def test_nor_does_a_shelf_with_little_room(name, room, monkeypatch):
+def test_nor_does_a_buffer_with_a_low_limit(name, room, monkeypatch):
     monkeypatch.setattr(saved_tensors, "SMALL", 0)
     drawer = Drawer()
     plain = explained(name)

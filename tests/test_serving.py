@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 import httpx
-from browsing import studio
+from browsing import make_state
 from fastapi.testclient import TestClient
 from speaker import speaker, talker
 
@@ -41,9 +41,9 @@ ASKED |= {"generate": "prompt", "explain/report": "text", "molecule/report": "sm
 
 @pytest.fixture(scope="module")
 def made() -> AppState:
-    found = studio(language=lambda: Loaded(talker("llama"), speaker()))
-    for shelf in (found.models.image, found.models.molecule, found.models.language):
-        shelf.load()
+    found = make_state(language=lambda: Loaded(talker("llama"), speaker()))
+    for model in (found.models.image, found.models.molecule, found.models.language):
+        model.load()
     return found
 
 

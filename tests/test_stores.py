@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("pyarrow")
 import made_results
-from browsing import Watched, browser, saved, studio
+from browsing import Watched, browser, make_state, saved
 from fastapi.testclient import TestClient
 from jobs_here import retold, rewritten
 from test_explorer import serious, shot
@@ -41,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(scope="module")
 def ready(made: Made) -> AppState:
-    return AppState(studio().models, stores=made[0])
+    return AppState(make_state().models, stores=made[0])
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +221,7 @@ def test_a_part_is_a_drawing(client, name, part):
 def test_schemathesis_finds_no_server_error(made, name):
     from trying import tried
 
-    app = create_app(AppState(studio().models, stores=made[0]), hosts=(*LOOPBACK, "testserver"))
+    app = create_app(AppState(make_state().models, stores=made[0]), hosts=(*LOOPBACK, "testserver"))
     statuses = tried(app, lambda path: "{name}" in path, lambda path: 8, name=name)
     assert statuses.count(200) > 15
 

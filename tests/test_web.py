@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("fastapi")
 import httpx
 import torch
-from browsing import studio
+from browsing import make_state
 from fastapi.testclient import TestClient
 from speaker import speaker, talker
 
@@ -37,13 +37,13 @@ HERE = {"base_url": "http://127.0.0.1"}
 
 @pytest.fixture(scope="module")
 def made() -> AppState:
-    return studio(language=lambda: Loaded(talker("llama"), speaker()))
+    return make_state(language=lambda: Loaded(talker("llama"), speaker()))
 
 
 @pytest.fixture(scope="module")
 def client(made: AppState) -> TestClient:
-    for shelf in (made.models.image, made.models.molecule, made.models.language):
-        shelf.load()
+    for model in (made.models.image, made.models.molecule, made.models.language):
+        model.load()
     return TestClient(create_app(made), **HERE)
 
 
@@ -504,7 +504,7 @@ def test_a_language_model_goes_to_its_own_place(made):
     assert found.text.take().classes == ["negative", "positive"]
 
 
-def test_a_shelf_reads_once():
+def test_a_model_is_read_once():
     calls: list[int] = []
 
     def read() -> Loaded:
@@ -512,9 +512,9 @@ def test_a_shelf_reads_once():
         time.sleep(0.05)
         return Loaded(None, None)
 
-    shelf = LazyModel("text", "x", read)
+    model = LazyModel("text", "x", read)
     for _ in range(5):
-        shelf.begin()
-    while shelf.state != "ready":
+        model.begin()
+    while model.state != "ready":
         time.sleep(0.01)
     assert len(calls) == 1

@@ -70,12 +70,12 @@ def command(
         share_cores(workers)
         how = Loading(device, dtype, allow_pickle, trust_remote_code)
         models = models_of(model, image_model, molecule_model, language_model, how)
-        studio = AppState(models, Limits(workers=workers, seconds=seconds), stores_in(results or []))
-        studio.warm()
+        state = AppState(models, Limits(workers=workers, seconds=seconds), stores_in(results or []))
+        state.warm()
     if screenshot is not None:
         from headwater.web.screenshot import take
 
-        take(studio, screenshot)
+        take(state, screenshot)
         say(f"wrote {screenshot}")
         return
-    serve(studio, host, port, token, browser, say)
+    serve(state, host, port, token, browser, say)

@@ -57,7 +57,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def app_state(request: Request) -> AppState:
-    return cast(AppState, request.app.state.studio)
+    return cast(AppState, request.app.state.headwater)
 
 
 async def submit(request: Request, work: Callable[[], Found], name: str | None) -> Found:

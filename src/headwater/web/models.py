@@ -87,7 +87,7 @@ class LazyModel:
 
 @dataclass(frozen=True)
 class Models:
-    """One shelf a kind."""
+    """One model for each kind of input."""
 
     text: LazyModel
     image: LazyModel

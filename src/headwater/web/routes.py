@@ -57,38 +57,38 @@ FILE: dict[int | str, dict[str, Any]] = {
 @router.get("/about", tags=["about"])
 def about(request: Request) -> About:
     """What this server has and allows: models, methods, palettes, limits."""
-    studio = app_state(request)
+    state = app_state(request)
     return About(
         version=__version__,
-        models=[model_about(shelf) for shelf in studio.models.all()],
+        models=[model_about(model) for model in state.models.all()],
         methods=[MethodAbout(name=m.name, summary=m.summary, group=m.group) for m in available()],
         palettes=[
             PaletteAbout(name=name, said=p.said, positive={**p.positive}, negative={**p.negative})
             for name, p in PALETTES.items()
         ],
-        limits={name: float(value) for name, value in vars(studio.limits).items()},
-        datasets=len(studio.stores),
+        limits={name: float(value) for name, value in vars(state.limits).items()},
+        datasets=len(state.stores),
     )
 
 
-def model_about(shelf: LazyModel) -> ModelAbout:
-    classes = [] if shelf.found is None or shelf.kind == "language" else shelf.found.classes[:1000]
-    return ModelAbout(kind=shelf.kind, name=shelf.name, state=shelf.state, hint=shelf.hint, classes=classes)
+def model_about(model: LazyModel) -> ModelAbout:
+    classes = [] if model.found is None or model.kind == "language" else model.found.classes[:1000]
+    return ModelAbout(kind=model.kind, name=model.name, state=model.state, hint=model.hint, classes=classes)
 
 
 @router.post("/models/{kind}", tags=["about"], status_code=202)
 def begin_loading(request: Request, kind: Kind) -> ModelAbout:
     """Begin to read a model, where that has not begun. Which one it is was said when the server started."""
-    shelf = next(shelf for shelf in app_state(request).models.all() if shelf.kind == kind)
-    shelf.begin()
-    return model_about(shelf)
+    model = next(model for model in app_state(request).models.all() if model.kind == kind)
+    model.begin()
+    return model_about(model)
 
 
 @router.post("/explain", tags=["text"])
 async def post_explain(request: Request, ask: TextAsked, job: JobName = None) -> TextAnswer:
     """What each word of a text contributed to a score, by one or several methods, with a ledger for each."""
-    studio = app_state(request)
-    return await submit(request, lambda: text_answer(studio.models.text.take(), ask, studio.text(ask)), job)
+    state = app_state(request)
+    return await submit(request, lambda: text_answer(state.models.text.take(), ask, state.text(ask)), job)
 
 
 @router.post("/explain/report", tags=["text"], response_class=Response, responses=FILE)
@@ -96,11 +96,11 @@ async def explain_report(
     request: Request, ask: TextAsked, form: Format = "html", palette: PaletteName = "red-blue", job: JobName = None
 ) -> Response:
     """The same as one file: a self-contained page, an SVG, or JSON."""
-    studio = app_state(request)
+    state = app_state(request)
 
     def work() -> str:
-        found = studio.text(ask)
-        tested = put_to_the_test(studio.models.text.take(), ask, found) if ask.masked and form == "html" else ""
+        found = state.text(ask)
+        tested = put_to_the_test(state.models.text.take(), ask, found) if ask.masked and form == "html" else ""
         words = unit_for(found.explanations[0], ask.unit) == "word"
         return text_report(found, words, form, palette, tested)
 
@@ -110,33 +110,33 @@ async def explain_report(
 @router.post("/predict", tags=["text"])
 async def post_predict(request: Request, ask: PredictAsked, job: JobName = None) -> PredictAnswer:
     """What the model says when some words are masked: the quickest test of an explanation."""
-    studio = app_state(request)
-    return await submit(request, lambda: predict_with_masks(studio.models.text.take(), ask), job)
+    state = app_state(request)
+    return await submit(request, lambda: predict_with_masks(state.models.text.take(), ask), job)
 
 
 @router.post("/audit", tags=["text"])
 async def post_audit(request: Request, ask: AuditAsked, job: JobName = None) -> AuditAnswer:
     """Where relevance is lost on its way from the score to the inputs, layer by layer."""
-    studio = app_state(request)
-    return await submit(request, lambda: audit_answer(studio.audit(ask)), job)
+    state = app_state(request)
+    return await submit(request, lambda: audit_answer(state.audit(ask)), job)
 
 
 @router.post("/audit/report", tags=["text"], response_class=Response, responses=FILE)
 async def audit_file(request: Request, ask: AuditAsked, form: Format = "html", job: JobName = None) -> Response:
     """The audit as one file."""
-    studio = app_state(request)
-    made = await submit(request, lambda: audit_report(studio.audit(ask), form), job)
+    state = app_state(request)
+    made = await submit(request, lambda: audit_report(state.audit(ask), form), job)
     return file(made, form, "audit")
 
 
 @router.post("/image", tags=["image"])
 async def image(request: Request, ask: ImageAsked, job: JobName = None) -> PictureAnswer:
     """What each patch of an image contributed, drawn over the image."""
-    studio = app_state(request)
+    state = app_state(request)
 
     def work() -> PictureAnswer:
-        loaded = studio.models.image.take()
-        return image_answer(loaded, ask, *studio.image(ask))
+        loaded = state.models.image.take()
+        return image_answer(loaded, ask, *state.image(ask))
 
     return await submit(request, work, job)
 
@@ -146,10 +146,10 @@ async def image_report(
     request: Request, ask: ImageAsked, form: PictureFormat = "html", job: JobName = None
 ) -> Response:
     """The image with its relevance as one file: a page, an SVG, a PNG or JSON."""
-    studio = app_state(request)
+    state = app_state(request)
 
     def work() -> str | bytes:
-        found, picture = studio.image(ask)
+        found, picture = state.image(ask)
         if form == "png":
             return image_png(found, picture, ask.level, ask.palette)
         return sheet_report(found, image_sheet(found, picture, ask), form, ask.palette)
@@ -160,10 +160,10 @@ async def image_report(
 @router.post("/molecule", tags=["molecule"])
 async def post_molecule(request: Request, ask: MoleculeAsked, job: JobName = None) -> PictureAnswer:
     """What each atom of a molecule contributed, drawn on its structure."""
-    studio = app_state(request)
+    state = app_state(request)
     return await submit(
         request,
-        lambda: molecule_answer(studio.models.molecule.take(), ask, studio.molecule(ask), studio.limits),
+        lambda: molecule_answer(state.models.molecule.take(), ask, state.molecule(ask), state.limits),
         job,
     )
 
@@ -171,10 +171,10 @@ async def post_molecule(request: Request, ask: MoleculeAsked, job: JobName = Non
 @router.post("/molecule/report", tags=["molecule"], response_class=Response, responses=FILE)
 async def molecule_report(request: Request, ask: MoleculeAsked, form: Format = "html", job: JobName = None) -> Response:
     """The molecule as one file."""
-    studio = app_state(request)
+    state = app_state(request)
 
     def work() -> str:
-        found = studio.molecule(ask)
+        found = state.molecule(ask)
         return sheet_report(found, molecule_sheet(found, ask), form, ask.palette)
 
     return file(await submit(request, work, job), form, "molecule")
@@ -183,8 +183,8 @@ async def molecule_report(request: Request, ask: MoleculeAsked, form: Format = "
 @router.post("/generate", tags=["generation"])
 async def generate(request: Request, ask: GenerateAsked, job: JobName = None) -> GenerateAnswer:
     """Let a language model go on, and say what every token came from."""
-    studio = app_state(request)
-    return await submit(request, lambda: generation_answer(studio.generation(ask)), job)
+    state = app_state(request)
+    return await submit(request, lambda: generation_answer(state.generation(ask)), job)
 
 
 @router.post("/generate/report", tags=["generation"], response_class=Response, responses=FILE)
@@ -192,8 +192,8 @@ async def generate_report(
     request: Request, ask: GenerateAsked, form: Format = "html", palette: PaletteName = "red-blue", job: JobName = None
 ) -> Response:
     """The generated text as one file; in the page every token lights up what it came from."""
-    studio = app_state(request)
-    made = await submit(request, lambda: generation_report(studio.generation(ask), form, palette), job)
+    state = app_state(request)
+    made = await submit(request, lambda: generation_report(state.generation(ask), form, palette), job)
     return file(made, form, "generation")
 
 

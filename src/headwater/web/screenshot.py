@@ -18,13 +18,13 @@ SHOWN = {
 }
 
 
-def take(studio: AppState, path: Path) -> None:
+def take(state: AppState, path: Path) -> None:
     """One picture of a text with a word masked, the ledger open."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError as error:
         raise MissingExtra("a screenshot", "dev") from error
-    with serve_in_thread(studio) as address, sync_playwright() as driver:
+    with serve_in_thread(state) as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium(), args=browser_arguments())
         page = browser.new_page(viewport=SIZE, device_scale_factor=1.5, color_scheme="light")
         page.goto(f"{address}#{urlencode(SHOWN)}")
