@@ -38,7 +38,7 @@ def watch_nothing(_: Scope) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Run:
     """One batch to be explained by one method."""
 

@@ -41,9 +41,13 @@ from .compiled import run_eagerly
 from .forward import Demand, Read, Run, asks_links, forward, read_score, scope_for
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
-    """What came out, sample by sample. `relevance` stands beside each captured input, elementwise."""
+    """What a method gives for a batch. `captured` are the inputs that were explained.
+
+    `relevance` has a tensor for each of them, of its shape: input times gradient. `gradients` are those of the score,
+    as the rules bend them; a method that takes none leaves them out.
+    """
 
     reading: ScoreReading
     score: Tensor  # [samples], float64
@@ -56,6 +60,7 @@ class Outcome:
     coarsest: torch.dtype | None = None  # the least precise type that the model cast to inside
     constants: dict[str, list[float]] = field(default_factory=dict)  # lines of the ledger that are no model's sources
     beside: list[tuple[Captured, Tensor]] = field(default_factory=list)  # what entered beside the items, its gradient
+    gradients: list[Tensor] = field(default_factory=list)  # one for each captured input
 
 
 def propagate(run: Run, demand: Demand) -> Outcome:
@@ -117,10 +122,18 @@ def outcome_of(
     score = read.reading.score.detach().double()
     items = [(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if not one.beside]
     relevance = [wide(one.leaf.detach()) * wide(gradient) for one, gradient in items]
-    outcome = Outcome(read.reading, score, score - linear, [one for one, _ in items], relevance, books, scope.met)
-    outcome.beside = [(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if one.beside]
-    outcome.coarsest = scope.coarsest
-    return outcome
+    return Outcome(
+        read.reading,
+        score,
+        score - linear,
+        [one for one, _ in items],
+        relevance,
+        books,
+        scope.met,
+        coarsest=scope.coarsest,
+        beside=[(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if one.beside],
+        gradients=[gradient for _, gradient in items],
+    )
 
 
 def backward(read: Read, inputs: list[Captured], books: Books, keep: bool) -> list[Tensor]:

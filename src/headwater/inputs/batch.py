@@ -28,9 +28,9 @@ class Item:
     frame: ImageFrame | None = None  # of an image
 
 
-@dataclass
+@dataclass(frozen=True)
 class Batch:
-    """Arguments of one forward pass of `samples` samples.
+    """The arguments of one forward pass of `samples` samples. A method makes another batch, and never changes one.
 
     `ids` are the token ids [samples, positions] that tell which lookup is the text; `real` marks positions that are
     not padding. `place` is the module whose output is explained, `tensor` the argument if it is one of those.
@@ -69,16 +69,17 @@ class Batch:
             value = out_of_inference(value.detach())
             return out_of_inference(value.to(device, dtype if value.is_floating_point() else None))
 
-        moved = replace(self, args=(), kwargs={}, ids=None, real=None, tensor=None)
-        if (alone := self.alone) is not None:
-            moved.alone = lambda i: alone(i).to(device, dtype)
-        moved.args = map_leaves(self.args, move)
-        moved.kwargs = map_leaves(self.kwargs, move)
-        moved.ids = move(self.ids)
-        moved.real = move(self.real)
-        if self.tensor is not None:
-            moved.tensor = same_place(self, moved, self.tensor)
-        return moved
+        alone = self.alone
+        args, kwargs = map_leaves(self.args, move), map_leaves(self.kwargs, move)
+        return replace(
+            self,
+            args=args,
+            kwargs=kwargs,
+            ids=move(self.ids),
+            real=move(self.real),
+            tensor=None if self.tensor is None else same_place(self, (args, kwargs), self.tensor),
+            alone=None if alone is None else lambda i: alone(i).to(device, dtype),
+        )
 
 
 def out_of_inference(tensor: Tensor) -> Tensor:
@@ -104,8 +105,9 @@ def list_leaves(value: Any) -> list[Any]:
     return found
 
 
-def same_place(old: Batch, new: Batch, tensor: Tensor) -> Tensor:
-    for before, after in zip(list_leaves((old.args, old.kwargs)), list_leaves((new.args, new.kwargs)), strict=True):
+def same_place(old: Batch, new: tuple[Any, Any], tensor: Tensor) -> Tensor:
+    """What stands among the new arguments where `tensor` stood among the old ones."""
+    for before, after in zip(list_leaves((old.args, old.kwargs)), list_leaves(new), strict=True):
         if before is tensor:
             return after  # type: ignore[no-any-return]
     raise LookupError("the tensor is no argument of the batch")

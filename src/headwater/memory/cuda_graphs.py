@@ -142,7 +142,8 @@ class CapturedExplanation:
             gradients = self.backwards()
             linear = read.linear_part()
         outcome = outcome_of(read, linear, way.inputs, gradients, way.books.copied(), way.scope)
-        outcome.score = outcome.score.clone()
+        own = [gradient.clone() for gradient in outcome.gradients]  # the next replay writes over the graph's memory
+        outcome = replace(outcome, score=outcome.score.clone(), gradients=own)
         check_finite(run, self.demand, outcome)
         return outcome
 

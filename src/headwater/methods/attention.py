@@ -7,6 +7,7 @@ class token's row, except in GAE.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -61,11 +62,11 @@ def align_positions(job: Run, outcome: Outcome, rows: list[Tensor]) -> Outcome:
     before, patches = job.batch.before, job.batch.patches
     if patches is not None:
         before = tuple(f"position {k}, no patch" for k in range(leading(patches, len(rows[0]))))
-    outcome.constants = {**outcome.constants, **{n: [float(r[k]) for r in rows] for k, n in enumerate(before)}}
-    outcome.positions = [row[len(before) :] for row in rows]
+    positions = [row[len(before) :] for row in rows]
     if patches is not None:
-        outcome.positions = [patches.of_positions(row) for row in outcome.positions]
-    return outcome
+        positions = [patches.of_positions(row) for row in positions]
+    lines = {n: [float(r[k]) for r in rows] for k, n in enumerate(before)}
+    return replace(outcome, constants={**outcome.constants, **lines}, positions=positions)
 
 
 def leading(patches: PatchGrid, positions: int) -> int:
@@ -83,9 +84,9 @@ def leading(patches: PatchGrid, positions: int) -> int:
 
 def read_attention(job: Run, name: str, gradient: bool) -> tuple[Outcome, list[list[Tensor]]]:
     """Every layer's map for every sample: attention, or the positive part of attention times its gradient."""
-    outcome, found = plain_pass(job, backward=gradient)
-    outcome.books = Books(job.batch.samples)  # what biases took is Gradient x Input's, and not in these maps
-    outcome.readout = torch.zeros_like(outcome.readout)
+    whole, found = plain_pass(job, backward=gradient)
+    # What biases took is Gradient x Input's, and not in these maps.
+    outcome = replace(whole, books=Books(job.batch.samples), readout=torch.zeros_like(whole.readout))
     if len(outcome.captured) > 1:
         raise NotApplicable(f"{name!r} follows one stack of self-attention; this model looks its input up twice.")
     maps = [by_sample(one, job.batch.samples, gradient) for one in found]

@@ -111,10 +111,17 @@ def join_samples(parts: list[Sample], job: Run) -> Outcome:
     score = torch.cat([part.reading.score.detach().double().cpu() for part in parts])
     said = [(part.reading.targets[0], part.reading.predictions[0]) for part in parts]
     reading = ScoreReading(score, [target for target, _ in said], [prediction for _, prediction in said])
-    outcome = Outcome(reading, score, torch.zeros_like(score), [], [], Books(job.batch.samples), {})
-    outcome.positions = [sum_features(part.relevance[0], job) for part in parts]
-    outcome.constants = {"score of the baseline": [part.start for part in parts]}
-    return outcome
+    return Outcome(
+        reading,
+        score,
+        torch.zeros_like(score),
+        [],
+        [],
+        Books(job.batch.samples),
+        {},
+        positions=[sum_features(part.relevance[0], job) for part in parts],
+        constants={"score of the baseline": [part.start for part in parts]},
+    )
 
 
 def sum_features(relevance: Tensor, job: Run) -> Tensor:

@@ -114,20 +114,11 @@ def split_samples(run: Run) -> Iterator[Run]:
             same = keep is not None and row.dim() > 1 and row.shape[1] == len(keep)
             return row[:, keep] if same else row
 
-        one = replace(
-            batch,
-            samples=1,
-            items=[batch.items[i]],
-            args=map_leaves(batch.args, cut),
-            kwargs=map_leaves(batch.kwargs, cut),
-            ids=cut(batch.ids),
-            real=cut(batch.real),
-        )
-        if batch.tensor is not None:
-            one.tensor = own = cut(batch.tensor)
-            one.args, one.kwargs = map_leaves((batch.args, batch.kwargs), partial(_own_or_cut, batch.tensor, own, cut))
-        yield replace(run, batch=one)
+        own = None if batch.tensor is None else cut(batch.tensor)
+        args, kwargs = map_leaves((batch.args, batch.kwargs), partial(_own_or_cut, batch.tensor, own, cut))
+        kept = {"args": args, "kwargs": kwargs, "ids": cut(batch.ids), "real": cut(batch.real), "tensor": own}
+        yield replace(run, batch=replace(batch, samples=1, items=[batch.items[i]], **kept))
 
 
-def _own_or_cut(explained: Tensor, own: Tensor, cut: Callable[[Any], Any], value: Any) -> Any:
+def _own_or_cut(explained: Tensor | None, own: Tensor | None, cut: Callable[[Any], Any], value: Any) -> Any:
     return own if value is explained else cut(value)

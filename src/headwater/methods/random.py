@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import torch
 
@@ -16,8 +17,7 @@ from .registry import Method, register
 def run_random(job: Run) -> Outcome:
     """Uniform in -1 … 1, by the seed and the sample itself, so that neither batch nor padding change it."""
     outcome = propagate(job, Demand(RuleSet(frozenset()), backward=False))
-    outcome.positions = [draw_relevance(job, i, n) for i, n in enumerate(lengths(job, outcome))]
-    return outcome
+    return replace(outcome, positions=[draw_relevance(job, i, n) for i, n in enumerate(lengths(job, outcome))])
 
 
 def lengths(job: Run, outcome: Outcome) -> list[int]:

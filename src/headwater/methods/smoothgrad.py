@@ -28,14 +28,18 @@ def smooth_method(inner: Method) -> Method:
     def run(job: Run) -> Outcome:
         outcome = inner.run(job)
         noisy = [inner.run(replace(job, noise=partial(noise, job.batch, job.seed, k))) for k in range(COPIES)]
-        outcome.relevance = [mean_of(parts) for parts in zip(*(one.relevance for one in noisy), strict=True)]
-        outcome.beside = [
+        beside = [
             (one, mean_of([gradient for _, gradient in copies]))
             for (one, _), *copies in zip(outcome.beside, *(run.beside for run in noisy), strict=True)
         ]
-        for index in outcome.books.amounts:
-            outcome.books.amounts[index] = mean_of([one.books.amounts[index] for one in noisy])
-        return outcome
+        amounts = {i: mean_of([one.books.amounts[i] for one in noisy]) for i in outcome.books.amounts}
+        return replace(
+            outcome,
+            relevance=[mean_of(parts) for parts in zip(*(one.relevance for one in noisy), strict=True)],
+            gradients=[mean_of(parts) for parts in zip(*(one.gradients for one in noisy), strict=True)],
+            beside=beside,
+            books=replace(outcome.books, amounts=amounts),
+        )
 
     name = "smoothgrad" if inner.name == "gi" else f"smoothgrad({inner.name})"
     return Method(
