@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import UsageError
-from headwater.web.browsers import arguments, chromium
+from headwater.web.browsers import browser_arguments, chromium
 from headwater.web.limits import Limits
 from headwater.web.models import LazyModel, Models, models_of
 from headwater.web.state import AppState
@@ -35,18 +35,18 @@ def browser() -> Iterator[Any]:
 
     path = browser_path()
     with sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=path, args=arguments())
+        opened = driver.chromium.launch(executable_path=path, args=browser_arguments())
         try:
             yield opened
         finally:
             opened.close()
 
 
-def studio(limits: Limits | None = None, language: Any = None, **stores: Any) -> AppState:
+def make_state(limits: Limits | None = None, language: Any = None, **stores: Any) -> AppState:
     """The small models of the project; no language model unless one is given."""
     found = models_of()
-    shelf = LazyModel("language", "tiny", language) if language is not None else LazyModel("language", "", None, ABSENT)
-    made = AppState(Models(found.text, found.image, found.molecule, shelf), limits, **stores)
+    model = LazyModel("language", "tiny", language) if language is not None else LazyModel("language", "", None, ABSENT)
+    made = AppState(Models(found.text, found.image, found.molecule, model), limits, **stores)
     made.warm()
     return made
 

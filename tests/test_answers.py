@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from headwater.cli import app
 from headwater.errors import InputError, UnknownName, UsageError
-from headwater_experiments.answers.measuring import FRACTIONS, effects, first_words, measured, rank_correlation
+from headwater_experiments.answers.measuring import FRACTIONS, effects, first_words, measure_answer, rank_correlation
 from headwater_experiments.answers.questions import Question, words_of
 from headwater_experiments.answers.replacing import Answers, Substitutes
 from headwater_experiments.answers.settings import OURS, Setting
-from headwater_experiments.answers.study import Row, difference, page, study, summary
-from headwater_experiments.prompts import Prompt, chosen_prompts
+from headwater_experiments.answers.study import StudyRow, paired_difference, study, study_page, summarise_settings
+from headwater_experiments.prompts import Prompt, choose_prompts
 
 TEXTS = ("the capital of France is", "a good film in London was it", "she said it was a good film.", "in Paris it is")
 PROMPTS = tuple(
@@ -117,8 +117,8 @@ def test_what_a_word_takes_along_is_what_it_was_worth(known):
 
 def test_the_truth_is_best_in_every_measure_and_its_opposite_worst(known):
     taken = effects(known)
-    true = measured(known, [0.0, 1.0, 0.0, 3.0, 0.0], taken)
-    wrong = measured(known, [3.0, 0.5, 2.0, 0.0, 1.0], taken)
+    true = measure_answer(known, [0.0, 1.0, 0.0, 3.0, 0.0], taken)
+    wrong = measure_answer(known, [3.0, 0.5, 2.0, 0.0, 1.0], taken)
     assert true.found
     assert not wrong.found
     assert true.activation > wrong.activation
@@ -128,7 +128,7 @@ def test_the_truth_is_best_in_every_measure_and_its_opposite_worst(known):
 
 def test_areas_are_those_of_the_curves(known):
     """Five words: after 0, 0, 1, 2, … words put back, by hand."""
-    found = measured(known, [0.0, 1.0, 0.0, 3.0, 0.0], effects(known))
+    found = measure_answer(known, [0.0, 1.0, 0.0, 3.0, 0.0], effects(known))
 
     def p(value: float) -> float:
         return float(np.exp(value) / (np.exp(value) + 119))
@@ -154,12 +154,12 @@ def test_rank_correlation_without_ranks_is_zero():
 
 @pytest.mark.parametrize("text", ["lrp", "lrp@contrast", "lrp-gamma(0.02)@logprob+aside", "attnlrp@aside"])
 def test_a_setting_reads_as_it_is_written(text):
-    assert str(Setting.parsed(text)) == text
+    assert str(Setting.parse(text)) == text
 
 
 def test_an_unknown_score_is_named():
     with pytest.raises(UnknownName, match="'loss'"):
-        Setting.parsed("lrp@loss")
+        Setting.parse("lrp@loss")
 
 
 def test_a_study_goes_on_where_it_stopped_and_is_not_mixed_with_another(tmp_path):
@@ -187,21 +187,21 @@ def test_a_part_of_the_prompts_gives_the_same_rows_as_all_of_them():
 
 def test_the_page_has_a_row_a_setting_and_closed_ledgers():
     rows = list(study(talker("gpt2"), speaker(), PROMPTS, ["lrp@contrast", "gi@contrast", "random"], draws=2))
-    found = summary(rows)
+    found = summarise_settings(rows)
     assert set(found) == {"lrp@contrast", "gi@contrast", "random"}
     assert all(e.low <= e.value <= e.high for setting in found.values() for e in setting.values())
     assert max(r.ledger_error for r in rows if r.setting == "lrp@contrast") < 1e-9
     assert max(r.ledger_error for r in rows if r.setting == "gi@contrast") > 1e-3
-    said = page(rows)
+    said = study_page(rows)
     assert "| `lrp@contrast` |" in said
     assert "| setting | fact | copy |" in said
 
 
 def test_prompts_by_kind_and_number():
-    found = chosen_prompts("choose", ("copy", "fact"), 2)
+    found = choose_prompts("choose", ("copy", "fact"), 2)
     assert [p.kind for p in found] == ["fact", "fact", "copy", "copy"]
     with pytest.raises(UnknownName, match="'poem'"):
-        chosen_prompts("choose", ("poem",))
+        choose_prompts("choose", ("poem",))
 
 
 def test_the_command_says_what_it_wants():
@@ -212,21 +212,21 @@ def test_the_command_says_what_it_wants():
 
 def test_the_default_is_set_beside_the_others_prompt_by_prompt():
     rows = [
-        Row(f"p{i}", "fact", setting, "a", "b", "c", None, found, found, 0.5, 2.0 + i + found, 0.0)
+        StudyRow(f"p{i}", "fact", setting, "a", "b", "c", None, found, found, 0.5, 2.0 + i + found, 0.0)
         for i in range(4)
         for setting, found in ((OURS, True), ("attnlrp", i < 2))
     ]
-    gap = difference(rows, OURS, "attnlrp")
+    gap = paired_difference(rows, OURS, "attnlrp")
     assert gap["found"].value == pytest.approx(0.5)
     assert gap["pruning"].value == pytest.approx(0.5)
     assert gap["activation"].value == gap["activation"].low == gap["activation"].high == 0
-    text = page(rows)
+    text = study_page(rows)
     assert f"`{OURS}` minus the others" in text
     assert "| `attnlrp` | 0.500 (" in text
 
 
 def test_later_words_need_no_explanation():
-    relevance, error = Setting.parsed("later-words").words(None, None, asked(TEXTS[0], Bag({})), 0)
+    relevance, error = Setting.parse("later-words").words(None, None, asked(TEXTS[0], Bag({})), 0)
     assert relevance == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert error is None
 
@@ -240,8 +240,8 @@ def test_the_last_word_is_taken_out_of_the_question():
     taken = effects(answers)
     relevance = [0.0] * len(question.words)
     relevance[-1], relevance[1] = 1.0, 0.5
-    found = measured(answers, relevance, taken)
+    found = measure_answer(answers, relevance, taken)
     assert found.found
     assert found.before
     relevance[0] = 0.7
-    assert not measured(answers, relevance, taken).before
+    assert not measure_answer(answers, relevance, taken).before

@@ -522,7 +522,7 @@ def application(monkeypatch):
     def stand_in(*asked):
         return Bag(values_of(1.0)), TOKENS
 
-    monkeypatch.setattr(bias_command, "chosen_model", stand_in)
+    monkeypatch.setattr(bias_command, "load_chosen_model", stand_in)
     app = typer.Typer(cls=Commands)
     app.command("bias")(bias_command.command)
     app.callback()(lambda: None)
@@ -613,7 +613,7 @@ def test_the_papers_study_is_one_flag(application, files, monkeypatch):
         return None, None
 
     monkeypatch.setattr("headwater.bias.audit.audit_bias", audit)
-    monkeypatch.setattr(bias_command, "chosen_model", chosen)
+    monkeypatch.setattr(bias_command, "load_chosen_model", chosen)
     for words, model, method in (
         (["--paper"], bias_command.PAPERS_MODEL, "lrp(ah+ln)"),
         (["--paper", "--model", "mine", "--method", "gi"], "mine", "gi"),

@@ -22,7 +22,7 @@ from headwater.evaluation.run import evaluate
 from headwater.memory import saved_tensors
 from headwater.memory.meter import peak_of
 from headwater.memory.policy import MemoryPolicy
-from headwater_experiments.bench.shapes import Shape
+from headwater_experiments.bench.shapes import ModelShape
 
 WORDS = ("the movie is very good and great", "a bad film", "not so dull", "good")
 TEXTS = [(" ".join([WORDS[i % 4]] * (1 + 4 * (i % 3))), i % 2) for i in range(6)]
@@ -38,7 +38,7 @@ def _only_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 @cache
 def wide() -> nn.Module:
     """Wide enough that a text takes more than a block of attention."""
-    return Shape("bert", 128, 2, 4, 512, 120, 512).build(dtype=torch.float64)
+    return ModelShape("bert", 128, 2, 4, 512, 120, 512).build(dtype=torch.float64)
 
 
 def judged(methods: Any = METHODS, model: nn.Module | None = None, **options: Any) -> Evaluation:
@@ -50,8 +50,8 @@ def judged(methods: Any = METHODS, model: nn.Module | None = None, **options: An
 def test_where_things_wait_and_what_is_computed_again_changes_no_number(room, monkeypatch):
     monkeypatch.setattr(saved_tensors, "SMALL", 0)
     seen: list[MemoryPolicy] = []
-    opened = MemoryPolicy.opened
-    monkeypatch.setattr(MemoryPolicy, "opened", lambda self, model: seen.append(self) or opened(self, model))
+    opened = MemoryPolicy.open
+    monkeypatch.setattr(MemoryPolicy, "open", lambda self, model: seen.append(self) or opened(self, model))
     model = tiny.tiny("bert")
     plain = judged(model=model)
     seen.clear()

@@ -11,8 +11,8 @@ import torch
 from real_data import need_real_data
 
 from headwater.models.bundled import bundled_path, load_bundled
-from headwater_experiments.data import load, words
-from headwater_experiments.training.accuracy import Accuracy, evaluate
+from headwater_experiments.data import load, split_words
+from headwater_experiments.training.accuracy import Accuracy, evaluate_accuracy
 
 MEGABYTES = 1_000_000
 
@@ -76,7 +76,7 @@ def test_the_interval_is_wilsons() -> None:
 
 def test_accuracy_on_sst2_dev() -> None:
     need_real_data()
-    accuracy = evaluate(split="dev")
+    accuracy = evaluate_accuracy(split="dev")
     assert accuracy.total == 872
     assert accuracy.value >= 0.82
     card = (bundled_path() / "README.md").read_text(encoding="utf-8")
@@ -87,5 +87,5 @@ def test_accuracy_on_sst2_dev() -> None:
 
 def test_no_training_row_holds_a_tune_sentence() -> None:
     need_real_data()
-    rows = "\n".join(" ".join(words(text)) for text in load("sst2", "train-without-tune").texts)
-    assert not [text for text in load("sst2", "tune").texts if " ".join(words(text)) in rows]
+    rows = "\n".join(" ".join(split_words(text)) for text in load("sst2", "train-without-tune").texts)
+    assert not [text for text in load("sst2", "tune").texts if " ".join(split_words(text)) in rows]

@@ -339,7 +339,7 @@ def test_the_bundled_model_is_measured(monkeypatch):
         asked.update(model=model, split=split, device=device)
         return accuracy.Accuracy(3, 4)
 
-    monkeypatch.setattr(accuracy, "evaluate", evaluate)
+    monkeypatch.setattr(accuracy, "evaluate_accuracy", evaluate)
     assert answer("bundled", "evaluate", "--split", "tune").startswith("SST-2 tune: 75.0%")
     assert asked == {"model": None, "split": "tune", "device": "cpu"}
     assert json.loads(answer("bundled", "evaluate", "--json"))["accuracy"] == 0.75
@@ -389,7 +389,7 @@ def test_a_decoder_is_timed_at_several_lengths_beside_other_tools(monkeypatch):
     from headwater_experiments.bench import peers
 
     monkeypatch.setattr(peers, "STEPS", 2)
-    monkeypatch.setattr(peers, "installed", lambda: ["captum"])
+    monkeypatch.setattr(peers, "find_installed", lambda: ["captum"])
     monkeypatch.setattr(cost, "PRESETS", ("lrp",))
     words = ["bench", "--shape", "llama-small", "--layers", "1", "--tokens", "5,40", "--rounds", "1", "--json"]
     found = json.loads(answer(*words))
@@ -430,7 +430,7 @@ def test_refusals_inside_a_group_of_commands_are_answered_too(monkeypatch):
     def evaluate(model, split, device):
         raise LoadError("no such model")
 
-    monkeypatch.setattr(accuracy, "evaluate", evaluate)
+    monkeypatch.setattr(accuracy, "evaluate_accuracy", evaluate)
     assert refusal("bundled", "evaluate") == "headwater: no such model\n"
 
 

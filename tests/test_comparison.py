@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater.api.compare import PAPER
 from headwater.cli import app
-from headwater.cli.names import separated
+from headwater.cli.names import split_names
 from headwater.errors import TooLong, UnknownName, UsageError
 from headwater.results.comparison import Comparison
 from headwater.results.explanation import Explanation, Provenance
@@ -346,8 +346,8 @@ def call(*words: str, **options):
 
 
 def test_names_are_split_at_commas_outside_brackets():
-    assert separated("gi,lrp(ah+ln), lrp(ah+gate=half),") == ["gi", "lrp(ah+ln)", "lrp(ah+gate=half)"]
-    assert separated("f(a,g(b,c)),gi") == ["f(a,g(b,c))", "gi"]
+    assert split_names("gi,lrp(ah+ln), lrp(ah+gate=half),") == ["gi", "lrp(ah+ln)", "lrp(ah+gate=half)"]
+    assert split_names("f(a,g(b,c)),gi") == ["f(a,g(b,c))", "gi"]
 
 
 def test_the_command_in_a_pipe_is_plain_text():

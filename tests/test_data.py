@@ -13,7 +13,7 @@ from real_data import any_counts, need_real_data
 from headwater.errors import DataError, MissingExtra, UnknownName
 from headwater.inputs.table import DATA_DIRECTORY
 from headwater_experiments import data
-from headwater_experiments.data import Table, hold_back, load, words
+from headwater_experiments.data import LabelledTexts, hold_back, load, split_words
 
 
 def sentence(i: int) -> str:
@@ -131,8 +131,8 @@ def test_tune_holds_whole_sentences_and_training_none_of_their_phrases(stored: P
     whole = {sentence(i) for i in range(120)}
     assert 2 <= len(tune) <= 30
     assert set(tune.texts) <= whole
-    held = [words(text) for text in tune.texts]
-    for row in map(words, rest.texts):
+    held = [split_words(text) for text in tune.texts]
+    for row in map(split_words, rest.texts):
         assert not any(contains(row, sentence) for sentence in held)
         assert len(row) < 3 or not any(contains(sentence, row) for sentence in held)
 
@@ -147,9 +147,9 @@ def test_nothing_else_is_lost(stored: Path) -> None:
 
 def test_the_choice_depends_on_no_order_and_no_other_row() -> None:
     texts, labels = tiny_train()
-    table = Table(texts, labels, ("negative", "positive"), "made up")
-    backwards = Table(texts[::-1], labels[::-1], table.label_names, table.source)
-    fewer = Table(texts[: len(texts) // 2], labels[: len(texts) // 2], table.label_names, table.source)
+    table = LabelledTexts(texts, labels, ("negative", "positive"), "made up")
+    backwards = LabelledTexts(texts[::-1], labels[::-1], table.label_names, table.source)
+    fewer = LabelledTexts(texts[: len(texts) // 2], labels[: len(texts) // 2], table.label_names, table.source)
     held = set(hold_back(table, 0.2, "salt")[0].texts)
     assert held == set(hold_back(backwards, 0.2, "salt")[0].texts)
     assert held >= set(hold_back(fewer, 0.2, "salt")[0].texts)
@@ -158,7 +158,9 @@ def test_the_choice_depends_on_no_order_and_no_other_row() -> None:
 
 def test_the_same_words_with_other_punctuation_are_the_same_sentence() -> None:
     text = "a slow , warm and very human film about going home"
-    table = Table([text, f"{text} .", "`` A SLOW WARM and very human film ''"], [1, 1, 0], ("n", "p"), "made up")
+    table = LabelledTexts(
+        [text, f"{text} .", "`` A SLOW WARM and very human film ''"], [1, 1, 0], ("n", "p"), "made up"
+    )
     held, rest = hold_back(table, 1.0, "salt")
     assert held.texts == [f"{text} ."]
     assert rest.texts == []
@@ -174,21 +176,21 @@ def test_sst2_tune_is_the_same_for_ever() -> None:
     assert set(tune.texts) <= set(sentences.texts)
     assert len(set(tune.labels)) == 2
     assert digest(tune) == "6892cc16bc1e1c7a"
-    assert not {words(text) for text in tune.texts} & {words(text) for text in rest.texts}
+    assert not {split_words(text) for text in tune.texts} & {split_words(text) for text in rest.texts}
 
 
 def test_sst2_training_rows_share_no_phrase_with_tune() -> None:
     """The slow check by substring on every twentieth row, independent of the sets that did the work."""
     need_real_data()
-    held = [" " + " ".join(words(text)) + " " for text in load("sst2", "tune").texts]
-    for row in map(words, load("sst2", "train-without-tune").texts[::20]):
+    held = [" " + " ".join(split_words(text)) + " " for text in load("sst2", "tune").texts]
+    for row in map(split_words, load("sst2", "train-without-tune").texts[::20]):
         if len(row) >= 3:
             phrase = " " + " ".join(row) + " "
             assert not any(phrase in sentence or sentence in phrase for sentence in held)
 
 
-def digest(table: Table) -> str:
-    return hashlib.sha256("\n".join(sorted(" ".join(words(t)) for t in table.texts)).encode()).hexdigest()[:16]
+def digest(table: LabelledTexts) -> str:
+    return hashlib.sha256("\n".join(sorted(" ".join(split_words(t)) for t in table.texts)).encode()).hexdigest()[:16]
 
 
 def test_another_number_of_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,8 +230,8 @@ def test_the_hub_is_asked_for_a_config_and_a_revision(monkeypatch: pytest.Monkey
     assert asked == [("eusip/silicone", {"split": "validation", "name": "meld_s", "revision": "refs/convert/parquet"})]
 
 
-def made_up(texts: list[str], labels: list[int]) -> Table:
-    return Table(texts, labels, ("negative", "neutral", "positive"), "made up")
+def made_up(texts: list[str], labels: list[int]) -> LabelledTexts:
+    return LabelledTexts(texts, labels, ("negative", "neutral", "positive"), "made up")
 
 
 def test_the_parts_of_an_experiment_share_no_longer_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,14 +264,16 @@ def test_the_published_test_parts_are_reported_whole(name: str, rows: int) -> No
     need_real_data()
     found = data.experiment(name)
     assert len(found.test) == rows
-    held = {words(t) for t in found.test.texts} | {words(t) for t in found.validation.texts}
-    assert not [t for t in found.train.texts if words(t) in held and len(words(t)) >= 4]
+    held = {split_words(t) for t in found.test.texts} | {split_words(t) for t in found.validation.texts}
+    assert not [t for t in found.train.texts if split_words(t) in held and len(split_words(t)) >= 4]
     assert all(found.train.texts)
 
 
 def test_imdb_is_drawn_by_its_words_and_not_by_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
     reviews = {
-        split: Table([f"{split} review number {i}" for i in range(400)], [i // 200 for i in range(400)], ("-", "+"), "")
+        split: LabelledTexts(
+            [f"{split} review number {i}" for i in range(400)], [i // 200 for i in range(400)], ("-", "+"), ""
+        )
         for split in ("train", "test")
     }
     turned = {split: table.rows(range(399, -1, -1)) for split, table in reviews.items()}

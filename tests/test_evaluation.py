@@ -29,7 +29,7 @@ from typer.testing import CliRunner
 
 from headwater.cli import evaluate as evaluate_command
 from headwater.cli import report as report_command
-from headwater.cli.names import separated
+from headwater.cli.names import split_names
 from headwater.cli.refusals import Commands
 from headwater.errors import DataError, InputError, MissingExtra, ModelError, TargetError, TrainingMode, UsageError
 from headwater.evaluation import run as evaluations
@@ -42,7 +42,7 @@ from headwater.evaluation.run import evaluate
 from headwater.evaluation.tasks import TASKS
 from headwater.evaluation.tokens import TokenSource, find_replacement
 from headwater_experiments.bench import speed
-from headwater_experiments.data import Table
+from headwater_experiments.data import LabelledTexts
 
 TOKENS = tiny.tokenizer()
 VALUES = {"good": 2.0, "film": 0.5, "bad": -1.0, "great": 3.0, "dull": -2.0}
@@ -132,16 +132,16 @@ def test_a_model_that_cannot_pad_gives_the_same_numbers():
 
 
 def test_speed_is_measured_and_written():
-    found = speed.measure(Bag(), TOKENS, ROWS, methods=["gi"], rounds=1)
+    found = speed.measure_speed(Bag(), TOKENS, ROWS, methods=["gi"], rounds=1)
     assert found.apart < 1e-10
     assert found.ratio == pytest.approx(found.loop / found.evaluation)
-    assert speed.table(found).rows[0][0] == "activation, pruning"
+    assert speed.speed_table(found).rows[0][0] == "activation, pruning"
 
 
 def test_texts_that_are_too_long_are_cut_alike_in_loop_and_evaluation():
-    rows = speed.rows_of(Bag(), TOKENS, [("good film bad " * 200, "positive"), *ROWS[:2]])
+    rows = speed.draw_rows(Bag(), TOKENS, [("good film bad " * 200, "positive"), *ROWS[:2]])
     assert [label for _, label in rows] == [1, 1, 1]
-    assert speed.measure(Bag(), TOKENS, rows, ["GI"], ["aumse", "activation"], rounds=1).apart < 1e-10
+    assert speed.measure_speed(Bag(), TOKENS, rows, ["GI"], ["aumse", "activation"], rounds=1).apart < 1e-10
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_texts_that_are_too_long_are_cut_alike_in_loop_and_evaluation():
 )
 def test_what_cannot_be_timed_is_answered(options, message):
     with pytest.raises(UsageError, match=message):
-        speed.measure(Bag(), TOKENS, ROWS, **{"methods": ["gi"], **options})
+        speed.measure_speed(Bag(), TOKENS, ROWS, **{"methods": ["gi"], **options})
 
 
 @pytest.mark.parametrize("kind", ["dict", "table", "csv", "tsv", "jsonl", "parquet", "names"])
@@ -170,7 +170,7 @@ def in_form(kind, folder):
     if kind == "names":
         return {"text": TEXTS, "label": names}
     if kind == "table":
-        return Table(TEXTS, [1 - label for label in LABELS], ("positive", "negative"), "turned round")
+        return LabelledTexts(TEXTS, [1 - label for label in LABELS], ("positive", "negative"), "turned round")
     if kind == "jsonl":
         path.write_text("\n".join(json.dumps({"text": t, "label": n}) for t, n in ROWS))
     elif kind == "parquet":
@@ -202,7 +202,7 @@ BAD = [
     ([("good", 1), ("bad", True)], "row 1 .* no label True"),
     ([("good", 1), "bad"], "row 1 of the list is not a"),
     ([], "the list has no rows"),
-    (Table(["good"], [0], ("a", "b", "c"), "three"), "three has 3 labels .* the model 2 classes"),
+    (LabelledTexts(["good"], [0], ("a", "b", "c"), "three"), "three has 3 labels .* the model 2 classes"),
     ("nowhere.parquet", "there is no file nowhere.parquet"),
     ("data.txt", "data.txt is none of .parquet"),
     (7, "data must be a path"),
@@ -784,7 +784,7 @@ def test_a_report_of_nothing_is_refused(tmp_path):
 
 
 def test_commas_inside_brackets_do_not_separate():
-    assert separated("gi, lrp(ah+ln),x(a=1,b=2)") == ["gi", "lrp(ah+ln)", "x(a=1,b=2)"]
+    assert split_names("gi, lrp(ah+ln),x(a=1,b=2)") == ["gi", "lrp(ah+ln)", "x(a=1,b=2)"]
 
 
 def test_the_commands_load_nothing_heavy_before_they_run():

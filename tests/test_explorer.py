@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Watched, browser, saved, studio
+from browsing import Watched, browser, make_state, saved
 from speaker import speaker, talker
 
 from headwater.web.limits import Limits
 from headwater.web.models import Loaded
-from headwater.web.server import served
+from headwater.web.server import serve_in_thread
 
 pytest.importorskip("fastapi")
 SHOTS = os.environ.get("HEADWATER_SHOTS")  # a directory: screenshots of the walk are left there, to be looked at
@@ -23,7 +23,7 @@ TEXT = "The plot is thin, but the cast is wonderful."
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[str]:
-    with served(studio(language=lambda: Loaded(talker("llama"), speaker()))) as address:
+    with serve_in_thread(make_state(language=lambda: Loaded(talker("llama"), speaker()))) as address:
         yield address
 
 
@@ -96,9 +96,9 @@ def test_methods_are_switched_and_stand_side_by_side(watched, home):
 def test_a_plugins_group_is_among_the_methods(watched, home):
     from dataclasses import replace
 
-    from headwater.methods.registry import _METHODS, register, resolve
+    from headwater.methods.registry import _METHODS, register, resolve_method
 
-    register(replace(resolve("gi"), name="theirs", group="A plug-in's"))
+    register(replace(resolve_method("gi"), name="theirs", group="A plug-in's"))
     try:
         page = watched.page
         explained(page, home)
@@ -317,9 +317,9 @@ def test_generated_text(watched, chrome, home, tmp_path):
 
 
 def test_a_place_in_the_line_is_shown_and_cancel_frees_the_worker(chrome):
-    one = studio(Limits(workers=1, seconds=120))
+    one = make_state(Limits(workers=1, seconds=120))
     slow = f"methods=shapley-sampling|kernel-shap&text={'a fine film and ' * 120}"
-    with served(one) as home:
+    with serve_in_thread(one) as home:
         pages = [Watched(chrome.new_context(), home) for _ in range(2)]
         first, second = (found.page for found in pages)
         first.goto(f"{home}#{slow}")

@@ -24,7 +24,7 @@ from headwater.results.explanation import Explanation, Provenance
 from headwater.results.ledger import Ledger
 from headwater_experiments.paper import drawing
 from headwater_experiments.paper.drawing import marks, scatter, sentences, wrapping
-from headwater_experiments.paper.drawing.page import DPI, PAGE, blank, styled
+from headwater_experiments.paper.drawing.page import DPI, PAGE, blank, use_style
 
 matplotlib = pytest.importorskip("matplotlib")
 
@@ -153,7 +153,7 @@ def test_panels_say_correlation_and_error():
     kept = held["lrp"].conservation
     said = [text for text, _ in shown_texts(figure)]
     assert f"r = {kept.correlation:.2f}, error {100 * kept.error:.0f} %" in said
-    assert scatter.number(float("nan")) == "–"
+    assert scatter.format_correlation(float("nan")) == "–"
     assert (scatter.share(0.726), scatter.share(111.2)) == ("73 %", "111 ×")
 
 
@@ -303,9 +303,9 @@ def test_a_long_sentence_wraps_inside_the_page_and_no_word_covers_another():
 
 
 def test_a_word_wider_than_the_line_is_cut_and_keeps_its_relevance():
-    with styled():
-        cells = wrapping.words(explained(text="see " + "x" * 300, relevance=[1.0, 2.0], special=False))
-        lines = wrapping.wrapped(cells, 200, 8, 5)
+    with use_style():
+        cells = wrapping.word_cells(explained(text="see " + "x" * 300, relevance=[1.0, 2.0], special=False))
+        lines = wrapping.wrap(cells, 200, 8, 5)
     assert max(word.left + word.width for line in lines for word in line) <= 200 + 1e-6
     assert "".join(word.cell.text for line in lines for word in line) == "see" + "x" * 300
     assert {word.cell.relevance for line in lines for word in line if "x" in word.cell.text} == {2.0}
@@ -317,10 +317,10 @@ def test_words_stand_one_after_the_other_and_punctuation_stays_with_its_word():
     base = explained(text="good, badly", relevance=[1.0, 0.5, -1.0, 0.25], special=False, method="lrp")
     made = {"tokens": tokens, "offsets": offsets, "word_ids": (0, 1, 2, 2), "special": (False,) * 4}
     e = Explanation(**{**vars(base), **made})
-    with styled():
-        cells = wrapping.words(e)
-        (line,) = wrapping.wrapped(cells, 1000, 8, 5)
-        narrow = wrapping.wrapped(cells, wrapping.wide("good,", 8) + 1, 8, 5)
+    with use_style():
+        cells = wrapping.word_cells(e)
+        (line,) = wrapping.wrap(cells, 1000, 8, 5)
+        narrow = wrapping.wrap(cells, wrapping.wide("good,", 8) + 1, 8, 5)
     assert [(word.cell.text, word.cell.relevance) for word in line] == [("good", 1.0), (",", 0.5), ("badly", -0.75)]
     assert line[1].left == pytest.approx(line[0].left + line[0].width)
     assert all(b.left >= a.left + a.width - 1e-9 for a, b in pairwise(line))
@@ -336,7 +336,7 @@ def test_special_tokens_are_small_and_a_dollar_is_a_dollar():
 
 
 def test_what_the_font_lacks_is_an_empty_box():
-    with styled():
+    with use_style():
         assert wrapping.legible("é 日 ♥") == "é □ ♥"
 
 
@@ -374,13 +374,13 @@ def test_measured_and_reported_times_stand_side_by_side():
     assert rows["gi"].paper_ratio == pytest.approx(0.017 / 0.024)
     assert (rows["lrp"].ratio, rows["lrp"].paper_seconds) == (4, None)
     assert (rows["gae"].seconds, rows["gae"].paper_seconds) == (None, 0.016)
-    table = drawing.markdown(drawing.timings(COSTS))
+    table = drawing.timing_markdown(drawing.timings(COSTS))
     assert "| GI | 0.03 | 3 | 2.5 to 3.5 | 0.017 | 0.71 |" in table
     assert len({line.count("|") for line in table.splitlines() if line.startswith("|")}) == 1
 
 
 def test_the_csv_has_every_digit():
-    rows = list(csv.DictReader(io.StringIO(drawing.comma_separated(drawing.timings(COSTS)))))
+    rows = list(csv.DictReader(io.StringIO(drawing.to_csv(drawing.timings(COSTS)))))
     gi = next(row for row in rows if row["method"] == "gi")
     assert float(gi["paper_ratio"]) == 0.017 / 0.024
     assert gi["seconds"] == "0.03"
@@ -408,7 +408,7 @@ def test_two_runs_give_the_same_files_whatever_the_caller_has_set(tmp_path):
     from PIL import Image
 
     def drawn(stem):
-        return drawing.save(drawing.conservation({"SST-2": evaluation()}, ["gi", "lrp"]), tmp_path / stem)
+        return drawing.save_figure(drawing.conservation({"SST-2": evaluation()}, ["gi", "lrp"]), tmp_path / stem)
 
     svg, png = drawn("first.of.two")
     with matplotlib.rc_context({"font.size": 30, "svg.fonttype": "none", "savefig.dpi": 10, "axes.grid": True}):
@@ -426,14 +426,16 @@ def test_two_runs_give_the_same_files_whatever_the_caller_has_set(tmp_path):
 
 
 def test_other_values_give_other_files(tmp_path):
-    pictures = [drawing.save(drawing.curves({"A": evaluation(seed=i)}, ["gi"]), tmp_path / f"{i}") for i in range(2)]
+    pictures = [
+        drawing.save_figure(drawing.curves({"A": evaluation(seed=i)}, ["gi"]), tmp_path / f"{i}") for i in range(2)
+    ]
     assert pictures[0][0].read_bytes() != pictures[1][0].read_bytes()
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
-        drawing.save(blank(1, 1), tmp_path / "file" / "figure")
+        drawing.save_figure(blank(1, 1), tmp_path / "file" / "figure")
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):

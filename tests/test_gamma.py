@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import headwater as hw
 from headwater.errors import UsageError
-from headwater.methods import resolve
+from headwater.methods import resolve_method
 from headwater.methods.lrp import gamma
 
 
@@ -133,7 +133,7 @@ def test_attnlrp_shares_as_it_says(fused: bool) -> None:
 def test_gamma_has_a_range(value: str) -> None:
     for name in (f"lrp-gamma({value})", f"lrp(ah+gamma={value})", f"smoothgrad(lrp-gamma({value}))"):
         with pytest.raises(UsageError, match=r"gamma must be from 0 to 1,000,000, not"):
-            resolve(name)
+            resolve_method(name)
     for given in (float(value), {"*": 0.02, "*classifier*": float(value)}):
         with pytest.raises(UsageError, match=r"from 0 to 1,000,000"):
             gamma(given)

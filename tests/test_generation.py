@@ -111,8 +111,8 @@ def test_what_waits_on_disk_comes_back_as_it_went(name, method, monkeypatch, tmp
     monkeypatch.setattr(saved_tensors, "SMALL", 0)
     monkeypatch.setattr(saved_tensors.tempfile, "tempdir", str(tmp_path))
     written = []
-    back = backends.OnDisk.back
-    monkeypatch.setattr(backends.OnDisk, "back", lambda self, how: written.append(1) or back(self, how))
+    fetch = backends.OnDisk.fetch
+    monkeypatch.setattr(backends.OnDisk, "fetch", lambda self, how: written.append(1) or fetch(self, how))
     assert torch.equal(made(name, method=method, keep="disk").relevance, made(name, method=method).relevance)
     assert len(written) > 40
     assert list(tmp_path.iterdir()) == []
@@ -120,7 +120,7 @@ def test_what_waits_on_disk_comes_back_as_it_went(name, method, monkeypatch, tmp
 
 def test_what_the_graph_no_longer_needs_leaves_the_disk(tmp_path):
     kept = backends.OnDisk(torch.arange(3.0), tmp_path / "1.pt")
-    assert kept.back(kept.send_for()).tolist() == [0, 1, 2]
+    assert kept.fetch(kept.prefetch()).tolist() == [0, 1, 2]
     del kept
     assert list(tmp_path.iterdir()) == []
 

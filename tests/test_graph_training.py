@@ -21,7 +21,16 @@ from headwater_experiments.models.segmentation import Cut, segment
 from headwater_experiments.models.superpixels import Superpixels
 from headwater_experiments.paper import graph_arrays, graphs
 from headwater_experiments.paper.graph_arrays import Sheet, superpixel_sheet
-from headwater_experiments.paper.graph_training import Phase, Split, Training, accuracy, fit, predict, roc_auc, score
+from headwater_experiments.paper.graph_training import (
+    GraphPhase,
+    GraphTraining,
+    Split,
+    fit_graphs,
+    predict_rows,
+    roc_auc,
+    score_rows,
+    share_correct,
+)
 
 CONFIG = GraphormerConfig(node_ranges=(2,), hidden_size=16, intermediate_size=16, num_attention_heads=2)
 SPLIT = Split(torch.arange(40), torch.arange(40, 60))
@@ -44,24 +53,24 @@ def new_model() -> GraphormerForGraphClassification:
 
 def test_it_learns_what_only_the_structure_tells():
     model, sheet = new_model(), rings_and_lines()
-    before = score(model, sheet, SPLIT.valid, accuracy)
-    history = fit(model, sheet, SPLIT, Phase(epochs=30, batch=8, rate=3e-3, patience=10), accuracy)
+    before = score_rows(model, sheet, SPLIT.valid, share_correct)
+    history = fit_graphs(model, sheet, SPLIT, GraphPhase(epochs=30, batch=8, rate=3e-3, patience=10), share_correct)
     assert before < 0.8
-    assert score(model, sheet, SPLIT.valid, accuracy) == max(history) == 1
+    assert score_rows(model, sheet, SPLIT.valid, share_correct) == max(history) == 1
     assert len(history) < 30  # no better than perfect, so it stopped early
     assert not model.training
 
 
 def test_a_training_that_was_cut_off_goes_on_as_if_it_had_not_been(tmp_path):
-    sheet, phase = rings_and_lines(), Phase(epochs=4, batch=8, rate=3e-3, average=0.9, falling=True)
+    sheet, phase = rings_and_lines(), GraphPhase(epochs=4, batch=8, rate=3e-3, average=0.9, falling=True)
     whole = new_model()
-    history = fit(whole, sheet, SPLIT, phase, roc_auc)
-    cut_off = Training(new_model(), sheet, SPLIT, phase, roc_auc, 0, None)
+    history = fit_graphs(whole, sheet, SPLIT, phase, roc_auc)
+    cut_off = GraphTraining(new_model(), sheet, SPLIT, phase, roc_auc, 0, None)
     cut_off.epoch()
     cut_off.epoch()
     cut_off.save(tmp_path / "state.pt")
     resumed = new_model()
-    assert fit(resumed, sheet, SPLIT, phase, roc_auc, state=tmp_path / "state.pt") == history
+    assert fit_graphs(resumed, sheet, SPLIT, phase, roc_auc, state=tmp_path / "state.pt") == history
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
     assert list(tmp_path.iterdir()) == []
 
@@ -72,17 +81,17 @@ def test_test_rows_have_no_say():
         labels[50:] = 1 - labels[50:]
         return Sheet({**sheet.tensors, "labels": labels}, sheet.sizes)
 
-    split, phase = Split(torch.arange(40), torch.arange(40, 50)), Phase(epochs=3, batch=8, rate=3e-3)
+    split, phase = Split(torch.arange(40), torch.arange(40, 50)), GraphPhase(epochs=3, batch=8, rate=3e-3)
     models = [new_model(), new_model()]
     for model, sheet in zip(models, (rings_and_lines(), shuffled_tests(rings_and_lines())), strict=True):
-        fit(model, sheet, split, phase, roc_auc)
+        fit_graphs(model, sheet, split, phase, roc_auc)
     assert all(torch.equal(a, b) for a, b in zip(*(model.parameters() for model in models), strict=True))
 
 
 def test_predictions_come_in_the_order_of_the_rows():
     model, sheet, rows = new_model().eval(), rings_and_lines(), torch.tensor([7, 3, 44, 0])
-    alone = torch.cat([predict(model, sheet, rows[i : i + 1]) for i in range(4)])
-    assert torch.allclose(predict(model, sheet, rows, size=2), alone, atol=1e-6)
+    alone = torch.cat([predict_rows(model, sheet, rows[i : i + 1]) for i in range(4)])
+    assert torch.allclose(predict_rows(model, sheet, rows, size=2), alone, atol=1e-6)
 
 
 def test_roc_auc_equals_scikit_learn_and_known_answers():
@@ -95,10 +104,10 @@ def test_roc_auc_equals_scikit_learn_and_known_answers():
 
 
 def test_the_rate_rises_and_falls():
-    falling = Phase(epochs=10, warmup=2, falling=True)
+    falling = GraphPhase(epochs=10, warmup=2, falling=True)
     assert falling.rate_at(0) < 0.01
     assert [falling.rate_at(e) for e in (2, 6, 10)] == pytest.approx([1, 0.5, 0])
-    assert Phase(epochs=10).rate_at(9) == 1
+    assert GraphPhase(epochs=10).rate_at(9) == 1
 
 
 @pytest.mark.parametrize("split", graphs.SPLITS)
@@ -114,7 +123,7 @@ def test_parts_of_bace_do_not_overlap(split):
 def test_bending_moves_centres_and_nothing_else():
     found = superpixels_of_digits()
     batch = superpixel_sheet(found, "cpu").batch(torch.arange(4))
-    bent = graphs.bent(batch, torch.Generator().manual_seed(0))
+    bent = graphs.distort_centres(batch, torch.Generator().manual_seed(0))
     assert torch.equal(bent["node_numbers"][..., 0], batch["node_numbers"][..., 0])
     moved = (bent["node_numbers"] - batch["node_numbers"])[..., 1:].abs()
     assert 0.01 < moved.max() < 0.35
@@ -144,13 +153,15 @@ def test_mnist_trains_from_its_array_file(tmp_path, capsys, monkeypatch):
     np.savez_compressed(tmp_path / "mnist.npz", **arrays)
     small = replace(graphs.MNIST, hidden_size=16, intermediate_size=16, heads=2)
     monkeypatch.setitem(graphs.RECIPES["tuned"], "mnist", small)
-    graphs.main(["train", "mnist", "--arrays", str(tmp_path), "--out", str(tmp_path / "out"), "--epochs", "1"])
+    graphs.run_graphs_command(
+        ["train", "mnist", "--arrays", str(tmp_path), "--out", str(tmp_path / "out"), "--epochs", "1"]
+    )
     answer = json.loads(capsys.readouterr().out)
     assert answer["dataset"] == "mnist"
     assert 0 <= answer["mean"] <= 1
     assert sorted(f.name for f in (tmp_path / "out" / "mnist-0").iterdir()) == ["config.json", "model.safetensors"]
     with pytest.raises(DataError, match=r"no bace\.npz"):
-        graphs.main(["train", "bace", "--arrays", str(tmp_path), "--out", str(tmp_path / "out")])
+        graphs.run_graphs_command(["train", "bace", "--arrays", str(tmp_path), "--out", str(tmp_path / "out")])
 
 
 def test_bace_is_prepared_and_trained(tmp_path, monkeypatch):
@@ -159,7 +170,7 @@ def test_bace_is_prepared_and_trained(tmp_path, monkeypatch):
     few = {name: column[::30] for name, column in whole.items()}
     monkeypatch.setattr(graph_arrays, "read_bace", lambda: few)
     graphs.prepare(tmp_path, ["bace"])
-    recipe = replace(graphs.BACE, phase=Phase(epochs=1, batch=16), hidden_size=16, intermediate_size=16, heads=2)
+    recipe = replace(graphs.BACE, phase=GraphPhase(epochs=1, batch=16), hidden_size=16, intermediate_size=16, heads=2)
     report = graphs.train_bace(tmp_path, tmp_path, seeds=(0, 1), recipe=recipe)
     assert [run.seed for run in report.runs] == [0, 1]
     assert all(0 <= run.test <= 1 for run in report.runs)
@@ -173,7 +184,7 @@ def test_the_numbers_of_patches_are_reported(tmp_path):
     for part, counts in cut.items():
         arrays[f"segments_{part}"] = np.stack([np.arange(16, dtype=np.uint8).reshape(4, 4) % n for n in counts])
     np.savez(tmp_path / "mnist.npz", **arrays)
-    found = graph_arrays.patches(tmp_path / "mnist.npz")
+    found = graph_arrays.count_patches(tmp_path / "mnist.npz")
     assert [found["train"][name] for name in ("mean", "spread", "0 %", "50 %", "100 %")] == [4, 1, 3, 4, 5]
     assert (found["test"]["mean"], found["test"]["spread"]) == (4, 0)
 

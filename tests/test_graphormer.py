@@ -11,7 +11,7 @@ from reference import graphormer as slow
 
 from headwater.errors import EmptyInput, InputError, UsageError
 from headwater.models.graphormer import GraphormerConfig, GraphormerForGraphClassification
-from headwater.models.graphs import Graph, collate, induced
+from headwater.models.graphs import Graph, collate, induce_subgraphs
 
 NODES, NUMBERS, EDGES = (5, 3), 2, (3, 2)
 SMALL = {
@@ -166,7 +166,7 @@ def test_a_batch_of_induced_subgraphs_is_that_of_the_subgraphs(seed):
     batch = collate(graphs, model.config, dtype=torch.float64)
     keep = torch.rand(2, 12, generator=torch.Generator().manual_seed(seed)) < 0.6
     parts = [graph.subgraph(row[: len(graph)].numpy()) for graph, row in zip(graphs, keep, strict=True)]
-    found = model(**induced(batch, keep, model.config.edge_types)).logits
+    found = model(**induce_subgraphs(batch, keep, model.config.edge_types)).logits
     assert difference(found, run(model, *parts)) < 1e-12
     masked_only = {**batch, "attention_mask": keep & batch["attention_mask"]}
     assert difference(model(**masked_only).logits, found) > 1e-6  # degrees and paths of the whole graph differ

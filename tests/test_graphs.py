@@ -13,11 +13,11 @@ from test_graphormer import random_graph
 
 from headwater.errors import EmptyInput, InputError, MissingExtra
 from headwater.models.graphormer import GraphormerConfig
-from headwater.models.graphs import Graph, as_graph, batched_distances, batched_paths, collate, from_networkx, from_pyg
+from headwater.models.graphs import Graph, as_graph, collate, find_distances, find_paths, from_networkx, from_pyg
 from headwater.models.molecules import ATOM, ATOM_RANGES, BOND, BOND_RANGES, from_molecule, from_smiles
 from headwater_experiments.models import segmentation, superpixels
 from headwater_experiments.models.segmentation import Cut, segment
-from headwater_experiments.models.superpixels import Superpixels, regions, superpixel_graph
+from headwater_experiments.models.superpixels import Superpixels, measure_regions, superpixel_graph
 
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 TYPES = 6  # of random_graph's edges
@@ -148,15 +148,15 @@ def test_distances_and_paths_equal_networkx_and_the_batched_ones(seed):
     matrix = torch.zeros(14, 14, dtype=torch.int16)
     for (u, v), kind in zip(graph.edges.T, graph.edge_types((3, 2)), strict=True):
         matrix[u, v] = matrix[v, u] = int(kind) + 1
-    assert torch.equal(batched_distances(matrix[None] > 0)[0], torch.from_numpy(distances))
-    found = batched_paths(matrix[None], torch.from_numpy(distances)[None], TYPES, longest)[0]
+    assert torch.equal(find_distances(matrix[None] > 0)[0], torch.from_numpy(distances))
+    found = find_paths(matrix[None], torch.from_numpy(distances)[None], TYPES, longest)[0]
     assert torch.equal(found, torch.from_numpy(paths))
 
 
 def test_a_batch_of_no_nodes_has_no_paths():
     nothing = torch.zeros(2, 0, 0, dtype=torch.int16)
-    assert batched_distances(nothing > 0).shape == (2, 0, 0)
-    assert batched_paths(nothing, nothing, 3, 4).shape == (2, 0, 0, 4)
+    assert find_distances(nothing > 0).shape == (2, 0, 0)
+    assert find_paths(nothing, nothing, 3, 4).shape == (2, 0, 0, 4)
 
 
 def test_smiles_become_atoms_and_bonds():
@@ -273,7 +273,7 @@ def test_patches_are_measured_and_joined():
     """Three patches in a picture of 3 by 2 pixels: two beside each other above, one below both."""
     segments = torch.tensor([[[0, 1], [0, 1], [2, 2]]], dtype=torch.uint8)
     images = torch.tensor([[[255, 0], [0, 0], [51, 51]]], dtype=torch.uint8)
-    numbers, adjacency = regions(images, segments, 4)
+    numbers, adjacency = measure_regions(images, segments, 4)
     expected = torch.tensor([[0.5, 0, 0.25], [0, 1, 0.25], [0.2, 0.5, 1], [0, 0, 0]])
     assert torch.allclose(numbers[0], expected)
     assert adjacency[0].int().tolist() == [[0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
@@ -306,8 +306,8 @@ def test_real_digits_have_75_patches_that_hang_together(monkeypatch, tmp_path):
     need_real_data("MNIST")
     from scipy import ndimage
 
-    whole = superpixels.load_mnist
-    monkeypatch.setattr(superpixels, "load_mnist", lambda split: tuple(array[:40] for array in whole(split)))
+    whole = superpixels.load_mnist_images
+    monkeypatch.setattr(superpixels, "load_mnist_images", lambda split: tuple(array[:40] for array in whole(split)))
     monkeypatch.setenv(superpixels.CACHE, str(tmp_path))
     found: Superpixels = superpixels.mnist_superpixels("test")
     assert found.sizes.mean() == pytest.approx(75, abs=2)  # the standard error of 40 images is 0.4

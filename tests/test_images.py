@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 import headwater as hw
 from headwater.errors import InputError, MissingExtra, NotApplicable, UsageError
-from headwater.inputs.images import Seen, box_of, made_ready
+from headwater.inputs.images import Seen, find_box, prepare_images
 from headwater.inputs.patches import patches_of
 from headwater.methods import available
 from headwater.models.bundled import DIGITS, bundled_path
-from headwater.results.picture import Frame, Grid
+from headwater.results.picture import Grid, ImageFrame
 from headwater.testing import check_method
 from headwater.viz import comparison as compared
 from headwater.viz import html, plain, terminal
@@ -208,14 +208,14 @@ def test_positions_that_no_pixel_reaches_are_no_patches(name, before):
 @pytest.mark.parametrize(("name", "pooled"), [("vit", False), ("deit", False), ("beit", True), ("dinov2", True)])
 def test_the_gradient_tells_whether_the_answer_is_read_off_all_positions(name, pooled):
     from headwater.engine.forward import Run
-    from headwater.inputs.images import from_seen
+    from headwater.inputs.images import batch_images
     from headwater.inputs.targets import Reader
-    from headwater.methods.attention import read, reads_all
+    from headwater.methods.attention import read_attention, reads_all
 
     model = tiny(name)
-    batch = from_seen(model, made_ready([photo()], processor(), 3)).to(torch.device("cpu"), torch.float64)
+    batch = batch_images(model, prepare_images([photo()], processor(), 3)).to(torch.device("cpu"), torch.float64)
     run = Run(model, batch, Reader(model, None, None))
-    _, maps = read(run, "gae", gradient=True)
+    _, maps = read_attention(run, "gae", gradient=True)
     assert reads_all(run, maps, gradient=True) is pooled
 
 
@@ -324,7 +324,9 @@ def cropped(size: int, crop: int) -> Any:
 
 
 def box(process: Any, size: tuple[int, int]) -> Any:
-    return box_of(lambda image: torch.as_tensor(process(images=image, return_tensors="pt")["pixel_values"])[0], size, 3)
+    return find_box(
+        lambda image: torch.as_tensor(process(images=image, return_tensors="pt")["pixel_values"])[0], size, 3
+    )
 
 
 def test_a_resized_image_is_seen_whole():
@@ -357,14 +359,14 @@ def test_a_mirrored_image_has_no_place_in_the_original():
 # pictures
 
 
-def example(values: list[list[float]], frame: Frame | None = None) -> Any:
+def example(values: list[list[float]], frame: ImageFrame | None = None) -> Any:
     """An explanation of a white image whose patches have these relevances."""
     from dataclasses import replace
 
     found = torch.tensor(values)
     grid = Grid(4, 4, (4 // found.shape[0], 4 // found.shape[1]))
     pixels = found.repeat_interleave(grid.cell[0], 0).repeat_interleave(grid.cell[1], 1)[None] / 4
-    image = replace(explained().image, grid=grid, pixels=pixels, frame=frame or Frame((60, 60), (0, 0, 60, 60)))
+    image = replace(explained().image, grid=grid, pixels=pixels, frame=frame or ImageFrame((60, 60), (0, 0, 60, 60)))
     return replace(explained(), relevance=found.flatten(), tokens=grid.names, image=image)
 
 
@@ -391,7 +393,7 @@ def test_red_adds_blue_takes_away_and_is_hatched(level):
 
 
 def test_nothing_is_drawn_where_the_model_does_not_look():
-    seen = Frame((60, 60), (15, 15, 45, 45))
+    seen = ImageFrame((60, 60), (15, 15, 45, 45))
     drawn = np.asarray(viz.overlay(example([[1.0, 1.0], [1.0, 1.0]], seen), WHITE)).astype(float)
     unit = len(drawn) / 60
     edge = round(14 * unit)
@@ -412,7 +414,7 @@ def test_another_picture_is_refused():
     with pytest.raises(InputError, match="30 x 40"):
         viz.png([explained()], photo(40, 30))
     with pytest.raises(InputError, match="cannot be found in the picture"):
-        viz.png([example([[1.0]], Frame((60, 60), None))], WHITE)
+        viz.png([example([[1.0]], ImageFrame((60, 60), None))], WHITE)
 
 
 def test_the_svg_has_a_rectangle_for_each_patch_and_hatches_what_takes_away():
@@ -505,7 +507,7 @@ class Sums(nn.Module):
 
 
 def ready(pixels: list[list[float]]) -> Seen:
-    return Seen(torch.tensor([pixels]), Frame((4, 4), (0, 0, 4, 4)))
+    return Seen(torch.tensor([pixels]), ImageFrame((4, 4), (0, 0, 4, 4)))
 
 
 def test_curves_are_those_that_can_be_worked_out_by_hand():
@@ -530,7 +532,7 @@ def test_a_patch_that_is_taken_out_is_zero_for_the_model():
     from headwater.evaluation.images import ImageSource, with_replacement
     from headwater.evaluation.protocols import ali2022
 
-    seen = made_ready([photo()], processor(), 3)
+    seen = prepare_images([photo()], processor(), 3)
     source = ImageSource(tiny("vit"), seen, with_replacement(ali2022))
     part = source.part([0])
     kept = np.array([[True, False, True, True]])
@@ -745,8 +747,8 @@ def test_training_learns_and_says_what_it_did(tmp_path, monkeypatch):
 
 
 def test_trainings_with_one_seed_are_one(tmp_path, monkeypatch):
-    from headwater_experiments.digits.model import parts, untrained
-    from headwater_experiments.digits.training import Recipe, fit
+    from headwater_experiments.digits.model import new_vit, parts
+    from headwater_experiments.digits.training import DigitsRecipe, fit_digits
 
     monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
     monkeypatch.setattr("headwater_experiments.digits.model.HELD_BACK", 50)
@@ -754,19 +756,19 @@ def test_trainings_with_one_seed_are_one(tmp_path, monkeypatch):
     states = []
     for seed in (0, 0, 1):
         data, valid = parts(seed)
-        model = untrained(seed, 16, 1, 2, 16)
-        fit(model, data[:64], valid[:10], Recipe(rounds=1, batch=32), seed, lambda done: None)
+        model = new_vit(seed, 16, 1, 2, 16)
+        fit_digits(model, data[:64], valid[:10], DigitsRecipe(rounds=1, batch=32), seed, lambda done: None)
         states.append(model.classifier.weight.detach())
     assert torch.equal(states[0], states[1])
     assert not torch.equal(states[0], states[2])
 
 
 def test_shifted_images_are_the_same_images_elsewhere():
-    from headwater_experiments.digits.training import shifted
+    from headwater_experiments.digits.training import shift_images
 
     image = torch.zeros(50, 1, 28, 28)
     image[:, :, 10:14, 10:14] = 1
-    moved = shifted(image, 2, torch.Generator().manual_seed(0))
+    moved = shift_images(image, 2, torch.Generator().manual_seed(0))
     assert torch.equal(moved.sum((1, 2, 3)), torch.full((50,), 16.0))
     tops = moved[:, 0].amax(2).argmax(1)
     assert set(tops.tolist()) == {8, 9, 10, 11, 12}
@@ -776,14 +778,14 @@ def test_the_checkpoint_reads_real_digits():
     from real_data import need_real_data
 
     from headwater.models.loading import load_image_model
-    from headwater_experiments.digits.model import digits
-    from headwater_experiments.digits.model import processor as made
-    from headwater_experiments.digits.training import accuracy
+    from headwater_experiments.digits.model import image_processor as made
+    from headwater_experiments.digits.model import load_digits
+    from headwater_experiments.digits.training import measure_accuracy
 
     need_real_data("MNIST")
     model, found = load_image_model(bundled_path(DIGITS))
-    part = digits("test")[slice(0, 500)]
-    assert accuracy(model, part).value > 0.96
+    part = load_digits("test")[slice(0, 500)]
+    assert measure_accuracy(model, part).value > 0.96
     image = Image.fromarray(np.full((28, 28), 90, np.uint8))
     assert torch.equal(
         found(image, return_tensors="pt")["pixel_values"], made()(image, return_tensors="pt")["pixel_values"]

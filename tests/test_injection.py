@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import tokenizers
 import transformers as tf
-from browsing import Watched, browser, studio
+from browsing import Watched, browser, make_state
 from hostile import HOSTILE
 from jobs_here import made, retold, rewritten
 from speaker import speaker, talker
@@ -25,13 +25,13 @@ from test_web import picture
 
 import headwater as hw
 from headwater.viz import audit_page, comparison, generation, html
-from headwater.web.models import Loaded, Models, Shelf
+from headwater.web.models import LazyModel, Loaded, Models
 from headwater.web.pictures import image_comparison, image_sheet
-from headwater.web.pictures import picture as opened
+from headwater.web.pictures import open_picture as opened
 from headwater.web.reports import sheet_report, text_report
 from headwater.web.schemas import ImageAsked
-from headwater.web.server import served
-from headwater.web.state import Studio
+from headwater.web.server import serve_in_thread
+from headwater.web.state import AppState
 from headwater.web.stores import stores_in
 
 ALL = " ".join(HOSTILE)
@@ -122,10 +122,12 @@ def test_the_watch_would_notice(page, tmp_path):
 
 
 def test_in_the_app_text_labels_and_model_name_stay_text(page, bad):
-    base = studio()
-    shelf = Shelf("text", MODEL, lambda: bad)
-    shelf.load()
-    with served(Studio(Models(shelf, base.models.image, base.models.molecule, base.models.language))) as home:
+    base = make_state()
+    model = LazyModel("text", MODEL, lambda: bad)
+    model.load()
+    with serve_in_thread(
+        AppState(Models(model, base.models.image, base.models.molecule, base.models.language))
+    ) as home:
         found = page(home)
         for number, text in enumerate(HOSTILE):
             found.page.goto(f"{home}#text={quote(text)}&t={number}&audit={int(number % 16 == 0) or ''}")
@@ -143,8 +145,8 @@ def test_in_the_app_text_labels_and_model_name_stay_text(page, bad):
 
 
 def test_in_the_app_file_names_smiles_and_prompts_stay_text(page):
-    base = studio(language=lambda: Loaded(talker("llama"), one_token()))
-    with served(base) as home:
+    base = make_state(language=lambda: Loaded(talker("llama"), one_token()))
+    with serve_in_thread(base) as home:
         found = page(home)
         for text in HOSTILE[::13]:
             image = quote(f"data:image/png;base64,{picture()}")
@@ -217,7 +219,7 @@ def test_pictures_generations_and_notebooks_are_harmless(page, bad, tmp_path):
 
 
 def image_reports() -> Iterator[tuple[str, str]]:
-    base = studio()
+    base = make_state()
     base.models.image.load()
     for number, text in enumerate(HOSTILE[::16]):
         ask = ImageAsked(image=picture(), name=text, methods=["lrp"])
@@ -231,8 +233,8 @@ def test_results_on_disk_are_harmless(page, tmp_path, bad):
     hostile_run(folder, bad)
     hostile_bias(tmp_path / "names")
     stores = stores_in([folder, tmp_path / "names"])
-    base = studio()
-    with served(Studio(base.models, stores=stores)) as home:
+    base = make_state()
+    with serve_in_thread(AppState(base.models, stores=stores)) as home:
         found = page(home)
         for part in ("words", "rows", "page"):
             found.page.goto(f"{home}#tab=results&result={stores[0].id}&part={part}")

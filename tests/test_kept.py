@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headwater.inputs.places import start
-from headwater.methods.lrp import ORDER, QUERY, every
+from headwater.methods.lrp import ORDER, QUERY, all_rules
 from headwater.rules import Books, RuleSet, Scope
 from headwater.rules.modules import modules_seen
 from headwater.rules.saved import Lent, Waiting
@@ -35,7 +35,7 @@ GAMMA = {
     "llama": NEEDED["llama"] + (HIDDEN + GROUPED) + 2 * HIDDEN + (HIDDEN + INNER) + (INNER + HIDDEN),
 }
 AT_THE_END = {"bert": HIDDEN, "llama": HIDDEN + tiny.SMALL["vocab_size"]}
-BOOSTED = {"lrp-gamma": replace(every(gamma=0.02), names=frozenset(ORDER)), "lrp-query": QUERY.rules}
+BOOSTED = {"lrp-gamma": replace(all_rules(gamma=0.02), names=frozenset(ORDER)), "lrp-query": QUERY.rules}
 
 
 def kept(model: nn.Module, length: int, rules: RuleSet) -> int:
@@ -75,7 +75,7 @@ def a_token_and_layer(name: str, rules: RuleSet) -> float:
 @pytest.mark.parametrize("name", NEEDED)
 def test_what_is_kept(name: str) -> None:
     # the last norm, and what a head keeps of its input, stand once in the model: less than a number and a half a layer
-    assert NEEDED[name] <= a_token_and_layer(name, every()) <= NEEDED[name] + 1.5
+    assert NEEDED[name] <= a_token_and_layer(name, all_rules()) <= NEEDED[name] + 1.5
 
 
 @pytest.mark.parametrize("name", NEEDED)

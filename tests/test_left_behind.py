@@ -30,7 +30,7 @@ from headwater.engine.options import read_options
 from headwater.engine.session import Session
 from headwater.memory import cuda_graphs, saved_tensors
 from headwater.web.cancelling import Cancelled, Stop
-from headwater.web.pool import Job, LateStop, Pool
+from headwater.web.pool import JobPool, LateStop, PoolJob
 
 EVERY = bool(os.environ.get("HEADWATER_EVERY_LINE"))
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 120}
@@ -73,7 +73,7 @@ def generation() -> Any:
 
 def closed_in_the_middle() -> Any:
     """The rows of generated text one by one, of which only the first is asked for."""
-    said = generate.spoken(tokenizer(), "the movie", None)
+    said = generate.tokenise_prompt(tokenizer(), "the movie", None)
     text = generate.Text.of(llama(), tokenizer(), said, [7, 9])
     options = read_options(tokenizer=tokenizer(), keep="disk")
     session = Session.open(llama(), options)
@@ -215,7 +215,7 @@ def test_a_stop_at_any_operation_leaves_nothing():
         with torch.no_grad():
             return explain() + plain(bert()).sum()
 
-    job = Job("a-job", work, 60.0)
+    job = PoolJob("a-job", work, 60.0)
     before, operations = surroundings(bert()), 0
 
     def counted() -> None:
@@ -248,7 +248,7 @@ def test_a_late_stop_does_not_lock_the_others_out():
 
     threading.settrace(late)
     try:
-        pool = Pool(workers=1, waiting=2, seconds=60)
+        pool = JobPool(workers=1, waiting=2, seconds=60)
     finally:
         threading.settrace(None)  # type: ignore[arg-type]
     pool.submit(armed.set).done.exception(timeout=5)

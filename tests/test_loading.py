@@ -361,8 +361,8 @@ def test_a_model_in_a_wheel_is_found_by_its_short_and_its_hub_name(monkeypatch):
     from headwater.models import pretrained
 
     monkeypatch.setattr(pretrained, "WHEELS", {})
-    assert pretrained.located("smollm2") == pretrained.SMOLLM2  # without the wheel, the name on the hub
-    assert pretrained.located("someone/else") == "someone/else"
+    assert pretrained.locate("smollm2") == pretrained.SMOLLM2  # without the wheel, the name on the hub
+    assert pretrained.locate("someone/else") == "someone/else"
 
 
 def test_smollm2_is_loaded_from_its_wheel_and_results_call_it_by_name():

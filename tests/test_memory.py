@@ -16,15 +16,15 @@ from torch import nn
 
 import headwater as hw
 from headwater.engine.options import Request, read_options
-from headwater.engine.session import answer
+from headwater.engine.session import answer_request
 from headwater.errors import HiddenOperation, NotApplicable, UnknownName, UsageError
 from headwater.memory import estimate, offload, recompute, saved_tensors
-from headwater.memory.estimate import MARGIN, Curve, Trial, bytes_of
+from headwater.memory.estimate import MARGIN, MemoryCurve, MemoryTrial, parse_bytes
 from headwater.memory.meter import peak_of
 from headwater.memory.offload import AHEAD, UNDERWAY, OffloadBuffer
 from headwater.memory.policy import MemoryPolicy
 from headwater.memory.saved_tensors import SavedTensorOffload
-from headwater_experiments.bench.shapes import Shape
+from headwater_experiments.bench.shapes import ModelShape
 
 STACKED = [name for name in BUILD if not name.startswith("torch-encoder")]
 RULES = ("gi", "lrp-gamma", "lrp-query", "attnlrp", "lrp-secant")
@@ -36,13 +36,13 @@ class Drawer:
     def __init__(self, room: int = 1 << 60) -> None:
         self.room, self.log, self.settled = room, [], True
 
-    def full(self, size: int) -> bool:
+    def is_full(self, size: int) -> bool:
         return size > self.room
 
     def mark(self) -> None:
         return None
 
-    def take(self, row: torch.Tensor, mark: object) -> InDrawer:
+    def offload(self, row: torch.Tensor, mark: object) -> InDrawer:
         self.room -= row.nbytes
         self.log.append(("out", row.nbytes))
         return InDrawer(self, row.clone())
@@ -52,18 +52,18 @@ class InDrawer:
     def __init__(self, drawer: Drawer, row: torch.Tensor) -> None:
         self.drawer, self.row = drawer, row
 
-    def left(self, wait: bool) -> bool:
+    def is_done(self, wait: bool) -> bool:
         return wait or self.drawer.settled
 
-    def send_for(self) -> torch.Tensor:
+    def prefetch(self) -> torch.Tensor:
         self.drawer.log.append(("sent for", self.row.nbytes))
         return self.row.clone()
 
-    def back(self, coming: torch.Tensor) -> torch.Tensor:
+    def fetch(self, coming: torch.Tensor) -> torch.Tensor:
         self.drawer.log.append(("back", self.row.nbytes))
         return coming
 
-    def forget(self, coming: torch.Tensor) -> None:
+    def cancel(self, coming: torch.Tensor) -> None:
         self.drawer.log.append(("forgotten", self.row.nbytes))
 
 
@@ -73,11 +73,11 @@ def numbers(size: int) -> torch.Tensor:
 
 def test_the_oldest_leave_first_and_all_come_back_as_they_went():
     drawer = Drawer()
-    one = OffloadBuffer(room=60, elsewhere=drawer)
+    one = OffloadBuffer(limit=60, backend=drawer)
     given = [numbers(size) for size in (10, 20, 30, 25)]
     tickets = [one.put(tensor.clone()) for tensor in given]
     assert drawer.log == [("out", 10), ("out", 20)]
-    assert one.lying == 55
+    assert one.bytes_on_device == 55
     assert [ticket.tensor().tolist() for ticket in tickets] == [tensor.tolist() for tensor in given]
 
 
@@ -99,7 +99,7 @@ def test_taking_one_sends_for_those_before_it(monkeypatch):
 
 def test_what_several_save_travels_once_whatever_their_views():
     drawer = Drawer()
-    one = OffloadBuffer(room=0, elsewhere=drawer)
+    one = OffloadBuffer(limit=0, backend=drawer)
     base = torch.arange(24.0).reshape(4, 6)
     views = [base, base.t(), base[1:], base.expand(3, 4, 6)]
     tickets = [one.put(view) for view in views]
@@ -123,7 +123,7 @@ def test_what_has_no_room_elsewhere_stays():
     assert all(ticket.tensor().tolist() == list(range(10)) for ticket in tickets)
 
 
-def test_what_is_still_being_copied_is_held_and_taken_from_the_shelf():
+def test_what_is_still_being_copied_is_held_and_taken_from_the_device():
     drawer = Drawer()
     drawer.settled = False
     ticket = OffloadBuffer(0, drawer).put(numbers(10))
@@ -137,7 +137,7 @@ def test_a_synchronous_buffer_has_nothing_underway():
     one = OffloadBuffer(0, drawer, synchronous=True)
     tickets = [one.put(numbers(size)) for size in (10, 20)]
     assert drawer.log == [("out", 10), ("out", 20)]
-    assert all(ticket.thing.tensor is None for ticket in tickets)
+    assert all(ticket.entry.tensor is None for ticket in tickets)
     drawer.log.clear()
     assert tickets[1].tensor().tolist() == list(range(20))
     assert drawer.log == [("sent for", 20), ("back", 20)]
@@ -182,7 +182,7 @@ def test_nor_do_tensors_that_wait_on_disk_beside_blocks_computed_again(name, met
 
 @pytest.mark.parametrize("name", ["llama", "bert", "gpt2"])
 @pytest.mark.parametrize("room", [0, 5_000])
-def test_nor_does_a_shelf_with_little_room(name, room, monkeypatch):
+def test_nor_does_a_buffer_with_a_low_limit(name, room, monkeypatch):
     monkeypatch.setattr(saved_tensors, "SMALL", 0)
     drawer = Drawer()
     plain = explained(name)
@@ -228,8 +228,8 @@ def test_less_is_held_at_the_peak(kind, method, monkeypatch):
 
 def test_each_block_is_run_once_more_for_each_way_back(monkeypatch):
     made = []
-    again = recompute.Passage.run_again
-    monkeypatch.setattr(recompute.Passage, "run_again", lambda self: made.append(self.block) or again(self))
+    again = recompute.BlockCall.run_again
+    monkeypatch.setattr(recompute.BlockCall, "run_again", lambda self: made.append(self.block) or again(self))
     explained("llama", recompute="blocks")
     layers = list(tiny("llama").model.layers)
     assert [layers.index(block) for block in made] == [1, 0]
@@ -395,9 +395,9 @@ def said(line: str) -> None:
 def built(kind: str, times: int = 1) -> tuple[nn.Module, dict[str, torch.Tensor], int]:
     """A model with random weights, so many times as wide, its input, and the length of that."""
     if kind == "llama":
-        shape = Shape("llama", 64 * times, 4, 4, 224 * times, 500, 4096, kv_heads=2, decoder=True)
+        shape = ModelShape("llama", 64 * times, 4, 4, 224 * times, 500, 4096, kv_heads=2, decoder=True)
         return shape.build(), shape.inputs(1, 640), 640
-    shape = Shape("bert", 64 * times, 4, 4, 256 * times, 500, 512)
+    shape = ModelShape("bert", 64 * times, 4, 4, 256 * times, 500, 512)
     return shape.build(), shape.inputs(3, 160), 160
 
 
@@ -448,10 +448,10 @@ def test_an_estimate_is_near_what_the_system_lends(kind):
 
 
 def test_a_curve_goes_through_its_points_and_sees_what_grows_with_pairs():
-    found = Curve.through([2, 3, 4], [100 + 10 * n + 7 * n**2 for n in (2, 3, 4)])
+    found = MemoryCurve.through([2, 3, 4], [100 + 10 * n + 7 * n**2 for n in (2, 3, 4)])
     assert (found.constant, found.linear, found.square) == pytest.approx((100, 10, 7))
     assert found.at(3, 10) == pytest.approx(100 + 3 * (100 + 700))
-    line = Curve.through([2, 3, 4], [1e9 + 1e6 * n + (n == 3) for n in (2, 3, 4)])
+    line = MemoryCurve.through([2, 3, 4], [1e9 + 1e6 * n + (n == 3) for n in (2, 3, 4)])
     assert line.square == 0
     assert line.at(1, 1000) == pytest.approx(2e9, rel=1e-3)
 
@@ -460,20 +460,20 @@ def test_a_curve_goes_through_its_points_and_sees_what_grows_with_pairs():
     ("text", "size"), [("24GiB", 24 * 2**30), ("1.5 GB", 1_500_000_000), (1000, 1000), ("7kib", 7168), ("12", 12)]
 )
 def test_amounts_of_memory_are_read(text, size):
-    assert bytes_of(text) == size
+    assert parse_bytes(text) == size
 
 
 @pytest.mark.parametrize("text", ["much", "-3GB", "1.2.3MB", "5 parsecs", 0, "0GB", True])
 def test_what_is_no_amount_of_memory_is_an_error(text):
     with pytest.raises(UsageError, match=r"memory"):
-        bytes_of(text)
+        parse_bytes(text)
 
 
 def allocated(model: nn.Module, data: object, limit: int, **options: object) -> int:
     """With the weights, by what a limit chooses."""
     ask = estimate.fit_to_limit(Request(model, data, read_options(**options, memory_limit=limit)))
     weights = sum(p.nbytes for p in (*model.parameters(), *model.buffers()))
-    return weights + peak_of(lambda: answer(ask), torch.device("cpu"))
+    return weights + peak_of(lambda: answer_request(ask), torch.device("cpu"))
 
 
 @pytest.mark.parametrize("method", ["lrp", "lrp-gamma", "lrp-query"])
@@ -488,7 +488,7 @@ def test_an_estimate_of_what_is_kept_on_disk(method):
 
 
 def test_a_limit_takes_smaller_batches_first_and_is_kept():
-    model = Shape("bert", 128, 2, 4, 512, 120, 512).build()
+    model = ModelShape("bert", 128, 2, 4, 512, 120, 512).build()
     texts = ["the movie is very good and great " * 8] * 6
     options = {"tokenizer": tokenizer(), "batch_size": 6}
     plain, whole = hw.explain(model, texts, **options), hw.estimate(model, texts, **options)
@@ -525,25 +525,25 @@ def test_on_a_card_every_piece_runs_once_before_it_is_counted(monkeypatch: pytes
     """The first run of a length may try out kernels, which takes memory that no later one does."""
     runs: list[int] = []
 
-    def tried(self: Trial, batch: object, room: MemoryPolicy) -> tuple[int, int]:
+    def tried(self: MemoryTrial, batch: object, room: MemoryPolicy) -> tuple[int, int]:
         runs.append(batch.ids.shape[1])
         first = runs.count(runs[-1]) == 1
         return 1000 * runs[-1] + 10**9 * first, 0
 
-    monkeypatch.setattr(Trial, "device", torch.device("cuda"))
-    monkeypatch.setattr(Trial, "try_piece", tried)
-    trial = Trial.of(Request(tiny("llama"), arguments("llama", samples=1, length=64), read_options()))
+    monkeypatch.setattr(MemoryTrial, "device", torch.device("cuda"))
+    monkeypatch.setattr(MemoryTrial, "try_piece", tried)
+    trial = MemoryTrial.of(Request(tiny("llama"), arguments("llama", samples=1, length=64), read_options()))
     assert trial.at(1)[0] == pytest.approx(64_000)
 
 
 def test_a_limit_sends_to_the_host_beside_a_card(monkeypatch):
     model, inputs, _ = built("llama")
-    monkeypatch.setattr(Trial, "device", torch.device("cuda"))
-    monkeypatch.setattr(Trial, "weights", 1000)
-    whole, alone = (Curve(0, 1e8, 0), Curve(0, 9e7, 0)), (Curve(0, 2e7, 0), Curve(0, 0, 0))
-    monkeypatch.setattr(Trial, "curves", lambda self, room: alone if room.synchronous else whole)
+    monkeypatch.setattr(MemoryTrial, "device", torch.device("cuda"))
+    monkeypatch.setattr(MemoryTrial, "weights", 1000)
+    whole, alone = (MemoryCurve(0, 1e8, 0), MemoryCurve(0, 9e7, 0)), (MemoryCurve(0, 2e7, 0), MemoryCurve(0, 0, 0))
+    monkeypatch.setattr(MemoryTrial, "curves", lambda self, room: alone if room.synchronous else whole)
     monkeypatch.setattr(estimate, "free_on_host", lambda: 100e9)
-    trial = Trial.of(Request(model, inputs, read_options()))
+    trial = MemoryTrial.of(Request(model, inputs, read_options()))
     limit = int(50e9 / (1 - MARGIN))
     told = trial.fit(limit)
     assert told.room == MemoryPolicy("host", None, told.room.on_device)

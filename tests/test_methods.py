@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
@@ -13,8 +13,11 @@ from tiny import arguments, tiny, tokenizer
 from torch import Tensor, nn
 
 import headwater as hw
+from headwater.engine.forward import Run
+from headwater.engine.propagate import Outcome
 from headwater.errors import MissingExtra, NotApplicable, UsageError
-from headwater.methods import Method, available, resolve
+from headwater.inputs.batch import Batch
+from headwater.methods import Method, available, resolve_method
 from headwater.methods.attention import flow_matrix, with_residual
 from headwater.methods.registry import _METHODS
 from headwater.models.bundled import load_bundled
@@ -47,12 +50,11 @@ def test_a_method_that_cheats_is_caught() -> None:
     """The conformance test can fail: a method whose numbers depend on the batch, one without numbers, one too short."""
 
     def broken(change: Any) -> Method:
-        gi = resolve("gi")
+        gi = resolve_method("gi")
 
         def run(job: Any) -> Any:
             outcome = gi.run(job)
-            outcome.positions = [change(job, int(n)) for n in job.batch.real.sum(1)]
-            return outcome
+            return replace(outcome, positions=[change(job, int(n)) for n in job.batch.real.sum(1)])
 
         return replace(gi, name="broken", run=run)
 
@@ -243,7 +245,7 @@ def test_smoothgrad_wraps_gradient_methods_only() -> None:
 def test_a_plugin_can_register() -> None:
     from headwater.methods.registry import register
 
-    gi = resolve("gi")
+    gi = resolve_method("gi")
     try:
         register(replace(gi, name="mine"))
         assert hw.explain(tiny("bert"), TEXTS[0], tokenizer=tokenizer(), method="mine").method == "mine"
@@ -255,7 +257,7 @@ def test_a_plugin_may_have_a_group_of_its_own(capsys: pytest.CaptureFixture[str]
     from headwater.cli.methods import command
     from headwater.methods.registry import available, register
 
-    gi = resolve("gi")
+    gi = resolve_method("gi")
     try:
         for name, group in (("one", "theirs"), ("two", "others'"), ("three", "theirs")):
             register(replace(gi, name=name, group=group))
@@ -265,3 +267,33 @@ def test_a_plugin_may_have_a_group_of_its_own(capsys: pytest.CaptureFixture[str]
     finally:
         for name in ("one", "two", "three"):
             _METHODS.pop(name, None)
+
+
+@pytest.mark.parametrize("value", [Batch, Run, Outcome])
+def test_what_a_method_is_given_and_gives_cannot_be_written_into(value: type) -> None:
+    with pytest.raises(FrozenInstanceError):
+        object.__new__(value).batch = None
+
+
+def test_a_method_of_ones_own_reads_the_gradients() -> None:
+    """Input times gradient is the relevance; a plug-in that squares gradients needs them as they are."""
+    gi, seen = resolve_method("gi"), []
+
+    def run(job: Run) -> Outcome:
+        outcome = gi.run(job)
+        seen.extend(zip(outcome.captured, outcome.gradients, outcome.relevance, strict=True))
+        return replace(outcome, relevance=[gradient.square() for gradient in outcome.gradients])
+
+    squares = hw.explain(tiny("bert"), TEXTS[0], tokenizer=tokenizer(), method=replace(gi, name="squares", run=run))
+    assert squares.relevance.min() > 0
+    for one, gradient, relevance in seen:
+        assert torch.equal(one.leaf.detach().double() * gradient.double(), relevance.double())
+
+
+def test_methods_that_share_a_pass_leave_it_as_it_was() -> None:
+    """Attention methods and smoothgrad start from Gradient x Input's outcome, and its ledger is still its own."""
+    alone = hw.explain(tiny("bert"), TEXTS[0], tokenizer=tokenizer(), method="gi")
+    together = hw.compare(tiny("bert"), TEXTS[0], tokenizer=tokenizer(), methods=["smoothgrad", "rollout", "gae", "gi"])
+    found = together.explanations[-1]
+    assert torch.equal(found.relevance, alone.relevance)
+    assert found.ledger == alone.ledger

@@ -21,18 +21,25 @@ from headwater.evaluation.tasks import TASKS
 from headwater.inputs.table import DATA_DIRECTORY
 from headwater.models.loading import load
 from headwater_experiments import data
-from headwater_experiments.data import Table
+from headwater_experiments.data import LabelledTexts
 from headwater_experiments.paper import checkpoints, published, tables, trainings, trials
-from headwater_experiments.paper.fitting import Descent, Recipe, Round, fit, judged, waited
+from headwater_experiments.paper.fitting import (
+    ResumableDescent,
+    Round,
+    TextRecipe,
+    evaluate_loss,
+    fit_text,
+    rounds_since_best,
+)
 from headwater_experiments.paper.tokens import Tokenised, Tokens
-from headwater_experiments.paper.training import new_model, recipe_for, train
+from headwater_experiments.paper.training import new_classifier, recipe_for, train_text
 from headwater_experiments.paper.trials import Run, Size, Trial
 from headwater_experiments.training.accuracy import Accuracy
 from headwater_experiments.training.student import SPECIAL, small_tokenizer
 
 PRAISE, BLAME, OTHER = ["good", "warm", "fine"], ["bad", "cold", "dull"], ["film", "plot", "cast", "an", "the"]
 PIECES = [*SPECIAL, ".", *PRAISE, *BLAME, *OTHER]
-QUICK = Recipe(rounds=6, batch=8, rate=5e-3, dropout=0.0, patience=6, longest=16)
+QUICK = TextRecipe(rounds=6, batch=8, rate=5e-3, dropout=0.0, patience=6, longest=16)
 
 
 def rows(count: int, seed: int) -> tuple[list[str], list[int]]:
@@ -95,7 +102,7 @@ def test_a_round_shows_every_text_once_in_an_order_of_its_own(bert: str, semaine
     for number in (0, 0, 1):
         seen = [
             tuple(ids[mask.bool()].tolist())
-            for b in tokens.shuffled(16, 5, number)
+            for b in tokens.shuffle(16, 5, number)
             for ids, mask in zip(b.input_ids, b.attention_mask, strict=True)
         ]
         rounds.append(seen)
@@ -109,12 +116,12 @@ def test_a_round_shows_every_text_once_in_an_order_of_its_own(bert: str, semaine
 def test_a_training_learns_and_writes_a_model_with_its_card(
     kind: str, bert: str, semaine: None, tmp_path: Path
 ) -> None:
-    found = train("semaine", tmp_path / "out", kind=kind, embeddings=bert, **asdict(QUICK))
+    found = train_text("semaine", tmp_path / "out", kind=kind, embeddings=bert, **asdict(QUICK))
     assert found.test.value > 0.9
     record = json.loads((tmp_path / "out" / "training.json").read_text())
     assert record["test"]["accuracy"] == found.test.value
     model, tokenizer = load(tmp_path / "out")
-    assert judged(model, Tokens.of(data.experiment("semaine").test, tokenizer, 16))[0] == found.test
+    assert evaluate_loss(model, Tokens.of(data.experiment("semaine").test, tokenizer, 16))[0] == found.test
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"{found.test.value:.1%} of 40" in card
     assert "not for commercial use" in card
@@ -125,20 +132,20 @@ def test_the_test_part_is_not_looked_at_while_choosing(
     bert: str, semaine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = tokenised(bert)
-    model = new_model("small", data.experiment("semaine"), bert, QUICK)[0]
+    model = new_classifier("small", data.experiment("semaine"), bert, QUICK)[0]
 
     class Shut:
         def __getattr__(self, name: str) -> None:
             raise AssertionError("the test part was looked at")
 
-    fit(model, replace(parts, test=Shut()), QUICK, 0, 1)
+    fit_text(model, replace(parts, test=Shut()), QUICK, 0, 1)
 
 
-def weights_after(bert: str, recipe: Recipe, state: Path | None = None) -> dict[str, torch.Tensor]:
+def weights_after(bert: str, recipe: TextRecipe, state: Path | None = None) -> dict[str, torch.Tensor]:
     """What a training ends with."""
     torch.manual_seed(0)
-    model = new_model("small", data.experiment("semaine"), bert, recipe)[0]
-    fit(model, tokenised(bert), recipe, 0, 1, state)
+    model = new_classifier("small", data.experiment("semaine"), bert, recipe)[0]
+    fit_text(model, tokenised(bert), recipe, 0, 1, state)
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
@@ -174,12 +181,12 @@ def test_the_state_of_another_training_is_refused(bert: str, semaine: None, tmp_
 
 def test_training_ends_when_validation_has_not_improved() -> None:
     done = [Round(0, loss, Accuracy(correct, 10)) for loss, correct in ((0.9, 5), (0.5, 7), (0.6, 7), (0.4, 6))]
-    assert [waited(done[:n]) for n in range(5)] == [0, 0, 0, 1, 2]
+    assert [rounds_since_best(done[:n]) for n in range(5)] == [0, 0, 0, 1, 2]
 
 
 def test_word_dropout_leaves_the_first_token_and_the_padding(bert: str, semaine: None) -> None:
-    model = new_model("small", data.experiment("semaine"), bert, QUICK)[0]
-    descent = Descent(model, replace(QUICK, word_dropout=0.5), 1, unknown=1)
+    model = new_classifier("small", data.experiment("semaine"), bert, QUICK)[0]
+    descent = ResumableDescent(model, replace(QUICK, word_dropout=0.5), 1, unknown=1)
     ids, mask = torch.full((200, 9), 7), torch.ones(200, 9).long()
     mask[:, 7:] = 0
     gaps = descent.with_gaps(ids, mask) == 1
@@ -189,13 +196,13 @@ def test_word_dropout_leaves_the_first_token_and_the_padding(bert: str, semaine:
 
 
 def test_the_average_of_the_weights_is_what_is_judged(bert: str, semaine: None) -> None:
-    model = new_model("small", data.experiment("semaine"), bert, QUICK)[0]
-    descent = Descent(model, replace(QUICK, average=4), 10, unknown=1)
+    model = new_classifier("small", data.experiment("semaine"), bert, QUICK)[0]
+    descent = ResumableDescent(model, replace(QUICK, average=4), 10, unknown=1)
     seen = []
-    for batch in list(tokenised(bert).train.shuffled(16, 0, 0))[:3]:
+    for batch in list(tokenised(bert).train.shuffle(16, 0, 0))[:3]:
         descent(batch)
         seen.append(model.classifier.weight.detach().clone())
-    with descent.averaged():
+    with descent.use_average():
         torch.testing.assert_close(model.classifier.weight, sum(seen) / 3)  # so far, the plain mean
     assert torch.equal(model.classifier.weight, seen[-1])
 
@@ -204,7 +211,7 @@ def test_a_model_that_was_not_trained_is_named(semaine: None) -> None:
     with pytest.raises(LoadError, match="headwater paper train imdb --model minilm"):
         checkpoints.find("minilm", "imdb")
     with pytest.raises(UnknownName, match="small"):
-        train("semaine", Path("nowhere"), kind="smal")
+        train_text("semaine", Path("nowhere"), kind="smal")
 
 
 @pytest.mark.parametrize("kind", ["paper", "tuned"])
@@ -218,7 +225,7 @@ def test_the_kept_checkpoints_are_what_their_cards_say(name: str, kind: str, mon
         record = json.loads((path / "training.json").read_text())
         card = (path / "README.md").read_text()
         assert f"test accuracy | {record['test']['accuracy']:.1%}" in card
-        assert data.named(name).terms in card
+        assert data.find_dataset(name).terms in card
         assert f"headwater paper train {name} --recipe {kind}" in card
         assert (record["seed"], record["changes"]) == (seed, {})
         assert record["recipe"] == asdict(recipe_for("small", name, kind))
@@ -252,7 +259,7 @@ def test_a_kept_checkpoint_is_as_good_as_its_card(monkeypatch: pytest.MonkeyPatc
     need_real_data()
     monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
     model, tokenizer = load(checkpoints.find("paper", "semaine"))
-    found = judged(model, Tokens.of(data.experiment("semaine").test, tokenizer, 256))[0]
+    found = evaluate_loss(model, Tokens.of(data.experiment("semaine").test, tokenizer, 256))[0]
     record = json.loads((checkpoints.find("paper", "semaine") / "training.json").read_text())
     assert abs(found.correct - record["test"]["correct"]) <= 2  # a graphics card rounds otherwise
 
@@ -288,21 +295,21 @@ def trial() -> Trial:
 
 
 def test_a_cell_holds_ours_and_the_papers(trial: Trial) -> None:
-    found = tables.cell(trial, "gi", "auac")
+    found = tables.paper_cell(trial, "gi", "auac")
     assert found is not None
     assert found.ours.value == pytest.approx(0.7, abs=0.005)
     assert found.paper == 0.847
-    assert tables.cell(trial, "lrp", "auac").paper is None
-    assert tables.cell(trial, "gae", "auac") is None
+    assert tables.paper_cell(trial, "lrp", "auac").paper is None
+    assert tables.paper_cell(trial, "gae", "auac") is None
 
 
 def test_the_best_is_bold_and_a_part_does_not_compete(trial: Trial) -> None:
-    lines = {line.split("|")[1].strip(): line for line in tables.markdown([trial], "auac").splitlines()}
+    lines = {line.split("|")[1].strip(): line for line in tables.measure_markdown([trial], "auac").splitlines()}
     assert "**.95" in lines["`lrp`"]
     assert sum("**" in line for line in lines.values()) == 1
     assert "<sup>20</sup>" in lines["A-Flow"]
     assert "(.711)" in lines["A-Flow"]
-    mse = {line.split("|")[1].strip(): line for line in tables.markdown([trial], "aumse").splitlines()}
+    mse = {line.split("|")[1].strip(): line for line in tables.measure_markdown([trial], "aumse").splitlines()}
     assert "**1.1" in mse["`lrp-gamma`"]
 
 
@@ -325,7 +332,7 @@ def test_who_leads_is_said_where_samples_and_trainings_agree() -> None:
     assert "LRP(LN): **+0.0610**" in tables.claims([agreeing], "auac")
     turning = several(*({"lrp(ln)": (0.8, 1.0), "lrp(ah+ln)": (0.8 + d, 1.0)} for d in (0.06, -0.05, 0.17)))
     assert "LRP(LN): +0.0600<br>" in tables.claims([turning], "auac")
-    found = trainings.difference(turning.mains, "lrp(ah+ln)", "lrp(ln)", "auac")
+    found = trainings.pooled_difference(turning.mains, "lrp(ah+ln)", "lrp(ln)", "auac")
     assert found.samples.low > 0 > found.trainings.low
     middle, high = np.mean([0.06, -0.05, 0.17]), np.std([0.06, -0.05, 0.17], ddof=1) / np.sqrt(3)
     assert found.trainings.high == pytest.approx(middle + 4.303 * high, rel=0.05)  # Student's t, two free
@@ -333,10 +340,10 @@ def test_who_leads_is_said_where_samples_and_trainings_agree() -> None:
 
 def test_a_cell_is_the_mean_over_trainings_with_both_intervals() -> None:
     trial = several(*({"gi": (0.7 + d, 2.0), "random": (0.5, 4.0)} for d in (0.0, 0.02, 0.04)))
-    found = tables.cell(trial, "gi", "auac").ours
+    found = tables.paper_cell(trial, "gi", "auac").ours
     assert found.value == pytest.approx(0.72, abs=0.005)
     assert found.trainings.high - found.trainings.low > 5 * (found.samples.high - found.samples.low)
-    assert tables.written(tables.cell(trial, "gi", "auac"), "auac", leads=False).count("–") == 2
+    assert tables.format_cell(tables.paper_cell(trial, "gi", "auac"), "auac", leads=False).count("–") == 2
     assert trainings.relative(trial.mains, "gi", "aumse").value == pytest.approx(0.5, abs=0.01)
     assert "| GI | 0.50 (0.53)" in tables.against_random([trial])
     rows = list(csv.DictReader(io.StringIO(tables.as_csv([trial]))))
@@ -377,7 +384,7 @@ def test_a_flow_is_measured_on_short_texts_where_the_whole_would_take_days(bert:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(bert)
-    table = Table(["film " * n for n in range(1, 30)], [0] * 29, ("a", "b"), "made up")
+    table = LabelledTexts(["film " * n for n in range(1, 30)], [0] * 29, ("a", "b"), "made up")
     part, limit = trials.flow_part(table, "imdb", Size(flow_rows=5, flow_tokens=10), tokenizer)
     assert (len(part), limit) == (8, 5)
     assert trials.flow_part(table, "sst2", Size(), tokenizer) == (table, None)
@@ -390,11 +397,11 @@ def test_tables_run_from_a_checkpoint_to_markdown(monkeypatch: pytest.MonkeyPatc
     size = Size(rows=6, flow_rows=2, flow_tokens=12, flow_whole=())
     chosen = ("random", "gi", "lrp(ah+ln)", "lrp", "lrp-gamma")
     (found,) = trials.trials("paper", ["semaine"], tmp_path, methods=chosen, size=size)
-    page = tables.page([found])
+    page = tables.tables_page([found])
     assert all(title in page for title in ("Random", "A-Flow", "LRP(AH+LN)", "`lrp-gamma`", "Who leads in AU-MSE"))
     assert tables.largest_error(found.main) < 1e-4
     (again,) = trials.trials("paper", ["semaine"], tmp_path, methods=chosen, size=size)
-    assert tables.page([again]) == page
+    assert tables.tables_page([again]) == page
 
 
 FIGURES = ("conservation", "conservation-attention", "curves", "collapse", "heatmaps", "heatmaps-more", "runtime")
@@ -407,13 +414,13 @@ def test_figures_are_drawn_from_what_the_tables_left(monkeypatch: pytest.MonkeyP
 
     monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
     with pytest.raises(DataError, match="headwater paper tables --recipe paper --datasets semaine"):
-        list(figures.figures("paper", tmp_path, tmp_path / "out", ["semaine"]))
+        list(figures.draw_figures("paper", tmp_path, tmp_path / "out", ["semaine"]))
     for name, value in (("AUDITED", 2), ("SHOWN", 1), ("MORE", 1), ("TIMED_TEXTS", 2)):
         monkeypatch.setattr(figures, name, value)
     size = Size(rows=4, flow_rows=2, flow_tokens=12, flow_whole=())
     chosen = [m for m in figures.CURVES if m not in ("a-last", "a-flow", "lrp-gamma")]
     list(trials.trials("paper", ["semaine"], tmp_path, methods=chosen, flow=False, size=size))
-    made = list(figures.figures("paper", tmp_path, tmp_path / "out", ["semaine"]))
+    made = list(figures.draw_figures("paper", tmp_path, tmp_path / "out", ["semaine"]))
     assert {path.suffix for path in made} == {".svg", ".png", ".md", ".csv"}
     stems = {path.stem for path in made}
     assert stems == {f"{name}-paper" for name in FIGURES}
@@ -490,17 +497,19 @@ def test_a_masked_language_model_is_trained_on_the_texts_and_serves_as_embedding
 ) -> None:
     from headwater_experiments.paper import pretraining
 
-    monkeypatch.setattr(pretraining, "located", lambda _: bert)
+    monkeypatch.setattr(pretraining, "locate", lambda _: bert)
     shape = {"width": 32, "layers": 1, "heads": 4, "inner": 16, "positions": 32, "block": 16}
     build = pretraining.Build(**shape, rounds=6, batch=4, rate=3e-3)
-    found = pretraining.pretrain(tmp_path / "mlm", build, datasets=["semaine"])
+    found = pretraining.pretrain_model(tmp_path / "mlm", build, datasets=["semaine"])
     assert len(found.losses) == 6
     assert min(found.losses) < found.losses[0] - 0.1  # which kind of word stands where; which word is chance
-    again = pretraining.pretrain(tmp_path / "again", build, datasets=["semaine"])
+    again = pretraining.pretrain_model(tmp_path / "again", build, datasets=["semaine"])
     assert again.losses == found.losses
-    fitted = train("semaine", tmp_path / "fitted", kind="minilm", embeddings=str(tmp_path / "mlm"), **asdict(QUICK))
+    fitted = train_text(
+        "semaine", tmp_path / "fitted", kind="minilm", embeddings=str(tmp_path / "mlm"), **asdict(QUICK)
+    )
     assert fitted.test.value > 0.9
-    small = train("semaine", tmp_path / "small", embeddings=str(tmp_path / "fitted"), **asdict(QUICK))
+    small = train_text("semaine", tmp_path / "small", embeddings=str(tmp_path / "fitted"), **asdict(QUICK))
     assert load(tmp_path / "small")[0].config.hidden_size == 32
     assert small.test.value > 0.9
 

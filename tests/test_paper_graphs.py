@@ -35,8 +35,8 @@ from headwater_experiments.paper import (
     trials,
 )
 from headwater_experiments.paper.drawing import patches, skeletons
-from headwater_experiments.paper.graph_training import Phase, roc_auc
-from headwater_experiments.paper.graphs import BACE, MNIST, Recipe, Report, bace_split
+from headwater_experiments.paper.graph_training import GraphPhase, roc_auc
+from headwater_experiments.paper.graphs import BACE, MNIST, GraphRecipe, GraphReport, bace_split
 from headwater_experiments.paper.trials import Run, Size, Trial
 from headwater_experiments.training.accuracy import Accuracy
 
@@ -47,8 +47,8 @@ pytest.importorskip("matplotlib")
 
 SMALL = {"hidden_size": 16, "intermediate_size": 16, "heads": 2}
 RECIPES = {
-    "bace": replace(BACE, phase=Phase(epochs=2, batch=16), **SMALL),
-    "mnist": replace(MNIST, phase=Phase(epochs=1, batch=16), number_hidden_size=8, **SMALL),
+    "bace": replace(BACE, phase=GraphPhase(epochs=2, batch=16), **SMALL),
+    "mnist": replace(MNIST, phase=GraphPhase(epochs=1, batch=16), number_hidden_size=8, **SMALL),
 }
 CHOSEN = ("random", "rollout", "gi", "lrp(ah+ln)", "lrp", "lrp-gamma")
 
@@ -73,11 +73,13 @@ def place(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         settle(patch, home)
         for name, recipe in RECIPES.items():
-            report = graph_checkpoints.train(name, home / "work", arrays=home / "arrays", seeds=(0, 1), recipe=recipe)
+            report = graph_checkpoints.train_checkpoint(
+                name, home / "work", arrays=home / "arrays", seeds=(0, 1), recipe=recipe
+            )
             (home / f"{name}.json").write_text(json.dumps(asdict(report)))
             for seed in (0, 1):
                 path = checkpoints.place("tuned", name, seed)
-                graph_checkpoints.install([report], path, arrays=home / "arrays", seed=seed)
+                graph_checkpoints.install_checkpoint([report], path, arrays=home / "arrays", seed=seed)
     return home
 
 
@@ -93,7 +95,7 @@ def home(place, monkeypatch):
     return place
 
 
-def report(home: Path, name: str = "bace") -> Report:
+def report(home: Path, name: str = "bace") -> GraphReport:
     return graph_checkpoints.read_report(home / f"{name}.json")
 
 
@@ -109,8 +111,8 @@ def test_a_checkpoint_has_names_a_record_and_a_card(home, name, classes):
     first = report(home, name).runs[0]
     assert (record["seed"], record["test"]["value"]) == (0, pytest.approx(first.test))
     assert f"{first.test:.1%} of {record['test']['total']}" in card
-    assert graph_data.named(name).terms in card
-    assert f"{graph_data.named(name).paper:.1%}" in card
+    assert graph_data.find_graph_dataset(name).terms in card
+    assert f"{graph_data.find_graph_dataset(name).paper:.1%}" in card
     assert f"{report(home, name).mean:.1%} ±" in card
     assert f"--epochs {RECIPES[name].phase.epochs} --seeds 2 --device cuda`" in card
 
@@ -128,9 +130,11 @@ def test_a_seed_that_is_finished_is_not_trained_again(home, monkeypatch):
         raise AssertionError("trained again")
 
     monkeypatch.setattr(graph_checkpoints.graphs, "train_bace", refused)
-    assert graph_checkpoints.train("bace", home / "work", **asked) == report(home)
+    assert graph_checkpoints.train_checkpoint("bace", home / "work", **asked) == report(home)
     with pytest.raises(AssertionError):
-        graph_checkpoints.train("bace", home / "work", **{**asked, "recipe": replace(RECIPES["bace"], dropout=0.5)})
+        graph_checkpoints.train_checkpoint(
+            "bace", home / "work", **{**asked, "recipe": replace(RECIPES["bace"], dropout=0.5)}
+        )
 
 
 def test_the_command_trains_and_says_how_well(home, tmp_path, monkeypatch):
@@ -193,14 +197,14 @@ def test_a_model_that_is_not_its_reports_is_refused(home, tmp_path):
     found = report(home)
     wrong = replace(found, runs=[replace(run, test=run.test - 0.3) for run in found.runs])
     with pytest.raises(DataError, match="do not belong together"):
-        graph_checkpoints.install([wrong], tmp_path / "out", arrays=home / "arrays")
+        graph_checkpoints.install_checkpoint([wrong], tmp_path / "out", arrays=home / "arrays")
     assert not (tmp_path / "out").exists()
 
 
 def test_reports_of_two_splits_stand_on_one_card(home, tmp_path):
     found = report(home)
     other = replace(found, split="scaffold", runs=[replace(run, test=0.5) for run in found.runs])
-    graph_checkpoints.install([other, found], tmp_path, arrays=home / "arrays", split="random")
+    graph_checkpoints.install_checkpoint([other, found], tmp_path, arrays=home / "arrays", split="random")
     card = (tmp_path / "README.md").read_text()
     assert "over seeds, scaffold split | 50.0% ± 0.0%" in card
     assert "| test part | random split" in card
@@ -217,12 +221,12 @@ def test_reports_of_two_splits_stand_on_one_card(home, tmp_path):
 )
 def test_reports_that_do_not_go_together_are_refused(home, tmp_path, change, message):
     with pytest.raises(UsageError, match=message):
-        graph_checkpoints.install(change(report(home)), tmp_path, arrays=home / "arrays", split="random")
+        graph_checkpoints.install_checkpoint(change(report(home)), tmp_path, arrays=home / "arrays", split="random")
 
 
 def test_refusals_of_seeds_and_files(home, tmp_path):
     with pytest.raises(UsageError, match="no run has the seed 7; there are 0, 1"):
-        graph_checkpoints.install([report(home)], tmp_path, arrays=home / "arrays", seed=7)
+        graph_checkpoints.install_checkpoint([report(home)], tmp_path, arrays=home / "arrays", seed=7)
     (tmp_path / "no.json").write_text('{"summary": "nothing"}')
     with pytest.raises(DataError, match="no report"):
         graph_checkpoints.read_report(tmp_path / "no.json")
@@ -254,11 +258,11 @@ def test_the_kept_checkpoint_is_what_its_card_says(name, monkeypatch):
         assert (record["recipe_name"], record["seed"]) == (kind, seed)
         assert (path / "model.safetensors").stat().st_size <= 4_000_000
         assert f"| test {record['measure']} | {record['test']['value']:.1%} of {record['test']['total']:,}" in card
-        assert graph_data.named(name).terms in card
+        assert graph_data.find_graph_dataset(name).terms in card
         assert f"--recipe {kind}" in card
         model, _ = load(path)
         classes = tuple(model.config.id2label[i] for i in range(model.config.num_labels))
-        assert classes == graph_data.named(name).label_names
+        assert classes == graph_data.find_graph_dataset(name).label_names
 
 
 def test_the_kept_model_of_bace_is_as_good_as_its_card(monkeypatch):
@@ -293,7 +297,7 @@ def test_digits_are_drawn_with_the_seed(home):
     assert (len(whole), len(few)) == (24, 5)
     assert np.array_equal(few.segments, again.segments)
     assert not np.array_equal(few.images, graph_data.unseen_digits(5, 2).images)
-    rows = graph_data.drawn(24, 5, 1)
+    rows = graph_data.draw_indices(24, 5, 1)
     assert np.array_equal(few.segments, whole.segments[rows])
     assert [g.label for g in graph_data.unseen("mnist", {}, 5, 1)] == whole.labels[rows].tolist()
 
@@ -332,7 +336,7 @@ def test_graphs_are_measured_in_both_readings(measured):
 def test_the_page_has_a_column_a_dataset_and_the_other_reading_below(measured):
     _, found = measured
     text = Trial("sst2", "tuned", (Run(0, made_evaluation(dict.fromkeys(CHOSEN, (0.8, 1.0))), None),))
-    page = tables.page([text, *found])
+    page = tables.tables_page([text, *found])
     assert page.count("| method | SST-2 | BACE | MNIST |") == 3
     assert page.count("| method | BACE | MNIST |") == 2
     assert "ROC-AUC" in page
@@ -340,7 +344,7 @@ def test_the_page_has_a_column_a_dataset_and_the_other_reading_below(measured):
     assert "(.707)" in page  # the paper's LRP(AH+LN) on BACE
     assert "MNIST is measured on 6 of the 10,000 test digits" in page
     assert "BACE 2 molecules, MNIST 2 digits" in page
-    assert "the other reading" not in tables.page([text])
+    assert "the other reading" not in tables.tables_page([text])
 
 
 def test_the_csv_says_which_reading_it_was(measured):
@@ -357,14 +361,14 @@ def test_the_csv_says_which_reading_it_was(measured):
 def test_what_was_measured_is_not_measured_again(home, measured, monkeypatch):
     out, found = measured
     monkeypatch.setattr("headwater.evaluation.run.Job.run", lambda *_: pytest.fail("measured again"))
-    assert tables.page(run(out)) == tables.page(found)
+    assert tables.tables_page(run(out)) == tables.tables_page(found)
 
 
 def test_all_molecules_and_a_part_of_the_digits_unless_asked():
-    from headwater_experiments.paper.graph_trials import flow_limit, rows_of
+    from headwater_experiments.paper.graph_trials import flow_limit, row_count
 
-    assert [rows_of(name, trials.FULL) for name in ("bace", "mnist")] == [None, 1000]
-    assert [rows_of(name, Size(rows=7, digits=3)) for name in ("bace", "mnist")] == [7, 3]
+    assert [row_count(name, trials.FULL) for name in ("bace", "mnist")] == [None, 1000]
+    assert [row_count(name, Size(rows=7, digits=3)) for name in ("bace", "mnist")] == [7, 3]
     assert [flow_limit(name, trials.FULL) for name in ("bace", "mnist")] == [None, 50]
     assert [flow_limit(name, trials.QUICK) for name in ("bace", "mnist")] == [4, 1]
 
@@ -398,15 +402,15 @@ def test_figures_of_graphs_are_drawn_from_what_the_tables_left(home, measured, m
     out, _ = measured
     assert figures.drawable("tuned", out) == [*published.TEXTS, "bace", "mnist"]
     assert figures.drawable("minilm", out) == figures.drawable("tuned", tmp_path) == list(published.TEXTS)
-    made = list(figures.figures("tuned", out, tmp_path, ["bace", "mnist"]))
+    made = list(figures.draw_figures("tuned", out, tmp_path, ["bace", "mnist"]))
     names = ("conservation", "conservation-attention", "curves", "curves-masked", "molecules", "digits")
     assert {path.name for path in made} == {f"{n}-graphs-tuned.{suffix}" for n in names for suffix in ("svg", "png")}
     with pytest.raises(DataError, match="headwater paper tables --recipe tuned --datasets bace --out"):
-        list(figures.figures("tuned", tmp_path / "none", tmp_path, ["bace"]))
+        list(figures.draw_figures("tuned", tmp_path / "none", tmp_path, ["bace"]))
 
 
 def test_a_molecule_is_laid_out_as_it_is_spelled():
-    places, names, bonds = graph_pictures.laid_out("C#CC(=O)[O-]")
+    places, names, bonds = graph_pictures.lay_out_atoms("C#CC(=O)[O-]")
     assert names == ["", "", "", "O", "O−"]
     assert bonds == [(0, 1, 3), (1, 2, 1), (2, 3, 2), (2, 4, 1)]
     lengths = [np.linalg.norm(np.subtract(places[a], places[b])) for a, b, _ in bonds]
@@ -421,7 +425,7 @@ def molecule(home: Path, relevance: list[float] | None = None, edges=None) -> dr
     if relevance is not None:
         told = replace(found["lrp"], relevance=torch.tensor(relevance), edges=edges)
         found = replace(found, explanations=(told,))
-    return drawing.Molecule(*graph_pictures.laid_out("CC(=O)N"), found)
+    return drawing.Molecule(*graph_pictures.lay_out_atoms("CC(=O)N"), found)
 
 
 def minus_signs(axes) -> int:
@@ -453,7 +457,7 @@ def test_molecules_keep_to_the_page_under_their_names(home):
 
 
 def test_a_bond_leaves_room_for_names_and_its_lines_run_beside_each_other():
-    assert skeletons.shifted((0, 0), (2, 0), 0.5, 0.25, 0.0) == [(0.25, 0.5), (2.0, 0.5)]
+    assert skeletons.shift_line((0, 0), (2, 0), 0.5, 0.25, 0.0) == [(0.25, 0.5), (2.0, 0.5)]
 
 
 def pictured(home: Path, relevance: torch.Tensor | None = None) -> drawing.Digit:
@@ -511,4 +515,4 @@ def test_pictures_of_something_else_are_refused(home):
 
 def test_recipes_survive_a_report(home):
     assert report(home, "mnist").recipe == RECIPES["mnist"]
-    assert isinstance(report(home).recipe, Recipe)
+    assert isinstance(report(home).recipe, GraphRecipe)

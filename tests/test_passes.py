@@ -43,10 +43,10 @@ from headwater.engine.forward import (
     Known,
     Read,
     Run,
-    arguments,
     asks_links,
     forward,
     map_output,
+    model_arguments,
     plainly_first,
     read_score,
     scope_for,
@@ -62,8 +62,8 @@ from headwater.errors import (
 )
 from headwater.inputs.batch import Batch
 from headwater.inputs.places import Captured
-from headwater.inputs.protocol import Beside
-from headwater.inputs.targets import Reader, Reading
+from headwater.inputs.protocol import SideInput
+from headwater.inputs.targets import Reader, ScoreReading
 from headwater.rules import Books, RuleSet, Scope
 from headwater.rules.cuts import Choice, Chosen
 from headwater.rules.scope import BESIDE_HELD, Entered
@@ -95,7 +95,7 @@ def test_a_cache_is_turned_off_where_there_is_one() -> None:
     def neither(x: Tensor) -> None: ...
 
     def called(model: nn.Module, **given: Any) -> dict[str, Any]:
-        return arguments(run_of(model, Batch(1, [], kwargs=given)))
+        return model_arguments(run_of(model, Batch(1, [], kwargs=given)))
 
     for function in (named, anything):
         assert called(with_config(function, use_cache=True)) == {"use_cache": False}
@@ -172,7 +172,7 @@ class Placed(nn.Module):
 
 def test_places_are_captured_and_what_enters_beside_them_if_asked() -> None:
     model, x = Placed(), drawn(2, 3)
-    beside = Beside("edges", model.two, lambda *_: [])
+    beside = SideInput("edges", model.two, lambda *_: [])
     batch = Batch(2, [], args=(x,), places=[model.one], beside=beside)
     assert [one.place for one in started(run_of(model, batch))[1]] == [model.one]
     found = started(run_of(model, batch, noise=lambda leaf: leaf + 1), beside=True)[1]
@@ -258,7 +258,7 @@ def test_outputs_are_mapped_whatever_they_are() -> None:
 def cut_at(score: Callable[..., Tensor], *values: Tensor) -> Read:
     cut = [value.clone().requires_grad_() for value in values]
     result = score(*cut)
-    return Read(Reading(result, [], []), cut, cut)
+    return Read(ScoreReading(result, [], []), cut, cut)
 
 
 def test_gradients_of_a_score_by_its_seeds() -> None:
@@ -372,7 +372,7 @@ def noted(calls: list[str]) -> Iterator[None]:
 
 def test_what_was_compiled_runs_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(checks, "uncompiled", partial(noted, calls))
+    monkeypatch.setattr(checks, "run_eagerly", partial(noted, calls))
     x = torch.ones(1, 4)
     model = Fussy(100.0)
     model.register_forward_hook(lambda *_: calls.append("model"))
@@ -397,7 +397,7 @@ def test_the_plain_prediction_has_no_gradients_and_no_rules() -> None:
 
 def judge(found: float, plain: float, again: float, *, dtype: torch.dtype | None = None, size: float = 1.0) -> None:
     score = torch.tensor([found], requires_grad=True)
-    read = Read(Reading(score, [], []), [torch.tensor([-size, 0.0]), torch.empty(0)], [])
+    read = Read(ScoreReading(score, [], []), [torch.tensor([-size, 0.0]), torch.empty(0)], [])
     scope = Scope(NOTHING, Books(1), {}, {})
     scope.coarsest = dtype
     check_prediction(run_of(Scored(again)), torch.tensor([plain], dtype=torch.float64), read, scope)
@@ -429,7 +429,7 @@ def test_the_plain_scores_own_size_counts_and_no_number_is_for_others_to_report(
     with pytest.raises(AnotherPrediction):
         judge(-0.5, 0.5, 0.5)
     scores = torch.tensor([1.0, 5.0], requires_grad=True)
-    read = Read(Reading(scores, [], []), [torch.ones(1)], [])
+    read = Read(ScoreReading(scores, [], []), [torch.ones(1)], [])
     with pytest.raises(AnotherPrediction):  # any of the samples
         check_prediction(
             run_of(nn.Identity(), Batch(2, [], args=(torch.tensor([[1.0], [2.0]]),))),

@@ -52,8 +52,8 @@ def test_patches_act_inside_and_leave_no_trace(kind, rules):
     model = tiny(kind)
     before, plain = touched(), hw.explain(model, INPUTS, method="gi")
     tool = lxt_adapter.Lxt.of(model, rules)
-    assert peers.apart(tool, model, INPUTS, "gi") > 0.01
-    assert peers.apart(tool, model, INPUTS, peers.OURS[rules]) < 1e-6
+    assert peers.largest_difference(tool, model, INPUTS, "gi") > 0.01
+    assert peers.largest_difference(tool, model, INPUTS, peers.OURS[rules]) < 1e-6
     assert touched() == before
     assert all(weight.requires_grad for weight in model.parameters())
     again = hw.explain(model, INPUTS, method="gi")
@@ -79,7 +79,7 @@ def test_what_was_added_changed_or_taken_away_is_put_back():
         kept, changed, gone = 1, [2], 3
 
     before, changed = dict(vars(Place)), Place.changed
-    with lxt_adapter.restored(Place):
+    with lxt_adapter.restore_names(Place):
         Place.changed, Place.new = [2], 4  # type: ignore[attr-defined]
         del Place.gone
     assert dict(vars(Place)) == before
@@ -87,7 +87,7 @@ def test_what_was_added_changed_or_taken_away_is_put_back():
 
 
 def test_a_patch_that_does_not_take_is_no_row():
-    refused = lxt_adapter.patched({nn.Tanh: lambda target: False})
+    refused = lxt_adapter.apply_patches({nn.Tanh: lambda target: False})
     with pytest.raises(NotApplicable, match="lxt could not patch Tanh"), refused:
         pass
 
@@ -111,7 +111,7 @@ def test_an_lxt_that_cannot_be_used_is_one_line_and_the_rest_is_timed(monkeypatc
     def missing(name: str) -> Any:
         raise ImportError("cannot import name 'sdpa'\nfrom transformers")
 
-    monkeypatch.setattr(lxt_adapter, "loaded", missing)
+    monkeypatch.setattr(lxt_adapter, "load_alone", missing)
     done = bench("--methods", "gi", "--peers", "lxt", "--json")
     assert done.exit_code == 0, done.output
     assert [one["name"] for one in json.loads(done.stdout)] == ["forward", "gi"]
@@ -127,7 +127,7 @@ def test_models_that_no_patches_are_known_for_say_so():
 
 def test_all_that_is_installed_is_timed_unless_named(monkeypatch):
     monkeypatch.setattr(peers, "find_spec", lambda name: name == "lxt" or None)
-    assert peers.installed() == ["lxt"]
+    assert peers.find_installed() == ["lxt"]
     assert "captum is not installed, so it cannot be timed: pip install" in refusal("bench", "--peers", "captum")
     assert "Did you mean 'captum'?" in refusal("bench", "--peers", "captun")
     assert "--peers has a meaning only with neither" in refusal("bench", "--throughput", "--peers", "lxt")
@@ -141,5 +141,5 @@ def test_all_that_is_installed_is_timed_unless_named(monkeypatch):
 def test_the_package_itself_agrees_with_our_rules_in_float64(kind, rules):
     """Its activations divide by x + 1e-10, and its RMSNorm computes in float32."""
     before, model = touched(), tiny(kind)
-    assert peers.apart(lxt_adapter.Lxt.of(model, rules), model, INPUTS, peers.OURS[rules]) < 1e-6
+    assert peers.largest_difference(lxt_adapter.Lxt.of(model, rules), model, INPUTS, peers.OURS[rules]) < 1e-6
     assert touched() == before

@@ -20,8 +20,8 @@ from headwater.engine.forward import KNOWN, Demand, Run
 from headwater.engine.propagate import Outcome, Watch, not_finite, propagate, propagate_each
 from headwater.errors import AnotherPrediction, HiddenOperation, NoSignal, NotFinite, RuleNotMet, UsageError
 from headwater.inputs.batch import Batch
-from headwater.inputs.protocol import Beside
-from headwater.inputs.targets import Reader, Reading
+from headwater.inputs.protocol import SideInput
+from headwater.inputs.targets import Reader, ScoreReading
 from headwater.rules import Books, RuleSet, Scope
 from headwater.rules.sources import Site, Sort
 
@@ -190,7 +190,7 @@ def test_what_enters_beside_the_items_has_a_gradient_and_no_relevance() -> None:
             return self.head(self.items(x) * 2 + self.edges(y) * 3)
 
     model, x, y = seeded(Sided), drawn(2, 4), drawn(2, 4, seed=9)
-    beside = Beside("edges", model.edges, lambda *_: [])
+    beside = SideInput("edges", model.edges, lambda *_: [])
     batch = Batch(2, [], args=(x, y), places=[model.items], beside=beside)
     run = Run(model, batch, Reader(model, None, 0))
     outcome = propagate(run, Demand(NOTHING))
@@ -215,7 +215,7 @@ def test_a_score_that_reads_only_what_is_beside_the_input_is_no_explanation() ->
             return self.edges(x)
 
     model, x = seeded(Aside), drawn(2, 4)
-    batch = Batch(2, [], args=(x,), places=[model.items], beside=Beside("edges", model.edges, lambda *_: []))
+    batch = Batch(2, [], args=(x,), places=[model.items], beside=SideInput("edges", model.edges, lambda *_: []))
     with pytest.raises(NoSignal, match="does not depend on the input"):
         propagate(Run(model, batch, Reader(model, None, 0)), Demand(NOTHING))
 
@@ -346,7 +346,7 @@ def test_what_was_compiled_runs_as_it_was_written(monkeypatch: pytest.MonkeyPatc
         yield
         calls.append("out")
 
-    monkeypatch.setattr(propagation, "uncompiled", noted)
+    monkeypatch.setattr(propagation, "run_eagerly", noted)
     model, x = seeded(Model), drawn(2, 4)
     propagate(run_of(model, x), Demand(ALL))
     model.register_forward_hook(lambda *_: calls.append("model"))
@@ -366,7 +366,7 @@ def outcome_with(score: float = 1.0, relevance: float = 1.0, line: float = 1.0, 
     books.amounts = {0: torch.ones(2).double(), 1: torch.tensor([1.0, line], dtype=torch.float64)}
     scores = torch.tensor([1.0, score], dtype=torch.float64)
     parts = [torch.ones(2, 3), torch.tensor([[1.0, relevance]])]
-    return Outcome(Reading(scores, [], []), scores, scores, [], parts, books, {})
+    return Outcome(ScoreReading(scores, [], []), scores, scores, [], parts, books, {})
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])

@@ -23,7 +23,7 @@ from headwater.engine.options import Request, read_options
 from headwater.engine.plan import make_plan
 from headwater.engine.propagate import propagate
 from headwater.inputs.targets import Reader
-from headwater.memory.cuda_graphs import PassedOn, Recorder, recorded, uncollected
+from headwater.memory.cuda_graphs import PassedOn, Recorder, pause_garbage_collection, recorded
 from headwater.rules import RuleSet
 
 
@@ -173,7 +173,7 @@ def test_a_model_that_asks_is_told_that_no_card_records(monkeypatch: pytest.Monk
 def test_no_garbage_is_collected_while_a_card_records() -> None:
     """A graph among it would be destroyed, which ends the recording."""
     assert gc.isenabled()
-    with uncollected():
+    with pause_garbage_collection():
         assert not gc.isenabled()
     assert gc.isenabled()
 

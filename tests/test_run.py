@@ -26,11 +26,11 @@ from headwater.cli import app
 from headwater.errors import BadRow, DataError, JobStopped, ModelError, UnknownName, UsageError
 from headwater.jobs import place, writing
 from headwater.jobs.explaining import Explainer
-from headwater.jobs.failures import Care
+from headwater.jobs.failures import RetryState
 from headwater.jobs.planning import Layout, in_batches
 from headwater.jobs.reading.rows import EMPTY, FAILED
 from headwater.jobs.reading.sources import find_sources
-from headwater.jobs.settings import Settings
+from headwater.jobs.settings import JobSettings
 from headwater.store import manifest as manifests
 
 TEXTS = sentences(100)
@@ -283,7 +283,7 @@ def test_a_full_disk_ends_the_job_in_order(engine, data, tmp_path, monkeypatch, 
 
     with monkeypatch.context() as patch:
         if failing == "shard":
-            patch.setattr(writing, "settle", out_of_space)
+            patch.setattr(writing, "flush_to_disk", out_of_space)
         elif failing == "manifest":
             write_manifest = place.write_manifest
             patch.setattr(place, "write_manifest", lambda *a: (out_of_space(), write_manifest(*a)))
@@ -510,14 +510,14 @@ def test_a_tokenizer_is_asked_once_a_chunk_and_where_it_fails_once_a_text(tmp_pa
     explainer = explainer_of(write(tmp_path / "in.parquet", text=["a good film", f"a {word}", " ", "bad"]), Choosy())
     texts = explainer.reading.read(0, 4).texts
     Choosy.questions = 0
-    rows, bad = explainer.usable(0, texts, Care())
+    rows, bad = explainer.usable(0, texts, RetryState())
     assert {i: found.reason for i, found in bad.items()} == failed
     assert Choosy.questions == questions
     plain = explainer_of(tmp_path / "in.parquet", tiny.tokenizer())
-    alone = [row for i, text in enumerate(texts) for row in plain.usable(i, [text], Care())[0] if i not in failed]
+    alone = [row for i, text in enumerate(texts) for row in plain.usable(i, [text], RetryState())[0] if i not in failed]
     assert rows == alone
 
 
 def explainer_of(data, tokenizer):
-    settings = Settings()
+    settings = JobSettings()
     return Explainer(tiny.tiny("bert", torch.float32), tokenizer, settings, find_sources(data, settings.columns))

@@ -50,11 +50,11 @@ def data(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def engine(data, monkeypatch):
-    tried = running.tried
+    tried = running.try_rows
     known = Remembering.known
     monkeypatch.setattr(running, "LocalEngine", Remembering)
     monkeypatch.setattr(
-        running, "tried", lambda payload: known.get("tried") or known.setdefault("tried", tried(payload))
+        running, "try_rows", lambda payload: known.get("tried") or known.setdefault("tried", tried(payload))
     )
 
 

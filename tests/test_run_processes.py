@@ -23,8 +23,8 @@ import headwater as hw
 from headwater.errors import JobStopped
 from headwater.jobs import failures, local, payload
 from headwater.jobs.reading.sources import find_sources
-from headwater.jobs.settings import Settings
-from headwater.jobs.worker import failures_told
+from headwater.jobs.settings import JobSettings
+from headwater.jobs.worker import report_failures
 
 TEXTS = sentences(400)
 
@@ -158,18 +158,18 @@ def test_workers_that_fail_at_no_row_end_the_job(tmp_path, monkeypatch, capfd):
 def test_a_worker_whose_parent_has_closed_the_pipe_ends_without_a_word():
     ours, theirs = multiprocessing.Pipe()
     ours.close()
-    with pytest.raises(SystemExit), failures_told(theirs):
+    with pytest.raises(SystemExit), report_failures(theirs):
         theirs.send(("at", None, 0, 0))
 
 
 def test_a_worker_of_another_version_is_no_worker(data, monkeypatch):
     sources = find_sources(data, ["text"])
-    content = payload.Payload.of(Slow(), tiny.tokenizer(), Settings(), sources).packed()
-    assert payload.unpacked(content, "cpu").settings == Settings()
-    monkeypatch.setattr(payload, "told_versions", lambda: {"headwater": "0.0.1"})
+    content = payload.Payload.of(Slow(), tiny.tokenizer(), JobSettings(), sources).packed()
+    assert payload.unpack_payload(content, "cpu").settings == JobSettings()
+    monkeypatch.setattr(payload, "relevant_versions", lambda: {"headwater": "0.0.1"})
     ours, theirs = multiprocessing.Pipe()
-    with failures_told(theirs):
-        payload.unpacked(content, "cpu")
+    with report_failures(theirs):
+        payload.unpack_payload(content, "cpu")
     what, error = ours.recv()
     assert (what, type(error)) == ("refused", JobStopped)
     assert "this worker has {'headwater': '0.0.1'}, the job was started with" in str(error)

@@ -18,7 +18,7 @@ from jobs_here import Slow, contents, here, run, sentences, write
 from ray_nodes import actors, kill
 
 from headwater.errors import MissingExtra, UsageError
-from headwater.jobs.cluster import connected, keep_token_private
+from headwater.jobs.cluster import connect, keep_token_private
 from headwater.jobs.failures import DEATHS, STARTS, History, Place
 from headwater.jobs.planning import Chunk
 
@@ -107,7 +107,7 @@ def test_a_cluster_of_its_own_is_for_this_machine_and_user_alone(tmp_path, monke
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     before = listeners()
-    with connected(None):
+    with connect(None):
         assert listeners() - before <= {"127.0.0.1"}
         assert os.environ["RAY_AUTH_MODE"] == "token"
         address = ray.get_runtime_context().gcs_address
@@ -134,7 +134,7 @@ def test_a_ray_without_tokens_is_not_started(monkeypatch):
     import ray
 
     monkeypatch.setattr(ray, "__version__", "2.51.1")
-    with pytest.raises(MissingExtra, match=r"headwater\[cluster\]"), connected(None):
+    with pytest.raises(MissingExtra, match=r"headwater\[cluster\]"), connect(None):
         pass
     assert not ray.is_initialized()
 
@@ -144,7 +144,7 @@ def test_a_cluster_that_others_would_reach_is_not_used(monkeypatch):
 
     monkeypatch.setattr(ray, "init", lambda **options: None)
     monkeypatch.setattr(ray, "nodes", lambda: [{"NodeManagerAddress": "192.0.2.7"}])
-    with pytest.raises(UsageError, match=r"would listen on 192\.0\.2\.7"), connected(None):
+    with pytest.raises(UsageError, match=r"would listen on 192\.0\.2\.7"), connect(None):
         pass
 
 

@@ -16,7 +16,7 @@ from pyarrow import parquet
 from headwater.errors import DataError
 from headwater.jobs.reading import lines, rows
 from headwater.jobs.reading.rows import Bad
-from headwater.jobs.reading.sources import Reading, find_sources
+from headwater.jobs.reading.sources import RowReader, find_sources
 
 TEXTS = [f"row {i} of many" for i in range(1300)]
 
@@ -24,7 +24,7 @@ TEXTS = [f"row {i} of many" for i in range(1300)]
 def all_of(data, columns=("text",), step=100):
     """Read in stretches, each after the other."""
     sources = find_sources(data, columns)
-    reading = Reading(sources)
+    reading = RowReader(sources)
     found, tables = [], []
     for start in range(0, sources.rows, step):
         part = reading.read(start, min(start + step, sources.rows))
@@ -67,7 +67,7 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path, name):
 @pytest.mark.parametrize("name", WRITERS)
 def test_stretches_may_be_asked_in_any_order(tmp_path, name):
     WRITERS[name](tmp_path / name, TEXTS, [0] * 1300)
-    reading = Reading(find_sources(tmp_path / name, ["text"]))
+    reading = RowReader(find_sources(tmp_path / name, ["text"]))
     draw = random.Random(1)
     for _ in range(40):
         start = draw.randrange(1300)
@@ -215,7 +215,7 @@ def test_control_characters_are_explained_and_kept(tmp_path, monkeypatch):
 
 def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error(tmp_path):
     as_csv(tmp_path / "a.csv", TEXTS, [0] * 1300)
-    reading = Reading(find_sources(tmp_path / "a.csv", ["text"]))
+    reading = RowReader(find_sources(tmp_path / "a.csv", ["text"]))
     as_csv(tmp_path / "a.csv", TEXTS[:100], [0] * 100)
     with pytest.raises(DataError, match="became shorter"):
         reading.read(90, 120)

@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 import httpx
-from browsing import studio
+from browsing import make_state
 from fastapi.testclient import TestClient
 from speaker import speaker, talker
 
@@ -29,8 +29,8 @@ from headwater.web.bodies import Bodies, Gone, Refusal
 from headwater.web.connections import TimedConnection
 from headwater.web.limits import Limits
 from headwater.web.models import Loaded
-from headwater.web.server import served
-from headwater.web.state import Studio
+from headwater.web.server import serve_in_thread
+from headwater.web.state import AppState
 
 MIB = 2**20
 TEXT = "a gripping, beautifully acted film"
@@ -40,15 +40,15 @@ ASKED |= {"generate": "prompt", "explain/report": "text", "molecule/report": "sm
 
 
 @pytest.fixture(scope="module")
-def made() -> Studio:
-    found = studio(language=lambda: Loaded(talker("llama"), speaker()))
-    for shelf in (found.models.image, found.models.molecule, found.models.language):
-        shelf.load()
+def made() -> AppState:
+    found = make_state(language=lambda: Loaded(talker("llama"), speaker()))
+    for model in (found.models.image, found.models.molecule, found.models.language):
+        model.load()
     return found
 
 
 @pytest.fixture(scope="module")
-def client(made: Studio) -> TestClient:
+def client(made: AppState) -> TestClient:
     return TestClient(create_app(made), base_url="http://127.0.0.1", raise_server_exceptions=False)
 
 
@@ -175,12 +175,12 @@ def test_a_broken_image_is_refused(client):
 
 
 @pytest.fixture
-def home(made: Studio) -> Iterator[Any]:
+def home(made: AppState) -> Iterator[Any]:
     """A server with limits of one's own, by its address."""
     open_now = []
 
     def start(**limits: Any) -> tuple[str, int]:
-        context = served(Studio(made.models, Limits(**limits)))
+        context = serve_in_thread(AppState(made.models, Limits(**limits)))
         open_now.append(context)
         found = urlsplit(context.__enter__())
         assert found.hostname is not None

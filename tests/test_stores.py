@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("pyarrow")
 import made_results
-from browsing import Watched, browser, saved, studio
+from browsing import Watched, browser, make_state, saved
 from fastapi.testclient import TestClient
 from jobs_here import retold, rewritten
 from test_explorer import serious, shot
@@ -21,8 +21,8 @@ from headwater.errors import UsageError
 from headwater.results.explanation import Explanation
 from headwater.web.app import create_app
 from headwater.web.security import LOOPBACK
-from headwater.web.server import served
-from headwater.web.state import Studio
+from headwater.web.server import serve_in_thread
+from headwater.web.state import AppState
 from headwater.web.stores import Store, stores_in
 from headwater.web.stores.interface import Query
 from headwater.web.stores.runs import RunStore
@@ -40,12 +40,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 
 @pytest.fixture(scope="module")
-def ready(made: Made) -> Studio:
-    return Studio(studio().models, stores=made[0])
+def ready(made: Made) -> AppState:
+    return AppState(make_state().models, stores=made[0])
 
 
 @pytest.fixture(scope="module")
-def client(ready: Studio) -> TestClient:
+def client(ready: AppState) -> TestClient:
     return TestClient(create_app(ready), base_url="http://127.0.0.1")
 
 
@@ -117,8 +117,8 @@ def copy(made: Made, tmp_path: Path) -> RunStore:
 
 
 @pytest.fixture
-def asked(copy: RunStore, ready: Studio) -> Callable[[str], tuple[int, str]]:
-    client = TestClient(create_app(Studio(ready.models, stores=[copy])), base_url="http://127.0.0.1")
+def asked(copy: RunStore, ready: AppState) -> Callable[[str], tuple[int, str]]:
+    client = TestClient(create_app(AppState(ready.models, stores=[copy])), base_url="http://127.0.0.1")
 
     def ask(part: str) -> tuple[int, str]:
         found = client.get(f"/api/datasets/copy{part}")
@@ -221,14 +221,14 @@ def test_a_part_is_a_drawing(client, name, part):
 def test_schemathesis_finds_no_server_error(made, name):
     from trying import tried
 
-    app = create_app(Studio(studio().models, stores=made[0]), hosts=(*LOOPBACK, "testserver"))
+    app = create_app(AppState(make_state().models, stores=made[0]), hosts=(*LOOPBACK, "testserver"))
     statuses = tried(app, lambda path: "{name}" in path, lambda path: 8, name=name)
     assert statuses.count(200) > 15
 
 
 @pytest.fixture(scope="module")
-def home(ready: Studio) -> Iterator[str]:
-    with served(ready) as address:
+def home(ready: AppState) -> Iterator[str]:
+    with serve_in_thread(ready) as address:
         yield address
 
 

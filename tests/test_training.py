@@ -16,19 +16,19 @@ from headwater.errors import LoadError
 from headwater.inputs.table import DATA_DIRECTORY
 from headwater.models.bundled import load_classifier
 from headwater_experiments import data
-from headwater_experiments.data import Table
+from headwater_experiments.data import LabelledTexts
 from headwater_experiments.training import bundled
 from headwater_experiments.training.augmentation import MASK, Variation, vary
 from headwater_experiments.training.distillation import NO_LABEL, NO_WORD, Collate, Distillation, Rounds, word_means
 from headwater_experiments.training.fitting import Phase
-from headwater_experiments.training.student import SPECIAL, Shape, choose_pieces, small_model, small_tokenizer
+from headwater_experiments.training.student import SPECIAL, StudentShape, choose_pieces, small_model, small_tokenizer
 
 PRAISE, BLAME, OTHER = ["good", "warm", "fine"], ["bad", "cold", "dull"], ["film", "plot", "cast", "an", "the", "very"]
 LETTERS = [chr(c) for c in range(ord("a"), ord("z") + 1)]
 PIECES = [*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), "[unused0]", "日", ".", *PRAISE, *BLAME, *OTHER]
 STILL = Variation(mask=0, swap=0, cut=0, join=0)
-TINY = bundled.Recipe(
-    shape=Shape(pieces=len(PIECES), hidden=12, layers=2, heads=2, intermediate=24, positions=32),
+TINY = bundled.BundledRecipe(
+    shape=StudentShape(pieces=len(PIECES), hidden=12, layers=2, heads=2, intermediate=24, positions=32),
     teacher=Phase(rounds=8, batch=16, rate=5e-3),
     student=Phase(rounds=10, batch=16, rate=5e-3, varied=1),
     longest=24,
@@ -47,7 +47,7 @@ def reviews(count: int = 150) -> tuple[list[str], list[int]]:
 
 
 @pytest.fixture
-def sst2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+def sst2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabelledTexts:
     texts, labels = reviews()
     (tmp_path / "data" / "sst2").mkdir(parents=True)
     for split in ("train", "dev"):
@@ -55,7 +55,7 @@ def sst2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
         (tmp_path / "data" / "sst2" / f"{split}.tsv").write_text(f"sentence\tlabel\n{rows}", encoding="utf-8")
     any_counts(monkeypatch)
     monkeypatch.setenv(DATA_DIRECTORY, str(tmp_path / "data"))
-    return Table(texts, labels, ("negative", "positive"), "made up")
+    return LabelledTexts(texts, labels, ("negative", "positive"), "made up")
 
 
 @pytest.fixture
@@ -70,39 +70,43 @@ def teacher(tmp_path: Path) -> str:
     return str(tmp_path / "teacher")
 
 
-def test_a_training_writes_a_model_that_has_learnt(sst2: Table, teacher: str, tmp_path: Path) -> None:
-    report = bundled.train(tmp_path / "out", teacher, seed=1, keep_teacher=tmp_path / "tuned", recipe=TINY)
+def test_a_training_writes_a_model_that_has_learnt(sst2: LabelledTexts, teacher: str, tmp_path: Path) -> None:
+    report = bundled.train_bundled(tmp_path / "out", teacher, seed=1, keep_teacher=tmp_path / "tuned", recipe=TINY)
     assert report.student_validation.value > 0.9
-    assert bundled.evaluate(tmp_path / "out").value > 0.9
-    assert bundled.evaluate(tmp_path / "tuned").value > 0.9
+    assert bundled.evaluate_accuracy(tmp_path / "out").value > 0.9
+    assert bundled.evaluate_accuracy(tmp_path / "tuned").value > 0.9
     assert report.bytes == sum(file.stat().st_size for file in (tmp_path / "out").iterdir())
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "float16"
 
 
-def test_the_same_seed_gives_the_same_weights(sst2: Table, teacher: str, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_weights(sst2: LabelledTexts, teacher: str, tmp_path: Path) -> None:
     once = dataclasses.replace(TINY, teacher=Phase(1, 16, 1e-3), student=Phase(1, 32, 1e-3, varied=1), limit=64)
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        bundled.train(tmp_path / name, teacher, seed=seed, recipe=once)
+        bundled.train_bundled(tmp_path / name, teacher, seed=seed, recipe=once)
     a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
     assert a == b
     assert a != c
 
 
-def test_training_and_validation_share_no_phrase(sst2: Table) -> None:
+def test_training_and_validation_share_no_phrase(sst2: LabelledTexts) -> None:
     parts = bundled.split_training(TINY)
-    held = [" ".join(data.words(text)) for text in parts.validation.texts]
+    held = [" ".join(data.split_words(text)) for text in parts.validation.texts]
     assert held
-    assert not any(" ".join(data.words(text)) in sentence for text in parts.train.texts for sentence in held)
+    assert not any(" ".join(data.split_words(text)) in sentence for text in parts.train.texts for sentence in held)
 
 
 def test_the_command_line_answers_in_json(
-    sst2: Table, teacher: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    sst2: LabelledTexts,
+    teacher: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
-    monkeypatch.setattr(bundled, "Recipe", lambda: dataclasses.replace(TINY, limit=64))
-    bundled.main(["train", "--out", str(tmp_path / "out"), "--teacher", teacher])
+    monkeypatch.setattr(bundled, "BundledRecipe", lambda: dataclasses.replace(TINY, limit=64))
+    bundled.run_bundled_command(["train", "--out", str(tmp_path / "out"), "--teacher", teacher])
     assert json.loads(capsys.readouterr().out)["seed"] == 0
-    bundled.main(["evaluate", "--model", str(tmp_path / "out")])
+    bundled.run_bundled_command(["evaluate", "--model", str(tmp_path / "out")])
     assert json.loads(capsys.readouterr().out)["total"] == len(sst2)
 
 
@@ -142,7 +146,7 @@ def test_a_student_that_equals_its_teacher_has_no_loss(teacher: str) -> None:
     assert loss(batch).item() == pytest.approx(0, abs=1e-6)
 
 
-def test_each_round_has_every_text_once_and_its_variations_without_a_label(sst2: Table) -> None:
+def test_each_round_has_every_text_once_and_its_variations_without_a_label(sst2: LabelledTexts) -> None:
     rows = Rounds(sst2, rounds=2, varied=1, variation=STILL, seed=0)
     order = list(rows.order())
     assert sorted(order) == list(range(len(rows))) != order
@@ -151,7 +155,7 @@ def test_each_round_has_every_text_once_and_its_variations_without_a_label(sst2:
     assert sum(label == NO_LABEL for _, label in first) == len(sst2)
 
 
-def test_variations_mask_swap_and_join_as_often_as_asked(sst2: Table) -> None:
+def test_variations_mask_swap_and_join_as_often_as_asked(sst2: LabelledTexts) -> None:
     def varied(**chances: float) -> list[str]:
         variation = dataclasses.replace(STILL, **chances)
         return [vary(sst2.texts, i, random.Random(i), variation) for i in range(len(sst2))]

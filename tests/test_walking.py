@@ -10,7 +10,7 @@ from torch import nn
 
 import headwater as hw
 from headwater.inputs import walking
-from headwater.inputs.walking import named_modules, named_weights, walked_once
+from headwater.inputs.walking import named_modules, named_weights, walk_once
 
 
 @pytest.mark.parametrize("name", BUILD)
@@ -36,8 +36,8 @@ def same(ours, theirs) -> bool:
 def test_an_explanation_walks_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the next one walks again, for a model may have changed in between."""
     walks: list[nn.Module] = []
-    plain = walking.walk
-    monkeypatch.setattr(walking, "walk", lambda model: walks.append(model) or plain(model))
+    plain = walking.walk_modules
+    monkeypatch.setattr(walking, "walk_modules", lambda model: walks.append(model) or plain(model))
     model = copy.deepcopy(tiny("llama"))
     hw.explain(model, arguments("llama"), method="lrp")
     assert [one is model for one in walks].count(True) == 1
@@ -50,9 +50,9 @@ def test_an_explanation_walks_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_of_a_walk_that_is_over_nothing_is_kept() -> None:
     model = nn.Sequential(nn.Linear(2, 2))
-    with walked_once():
+    with walk_once():
         before = named_modules(model)
-        with walked_once():
+        with walk_once():
             assert named_modules(model) is before
         assert named_modules(model) is before
     assert named_modules(model) is not before

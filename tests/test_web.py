@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("fastapi")
 import httpx
 import torch
-from browsing import studio
+from browsing import make_state
 from fastapi.testclient import TestClient
 from speaker import speaker, talker
 
@@ -24,10 +24,10 @@ from headwater.web.app import create_app
 from headwater.web.cancelling import Cancelled, Interruptible, OutOfTime
 from headwater.web.limits import Limits
 from headwater.web.models import LazyModel, Loaded, Models, models_of
-from headwater.web.pool import Busy, Pool
+from headwater.web.pool import Busy, JobPool
 from headwater.web.schemas import TextAsked
 from headwater.web.security import LOOPBACK
-from headwater.web.server import address, served, token_for
+from headwater.web.server import address, serve_in_thread, token_for
 from headwater.web.state import AppState
 
 TEXT = "a gripping, beautifully acted film"
@@ -37,13 +37,13 @@ HERE = {"base_url": "http://127.0.0.1"}
 
 @pytest.fixture(scope="module")
 def made() -> AppState:
-    return studio(language=lambda: Loaded(talker("llama"), speaker()))
+    return make_state(language=lambda: Loaded(talker("llama"), speaker()))
 
 
 @pytest.fixture(scope="module")
 def client(made: AppState) -> TestClient:
-    for shelf in (made.models.image, made.models.molecule, made.models.language):
-        shelf.load()
+    for model in (made.models.image, made.models.molecule, made.models.language):
+        model.load()
     return TestClient(create_app(made), **HERE)
 
 
@@ -277,7 +277,7 @@ def test_without_the_token_nothing_is_answered(made):
 
 
 def test_the_line_is_bounded_and_in_order():
-    pool, go = Pool(1, 2, 60), threading.Event()
+    pool, go = JobPool(1, 2, 60), threading.Event()
     first = pool.submit(go.wait, "first-one")
     while pool.place("first-one") != 0:
         time.sleep(0.01)
@@ -296,7 +296,7 @@ def test_the_line_is_bounded_and_in_order():
 
 
 def test_work_that_fails_leaves_its_worker():
-    pool = Pool(1, 2, 60)
+    pool = JobPool(1, 2, 60)
     with pytest.raises(ZeroDivisionError):
         pool.submit(lambda: 1 / 0).done.result(1)
     assert pool.submit(lambda: 5).done.result(1) == 5
@@ -310,7 +310,7 @@ def endless() -> None:
 
 
 def test_work_is_stopped_at_the_next_operation():
-    pool = Pool(1, 2, 60)
+    pool = JobPool(1, 2, 60)
     job = pool.submit(endless, "endless-one")
     time.sleep(0.1)
     assert pool.cancel("endless-one")
@@ -321,7 +321,7 @@ def test_work_is_stopped_at_the_next_operation():
 
 
 def test_work_that_takes_too_long_is_stopped():
-    pool = Pool(1, 2, 0.2)
+    pool = JobPool(1, 2, 0.2)
     with pytest.raises(OutOfTime, match=r"0\.2 seconds"):
         pool.submit(endless).done.result(2)
     assert pool.submit(lambda: 5).done.result(1) == 5
@@ -340,7 +340,7 @@ def test_work_that_does_not_hear_is_given_up(monkeypatch):
         finally:
             ended.append(1)
 
-    pool = Pool(1, 4, 60)
+    pool = JobPool(1, 4, 60)
     job, after = pool.submit(deaf, "a-deaf-one"), pool.submit(lambda: 5)
     time.sleep(0.1)
     assert pool.cancel("a-deaf-one")
@@ -357,12 +357,12 @@ def test_work_that_does_not_hear_is_given_up(monkeypatch):
 
 def test_a_stop_is_no_refusal_of_a_method(made):
     """`compare` goes on with the next method where one refuses; it must not where the work is to stop."""
-    from headwater.web.texts import explained
+    from headwater.web.texts import compare_text
 
-    pool = Pool(1, 2, 0.3)
+    pool = JobPool(1, 2, 0.3)
     ask = TextAsked(**SLOW)
     with pytest.raises(OutOfTime):
-        pool.submit(lambda: explained(made.models.text.take(), ask)).done.result(20)
+        pool.submit(lambda: compare_text(made.models.text.take(), ask)).done.result(20)
     pool.close()
 
 
@@ -379,7 +379,7 @@ def test_being_interruptible_changes_no_number(made):
 
 def test_a_request_that_goes_away_frees_its_worker(made):
     one = AppState(made.models, Limits(workers=1, seconds=120))
-    with served(one) as home:
+    with serve_in_thread(one) as home:
         with httpx.Client(base_url=home) as client, pytest.raises(httpx.ReadTimeout):
             client.post("/api/explain", json=SLOW, timeout=1.0)
         with httpx.Client(base_url=home) as client:  # the slow one would hold the only worker for longer than that
@@ -389,7 +389,7 @@ def test_a_request_that_goes_away_frees_its_worker(made):
 
 def test_a_request_is_cancelled_by_its_name(made):
     one = AppState(made.models, Limits(workers=1, seconds=120))
-    with served(one) as home, httpx.Client(base_url=home, timeout=30) as client:
+    with serve_in_thread(one) as home, httpx.Client(base_url=home, timeout=30) as client:
         found: list[httpx.Response] = []
         headers = {"X-Headwater-Job": "slow-job-1"}
         slow = threading.Thread(
@@ -415,7 +415,7 @@ def test_200_requests_at_once_are_all_answered(made):
             texts = [f"{TEXT} number {i}" for i in range(200)]
             return await asyncio.gather(*(client.post("/api/explain", json={"text": t}) for t in texts))
 
-    with served(one) as home:
+    with serve_in_thread(one) as home:
         found = asyncio.run(all_at_once(home))
         statuses = [one.status_code for one in found]
         assert set(statuses) <= {200, 429}
@@ -454,7 +454,7 @@ def test_a_model_that_cannot_be_read_leaves_the_others(made, tmp_path):
 
 def test_an_answer_takes_less_than_300_ms_of_a_core(made):
     """With the bundled model and two methods. In the processor's time, since others may use the machine."""
-    with served(AppState(made.models)) as home, httpx.Client(base_url=home) as client:
+    with serve_in_thread(AppState(made.models)) as home, httpx.Client(base_url=home) as client:
         taken = []
         for i in range(9):
             begun = time.process_time()
@@ -504,7 +504,7 @@ def test_a_language_model_goes_to_its_own_place(made):
     assert found.text.take().classes == ["negative", "positive"]
 
 
-def test_a_shelf_reads_once():
+def test_a_model_is_read_once():
     calls: list[int] = []
 
     def read() -> Loaded:
@@ -512,9 +512,9 @@ def test_a_shelf_reads_once():
         time.sleep(0.05)
         return Loaded(None, None)
 
-    shelf = LazyModel("text", "x", read)
+    model = LazyModel("text", "x", read)
     for _ in range(5):
-        shelf.begin()
-    while shelf.state != "ready":
+        model.begin()
+    while model.state != "ready":
         time.sleep(0.01)
     assert len(calls) == 1

@@ -21,12 +21,12 @@ from zoo_workers import dies, grows, hangs
 from headwater.cli import app
 from headwater.errors import DataError, UnknownName, UsageError
 from headwater_experiments.zoo import judging, pool, running
-from headwater_experiments.zoo.building import NotBuilt, Specimen, randomised, small_config
+from headwater_experiments.zoo.building import NotBuilt, Specimen, randomise, small_config
 from headwater_experiments.zoo.entries import MAPS, Entry, entries
 from headwater_experiments.zoo.exact import Exact
 from headwater_experiments.zoo.hints import Hint, hint_for
-from headwater_experiments.zoo.page import FIRST, cell, page
-from headwater_experiments.zoo.results import VERDICTS, Finding, load
+from headwater_experiments.zoo.page import FIRST, escape_cell, zoo_page
+from headwater_experiments.zoo.results import VERDICTS, Finding, load_findings
 from headwater_experiments.zoo.shrinking import shrunk
 
 PAGE = Path(__file__).parents[1] / "docs" / "architectures.md"
@@ -119,10 +119,10 @@ def test_hints_for_parts() -> None:
 
 
 def test_nothing_is_zero_or_one_after_drawing() -> None:
-    model = randomised(nn.Sequential(nn.Conv2d(3, 4, 2), nn.BatchNorm2d(4), nn.LayerNorm(4), nn.Linear(4, 4)), seed=0)
+    model = randomise(nn.Sequential(nn.Conv2d(3, 4, 2), nn.BatchNorm2d(4), nn.LayerNorm(4), nn.Linear(4, 4)), seed=0)
     for tensor in (*model.parameters(), *model.buffers()):
         assert not tensor.is_floating_point() or not bool(((tensor == 0) | (tensor == 1)).any())
-    again = randomised(nn.Sequential(nn.Linear(3, 3)), seed=3), randomised(nn.Sequential(nn.Linear(3, 3)), seed=3)
+    again = randomise(nn.Sequential(nn.Linear(3, 3)), seed=3), randomise(nn.Sequential(nn.Linear(3, 3)), seed=3)
     assert torch.equal(again[0][0].weight, again[1][0].weight)
 
 
@@ -142,7 +142,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, operation: Any) -> Finding:
     """The verdict on a model with this operation, as if it were an entry of a map."""
 
     def build(entry: Entry, dtype: torch.dtype) -> Specimen:
-        model = randomised(Model(operation), seed=1).to(dtype).eval()
+        model = randomise(Model(operation), seed=1).to(dtype).eval()
         return Specimen(model, {"pixel_values": torch.ones(1, 4, dtype=dtype)}, "pixel_values")
 
     monkeypatch.setattr(judging, "build", build)
@@ -222,7 +222,7 @@ def test_rules_that_break_down_are_open(monkeypatch: pytest.MonkeyPatch) -> None
     def breaks(specimen: Specimen, score: Any) -> Any:
         raise RuntimeError("shapes differ")
 
-    monkeypatch.setattr(judging, "explained", breaks)
+    monkeypatch.setattr(judging, "explain_specimen", breaks)
     found = judged(monkeypatch, torch.tanh)
     assert (found.verdict, found.why) == ("open", "crashed: RuntimeError: shapes differ")
 
@@ -303,14 +303,14 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     out.write_text("\n".join(row.replace(running.versions(), "others") for row in rows) + "\n", encoding="utf-8")
     running.run(entries(names=["causal-lm/gpt2"]), out=out)
     assert made[-1] == "causal-lm/gpt2"
-    assert len(load(out)) == 2
+    assert len(load_findings(out)) == 2
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "other.jsonl"
     file.write_text('{"a": 1}\n', encoding="utf-8")
     with pytest.raises(DataError, match="holds no findings"):
-        load(file)
+        load_findings(file)
 
 
 def test_findings_go_through_json() -> None:
@@ -321,12 +321,12 @@ def test_findings_go_through_json() -> None:
 
 
 def test_page() -> None:
-    text = page(FOUND)
+    text = zoo_page(FOUND)
     assert "| map/name | closed | error | operations that leaked |" in text
     assert "| causal-lm/one | open | 2e-01 | mul in Odd, pow in Odd |" in text
     assert "| sequence-classification/two | refused | – | HiddenOperation: a \\| b |" in text
     assert "| the first three | 4 | 3 | 1 | 1 | 1 | 33.3 % |" in text
-    assert cell("<a>") == "&lt;a>"
+    assert escape_cell("<a>") == "&lt;a>"
 
 
 def test_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["zoo", "--names", "gpt2", "--page", str(file), "--plain"])
     assert said.exit_code == 0
     assert "1 closed, 1 open, 1 refused, 1 not built" in said.stdout
-    assert file.read_text(encoding="utf-8") == page(FOUND)
+    assert file.read_text(encoding="utf-8") == zoo_page(FOUND)
     rows = json.loads(CliRunner().invoke(app, ["zoo", "--names", "gpt2", "--json"]).stdout)["findings"]
     assert [row["verdict"] for row in rows] == ["closed", "open", "refused", "not built"]
     assert CliRunner().invoke(app, ["zoo", "--maps", "causal"]).exit_code == 2

@@ -19,7 +19,7 @@ def dies(entry: Entry, pipe: Connection, memory: float) -> None:
 
 
 def grows(entry: Entry, pipe: Connection, memory: float) -> None:
-    pool.silenced()
+    pool.silence_output()
     pool.limit_memory(memory)
-    with pool.memory_noted(entry, pipe, memory):
+    with pool.note_memory_error(entry, pipe, memory):
         bytearray(4 << 30)

@@ -14,7 +14,7 @@ from torch import nn
 
 from .api.explain import explain
 from .errors import MissingExtra, NotApplicable
-from .methods import Method, resolve
+from .methods import Method, resolve_method
 from .results.explanation import Explanation
 
 
@@ -36,20 +36,20 @@ def check_method(
     `data`: texts (a list, of different lengths), images with their processor, or tensors for `explain`. None where the
     method says that it does not apply to the model, which is a good answer; whatever else it raises is not.
     """
-    chosen = resolve(method)
-    before = fingerprint(model)
+    chosen = resolve_method(method)
+    before = model_state(model)
     try:
         together = explain(model, data, tokenizer=tokenizer, processor=processor, method=chosen)
     except NotApplicable:
         return None
     except MissingExtra:
         raise
-    demand(fingerprint(model) == before, chosen, "changed the model")
+    demand(model_state(model) == before, chosen, "changed the model")
     for e, alone in zip(together, one_by_one(model, data, tokenizer, processor, chosen), strict=True):
         check_explanation(chosen, e)
         demand(e.relevance.shape == alone.relevance.shape, chosen, "has another shape in a batch")
         mine, other = e.relevance.double(), alone.relevance.double()
-        near = torch.allclose(mine, other, rtol=tolerance, atol=scaled(alone, tolerance))
+        near = torch.allclose(mine, other, rtol=tolerance, atol=scale_tolerance(alone, tolerance))
         demand(near, chosen, "gives other relevance in a batch than alone")
         demand(abs(e.score - alone.score) <= tolerance * max(1.0, abs(alone.score)), chosen, "has another score")
     return list(together)
@@ -72,12 +72,12 @@ def check_explanation(method: Method, e: Explanation) -> None:
     demand(abs(inputs - e.ledger.inputs) <= 1e-6 * max(1.0, abs(inputs)), method, "has a ledger of other inputs")
 
 
-def scaled(e: Explanation, tolerance: float) -> float:
+def scale_tolerance(e: Explanation, tolerance: float) -> float:
     """A tolerance in units of the largest relevance: methods differ in scale by orders of magnitude."""
     return tolerance * max(1e-12, float(e.relevance.abs().max()))
 
 
-def fingerprint(model: nn.Module) -> tuple[Any, ...]:
+def model_state(model: nn.Module) -> tuple[Any, ...]:
     """What must not change: weights, flags, hooks, modes."""
     parameters = tuple((n, p.requires_grad, p._version, p.grad is None) for n, p in model.named_parameters())
     hooks = tuple(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())

@@ -12,13 +12,13 @@ from typing_extensions import Unpack
 from ..engine.options import Options, OptionsByName, Request, read_options
 from ..engine.plan import make_plan
 from ..engine.session import Session
-from ..engine.sharing import shared
+from ..engine.sharing import share_plain_pass
 from ..engine.steps import Step
 from ..errors import HeadwaterError, UsageError
 from ..inputs.restoring import restores
-from ..inputs.walking import walked_once
+from ..inputs.walking import walk_once
 from ..memory.estimate import fit_to_limit
-from ..methods.registry import Method, resolve
+from ..methods.registry import Method, resolve_method
 from ..results.comparison import Comparison
 from ..results.explanation import Explanation
 
@@ -34,17 +34,17 @@ def compare(
     Methods that need the plain forward and backward pass (attention, GAE, Gradient x Input) share one. A method that
     does not apply to the model is named in `refused`; a name that does not exist is an error before any work.
     """
-    entries = [Entry(resolve(name)) for name in methods]
+    entries = [MethodAnswers(resolve_method(name)) for name in methods]
     if not entries:
         raise UsageError("compare needs at least one method.")
     if isinstance(data, list):
         raise UsageError(f"a comparison is of one input, not of {len(data)}.")
     ask = Request(model, data, read_options(**options))
-    with walked_once():
+    with walk_once():
         return compare_methods(ask, entries)
 
 
-def compare_methods(ask: Request, entries: list[Entry]) -> Comparison:
+def compare_methods(ask: Request, entries: list[MethodAnswers]) -> Comparison:
     session = Session.open(ask.model, ask.options)
     for entry in entries:
         entry.fit(ask)
@@ -54,7 +54,7 @@ def compare_methods(ask: Request, entries: list[Entry]) -> Comparison:
     if samples != 1 and not ask.of_texts:
         raise UsageError(f"a comparison is of one input, not of {samples}.")
     for step in plan.steps:  # a text has one, a long one in windows several; one plain pass is kept at a time
-        with shared():
+        with share_plain_pass():
             for entry in entries:
                 entry.take(session, step)
     return Comparison(
@@ -64,7 +64,7 @@ def compare_methods(ask: Request, entries: list[Entry]) -> Comparison:
 
 
 @dataclass
-class Entry:
+class MethodAnswers:
     """What one method has said so far, batch by batch, or why it says nothing."""
 
     method: Method

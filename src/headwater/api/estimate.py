@@ -9,7 +9,7 @@ from typing_extensions import Unpack
 
 from ..engine.options import ExplainOptions, Request, read_options
 from ..inputs.restoring import restores
-from ..memory.estimate import Estimate, Trial, bytes_of
+from ..memory.estimate import Estimate, MemoryTrial, parse_bytes
 
 
 @restores
@@ -19,5 +19,5 @@ def estimate(model: nn.Module, data: Any, **options: Unpack[ExplainOptions]) -> 
     Short pieces of the same request are really run, and what torch allocates is counted.
     """
     asked = read_options(**options)
-    trial = Trial.of(Request(model, data, asked))
-    return trial.as_asked() if asked.memory_limit is None else trial.fit(bytes_of(asked.memory_limit))
+    trial = MemoryTrial.of(Request(model, data, asked))
+    return trial.estimate_request() if asked.memory_limit is None else trial.fit(parse_bytes(asked.memory_limit))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from ..engine.options import ExplainOptions, Request, read_options
-from ..engine.session import answer
+from ..engine.session import answer_request
 from ..inputs.restoring import restores
 from ..inputs.targets import Target
 from ..memory.estimate import fit_to_limit
@@ -102,4 +102,4 @@ def explain(
         memory_limit=memory_limit,
     )
     ask = Request(model, data, options)
-    return answer(ask if memory_limit is None else fit_to_limit(ask))
+    return answer_request(ask if memory_limit is None else fit_to_limit(ask))

@@ -43,7 +43,7 @@ def with_attention(model: M, name: str) -> M:
             f"{type(model).__name__} is no model of transformers, so that its attention cannot be replaced. Attention "
             "through torch's scaled_dot_product_attention is fast as it is."
         )
-    register()
+    register_attention()
     before = [(part.config, part.config._attn_implementation) for part in parts(model)]
 
     def put_back() -> None:
@@ -71,12 +71,12 @@ def replace_attention(model: nn.Module, name: str) -> None:
         )
 
 
-def register() -> None:
+def register_attention() -> None:
     """Make the name known to transformers, with a mask: an attention that has none registered is given none at all."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
-    AttentionInterface.register(NAME, attention)
+    AttentionInterface.register(NAME, attend_fast)
     AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
@@ -87,7 +87,7 @@ def parts(model: nn.Module) -> Iterator[Any]:
     return (part for part in model.modules() if isinstance(part, PreTrainedModel))
 
 
-def attention(
+def attend_fast(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -105,7 +105,7 @@ def attention(
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         given: Any = {"dropout": dropout, "scaling": scaling, "is_causal": is_causal, **kwargs}
-        check(module, query, key, value, attention_mask, given, sdpa_attention_forward)
+        check_against_own(module, query, key, value, attention_mask, given, sdpa_attention_forward)
         mixed: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **given)
         return mixed
     given = {"dropout": dropout, "scaling": scaling, "is_causal": is_causal, "softcap": softcap, "s_aux": s_aux}
@@ -116,11 +116,11 @@ def attention(
         raise NotApplicable(
             f"Headwater's attention knows no {unknown[0]}: call model.set_attn_implementation('eager')."
         )
-    check(module, query, key, value, attention_mask, {**given, **kwargs}, attended)
-    return attended(module, query, key, value, attention_mask, **given)
+    check_against_own(module, query, key, value, attention_mask, {**given, **kwargs}, attend_groups)
+    return attend_groups(module, query, key, value, attention_mask, **given)
 
 
-def attended(
+def attend_groups(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -147,7 +147,7 @@ def causal_by(module: nn.Module, query: Tensor, mask: Tensor | None, said: bool 
 _CHECKED: set[Any] = set()
 
 
-def check(
+def check_against_own(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, given: Any, ours: Any
 ) -> None:
     """Once for every kind of attention: at its first positions it must be what the model's own file computes.
@@ -161,7 +161,7 @@ def check(
     if eager is None:
         raise NotApplicable(f"{type(module).__name__} does not tell how it computes attention, so ours is not tried.")
     few = tuple(part[:, :, :FEW].detach() for part in (query, key, value))
-    looks, added = seen_by_few(few, mask, causal_by(module, query, mask, given.get("is_causal")))
+    looks, added = mask_of_few(few, mask, causal_by(module, query, mask, given.get("is_causal")))
     given = {name: value for name, value in given.items() if value is not None}
     with torch._C.DisableTorchFunction(), torch.no_grad():
         expected = eager(module, *few, added, **given)[0]
@@ -178,7 +178,7 @@ def check(
         _CHECKED.add(kind)
 
 
-def seen_by_few(few: tuple[Tensor, ...], mask: Tensor | None, causal: bool) -> tuple[Tensor, Tensor]:
+def mask_of_few(few: tuple[Tensor, ...], mask: Tensor | None, causal: bool) -> tuple[Tensor, Tensor]:
     """Where the first queries look among the first keys; and the same to be added, as models that write it out want."""
     query, key, _ = few
     shape = (len(query), 1, query.shape[2], key.shape[2])

@@ -16,13 +16,13 @@ from ..engine.steps import Step
 from ..errors import InputError, ModelError, TargetError, UnknownName, UsageError
 from ..inputs.batch import Batch, Item
 from ..inputs.places import find_places
-from ..inputs.prompt import Spoken, Turn, spoken
+from ..inputs.prompt import Prompt, Turn, tokenise_prompt
 from ..inputs.restoring import restores
-from ..inputs.targets import Reader, Reading, logits_of
+from ..inputs.targets import Reader, ScoreReading, logits_of
 from ..inputs.text import check_characters, length_limit
-from ..memory.estimate import Trial, bytes_of
+from ..memory.estimate import MemoryTrial, parse_bytes
 from ..memory.recompute import Count
-from ..methods import Method, resolve
+from ..methods import Method, resolve_method
 from ..results.explanation import Explanation
 from ..results.generation import Generation
 
@@ -77,7 +77,7 @@ def explain_generation(
     """
     scoring = Scoring.of(score, contrast)
     check_handling(sinks=sinks, special=special)
-    chosen = resolve(method)
+    chosen = resolve_method(method)
     if tokens_at_once is not None and tokens_at_once < 1:
         raise UsageError(f"tokens_at_once must be at least 1, not {tokens_at_once}.")
     check_generates(model, tokenizer)
@@ -94,7 +94,7 @@ def explain_generation(
     )
     session = Session.open(model, options)
     ready = session.model
-    said = spoken(tokenizer, prompt, chat)
+    said = tokenise_prompt(tokenizer, prompt, chat)
     ids = (
         tokenise_answer(ready, tokenizer, said, answer)
         if answer is not None
@@ -105,7 +105,7 @@ def explain_generation(
     if memory_limit is not None:
         batch = text.batch(len(ids), tokens_at_once or len(ids), find_places(ready, at))
         step = Step(batch, Reader(ready, tokenizer, None, options.output))
-        fits = Trial(Request(model, None, options), session, chosen, step).fit(bytes_of(memory_limit))
+        fits = MemoryTrial(Request(model, None, options), session, chosen, step).fit(parse_bytes(memory_limit))
         options = options.with_memory(fits.room)
     found = explain_tokens(session, options, text, scoring, tokens_at_once or len(ids))
     made = join_tokens(found, text, scoring)
@@ -140,7 +140,7 @@ class Scoring:
         for number in named:
             if not 0 <= number < len(text.output):
                 raise TargetError(f"contrast= names output token {number}; there are {len(text.output)}.")
-        return {n: token if isinstance(token, int) else alone(text, n, token) for n, token in named.items()}
+        return {n: token if isinstance(token, int) else first_token(text, n, token) for n, token in named.items()}
 
 
 def first_difference(text: Text, words: str) -> dict[int, int]:
@@ -164,7 +164,7 @@ def like(text: Text, number: int, words: str) -> list[int]:
     return found
 
 
-def alone(text: Text, number: int, words: str) -> int:
+def first_token(text: Text, number: int, words: str) -> int:
     """The first token of a text; the others would come after it."""
     return like(text, number, words)[0]
 
@@ -179,18 +179,18 @@ class At:
     score: str
     name: Callable[[int], str]
 
-    def __call__(self, out: Any, batch: Batch) -> Reading:
+    def __call__(self, out: Any, batch: Batch) -> ScoreReading:
         row = logits_of(out)[0, -self.behind]
         best = int(row.argmax())
         named = self.name(self.token)
         if self.score == "logprob":
-            return Reading(row.log_softmax(-1)[self.token].reshape(1), [named], [self.name(best)])
+            return ScoreReading(row.log_softmax(-1)[self.token].reshape(1), [named], [self.name(best)])
         if self.score == "logit":
-            return Reading(row[self.token].reshape(1), [named], [self.name(best)])
+            return ScoreReading(row[self.token].reshape(1), [named], [self.name(best)])
         other = runner_up(row.detach(), self.token) if self.other is None else self.other
         score = (row[self.token] - row[other]).reshape(1)
         size = float(row.detach()[[self.token, other]].abs().sum())
-        return Reading(score, [f"{named} - {self.name(other)}"], [self.name(best)], [size])
+        return ScoreReading(score, [f"{named} - {self.name(other)}"], [self.name(best)], [size])
 
 
 def runner_up(row: Tensor, token: int) -> int:
@@ -205,12 +205,12 @@ class Text:
 
     model: nn.Module
     tokenizer: Any
-    said: Spoken
+    said: Prompt
     output: list[int]
     start: list[int]  # what an encoder-decoder's decoder begins with
 
     @classmethod
-    def of(cls, model: nn.Module, tokenizer: Any, said: Spoken, output: list[int]) -> Text:
+    def of(cls, model: nn.Module, tokenizer: Any, said: Prompt, output: list[int]) -> Text:
         return cls(model, tokenizer, said, output, [decoder_start(model)] if encoder_decoder(model) else [])
 
     @property
@@ -252,7 +252,7 @@ def explain_tokens(
 ) -> Iterator[tuple[Explanation, float]]:
     """An explanation of every output token, and the model's probability of it; `size` tokens a forward pass."""
     others, places = scoring.others(text), find_places(session.model, options.at)
-    method = resolve(options.method)
+    method = resolve_method(options.method)
     size = size if method.each is not None else 1
 
     for first in range(0, len(text.output), size):
@@ -273,7 +273,7 @@ class Noted:
     read: At
     probability: float = 0.0
 
-    def __call__(self, out: Any, batch: Batch) -> Reading:
+    def __call__(self, out: Any, batch: Batch) -> ScoreReading:
         row = logits_of(out).detach()[0, -self.read.behind]
         self.probability = float(row.double().softmax(-1)[self.read.token])
         return self.read(out, batch)
@@ -309,7 +309,7 @@ def join_tokens(found: Iterator[tuple[Explanation, float]], text: Text, scoring:
     )
 
 
-def continue_text(model: nn.Module, said: Spoken, count: int, options: Mapping[str, Any]) -> list[int]:
+def continue_text(model: nn.Module, said: Prompt, count: int, options: Mapping[str, Any]) -> list[int]:
     """What the model says next, by its own `generate`."""
     if count < 1:
         raise UsageError(f"max_new_tokens must be at least 1, not {count}.")
@@ -337,7 +337,7 @@ def padding(model: nn.Module) -> dict[str, Any]:
     return {"pad_token_id": end} if getattr(config, "pad_token_id", None) is None and end is not None else {}
 
 
-def tokenise_answer(model: nn.Module, tokenizer: Any, said: Spoken, answer: str | Sequence[int]) -> list[int]:
+def tokenise_answer(model: nn.Module, tokenizer: Any, said: Prompt, answer: str | Sequence[int]) -> list[int]:
     """Token ids of a given answer: as it is tokenised after the prompt, where that leaves the prompt's tokens alone."""
     if isinstance(answer, str):
         check_characters(answer, "the answer")
@@ -358,17 +358,17 @@ def tokenise_answer(model: nn.Module, tokenizer: Any, said: Spoken, answer: str 
 def pieces_of(tokenizer: Any, before: list[int], output: list[int], fresh: bool) -> list[str]:
     """Every output token as the text that it adds; of a character in several tokens, the last adds it."""
     context = [] if fresh else before[-4:]  # a decoder may drop the first space, so a little of the prompt comes along
-    begin = shown = decoded(tokenizer, context)
+    begin = shown = decode(tokenizer, context)
     pieces = []
     for k in range(1, len(output) + 1):
-        whole = decoded(tokenizer, [*context, *output[:k]]).rstrip("\ufffd")
+        whole = decode(tokenizer, [*context, *output[:k]]).rstrip("\ufffd")
         longer = len(whole) > max(len(shown), len(begin))
         pieces.append(whole[len(shown) :] if longer else "")
         shown = whole if longer else shown
     return pieces
 
 
-def decoded(tokenizer: Any, ids: list[int]) -> str:
+def decode(tokenizer: Any, ids: list[int]) -> str:
     return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
 
@@ -376,7 +376,7 @@ def namer(tokenizer: Any) -> Callable[[int], str]:
     """A token by its text, without the space before it."""
 
     def name(token: int) -> str:
-        text = decoded(tokenizer, [token])
+        text = decode(tokenizer, [token])
         return text.strip(" ") or "␣" * len(text)
 
     return name

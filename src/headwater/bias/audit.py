@@ -73,7 +73,7 @@ def audit_bias(
     `swaps`, every mention is also replaced by that many members of each group, and the scores are compared. With
     `calibration`, the test itself is checked on that many random labellings of the same entries.
     """
-    chosen = registry.resolve(method).name
+    chosen = registry.resolve_method(method).name
     if permutations < 1 or swaps < 0 or calibration < 0:
         raise UsageError(
             "permutations must be at least 1, swaps and calibration at least 0, "

@@ -14,7 +14,7 @@ import numpy as np
 from .. import plugins
 from ..errors import DataError, UsageError
 from ..evaluation.sources import column_names, columns_of, text_of
-from ..inputs.table import Table
+from ..inputs.table import LabelledTexts
 
 DEFAULT = "sst2"
 
@@ -57,7 +57,7 @@ class Texts:
 
 
 def read_texts(data: Any, text_column: str = "text", part_column: str | None = None, tokenizer: Any = None) -> Texts:
-    """`data` is a dataset's name, a path, a list of texts, a `Table`, or anything with columns by name.
+    """`data` is a dataset's name, a path, a list of texts, a `LabelledTexts`, or anything with columns by name.
 
     Names come from plug-ins. Those of headwater-experiments know "sst2": every whole sentence of the training part
     (without the phrases cut from them) and the dev part.
@@ -84,7 +84,7 @@ def read_texts(data: Any, text_column: str = "text", part_column: str | None = N
     return Texts(texts, list(range(len(texts))), parts, source)
 
 
-def join_parts(source: str, tables: Sequence[tuple[str, Table]]) -> Texts:
+def join_parts(source: str, tables: Sequence[tuple[str, LabelledTexts]]) -> Texts:
     """Part after part; rows are counted within each part."""
     return Texts(
         [text for _, table in tables for text in table.texts],

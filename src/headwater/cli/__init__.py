@@ -13,7 +13,7 @@ from headwater.version import __version__
 
 from . import audit, bias, compare, evaluate, explain, explorer, generate, methods, report, run
 from .refusals import Commands
-from .refusals import run as run_whole
+from .refusals import run_command as run_whole
 
 app = typer.Typer(
     name="headwater",
@@ -35,7 +35,7 @@ app.command("run")(run.command)
 app.command("bias")(bias.command)
 
 
-def add_plugins() -> None:
+def add_plugin_commands() -> None:
     """The commands that other packages add. One that has the name of a command of ours is left out."""
     ours = {command.name for command in app.registered_commands}
     for name, found in plugins.load_all(plugins.COMMANDS).items():
@@ -47,7 +47,7 @@ def add_plugins() -> None:
             app.command(name)(found)
 
 
-add_plugins()
+add_plugin_commands()
 
 
 def _version(asked: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from . import options
-from .models import chosen_model
+from .models import load_chosen_model
 from .screen import show, waiting
 
 
@@ -32,7 +32,7 @@ def command(
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Follow relevance through every module: what came in, what went out, and which operations leaked."""
-    loaded, tokenizer = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
     with waiting("auditing"):
         import headwater
 

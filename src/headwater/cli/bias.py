@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import options
-from .models import chosen_model
+from .models import load_chosen_model
 from .screen import say, waiting
-from .tables import put
+from .tables import print_tables
 
 if TYPE_CHECKING:
     from headwater.bias.results import BiasAudit
@@ -91,7 +91,7 @@ def command(
     """Compare the relevance of groups of words over a whole dataset, with an effect size and a permutation test."""
     model = model or (PAPERS_MODEL if paper else None)
     method = method or ("lrp(ah+ln)" if paper else "lrp")
-    loaded, tokenizer = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
     with waiting("reading the data"):
         from headwater.bias.audit import audit_bias
         from headwater.bias.saving import checked_path
@@ -121,13 +121,13 @@ def command(
     )
     for warning in found.warnings:
         say(f"warning: {warning}")
-    put(found, lambda: summary(found), as_json, plain)
+    print_tables(found, lambda: summarise_audit(found), as_json, plain)
     if out is not None:
         for file in found.save(out):
             say(f"wrote {file}")
 
 
-def summary(found: BiasAudit) -> tuple[list[str], list[Table]]:
+def summarise_audit(found: BiasAudit) -> tuple[list[str], list[Table]]:
     from headwater.bias.summary import headline, tables, verdicts
 
     return [headline(found), *verdicts(found.whole)], tables(found)

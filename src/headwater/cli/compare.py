@@ -14,10 +14,10 @@ from headwater.models import bundled
 
 from . import options
 from .images import check_alone, check_readable, draw_comparison
-from .models import chosen_model
-from .molecules import check_takes_graphs, coloured, molecule
-from .names import separated
-from .screen import save, say, show, theme, waiting
+from .models import load_chosen_model
+from .molecules import check_takes_graphs, draw_molecule, read_molecule
+from .names import split_names
+from .screen import save_file, say, show, theme, waiting
 
 if TYPE_CHECKING:
     from headwater.results.comparison import Comparison
@@ -57,24 +57,26 @@ def command(
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Show what several methods say of the same prediction: one row of coloured tokens for each."""
-    settings: dict[str, Any] = {} if methods is None else {"methods": separated(methods)}
+    settings: dict[str, Any] = {} if methods is None else {"methods": split_names(methods)}
     if image is not None:
         check_alone((text, pair, smiles), (words, window, truncate, at != "embeddings"))
         check_readable([image])
-        loaded, processor = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS)
+        loaded, processor = load_chosen_model(
+            model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS
+        )
         settings |= {"processor": processor, "patch": patch, "target": target, "output": output}
         with waiting("comparing"):
             import headwater
 
             found = headwater.compare(loaded, image, dtype=dtype, seed=seed, **settings)
-        answered(found, as_json, plain, words)
+        print_answer(found, as_json, plain, words)
         draw_comparison(found, image, pixels, png, svg, html)
         return
     if png is not None or patch is not None or pixels:
         raise UsageError("--png, --patch and --pixels are for an --image.")
-    data = given(text, pair) if smiles is None else molecule(smiles, text, pair)
+    data = text_or_pair(text, pair) if smiles is None else read_molecule(smiles, text, pair)
     own = bundled.NAME if smiles is None else bundled.MOLECULES
-    loaded, tokenizer = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, own)
+    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, own)
     if smiles is not None:
         check_takes_graphs(loaded)
     with waiting("comparing"):
@@ -95,31 +97,33 @@ def command(
         )
     if smiles is not None:
         found = replace(found, explanations=tuple(replace(e, text=smiles) for e in found.explanations))
-    answered(found, as_json, plain, words)
+    print_answer(found, as_json, plain, words)
     if html is not None:
         from headwater.viz.comparison import page
 
-        save(html, page(found, words=words))
+        save_file(html, page(found, words=words))
     if svg is not None:
-        save(svg, drawn(found, words) if smiles is None else coloured(found.explanations, smiles))
+        save_file(
+            svg, draw_comparison_svg(found, words) if smiles is None else draw_molecule(found.explanations, smiles)
+        )
 
 
-def answered(found: Comparison, as_json: bool, plain: bool, words: bool) -> None:
+def print_answer(found: Comparison, as_json: bool, plain: bool, words: bool) -> None:
     """The comparison on standard output, and what gave none on standard error."""
     for name, reason in found.refused:
         say(f"{name} gave no explanation: {reason}")
     if not found.explanations:
         raise ModelError("no method gave an explanation.")
-    put(found, as_json, plain, words)
+    print_comparison(found, as_json, plain, words)
 
 
-def given(text: str | None, pair: str | None) -> str | tuple[str, str]:
+def text_or_pair(text: str | None, pair: str | None) -> str | tuple[str, str]:
     if text is None:
         raise UsageError("nothing to explain. Give a TEXT, a molecule with --smiles, or an image with --image.")
     return text if pair is None else (text, pair)
 
 
-def put(comparison: Comparison, as_json: bool, plain: bool, words: bool) -> None:
+def print_comparison(comparison: Comparison, as_json: bool, plain: bool, words: bool) -> None:
     """The comparison on standard output."""
     if as_json:
         typer.echo(json.dumps(comparison.to_dict(), ensure_ascii=False))
@@ -133,7 +137,7 @@ def put(comparison: Comparison, as_json: bool, plain: bool, words: bool) -> None
     )
 
 
-def drawn(comparison: Comparison, words: bool) -> str:
+def draw_comparison_svg(comparison: Comparison, words: bool) -> str:
     from headwater.viz.comparison import render
     from headwater.viz.svg import picture
 

@@ -11,10 +11,10 @@ from headwater.errors import UsageError
 from headwater.models import bundled
 
 from . import options
-from .models import chosen_model
-from .names import separated
+from .models import load_chosen_model
+from .names import split_names
 from .screen import say, waiting
-from .tables import put
+from .tables import print_tables
 
 if TYPE_CHECKING:
     from headwater.evaluation.results import Evaluation
@@ -72,7 +72,7 @@ def command(
     """Measure how faithful methods are: activation and pruning curves, with intervals and paired differences."""
     if patch is not None and not images:
         raise UsageError("--patch is for --images.")
-    loaded, reader = chosen_model(
+    loaded, reader = load_chosen_model(
         model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS if images else bundled.NAME
     )
     with waiting("reading the data"):
@@ -80,12 +80,12 @@ def command(
     found = evaluate(
         loaded,
         data,
-        methods=separated(methods),
+        methods=split_names(methods),
         tokenizer=None if images else reader,
         processor=reader if images else None,
         patch=patch,
         protocol=protocol,
-        measures=separated(measures),
+        measures=split_names(measures),
         text_column=text_column,
         label_column=label_column,
         limit=limit,
@@ -101,12 +101,12 @@ def command(
         recompute=options.count_of(recompute),
         memory_limit=memory_limit,
     )
-    put(found, lambda: summary(found), as_json, plain)
+    print_tables(found, lambda: summarise_evaluation(found), as_json, plain)
     if out is not None:
         say(f"kept in {out}; `headwater report {out} --out page.html` makes a page of it")
 
 
-def summary(found: Evaluation) -> tuple[list[str], list[Table]]:
+def summarise_evaluation(found: Evaluation) -> tuple[list[str], list[Table]]:
     from headwater.evaluation.summary import headline, tables
 
     return [headline(found)], tables(found)

@@ -15,11 +15,11 @@ from headwater.errors import EmptyInput, HeadwaterError, InputError, UsageError
 from headwater.models import bundled
 
 from . import options
-from .images import check_alone, check_readable, draw
-from .models import chosen_model
-from .molecules import check_takes_graphs, coloured, molecule
+from .images import check_alone, check_readable, write_pictures
+from .models import load_chosen_model
+from .molecules import check_takes_graphs, draw_molecule, read_molecule
 from .refusals import check_written
-from .screen import save, say, show, theme, waiting
+from .screen import save_file, say, show, theme, waiting
 
 if TYPE_CHECKING:
     from headwater.results.explanation import Explanation
@@ -78,7 +78,9 @@ def command(
     if image:
         check_alone((texts, pair, smiles), (words, window, truncate, at != "embeddings"))
         check_readable(image)
-        loaded, processor = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS)
+        loaded, processor = load_chosen_model(
+            model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS
+        )
         settings = {
             "processor": processor,
             "patch": patch,
@@ -93,13 +95,17 @@ def command(
         if dry_run:
             put_estimate(loaded, image, settings, as_json)
             return
-        draw(shown(explained(loaded, image, settings), as_json, plain, full, False), image, png, svg, html)
+        write_pictures(
+            print_all(explain_in_batches(loaded, image, settings), as_json, plain, full, False), image, png, svg, html
+        )
         return
     if png is not None or patch is not None:
         raise UsageError("--png and --patch are for an --image.")
-    given: list[Any] = pairs(list(lines(texts)), pair) if smiles is None else [molecule(smiles, texts, pair)]
+    given: list[Any] = (
+        pairs(list(texts_or_stdin(texts)), pair) if smiles is None else [read_molecule(smiles, texts, pair)]
+    )
     own = bundled.NAME if smiles is None else bundled.MOLECULES
-    loaded, tokenizer = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, own)
+    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, own)
     if smiles is not None:
         check_takes_graphs(loaded)
     settings = {
@@ -118,15 +124,15 @@ def command(
     if dry_run:
         put_estimate(loaded, given, settings, as_json)
         return
-    found = explained(loaded, given, settings)
+    found = explain_in_batches(loaded, given, settings)
     named_so = found if smiles is None else (replace(made, text=smiles) for made in found)
-    kept = shown(named_so, as_json, plain, full, words)
+    kept = print_all(named_so, as_json, plain, full, words)
     if html is not None:
         from headwater.viz.html import page
 
-        save(html, page(kept, words=words))
+        save_file(html, page(kept, words=words))
     if svg is not None:
-        save(svg, drawn(kept, full, words) if smiles is None else coloured(kept, smiles))
+        save_file(svg, draw_explanations(kept, full, words) if smiles is None else draw_molecule(kept, smiles))
 
 
 def put_estimate(model: Any, given: Sequence[Any], settings: dict[str, Any], as_json: bool) -> None:
@@ -138,18 +144,18 @@ def put_estimate(model: Any, given: Sequence[Any], settings: dict[str, Any], as_
     typer.echo(json.dumps(found.to_dict()) if as_json else str(found))
 
 
-def shown(made: Iterable[Explanation], as_json: bool, plain: bool, full: bool, words: bool) -> list[Explanation]:
+def print_all(made: Iterable[Explanation], as_json: bool, plain: bool, full: bool, words: bool) -> list[Explanation]:
     """All of them, each put on standard output as it comes."""
     kept: list[Explanation] = []
     for explanation in made:
         if kept and not as_json:
             typer.echo()
-        put(explanation, as_json, plain, full, words)
+        print_explanation(explanation, as_json, plain, full, words)
         kept.append(explanation)
     return kept
 
 
-def lines(texts: Sequence[str] | None) -> Iterator[str]:
+def texts_or_stdin(texts: Sequence[str] | None) -> Iterator[str]:
     """The texts as given, or those on standard input, one a line; blank lines are left out."""
     if not texts:
         raise UsageError("nothing to explain. Give a TEXT, a molecule with --smiles, or an image with --image.")
@@ -184,7 +190,7 @@ def pairs(texts: list[str], seconds: Sequence[str] | None) -> list[Text]:
     return list(zip(texts, seconds, strict=True))
 
 
-def explained(model: Any, texts: Sequence[Any], settings: dict[str, Any]) -> Iterator[Explanation]:
+def explain_in_batches(model: Any, texts: Sequence[Any], settings: dict[str, Any]) -> Iterator[Explanation]:
     """Explanations as they are made, a batch at a time, so that a long list shows that it moves."""
     import headwater
 
@@ -201,7 +207,7 @@ def explained(model: Any, texts: Sequence[Any], settings: dict[str, Any]) -> Ite
         yield from done
 
 
-def put(explanation: Explanation, as_json: bool, plain: bool, full: bool, words: bool) -> None:
+def print_explanation(explanation: Explanation, as_json: bool, plain: bool, full: bool, words: bool) -> None:
     """One explanation on standard output."""
     if as_json:
         record = explanation.to_dict()
@@ -219,7 +225,7 @@ def put(explanation: Explanation, as_json: bool, plain: bool, full: bool, words:
     )
 
 
-def drawn(explanations: Sequence[Explanation], full: bool, words: bool) -> str:
+def draw_explanations(explanations: Sequence[Explanation], full: bool, words: bool) -> str:
     from rich.console import Group
     from rich.padding import Padding
 

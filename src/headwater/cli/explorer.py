@@ -44,7 +44,9 @@ def command(
     workers: Annotated[int, typer.Option(min=1, max=options.MANY, help="Requests computed at once.")] = 2,
     seconds: Annotated[
         float,
-        typer.Option(min=1, max=options.LONGEST, callback=options.number, help="How long one request may compute."),
+        typer.Option(
+            min=1, max=options.LONGEST, callback=options.check_not_nan, help="How long one request may compute."
+        ),
     ] = 60.0,
     screenshot: Annotated[
         Path | None, typer.Option(help="Write a picture of the explorer here, and stop. Needs playwright and Chromium.")
@@ -68,12 +70,12 @@ def command(
         share_cores(workers)
         how = Loading(device, dtype, allow_pickle, trust_remote_code)
         models = models_of(model, image_model, molecule_model, language_model, how)
-        studio = AppState(models, Limits(workers=workers, seconds=seconds), stores_in(results or []))
-        studio.warm()
+        state = AppState(models, Limits(workers=workers, seconds=seconds), stores_in(results or []))
+        state.warm()
     if screenshot is not None:
         from headwater.web.screenshot import take
 
-        take(studio, screenshot)
+        take(state, screenshot)
         say(f"wrote {screenshot}")
         return
-    serve(studio, host, port, token, browser, say)
+    serve(state, host, port, token, browser, say)

@@ -11,8 +11,8 @@ import typer
 from headwater.errors import UsageError
 
 from . import options
-from .models import chosen_model
-from .screen import save, show, waiting
+from .models import load_chosen_model
+from .screen import save_file, show, waiting
 
 if TYPE_CHECKING:
     from headwater.results.generation import Generation
@@ -70,7 +70,7 @@ def command(
     turns = None if chat is None else read_chat(chat)
     if (prompt is None) == (turns is None):
         raise UsageError("give either a PROMPT or --chat.")
-    loaded, tokenizer = chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
     with waiting("generating and explaining"):
         import headwater
 
@@ -95,11 +95,11 @@ def command(
             seed=seed,
         )
     found = found.words() if words else found.sentences() if sentences else found
-    put(found, as_json, plain)
+    print_generation(found, as_json, plain)
     if html is not None:
         from headwater.viz.generation import page
 
-        save(html, page(found))
+        save_file(html, page(found))
 
 
 def read_chat(file: Path) -> list[dict[str, str]]:
@@ -112,7 +112,7 @@ def read_chat(file: Path) -> list[dict[str, str]]:
     return turns
 
 
-def put(generation: Generation, as_json: bool, plain: bool) -> None:
+def print_generation(generation: Generation, as_json: bool, plain: bool) -> None:
     """What was found, on standard output."""
     if as_json:
         typer.echo(json.dumps(generation.to_dict(), ensure_ascii=False))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import UsageError
 
-from .screen import save
+from .screen import save_file
 
 if TYPE_CHECKING:
     from headwater.results.comparison import Comparison
@@ -25,30 +25,30 @@ def check_alone(others: Sequence[object], of_texts: Sequence[bool]) -> None:
 
 def check_readable(images: Sequence[Path]) -> None:
     """What cannot be opened is said before any model is loaded."""
-    from headwater.inputs.images import opened
+    from headwater.inputs.images import open_image
 
     for image in images:
-        opened(image)
+        open_image(image)
 
 
-def draw(
+def write_pictures(
     made: Sequence[Explanation], images: Sequence[Path], png: Path | None, svg: Path | None, html: Path | None
 ) -> None:
     """The files that were asked for: each image with its explanation drawn over it."""
     if png is None and svg is None and html is None:
         return
-    from headwater.inputs.images import opened
+    from headwater.inputs.images import open_image
     from headwater.viz import images as viz
     from headwater.viz.html import page
 
-    pairs = [([e], opened(image)) for e, image in zip(made, images, strict=True)]
+    pairs = [([e], open_image(image)) for e, image in zip(made, images, strict=True)]
     if png is not None:
-        save(png, viz.stacked([viz.png(e, image) for e, image in pairs]))
+        save_file(png, viz.stacked([viz.png(e, image) for e, image in pairs]))
     sheets = [viz.picture(e, image) for e, image in pairs] if svg is not None or html is not None else []
     if svg is not None:
-        save(svg, viz.stacked_svg(sheets))
+        save_file(svg, viz.stacked_svg(sheets))
     if html is not None:
-        save(html, page(made, pictures=sheets))
+        save_file(html, page(made, pictures=sheets))
 
 
 def draw_comparison(
@@ -57,15 +57,15 @@ def draw_comparison(
     """The same for several methods side by side: by patch, or by pixel where a method has them."""
     if png is None and svg is None and html is None:
         return
-    from headwater.inputs.images import opened
+    from headwater.inputs.images import open_image
     from headwater.viz import images as viz
     from headwater.viz.comparison import page
 
-    ground, levels = opened(image), ["pixels" if pixels else "patches"]
+    ground, levels = open_image(image), ["pixels" if pixels else "patches"]
     if png is not None:
-        save(png, viz.png(found.explanations, ground, levels=levels))
+        save_file(png, viz.png(found.explanations, ground, levels=levels))
     sheet = viz.picture(found.explanations, ground, levels=levels) if svg is not None or html is not None else ""
     if svg is not None:
-        save(svg, sheet)
+        save_file(svg, sheet)
     if html is not None:
-        save(html, page(found, picture=sheet))
+        save_file(html, page(found, picture=sheet))

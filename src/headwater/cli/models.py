@@ -9,7 +9,7 @@ from headwater.models import bundled
 from .screen import waiting
 
 
-def chosen_model(
+def load_chosen_model(
     model: str | None,
     task: str | None,
     device: str | None,

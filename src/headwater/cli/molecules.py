@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headwater.results.explanation import Explanation
 
 
-def molecule(smiles: str, *texts: object) -> Graph:
+def read_molecule(smiles: str, *texts: object) -> Graph:
     """The graph of a molecule, before any model is loaded."""
     if any(texts):
         raise UsageError("--smiles is in place of a text: give one or the other.")
@@ -22,15 +22,15 @@ def molecule(smiles: str, *texts: object) -> Graph:
 
 
 def check_takes_graphs(model: Any) -> None:
-    from headwater.inputs.protocol import Prepares
+    from headwater.inputs.protocol import SupportsSamples
 
-    if not isinstance(model, Prepares):
+    if not isinstance(model, SupportsSamples):
         raise ModelError(
             f"the model is a {type(model).__name__}, which takes no graphs. Name a Graphormer with --model."
         )
 
 
-def coloured(explanations: Sequence[Explanation], smiles: str) -> str:
+def draw_molecule(explanations: Sequence[Explanation], smiles: str) -> str:
     """The molecule with its atoms coloured, once for each explanation; one alone is drawn larger."""
     from headwater.viz.molecules import SIZE, picture
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def separated(names: str) -> list[str]:
+def split_names(names: str) -> list[str]:
     """Names between commas; a comma inside brackets belongs to its name."""
     found, depth = [""], 0
     for character in names:

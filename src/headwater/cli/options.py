@@ -18,14 +18,14 @@ LONGEST = 7 * 24 * 3600.0  # seconds
 MOST_GIB = 1024.0 * 1024
 
 
-def number(value: float) -> float:
+def check_not_nan(value: float) -> float:
     """Refuses NaN, which no comparison finds outside a range."""
     if math.isnan(value):
         raise typer.BadParameter("nan is no number.")
     return value
 
 
-def usable(device: str | None) -> str | None:
+def check_device(device: str | None) -> str | None:
     """A device on which something can be computed here; torch is asked only where it is not the processor."""
     if device not in (None, "cpu"):
         from headwater.models.loading import usable_device
@@ -64,7 +64,7 @@ At = Annotated[str, typer.Option(help="Where relevance is read: embeddings, or w
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut a text that is too long for the model.")]
 Window = Annotated[bool, typer.Option("--window", help="Explain a long text in overlapping windows.")]
 Device = Annotated[
-    str | None, typer.Option(callback=usable, help="Where to compute: cpu, cuda, cuda:1, mps. Default: cpu.")
+    str | None, typer.Option(callback=check_device, help="Where to compute: cpu, cuda, cuda:1, mps. Default: cpu.")
 ]
 Dtype = Annotated[str | None, typer.Option(help="Compute in float32 (default), float64, bfloat16 or float16.")]
 Seed = Annotated[int, typer.Option(min=0, max=LAST_SEED, help="Seed, for methods that draw random numbers.")]
@@ -105,14 +105,14 @@ MemoryLimit = Annotated[
 
 def count_of(text: str | None) -> int | str | None:
     """--recompute as the library takes it."""
-    return whole("--recompute", text, 0) if text is not None and is_whole(text) else text
+    return parse_count("--recompute", text, 0) if text is not None and is_all_digits(text) else text
 
 
-def is_whole(text: str) -> bool:
+def is_all_digits(text: str) -> bool:
     """Whether a text is nothing but digits; `isdigit` alone takes ² for one."""
     return text.isascii() and text.isdigit()
 
 
-def whole(what: str, digits: str, least: int = 1) -> int:
+def parse_count(what: str, digits: str, least: int = 1) -> int:
     """A number of things, in digits; of more digits than any number has that is taken, the first ones suffice."""
     return in_range(what, int(digits[:20]), least, MOST)

@@ -54,7 +54,7 @@ def code_of(refusal: HeadwaterError) -> int:
     return BAD_ROWS if isinstance(refusal, BadRow) else STOPPED if isinstance(refusal, JobStopped) else REFUSED
 
 
-def run(command: Callable[[], object], arguments: Sequence[str]) -> Code:
+def run_command(command: Callable[[], object], arguments: Sequence[str]) -> Code:
     """Runs the whole command: its exit code, after all that it said has been written."""
     try:
         for number, argument in enumerate(arguments, 1):
@@ -66,15 +66,15 @@ def run(command: Callable[[], object], arguments: Sequence[str]) -> Code:
     except BrokenPipeError:  # whoever read has seen enough, as `head` does
         return nothing_more(UNWRITTEN)
     except InputError as refusal:
-        return told(str(refusal), REFUSED)
+        return print_error(str(refusal), REFUSED)
     except UnicodeEncodeError as error:
         lost = error.object[error.start : error.end]
-        return told(f"{lost!r} cannot be written in {error.encoding}. Set PYTHONIOENCODING=utf-8.", UNWRITTEN)
+        return print_error(f"{lost!r} cannot be written in {error.encoding}. Set PYTHONIOENCODING=utf-8.", UNWRITTEN)
     except UnicodeDecodeError as error:
-        return told(f"what was read is no {error.encoding}: {error.reason}. Convert it to UTF-8.", REFUSED)
+        return print_error(f"what was read is no {error.encoding}: {error.reason}. Convert it to UTF-8.", REFUSED)
     except OSError as error:
         what = "the output cannot be written" if error.filename is None else str(error.filename)
-        return told(f"{what}: {error.strerror or error}.", UNWRITTEN)
+        return print_error(f"{what}: {error.strerror or error}.", UNWRITTEN)
 
 
 def code_at_end(command: Callable[[], object]) -> Code:
@@ -85,7 +85,7 @@ def code_at_end(command: Callable[[], object]) -> Code:
     return 0
 
 
-def told(message: str, code: int) -> int:
+def print_error(message: str, code: int) -> int:
     with suppress(OSError):
         typer.echo(f"headwater: {message}", err=True)
     return nothing_more(code)

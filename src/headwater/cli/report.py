@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .screen import save, waiting
+from .screen import save_file, waiting
 
 
 def command(
@@ -26,4 +26,4 @@ def command(
     if as_json:
         typer.echo(json.dumps(plain(found.to_dict()), ensure_ascii=False))
         return
-    save(out, page(found) if title is None else page(found, title))
+    save_file(out, page(found) if title is None else page(found, title))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import options
-from .models import chosen_model
-from .names import separated
+from .models import load_chosen_model
+from .names import split_names
 from .refusals import BAD_ROWS
 from .screen import say, waiting
 
@@ -78,7 +78,7 @@ def command(
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Explain a whole dataset into parquet files. Exit code 3: done, but some rows are in errors.parquet."""
-    loaded, tokenizer = chosen_model(model, task, None, dtype, allow_pickle, trust_remote_code)
+    loaded, tokenizer = load_chosen_model(model, task, None, dtype, allow_pickle, trust_remote_code)
     with waiting("reading the data"):
         from headwater.jobs.running import run
     with interruptions(out):
@@ -88,7 +88,7 @@ def command(
             out,
             tokenizer=tokenizer,
             method=method,
-            columns=separated(columns),
+            columns=split_names(columns),
             target=target,
             output=output,
             at=at,
@@ -106,7 +106,7 @@ def command(
             seed=seed,
             strict=strict,
         )
-    typer.echo(json.dumps(found.manifest.to_dict(), ensure_ascii=False) if as_json else summary(found))
+    typer.echo(json.dumps(found.manifest.to_dict(), ensure_ascii=False) if as_json else summarise_run(found))
     if found.manifest.counts.errors:
         bad = found.manifest.counts.errors
         rows = "1 row" if bad == 1 else f"{bad:,} rows"
@@ -114,7 +114,7 @@ def command(
         raise typer.Exit(BAD_ROWS)
 
 
-def summary(found: StoredRun) -> str:
+def summarise_run(found: StoredRun) -> str:
     counts, shards = found.manifest.counts, found.manifest.shards
     files = "1 shard" if shards == 1 else f"{shards:,} shards"
     said = f"{counts.rows:,} rows and {counts.tokens:,} tokens explained by {found.method}, in {files}"

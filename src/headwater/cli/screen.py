@@ -53,7 +53,7 @@ def waiting(message: str) -> Iterator[None]:
         yield
 
 
-def save(file: Path, content: str | bytes) -> None:
+def save_file(file: Path, content: str | bytes) -> None:
     """Write a file that the person asked for, and say so."""
     try:
         file.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -20,7 +20,7 @@ class Result(Protocol):
     def to_dict(self) -> dict[str, Any]: ...
 
 
-def put(
+def print_tables(
     found: Result, summary: Callable[[], tuple[Sequence[str], Sequence[Table]]], as_json: bool, plain: bool
 ) -> None:
     """`summary` gives the lines before the tables, and the tables."""
@@ -29,10 +29,10 @@ def put(
 
         typer.echo(json.dumps(plain_types(found.to_dict()), ensure_ascii=False))
         return
-    show(lambda _: drawn(*summary()), lambda: written(*summary()), plain)
+    show(lambda _: draw_tables(*summary()), lambda: tables_as_text(*summary()), plain)
 
 
-def written(lines: Sequence[str], tables: Sequence[Table]) -> str:
+def tables_as_text(lines: Sequence[str], tables: Sequence[Table]) -> str:
     from headwater.viz.plain import aligned
 
     said = list(lines)
@@ -42,7 +42,7 @@ def written(lines: Sequence[str], tables: Sequence[Table]) -> str:
     return "\n".join(said)
 
 
-def drawn(lines: Sequence[str], tables: Sequence[Table]) -> RenderableType:
+def draw_tables(lines: Sequence[str], tables: Sequence[Table]) -> RenderableType:
     """The first line is a heading, the others are what it found; the best row of a table is bold."""
     from rich import box
     from rich.console import Group

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import ModelError
 from ..inputs.batch import Batch, Item
-from ..inputs.patches import Patches
+from ..inputs.patches import PatchGrid
 from ..inputs.places import Captured
 from ..inputs.protocol import Link
 from .propagate import Outcome
@@ -92,7 +92,7 @@ def _of_positions(row: Tensor, item: Item) -> Attributed:
     return Attributed(row, tokens)
 
 
-def _of_image(patches: Patches, row: Tensor) -> Attributed:
+def _of_image(patches: PatchGrid, row: Tensor) -> Attributed:
     """Pixels are summed over the patches; from some methods patches are all there is."""
     if row.dim() == 1:
         return Attributed(row, patches.cells.names)

@@ -23,27 +23,27 @@ from ..errors import (
     UsageError,
 )
 from ..inputs.batch import Batch
-from ..inputs.places import Captured, captured
+from ..inputs.places import Captured, capture_inputs
 from ..inputs.restoring import outside_inference
 from ..inputs.walking import named_modules
 from ..rules import Scope
 from ..rules.modules import is_foreign_node
 from ..rules.scope import BESIDE_HELD, Entered
 from ..rules.sources import Sort
-from .compiled import uncompiled
+from .compiled import run_eagerly
 from .forward import (
     KNOWN,
     Demand,
     Known,
     Read,
     Run,
-    arguments,
     asks_links,
     forward,
     map_output,
+    model_arguments,
     read_score,
     scope_for,
-    unwatched,
+    watch_nothing,
 )
 
 LARGE = 10_000_000  # numbers in an output that is not copied for a check
@@ -65,8 +65,8 @@ def is_due(model: nn.Module, demand: Demand) -> bool:
 
 def predict_plainly(run: Run) -> Tensor:
     """The score of the model's own prediction, as a user would get it: without rules, without gradients."""
-    with torch.no_grad(), uncompiled():
-        out = run.model(*run.batch.args, **arguments(run))
+    with torch.no_grad(), run_eagerly():
+        out = run.model(*run.batch.args, **model_arguments(run))
         return run.read(out, run.batch).score.detach().double()
 
 
@@ -103,7 +103,8 @@ def check_score(run: Run, out: Any, read: Read) -> None:
         exact = read_score(run, map_output(out, in_float64))
         with torch.no_grad():
             there, here = (
-                run.read(map_output(out, partial(scaled, factor=1 + sign * step)), run.batch).score for sign in (1, -1)
+                run.read(map_output(out, partial(scale_signal, factor=1 + sign * step)), run.batch).score
+                for sign in (1, -1)
             )
     except RuntimeError:  # it takes no float64
         return
@@ -116,7 +117,7 @@ def check_score(run: Run, out: Any, read: Read) -> None:
         )
 
 
-def scaled(value: Any, factor: float) -> Any:
+def scale_signal(value: Any, factor: float) -> Any:
     return value.detach().double() * factor if isinstance(value, Tensor) and value.requires_grad else value
 
 
@@ -146,8 +147,8 @@ def find_tables(run: Run) -> None:
     other = other_input(run)
     known.tables = []
     if tables and other.batch is not batch:
-        with captured(tables) as found, torch.no_grad(), uncompiled():
-            run.model(*other.batch.args, **arguments(other))
+        with capture_inputs(tables) as found, torch.no_grad(), run_eagerly():
+            run.model(*other.batch.args, **model_arguments(other))
         known.tables = [one.place for one in found if one.place and looks_words_up(one, other.batch.ids)]
 
 
@@ -184,7 +185,7 @@ def look_at_another(run: Run, demand: Demand, number: int) -> Look | None:
     for size in SIZES:
         other = other_input(run, number, size)
         try:
-            entered, inputs = constants_entered(other, demand)
+            entered, inputs = find_constants(other, demand)
         except HeadwaterError:
             raise
         except Exception:
@@ -199,7 +200,7 @@ def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured],
     Numbers may leave torch and come back; a thread, a traced function or a shape may carry them.
     """
     KNOWN.setdefault(run.model, Known()).reads |= scope.cuts.unclear()
-    ours = scope.entered if scope.entered is not None else constants_entered(run, demand)[0]
+    ours = scope.entered if scope.entered is not None else find_constants(run, demand)[0]
     if scope.cuts.unclear():
         more = (look_at_another(run, demand, number) for number in range(len(others), OTHERS))
         others = [*others, *(look for look in more if look is not None)]
@@ -236,12 +237,12 @@ def lookups(batch: Batch, inputs: list[Captured]) -> list[bool]:
     return [any(one.ids is not None and torch.equal(one.ids, text) for text in texts) for one in inputs if texts]
 
 
-def constants_entered(run: Run, demand: Demand) -> tuple[list[Entered], list[Captured]]:
+def find_constants(run: Run, demand: Demand) -> tuple[list[Entered], list[Captured]]:
     """Every constant that enters on the way forward, in order; and the inputs."""
     scope = scope_for(replace(run, scope=Scope), demand)
     scope.entered = []
-    with outside_inference(), torch.enable_grad(), uncompiled():
-        _, inputs = forward(replace(run, watch=unwatched), scope, beside=asks_links(run, demand))
+    with outside_inference(), torch.enable_grad(), run_eagerly():
+        _, inputs = forward(replace(run, watch=watch_nothing), scope, beside=asks_links(run, demand))
     scope.release()
     assert scope.entered is not None
     return scope.entered, inputs
@@ -251,11 +252,11 @@ def changing_sites(ours: list[Entered], others: list[Entered]) -> set[int]:
     """The sites whose constant is another one for another input. Where the two ways differ, names tell."""
     if [one.name for one in ours] == [one.name for one in others]:
         return {one.site for one, other in zip(ours, others, strict=True) if one.value != other.value}
-    values, seen = (by_name(found) for found in (ours, others))
+    values, seen = (values_by_name(found) for found in (ours, others))
     return {one.site for one in ours if values[one.name] != seen.get(one.name)}
 
 
-def by_name(entered: list[Entered]) -> dict[str, list[tuple[float, float]]]:
+def values_by_name(entered: list[Entered]) -> dict[str, list[tuple[float, float]]]:
     found: dict[str, list[tuple[float, float]]] = {}
     for one in sorted(entered, key=lambda one: one.value):
         found.setdefault(one.name, []).append(one.value)

@@ -20,7 +20,7 @@ _BEFORE: list[Any] = []  # the stance that is to come back
 
 
 @contextmanager
-def uncompiled() -> Iterator[None]:
+def run_eagerly() -> Iterator[None]:
     """Inside, what `torch.compile` made runs eagerly, wherever in the model it stands.
 
     Torch has one such switch for all threads: the first that comes in turns it, the last that leaves turns it back.
@@ -30,12 +30,12 @@ def uncompiled() -> Iterator[None]:
         yield
         return
     me = object()
-    with undone(partial(alone, _INSIDE.discard, me)):
-        alone(_INSIDE.add, me)
+    with undone(partial(change_exclusively, _INSIDE.discard, me)):
+        change_exclusively(_INSIDE.add, me)
         yield
 
 
-def alone(change: Callable[[object], None], me: object) -> None:
+def change_exclusively(change: Callable[[object], None], me: object) -> None:
     """Comes in or leaves while no other thread does. Called again where it was interrupted, it does the rest."""
     try:
         _LOCK.acquire()

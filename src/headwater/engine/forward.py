@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from ..errors import (
     NoSignal,
 )
-from ..inputs.batch import Batch, mapped
-from ..inputs.places import Captured, captured, start
-from ..inputs.targets import Reading
+from ..inputs.batch import Batch, map_leaves
+from ..inputs.places import Captured, capture_inputs, start
+from ..inputs.targets import ScoreReading
 from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, RuleSet, Scope
 from ..rules.modules import modules_seen
@@ -37,23 +37,23 @@ class Demand:
 NO_RULES = Demand(RuleSet(frozenset()))  # plain gradients: Gradient x Input
 
 
-def unwatched(_: Scope) -> AbstractContextManager[Any]:
+def watch_nothing(_: Scope) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Run:
     """One batch to be explained by one method."""
 
     model: nn.Module
     batch: Batch
-    read: Callable[[Any, Batch], Reading]
+    read: Callable[[Any, Batch], ScoreReading]
     seed: int = 0
     nothing: int | None = None  # the token that stands for "nothing there"
     noise: Callable[[Tensor], Tensor] | None = None  # added to the explained input
     links: bool = True  # whether what enters beside the items is asked for, too
     scope: type[Scope] = Scope
-    watch: Callable[[Scope], AbstractContextManager[Any]] = unwatched
+    watch: Callable[[Scope], AbstractContextManager[Any]] = watch_nothing
     inspect: Callable[[Scope], None] | None = None  # called after the backward pass, the graph still there
 
 
@@ -96,18 +96,18 @@ def asks_links(run: Run, demand: Demand) -> bool:
 def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Captured]]:
     """The model's own forward pass with the rules on, its inputs made into leaves; what enters beside them if asked."""
     batch = run.batch
-    args, kwargs = batch.args, arguments(run)
+    args, kwargs = batch.args, model_arguments(run)
     given: list[Captured] = []
     if batch.tensor is not None:
         leaf = batch.tensor.detach().clone()
         leaf = (leaf if run.noise is None else leaf + run.noise(leaf)).requires_grad_(True)
         given.append(Captured(leaf, None))
         begun = start(leaf)
-        args, kwargs = mapped((args, kwargs), lambda t: begun if t is batch.tensor else t)
+        args, kwargs = map_leaves((args, kwargs), lambda t: begun if t is batch.tensor else t)
     other = batch.beside.module if batch.beside is not None and beside else None
     places = [*batch.places, *tables_of(run)]
     with (
-        captured(places, run.noise, other) if batch.places else nullcontext(given) as inputs,
+        capture_inputs(places, run.noise, other) if batch.places else nullcontext(given) as inputs,
         modules_seen(run.model, scope),
         run.watch(scope),
         scope,
@@ -118,7 +118,7 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
     return out, inputs
 
 
-def arguments(run: Run) -> dict[str, Any]:
+def model_arguments(run: Run) -> dict[str, Any]:
     """The keyword arguments that the model is called with."""
     given = run.batch.kwargs
     return {**without_cache(run.model), **given, **with_names(run.model, given)}
@@ -147,7 +147,7 @@ def with_names(model: nn.Module, kwargs: dict[str, Any]) -> dict[str, Any]:
 class Read:
     """The score, the outputs of the model that it reads (`ends`), and the same cut off from the model (`cut`)."""
 
-    reading: Reading
+    reading: ScoreReading
     ends: list[Tensor]
     cut: list[Tensor]
 
@@ -159,13 +159,13 @@ class Read:
 
     def linear_part(self) -> Tensor:
         """Output times gradient for each sample: what of the score is linear in the outputs."""
-        return self._summed(lambda product: product)
+        return self._sum_over_inputs(lambda product: product)
 
     def linear_size(self) -> Tensor:
         """The same, each product by its size, so that nothing cancels."""
-        return self._summed(Tensor.abs)
+        return self._sum_over_inputs(Tensor.abs)
 
-    def _summed(self, of: Callable[[Tensor], Tensor]) -> Tensor:
+    def _sum_over_inputs(self, of: Callable[[Tensor], Tensor]) -> Tensor:
         samples = len(self.reading.score)
         if all(plainly_first(cut, samples) for cut in self.cut):
             rows = [
@@ -216,5 +216,5 @@ def map_output(out: Any, change: Callable[[Any], Any]) -> Any:
             copied[key] = map_output(out[key], change)
         return copied
     if isinstance(out, (dict, list)) or type(out) is tuple:
-        return mapped(out, change)
+        return map_leaves(out, change)
     return change(out)

@@ -39,7 +39,7 @@ def prepare_model(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
             "hw.fast_attention(model)."
         )
     have, (fixed, made_for_inference) = where_it_is(model), state_of(model)
-    own = have[1] if fixed and dtype is None else wanted_dtype(dtype, have[1])
+    own = have[1] if fixed and dtype is None else choose_dtype(dtype, have[1])
     want = (torch.device(device) if device is not None else have[0], own)
     if fixed and want != have:
         raise ModelError(
@@ -65,7 +65,7 @@ def state_of(model: nn.Module) -> tuple[str, bool]:
     return fixed, inference
 
 
-def wanted_dtype(dtype: str | torch.dtype | None, have: torch.dtype | None) -> torch.dtype | None:
+def choose_dtype(dtype: str | torch.dtype | None, have: torch.dtype | None) -> torch.dtype | None:
     if dtype is None:
         return torch.float32 if have in (torch.float16, torch.bfloat16) else have
     if isinstance(dtype, torch.dtype):

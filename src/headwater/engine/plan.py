@@ -11,8 +11,8 @@ from torch import nn
 
 from ..errors import UsageError
 from ..inputs.batch import Batch
-from ..inputs.custom import in_batches, takes_own
-from ..inputs.images import channels_of, from_seen, in_groups, listed, made_ready
+from ..inputs.custom import batch_samples, takes_own
+from ..inputs.images import batch_images, channels_of, in_groups, list_images, prepare_images
 from ..inputs.places import find_places
 from ..inputs.targets import Reader
 from ..inputs.tensors import from_tensors
@@ -37,7 +37,7 @@ def make_plan(ask: Request, model: nn.Module) -> Plan:
         raise UsageError("patch= is about images: pass one, with processor=.")
     if options.inputs is None and takes_own(model, data):
         samples = data if isinstance(data, list) else [data]
-        batches = in_batches(model, samples, options.batch_size, find_places(model, options.at))
+        batches = batch_samples(model, samples, options.batch_size, find_places(model, options.at))
         return Plan([Step(batch, reader) for batch in batches], flatten, not isinstance(data, list))
     if ask.of_texts:
         return plan_texts(ask, model, reader)
@@ -55,7 +55,7 @@ def plan_texts(ask: Request, model: nn.Module, reader: Reader) -> Plan:
     job = TextJob(model, options.tokenizer, options.batch_size, options.truncate, places)
     texts = ask.data if isinstance(ask.data, list) else [ask.data]
     if options.window:
-        plan = Plan.chained([in_windows(job, text, options.stride, reader) for text in texts])
+        plan = Plan.chain([in_windows(job, text, options.stride, reader) for text in texts])
     else:
         plan = job.plan(texts, reader)
     return replace(plan, single=not isinstance(ask.data, list))
@@ -66,15 +66,15 @@ def plan_images(ask: Request, model: nn.Module, reader: Reader) -> Plan:
     options = ask.options
     if options.inputs is not None or options.at == "words":
         raise UsageError("an image is explained at its pixels, so inputs= and at= have no place beside it.")
-    images, single = listed(ask.data)
-    seen = made_ready(images, options.processor, channels_of(model))
+    images, single = list_images(ask.data)
+    seen = prepare_images(images, options.processor, channels_of(model))
     groups = in_groups(seen, options.batch_size)
 
     def gather(found: Sequence[list[Explanation]]) -> list[Explanation]:
         made = dict(zip((i for group in groups for i in group), flatten(found), strict=True))
         return [made[i] for i in range(len(seen))]
 
-    steps = [Step(from_seen(model, [seen[i] for i in group], options.patch), reader) for group in groups]
+    steps = [Step(batch_images(model, [seen[i] for i in group], options.patch), reader) for group in groups]
     return Plan(steps, gather, single)
 
 

@@ -17,11 +17,11 @@ from ..errors import (
     NoSignal,
     NotFinite,
 )
-from ..inputs.batch import Batch, leaves
-from ..inputs.hooks import hooked
+from ..inputs.batch import Batch, list_leaves
+from ..inputs.hooks import hook_modules
 from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference
-from ..inputs.targets import Reading
+from ..inputs.targets import ScoreReading
 from ..rules import Books, Scope
 from ..rules.linear import plain
 from ..rules.sources import Sort, wide
@@ -37,15 +37,19 @@ from .checks import (
     predict_plainly,
     settle_choices,
 )
-from .compiled import uncompiled
+from .compiled import run_eagerly
 from .forward import Demand, Read, Run, asks_links, forward, read_score, scope_for
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
-    """What came out, sample by sample. `relevance` stands beside each captured input, elementwise."""
+    """What a method gives for a batch. `captured` are the inputs that were explained.
 
-    reading: Reading
+    `relevance` has a tensor for each of them, of its shape: input times gradient. `gradients` are those of the score,
+    as the rules bend them; a method that takes none leaves them out.
+    """
+
+    reading: ScoreReading
     score: Tensor  # [samples], float64
     readout: Tensor  # [samples]
     captured: list[Captured]
@@ -56,6 +60,7 @@ class Outcome:
     coarsest: torch.dtype | None = None  # the least precise type that the model cast to inside
     constants: dict[str, list[float]] = field(default_factory=dict)  # lines of the ledger that are no model's sources
     beside: list[tuple[Captured, Tensor]] = field(default_factory=list)  # what entered beside the items, its gradient
+    gradients: list[Tensor] = field(default_factory=list)  # one for each captured input
 
 
 def propagate(run: Run, demand: Demand) -> Outcome:
@@ -64,7 +69,9 @@ def propagate(run: Run, demand: Demand) -> Outcome:
     return outcome
 
 
-def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Batch], Reading]]) -> Iterator[Outcome]:
+def propagate_each(
+    run: Run, demand: Demand, readers: Sequence[Callable[[Any, Batch], ScoreReading]]
+) -> Iterator[Outcome]:
     """Several scores of one prediction: one forward pass serves all, each has a backward pass and books of its own."""
     scope = scope_for(run, demand)
     books = scope.books
@@ -74,7 +81,7 @@ def propagate_each(run: Run, demand: Demand, readers: Sequence[Callable[[Any, Ba
     plain = predict_plainly(run) if close else None
     others = look_at_others(run, demand) if close else []  # first, for what a model keeps is then of this input
     scope.entered = [] if close else None
-    with outside_inference(), torch.enable_grad(), uncompiled():
+    with outside_inference(), torch.enable_grad(), run_eagerly():
         out, inputs = forward(run, scope, beside=asks_links(run, demand))
     settle_choices(scope)
     if close or (run.noise is None and scope.cuts.unclear()):
@@ -115,10 +122,18 @@ def outcome_of(
     score = read.reading.score.detach().double()
     items = [(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if not one.beside]
     relevance = [wide(one.leaf.detach()) * wide(gradient) for one, gradient in items]
-    outcome = Outcome(read.reading, score, score - linear, [one for one, _ in items], relevance, books, scope.met)
-    outcome.beside = [(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if one.beside]
-    outcome.coarsest = scope.coarsest
-    return outcome
+    return Outcome(
+        read.reading,
+        score,
+        score - linear,
+        [one for one, _ in items],
+        relevance,
+        books,
+        scope.met,
+        coarsest=scope.coarsest,
+        beside=[(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if one.beside],
+        gradients=[gradient for _, gradient in items],
+    )
 
 
 def backward(read: Read, inputs: list[Captured], books: Books, keep: bool) -> list[Tensor]:
@@ -163,7 +178,7 @@ def check_finite(run: Run, demand: Demand, outcome: Outcome) -> None:
         if tensor.is_floating_point() and not name.endswith("mask") and not tensor.is_meta and has_nan(tensor):
             raise NotFinite(f"the parameter {name!r} holds NaN.")
     why = "It overflowed, or padding attends to nothing; a more precise dtype= helps against the first."
-    raise NotFinite(f"{said} is not finite{first_seen(run, demand)}. {why}")
+    raise NotFinite(f"{said} is not finite{find_first_nonfinite(run, demand)}. {why}")
 
 
 def not_finite(outcome: Outcome) -> str | None:
@@ -184,20 +199,20 @@ def has_nan(tensor: Tensor) -> bool:
     return bool(plain(tensor).isnan().any())
 
 
-def first_seen(run: Run, demand: Demand) -> str:
+def find_first_nonfinite(run: Run, demand: Demand) -> str:
     """The same run once more, every module watched: where on the way, and then on the way back, it first appeared."""
     forwards, backwards = Watch(), Watch()
     names = {id(module): name for name, module in run.model.named_modules()}
 
     def note(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         name = names[id(module)] or type(module).__name__
-        for tensor in leaves(list(output.values()) if isinstance(output, dict) else output):
+        for tensor in list_leaves(list(output.values()) if isinstance(output, dict) else output):
             if isinstance(tensor, Tensor) and tensor.is_floating_point():
                 forwards.see(name, tensor)
                 if tensor.requires_grad:
                     tensor.register_hook(lambda gradient: backwards.see(name, gradient))
 
-    with suppress(HeadwaterError), hooked(run.model.modules(), after=note):
+    with suppress(HeadwaterError), hook_modules(run.model.modules(), after=note):
         read_again(run, demand)  # where the score cannot be read, the way forward says enough
     if forwards.first is not None:
         return f": it first appeared in the output of the module {forwards.first!r}"
@@ -220,7 +235,7 @@ class Watch:
 def read_again(run: Run, demand: Demand) -> None:
     books = Books(run.batch.samples, run.batch.length)
     scope = Scope(demand.rules, books, {}, {})
-    with outside_inference(), torch.enable_grad(), uncompiled():
+    with outside_inference(), torch.enable_grad(), run_eagerly():
         out, inputs = forward(run, scope)
         read = read_score(run, out)
         if demand.backward:

@@ -10,7 +10,7 @@ from .forward import Demand, Run
 from .propagate import Outcome
 
 
-class Recorder(Protocol):
+class RunRecorder(Protocol):
     def takes(self, run: Run, demand: Demand) -> bool:
         """Whether it records runs of this kind."""
         ...
@@ -18,17 +18,17 @@ class Recorder(Protocol):
     def explain_run(self, run: Run, demand: Demand) -> Outcome: ...
 
 
-class Block(Protocol):
+class RecordingBlock(Protocol):
     """Lives as long as the block: where that was interrupted, it goes, and no recorder is at work."""
 
     @property
-    def recorder(self) -> Recorder: ...
+    def recorder(self) -> RunRecorder: ...
 
 
-ACTIVE: ContextVar[weakref.ref[Block] | None] = ContextVar("recorder", default=None)
+ACTIVE: ContextVar[weakref.ref[RecordingBlock] | None] = ContextVar("recorder", default=None)
 
 
-def find_recorder(run: Run, demand: Demand) -> Recorder | None:
+def find_recorder(run: Run, demand: Demand) -> RunRecorder | None:
     """The recorder that takes this run, if it is in the block of one."""
     found = ACTIVE.get()
     block = None if found is None else found()

@@ -11,8 +11,8 @@ from torch import nn
 
 from ..inputs.batch import Batch
 from ..inputs.restoring import restores_steps
-from ..inputs.walking import walked_once
-from ..methods.registry import Method, resolve
+from ..inputs.walking import walk_once
+from ..methods.registry import Method, resolve_method
 from ..results.explanation import Explanation, Provenance
 from .assemble import make_explanations
 from .forward import Run
@@ -25,7 +25,7 @@ from .steps import Plan, Step
 Change = Callable[[Run], Run]
 
 
-def as_it_is(run: Run) -> Run:
+def keep_run(run: Run) -> Run:
     return run
 
 
@@ -47,7 +47,7 @@ class Session:
         return describe_model(self.model, self.device, self.dtype, seed)
 
     def explain_step(
-        self, step: Step, method: Method, options: Options, change: Change = as_it_is
+        self, step: Step, method: Method, options: Options, change: Change = keep_run
     ) -> list[Explanation]:
         """The explanations of one batch; `change` may add to the run what watches it."""
         run = change(self.make_run(step.batch, step.read, options))
@@ -56,12 +56,12 @@ class Session:
 
     @restores_steps
     def explain_scores(
-        self, batch: Batch, readers: Sequence[Any], method: Method, options: Options, change: Change = as_it_is
+        self, batch: Batch, readers: Sequence[Any], method: Method, options: Options, change: Change = keep_run
     ) -> Iterator[Explanation]:
         """Several scores of one sample's prediction, in one forward pass where the method can."""
         run = change(self.make_run(batch, readers[0], options))
         provenance = self.describe(options.seed)
-        with options.memory.opened(self.model) as kept:
+        with options.memory.open(self.model) as kept:
             run = kept(run)
             outcomes = (
                 method.each(run, readers)
@@ -80,24 +80,24 @@ def run_method(method: Method, run: Run, options: Options) -> Outcome:
     """The method's own run; where memory is to be saved, with what saves it."""
     if not options.saves_memory:
         return method.run(run)
-    with options.memory.opened(run.model) as kept:
+    with options.memory.open(run.model) as kept:
         return method.run(kept(run))
 
 
-def answer(ask: Request, change: Change = as_it_is) -> Explanation | list[Explanation]:
+def answer_request(ask: Request, change: Change = keep_run) -> Explanation | list[Explanation]:
     """The explanations that a request asks for: one, or a list of them."""
     plan, made = run_plan(ask, change)
     return made[0] if plan.single else made
 
 
-def answer_all(ask: Request, change: Change = as_it_is) -> list[Explanation]:
+def answer_all(ask: Request, change: Change = keep_run) -> list[Explanation]:
     """The same, as a list also where it is one."""
     return run_plan(ask, change)[1]
 
 
 def run_plan(ask: Request, change: Change) -> tuple[Plan, list[Explanation]]:
-    method = resolve(ask.options.method)
-    with walked_once():
+    method = resolve_method(ask.options.method)
+    with walk_once():
         session = Session.open(ask.model, ask.options)
         plan = make_plan(ask, session.model)
         return plan, plan.gather([session.explain_step(step, method, ask.options, change) for step in plan.steps])

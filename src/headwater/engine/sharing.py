@@ -20,7 +20,7 @@ _KEPT: ContextVar[list[Pass] | None] = ContextVar("kept", default=None)
 
 
 @contextmanager
-def shared() -> Iterator[None]:
+def share_plain_pass() -> Iterator[None]:
     """Inside, the plain pass over one input is made once."""
     with undone(partial(_KEPT.set, _KEPT.get())):
         _KEPT.set([])
@@ -35,7 +35,7 @@ def plain_pass(job: Run, *, backward: bool) -> Pass:
     """The model without rules: its score, Gradient x Input with its books, and every attention map."""
     kept = _KEPT.get()
     if kept:
-        return replace(kept[0][0]), kept[0][1]
+        return kept[0]
     seen: list[MapScope] = []
 
     def inspect(scope: Scope) -> None:
@@ -47,5 +47,4 @@ def plain_pass(job: Run, *, backward: bool) -> Pass:
     found = (outcome, seen[0].maps)
     if kept is not None:
         kept.append(found)
-        return replace(outcome), found[1]
     return found

@@ -27,7 +27,7 @@ class Plan:
     single: bool = False  # whether the answer is one explanation, not a list
 
     @classmethod
-    def chained(cls, plans: Sequence[Plan]) -> Plan:
+    def chain(cls, plans: Sequence[Plan]) -> Plan:
         """One after another."""
         ends = [sum(len(plan.steps) for plan in plans[: i + 1]) for i in range(len(plans))]
 

@@ -40,9 +40,9 @@ class TextJob:
 
     def plan(self, texts: Sequence[Text], reader: Reader) -> Plan:
         """One explanation a text, in their order; every text is checked before any work is done."""
-        return self.planned(encode(texts, self.tokenizer, self.limit, self.truncate), reader)
+        return self.make_plan(encode(texts, self.tokenizer, self.limit, self.truncate), reader)
 
-    def planned(self, encoded: Sequence[Encoded], reader: Reader) -> Plan:
+    def make_plan(self, encoded: Sequence[Encoded], reader: Reader) -> Plan:
         groups = self.batches(encoded)
 
         def gather(found: Sequence[list[Explanation]]) -> list[Explanation]:
@@ -77,13 +77,13 @@ def in_windows(job: TextJob, text: Text, stride: int | None, reader: Reader) -> 
     """
     (whole,) = encode([text], job.tokenizer, None, False)
     if job.limit is None or whole.length <= job.limit:
-        return job.planned([whole], reader)
+        return job.make_plan([whole], reader)
     parts = windows(whole, job.limit, stride if stride is not None else job.limit // 4)
     encoded = [part for part, _ in parts]
     if reader.target is None:
         reader = replace(reader, target=class_of_mean(job, encoded))
-    plan = job.planned(encoded, reader)
-    return Plan(plan.steps, lambda found: [joined(whole, plan.gather(found), [places for _, places in parts])])
+    plan = job.make_plan(encoded, reader)
+    return Plan(plan.steps, lambda found: [average_windows(whole, plan.gather(found), [places for _, places in parts])])
 
 
 def windows(whole: Encoded, limit: int, stride: int) -> list[tuple[Encoded, list[int]]]:
@@ -118,7 +118,7 @@ def class_of_mean(job: TextJob, encoded: Sequence[Encoded]) -> int:
     return int(total.argmax())
 
 
-def joined(whole: Encoded, found: Sequence[Explanation], places: Sequence[list[int]]) -> Explanation:
+def average_windows(whole: Encoded, found: Sequence[Explanation], places: Sequence[list[int]]) -> Explanation:
     """The mean over windows, token by token and line by line."""
     count = len(found)
     relevance = torch.zeros(whole.length, dtype=found[0].relevance.dtype)

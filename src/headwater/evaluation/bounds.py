@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..memory.policy import UNLIMITED, MemoryPolicy
-from ..methods import resolve
+from ..methods import resolve_method
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Bounds:
         """Only what is made of rules can be computed again; all other methods are left as they are."""
         if method in self.methods:
             return self.methods[method].room
-        return self.room if resolve(method).group == "rules" else replace(self.room, recompute=None)
+        return self.room if resolve_method(method).group == "rules" else replace(self.room, recompute=None)
 
     def samples_of(self, method: str, asked: int) -> int:
         return min(asked, self.methods[method].samples) if method in self.methods else asked

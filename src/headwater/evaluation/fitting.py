@@ -8,7 +8,7 @@ import numpy as np
 
 from ..engine.model import where_it_is
 from ..errors import UsageError
-from ..memory.estimate import MARGIN, Trial, in_words
+from ..memory.estimate import MARGIN, MemoryTrial, in_words
 from ..memory.meter import peak_of
 from .bounds import Bound, Bounds
 from .perturbation import Perturbed, Source, Subjects
@@ -19,7 +19,7 @@ FEW, MORE = 2, 4  # perturbed inputs that are run at once to see what one more t
 def fit_to_limit(source: Source, methods: Sequence[str], limit: int, seed: int, others: int = 0) -> Bounds:
     """What keeps the limit, of which copies of the model beside this one take `others` times its weights."""
     part = source.part([source.largest()])
-    trials = {name: Trial.of(part.asked([0] * part.tried, name, 0, seed)) for name in methods}
+    trials = {name: MemoryTrial.of(part.asked([0] * part.tried, name, 0, seed)) for name in methods}
     (whole,) = part.perturbed(0, np.ones((1, len(part.items(0))), dtype=np.bool_))
     found: dict[str, Bound] = {}
     weights = 0

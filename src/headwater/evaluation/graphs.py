@@ -22,8 +22,8 @@ from ..engine.session import answer_all
 from ..errors import DataError, EmptyInput, HeadwaterError, UsageError
 from ..inputs.targets import class_names
 from ..models.graphormer import GraphormerForGraphClassification
-from ..models.graphs import Graph, as_graph, collate, induced
-from ..models.graphs.explained import checked
+from ..models.graphs import Graph, as_graph, collate, induce_subgraphs
+from ..models.graphs.explained import check_graph
 from ..results.explanation import Explanation
 from .bounds import Bounds
 from .perturbation import Perturbed
@@ -84,7 +84,7 @@ def is_pair(row: Any) -> bool:
 
 def graph_of(model: GraphormerForGraphClassification, value: Any, row: int, source: str) -> Graph:
     try:
-        return checked(model, as_graph(value) if isinstance(value, str) else value, f"row {row} of {source}")
+        return check_graph(model, as_graph(value) if isinstance(value, str) else value, f"row {row} of {source}")
     except HeadwaterError as error:
         said = str(error)
         raise DataError(said if said.startswith("row ") else f"row {row} of {source}: {said}") from error
@@ -171,7 +171,7 @@ class Nodes:
             row[: entry.cost] = torch.from_numpy(entry.value[1])
         keep = keep.to(batch["attention_mask"].device)
         if self.source.removal == "induced":
-            return classify(model, induced(batch, keep, model.config.edge_types), "nodes taken out")
+            return classify(model, induce_subgraphs(batch, keep, model.config.edge_types), "nodes taken out")
         return classify(model, masked(model, batch, keep), "masked nodes")
 
 

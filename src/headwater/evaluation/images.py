@@ -18,7 +18,7 @@ from ..engine.model import where_it_is
 from ..engine.options import Options, Request
 from ..engine.session import answer_all
 from ..errors import DataError, HeadwaterError, InputError, UsageError
-from ..inputs.images import Boxes, Seen, channels_of, from_seen, is_image, listed, made_ready
+from ..inputs.images import Boxes, Seen, batch_images, channels_of, is_image, list_images, prepare_images
 from ..inputs.targets import class_names, logits_of
 from ..results.explanation import Explanation
 from .bounds import Bounds
@@ -66,7 +66,7 @@ def read_images(
 def parts_of(data: Any, image_column: str, label_column: str) -> tuple[list[Any], list[Any] | None, str]:
     """Images, labels where they stand beside them, and what to call the source."""
     if isinstance(data, np.ndarray):
-        return listed(data)[0], None, "the array"
+        return list_images(data)[0], None, "the array"
     if isinstance(data, (list, tuple)) and not all(isinstance(row, (list, tuple)) and len(row) == 2 for row in data):
         return list(data), None, "the list"
     columns, source = columns_of(data, image_column, label_column)
@@ -85,7 +85,7 @@ def path_of(value: Any, beside: Path | None) -> Any:
 
 def ready(model: nn.Module, processor: Any, value: Any, name: str, boxes: Boxes) -> Seen:
     try:
-        return made_ready([value], processor, channels_of(model), boxes)[0]
+        return prepare_images([value], processor, channels_of(model), boxes)[0]
     except HeadwaterError as error:
         raise DataError(f"{name}: {error}") from error
 
@@ -125,7 +125,7 @@ class ImageSource:
                 "size are compared. Use a processor that brings all images to one size."
             )
         self.model, self.images, self.batch_size, self.side = model, images, batch_size, side
-        patches = from_seen(model, images[:1], side).patches
+        patches = batch_images(model, images[:1], side).patches
         assert patches is not None
         self.index, self.patches = patches.index, len(patches.cells)
         self.cell = patches.cells.cell

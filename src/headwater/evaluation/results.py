@@ -176,7 +176,7 @@ class Evaluation(Shown):
         if method in self.scores:
             return method
         try:
-            name = methods.resolve(method).name
+            name = methods.resolve_method(method).name
         except UnknownName:
             name = method
         if name not in self.scores:

@@ -15,11 +15,11 @@ from torch import nn
 
 from .. import methods as registry
 from ..engine.model import describe_model, prepare_model, where_it_is
-from ..engine.session import answer
+from ..engine.session import answer_request
 from ..errors import UnknownName, UsageError
 from ..inputs.restoring import restores
 from ..inputs.targets import Names, class_names
-from ..memory.estimate import bytes_of
+from ..memory.estimate import parse_bytes
 from ..memory.policy import MemoryPolicy
 from ..memory.recompute import Count
 from ..results.explanation import Explanation
@@ -113,7 +113,7 @@ def evaluate(
     and of perturbed inputs.
     """
     tasks, single_names, scramble = chosen_measures(measures)
-    names = tuple(dict.fromkeys(registry.resolve(name).name for name in listed(methods)))
+    names = tuple(dict.fromkeys(registry.resolve_method(name).name for name in listed(methods)))
     if not names:
         raise UsageError("no methods to evaluate; pass methods=['gi', 'lrp'].")
     if chunk_size < 1:
@@ -160,7 +160,7 @@ def evaluate(
     room, at_once = MemoryPolicy(keep, recompute), budget(ready, batch_tokens)
     source.bounds = Bounds(room)
     if memory_limit is not None:
-        limit = share(bytes_of(memory_limit), weights_of(ready), workers)
+        limit = share(parse_bytes(memory_limit), weights_of(ready), workers)
         source.bounds = fit_to_limit(source, names, limit, seed, others=int(scramble))
         at_once = source.bounds.within(at_once)
     job = Job(source, table.rows, table.labels, names, tasks, single_names, rule, at_once, seed)
@@ -266,7 +266,7 @@ def measured_runtimes(
     most = min(source.bounds.samples_of(name, source.batch_size) for name in names)
     count = min(TIMED, most, len(source)) if source.mixes else 1
     part = source.part(range(count))
-    jobs = {name: partial(answer, part.asked(range(count), name, None, seed)) for name in names}
+    jobs = {name: partial(answer_request, part.asked(range(count), name, None, seed)) for name in names}
     found = measure(source.model, part.fields(range(count)), (), ROUNDS, others=jobs)
     return {cost.name: cost for cost in found if cost.name in names}
 

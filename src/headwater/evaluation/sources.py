@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, MissingExtra, TargetError, UnknownName, UsageError
-from ..inputs.table import Table
+from ..inputs.table import LabelledTexts
 from ..inputs.targets import Names
 from ..inputs.text import check_characters
 
@@ -57,7 +57,7 @@ class Labelled:
 def read(
     data: Any, text_column: str, label_column: str, names: Names, needs_label: bool, tokenizer: Any = None
 ) -> Labelled:
-    """`data` is a path, a `Table`, a list of (text, label), or anything with columns by name.
+    """`data` is a path, a `LabelledTexts`, a list of (text, label), or anything with columns by name.
 
     Labels are class indices or names. Every row is checked here, and the first that cannot be used is named.
     """
@@ -83,7 +83,7 @@ def columns_of(data: Any, text_column: str, label_column: str) -> tuple[Columns,
     """Columns by name, and what to call their source."""
     if isinstance(data, (str, Path)):
         return from_file(Path(data)), str(data)
-    if isinstance(data, Table):
+    if isinstance(data, LabelledTexts):
         return {text_column: data.texts, label_column: data.labels}, data.source
     if isinstance(data, (list, tuple)):
         return from_pairs(data, text_column, label_column), "the list"
@@ -176,7 +176,7 @@ def has_tokens(text: str, tokenizer: Any) -> bool:
 
 def by_name(data: Any, names: Names, source: str) -> Sequence[int] | None:
     """Where a table names its labels and the model's classes have those names: each label's class."""
-    said = data.label_names if isinstance(data, Table) else ()
+    said = data.label_names if isinstance(data, LabelledTexts) else ()
     if said and len(said) != names.size:
         raise DataError(f"{source} has {len(said)} labels ({', '.join(said)}), the model {names.size} classes.")
     if said and all(names.knows(label) for label in said):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import MissingExtra, ModelError, UsageError
-from ..inputs.hooks import hooked
+from ..inputs.hooks import hook_modules
 from ..inputs.places import find_places
 from ..results.explanation import Explanation
 from .perturbation import Subjects
@@ -105,7 +105,7 @@ def embedded(part: Tokens, sample: int) -> Tensor:
     """What the model's embeddings give for a text, [1, tokens, channels]."""
     found: list[Tensor] = []
     place = place_of(part.source.model)
-    with hooked([place], after=lambda module, args, kwargs, output: found.append(output)), torch.no_grad():
+    with hook_modules([place], after=lambda module, args, kwargs, output: found.append(output)), torch.no_grad():
         part.source.model(**part.fields([sample]))
     return found[0].detach()
 
@@ -113,7 +113,7 @@ def embedded(part: Tokens, sample: int) -> Tensor:
 @contextmanager
 def embeddings_given(model: nn.Module, given: Tensor) -> Iterator[None]:
     """The model's embeddings give this instead, until the block is left."""
-    with hooked([place_of(model)], after=lambda module, args, kwargs, output: given.to(output.dtype)):
+    with hook_modules([place_of(model)], after=lambda module, args, kwargs, output: given.to(output.dtype)):
         yield
 
 

@@ -19,7 +19,7 @@ from ..engine.options import Options, Request
 from ..engine.session import answer_all
 from ..errors import HeadwaterError, InputError, ModelError, NotFinite, TargetError, UsageError
 from ..inputs.targets import logits_of
-from ..inputs.text import Encoded, Text, encode, filler, length_limit, padded, padding_id, padding_side, to_batch
+from ..inputs.text import Encoded, Text, encode, filler, length_limit, pad_values, padding_id, padding_side, to_batch
 from ..results.explanation import Explanation
 from .bounds import Bounds
 from .perturbation import Perturbed, batches
@@ -196,7 +196,7 @@ class Tokens:
         for entry in inputs:
             sample, ids = entry.value
             values = ids.tolist() if name == "input_ids" else self.encoded[sample].fields[name]
-            rows.append(padded(values, longest, filler(name, source.pad), source.side))
+            rows.append(pad_values(values, longest, filler(name, source.pad), source.side))
         return np.array(rows, dtype=np.int64)
 
 

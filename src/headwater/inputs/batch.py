@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..results.picture import Frame
-from .patches import Patches
-from .protocol import Beside
+from ..results.picture import ImageFrame
+from .patches import PatchGrid
+from .protocol import SideInput
 from .restoring import outside_inference
 
 
@@ -25,12 +25,12 @@ class Item:
     offsets: tuple[tuple[int, int], ...] | None = None
     word_ids: tuple[int | None, ...] | None = None
     sequence_ids: tuple[int | None, ...] | None = None
-    frame: Frame | None = None  # of an image
+    frame: ImageFrame | None = None  # of an image
 
 
-@dataclass
+@dataclass(frozen=True)
 class Batch:
-    """Arguments of one forward pass of `samples` samples.
+    """The arguments of one forward pass of `samples` samples. A method makes another batch, and never changes one.
 
     `ids` are the token ids [samples, positions] that tell which lookup is the text; `real` marks positions that are
     not padding. `place` is the module whose output is explained, `tensor` the argument if it is one of those.
@@ -49,9 +49,9 @@ class Batch:
     tensor: Tensor | None = None
     before: tuple[str, ...] = ()
     pooled: bool = False
-    beside: Beside | None = None
+    beside: SideInput | None = None
     alone: Callable[[int], Batch] | None = None
-    patches: Patches | None = None
+    patches: PatchGrid | None = None
     starts: tuple[int, ...] = ()  # tokens that the model's decoder may start with
 
     @property
@@ -66,22 +66,23 @@ class Batch:
         def move(value: Any) -> Any:
             if not isinstance(value, Tensor):
                 return value
-            value = usable(value.detach())
-            return usable(value.to(device, dtype if value.is_floating_point() else None))
+            value = out_of_inference(value.detach())
+            return out_of_inference(value.to(device, dtype if value.is_floating_point() else None))
 
-        moved = replace(self, args=(), kwargs={}, ids=None, real=None, tensor=None)
-        if (alone := self.alone) is not None:
-            moved.alone = lambda i: alone(i).to(device, dtype)
-        moved.args = mapped(self.args, move)
-        moved.kwargs = mapped(self.kwargs, move)
-        moved.ids = move(self.ids)
-        moved.real = move(self.real)
-        if self.tensor is not None:
-            moved.tensor = same_place(self, moved, self.tensor)
-        return moved
+        alone = self.alone
+        args, kwargs = map_leaves(self.args, move), map_leaves(self.kwargs, move)
+        return replace(
+            self,
+            args=args,
+            kwargs=kwargs,
+            ids=move(self.ids),
+            real=move(self.real),
+            tensor=None if self.tensor is None else same_place(self, (args, kwargs), self.tensor),
+            alone=None if alone is None else lambda i: alone(i).to(device, dtype),
+        )
 
 
-def usable(tensor: Tensor) -> Tensor:
+def out_of_inference(tensor: Tensor) -> Tensor:
     """A tensor made in inference mode cannot take part in a backward pass; its copy can."""
     if not tensor.is_inference():
         return tensor
@@ -89,23 +90,24 @@ def usable(tensor: Tensor) -> Tensor:
         return tensor.clone()
 
 
-def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     """`change` applied to every leaf of nested lists, tuples and dicts."""
     if isinstance(value, dict):
-        return {k: mapped(v, change) for k, v in value.items()}
+        return {k: map_leaves(v, change) for k, v in value.items()}
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(mapped(v, change) for v in value)
+        return type(value)(map_leaves(v, change) for v in value)
     return change(value)
 
 
-def leaves(value: Any) -> list[Any]:
+def list_leaves(value: Any) -> list[Any]:
     found: list[Any] = []
-    mapped(value, lambda leaf: found.append(leaf))
+    map_leaves(value, lambda leaf: found.append(leaf))
     return found
 
 
-def same_place(old: Batch, new: Batch, tensor: Tensor) -> Tensor:
-    for before, after in zip(leaves((old.args, old.kwargs)), leaves((new.args, new.kwargs)), strict=True):
+def same_place(old: Batch, new: tuple[Any, Any], tensor: Tensor) -> Tensor:
+    """What stands among the new arguments where `tensor` stood among the old ones."""
+    for before, after in zip(list_leaves((old.args, old.kwargs)), list_leaves(new), strict=True):
         if before is tensor:
             return after  # type: ignore[no-any-return]
     raise LookupError("the tensor is no argument of the batch")

@@ -9,21 +9,21 @@ from torch import Tensor, nn
 
 from ..errors import ModelError, UsageError
 from .batch import Batch, Item
-from .protocol import Prepared, Prepares
+from .protocol import Prepared, SupportsSamples
 
 
 def takes_own(model: nn.Module, data: Any) -> bool:
     """Whether the model makes its inputs from `data` itself: it can, and the data are no tensors already."""
-    if not isinstance(model, Prepares) or isinstance(data, (Mapping, Tensor)):
+    if not isinstance(model, SupportsSamples) or isinstance(data, (Mapping, Tensor)):
         return False
     return not (isinstance(data, (list, tuple)) and any(isinstance(part, Tensor) for part in data))
 
 
 def from_samples(model: nn.Module, samples: Sequence[Any], places: list[nn.Module]) -> Batch:
     """These samples as one batch."""
-    assert isinstance(model, Prepares)
+    assert isinstance(model, SupportsSamples)
     made = model.headwater_inputs(samples)
-    check(made, len(samples))
+    check_prepared(made, len(samples))
     return Batch(
         samples=len(samples),
         items=[Item(tokens=names) for names in made.names],
@@ -37,7 +37,7 @@ def from_samples(model: nn.Module, samples: Sequence[Any], places: list[nn.Modul
     )
 
 
-def check(made: Prepared, samples: int) -> None:
+def check_prepared(made: Prepared, samples: int) -> None:
     lengths = [len(names) for names in made.names]
     found = made.real.sum(1).tolist() if made.real.dim() == 2 else None
     if len(made.names) != samples or found != lengths:
@@ -47,7 +47,7 @@ def check(made: Prepared, samples: int) -> None:
         )
 
 
-def in_batches(model: nn.Module, samples: Sequence[Any], size: int, places: list[nn.Module]) -> Iterator[Batch]:
+def batch_samples(model: nn.Module, samples: Sequence[Any], size: int, places: list[nn.Module]) -> Iterator[Batch]:
     """At most `size` together, in their order."""
     if size < 1:
         raise UsageError(f"batch_size must be at least 1, not {size}.")

@@ -25,7 +25,7 @@ _KINDS = (
 
 
 @contextmanager
-def hooked(
+def hook_modules(
     modules: Iterable[nn.Module], *, before: Before | None = None, after: After | None = None, innermost: bool = False
 ) -> Iterator[None]:
     """Inside, `before` and `after` are called around every call of these modules on this thread.
@@ -74,7 +74,7 @@ def detach(hooks: Iterable[Attached]) -> None:
                 attached.pop(number, None)  # last: by it the others are found
 
 
-def attached_by(package: str, modules: Iterable[nn.Module]) -> list[Attached]:
+def find_hooks_of(package: str, modules: Iterable[nn.Module]) -> list[Attached]:
     """The forward hooks that a package has on modules."""
     return [
         (module, hook)

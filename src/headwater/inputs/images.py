@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import EmptyInput, InputError, MissingExtra, UsageError
-from ..results.picture import Box, Frame
+from ..results.picture import Box, ImageFrame
 from .batch import Batch, Item
 from .patches import patches_of
+from .protocol import sample_name
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -33,7 +34,7 @@ class Seen:
     """An image as its model takes it: `pixels` [channels, height, width], and the frame that it came from."""
 
     pixels: Tensor
-    frame: Frame
+    frame: ImageFrame
 
     @property
     def sha256(self) -> str:
@@ -49,7 +50,7 @@ def is_image(data: Any) -> bool:
     return isinstance(data, (Path, Seen)) or type(data).__module__.startswith("PIL.")
 
 
-def listed(data: Any) -> tuple[list[Any], bool]:
+def list_images(data: Any) -> tuple[list[Any], bool]:
     """The images, and whether it is one alone. An array of four dimensions is a list of images."""
     if isinstance(data, (list, tuple)):
         return list(data), False
@@ -58,7 +59,7 @@ def listed(data: Any) -> tuple[list[Any], bool]:
     return [data], True
 
 
-def pillow() -> Any:
+def import_pillow() -> Any:
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError as error:
@@ -66,9 +67,9 @@ def pillow() -> Any:
     return Image, ImageOps, UnidentifiedImageError
 
 
-def opened(image: Any, name: str = "the image") -> Image:
+def open_image(image: Any, name: str = "the image") -> Image:
     """A Pillow image from a path, an array or a Pillow image, turned the way its camera was held."""
-    module, operations, unidentified = pillow()
+    module, operations, unidentified = import_pillow()
     if isinstance(image, (str, Path)):
         try:
             with module.open(image) as file:
@@ -78,7 +79,7 @@ def opened(image: Any, name: str = "the image") -> Image:
         except (unidentified, OSError, module.DecompressionBombError) as error:
             raise InputError(f"{image} cannot be read as an image: {error}") from error
     elif isinstance(image, (np.ndarray, Tensor)):
-        image = module.fromarray(bytes_of(np.asarray(image), name))
+        image = module.fromarray(to_bytes(np.asarray(image), name))
     elif isinstance(image, module.Image):
         image = operations.exif_transpose(image)
     else:
@@ -90,7 +91,7 @@ def opened(image: Any, name: str = "the image") -> Image:
     return image  # type: ignore[no-any-return]
 
 
-def bytes_of(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+def to_bytes(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
     """[rows, columns] or [rows, columns, channels] of bytes, from bytes or from numbers between 0 and 1."""
     if array.ndim == 3 and array.shape[-1] not in (1, 3, 4) and array.shape[0] in (1, 3, 4):
         array = np.moveaxis(array, 0, -1)
@@ -116,14 +117,13 @@ def channels_of(model: nn.Module) -> int:
     return first.in_channels if first is not None and first.in_channels in MODES else 3
 
 
-def made_ready(images: Sequence[Any], processor: Any, channels: int, boxes: Boxes | None = None) -> list[Seen]:
+def prepare_images(images: Sequence[Any], processor: Any, channels: int, boxes: Boxes | None = None) -> list[Seen]:
     """Every image as the model takes it; what is ready already stays as it is. `boxes`: what is known of a size."""
     boxes = {} if boxes is None else boxes
-    return [_ready(image, processor, channels, which(i, len(images)), boxes) for i, image in enumerate(images)]
-
-
-def which(index: int, count: int) -> str:
-    return "the image" if count == 1 else f"image {index}"
+    return [
+        _ready(image, processor, channels, sample_name("image", i, len(images)), boxes)
+        for i, image in enumerate(images)
+    ]
 
 
 def _ready(image: Any, processor: Any, channels: int, name: str, boxes: Boxes) -> Seen:
@@ -131,15 +131,15 @@ def _ready(image: Any, processor: Any, channels: int, name: str, boxes: Boxes) -
         return image
     if processor is None:
         raise InputError("an image needs a processor: explain(model, image, processor=processor).")
-    picture = opened(image, name).convert(MODES[channels])
-    pixels = processed(processor, picture, channels)
+    picture = open_image(image, name).convert(MODES[channels])
+    pixels = process_image(processor, picture, channels)
     if picture.size not in boxes:
-        boxes[picture.size] = box_of(lambda one: processed(processor, one, channels), picture.size, channels)
+        boxes[picture.size] = find_box(lambda one: process_image(processor, one, channels), picture.size, channels)
     source = str(image) if isinstance(image, (str, Path)) else None
-    return Seen(pixels, Frame(picture.size, boxes[picture.size], source))
+    return Seen(pixels, ImageFrame(picture.size, boxes[picture.size], source))
 
 
-def processed(processor: Any, picture: Image, channels: int) -> Tensor:
+def process_image(processor: Any, picture: Image, channels: int) -> Tensor:
     """[channels, height, width]: what the processor makes of one image."""
     try:
         found = processor(images=picture, return_tensors="pt")["pixel_values"]
@@ -154,7 +154,7 @@ def processed(processor: Any, picture: Image, channels: int) -> Tensor:
     return pixels[0]
 
 
-def box_of(process: Callable[[Image], Tensor], size: tuple[int, int], channels: int) -> Box | None:
+def find_box(process: Callable[[Image], Tensor], size: tuple[int, int], channels: int) -> Box | None:
     """Which part of an image of this size the processor shows to the model.
 
     The processor is asked: it gets images that rise from left to right and from top to bottom, beside two flat ones
@@ -178,7 +178,7 @@ def box_of(process: Callable[[Image], Tensor], size: tuple[int, int], channels: 
 
 def ramp(size: tuple[int, int], channels: int, share: np.ndarray[Any, Any]) -> Image:
     grey = np.rint(LOW + (HIGH - LOW) * share).astype(np.uint8)
-    module, *_ = pillow()
+    module, *_ = import_pillow()
     image: Image = module.fromarray(np.ascontiguousarray(grey)).convert(MODES[channels])
     return image
 
@@ -197,10 +197,10 @@ def side_of(risen: Tensor, inside: Tensor, axis: int, length: int) -> tuple[floa
     if slope <= 0 or float((start + slope * places - there).abs().median()) > PLAIN * length + 0.5:
         return None
     end = start + slope * risen.shape[axis]
-    return snapped(float(start), 0.0, length), snapped(float(end), float(length), length)
+    return snap_to_edge(float(start), 0.0, length), snap_to_edge(float(end), float(length), length)
 
 
-def snapped(found: float, edge: float, length: int) -> float:
+def snap_to_edge(found: float, edge: float, length: int) -> float:
     return edge if abs(found - edge) <= max(NEAR * length, 0.25) else found
 
 
@@ -214,7 +214,7 @@ def in_groups(seen: Sequence[Seen], size: int) -> list[list[int]]:
     return [group[start : start + size] for group in shapes.values() for start in range(0, len(group), size)]
 
 
-def from_seen(model: nn.Module, seen: Sequence[Seen], side: int | None = None) -> Batch:
+def batch_images(model: nn.Module, seen: Sequence[Seen], side: int | None = None) -> Batch:
     """Images of one shape as one batch; `side` asks for cells other than the model's own patches."""
     channels, height, width = seen[0].pixels.shape
     if side is not None and not 1 <= side <= min(height, width):

@@ -13,22 +13,22 @@ from torch import Tensor, nn
 
 from ..errors import ModelError
 from ..results.picture import Grid
-from .hooks import hooked
+from .hooks import hook_modules
 from .places import embeddings_around, find_places
 
 OTHERS = 14  # cells a side, for a model that does not cut its input into patches
 
 
 @dataclass(frozen=True)
-class Patches:
+class PatchGrid:
     """`cells`: what relevance is summed over. `own`: the patches that the model itself cuts, None if it does not.
 
-    `embedded` runs a model's embeddings on the images it is given, and gives [images, positions, features].
+    `embed` runs a model's embeddings on the images it is given, and gives [images, positions, features].
     """
 
     cells: Grid
     own: Grid | None
-    embedded: Callable[[Tensor], Tensor | None]
+    embed: Callable[[Tensor], Tensor | None]
 
     @property
     def index(self) -> Tensor:
@@ -54,7 +54,7 @@ class Patches:
         if self.own is None:
             return None
         both = torch.stack([torch.zeros(self.own.height, self.own.width), torch.ones(self.own.height, self.own.width)])
-        found = self.embedded(both)
+        found = self.embed(both)
         if found is None or found.dim() != 3:
             return None
         same = (found[0] == found[1]).all(-1).tolist()
@@ -85,7 +85,7 @@ def indices(grid: Grid) -> Tensor:
     return rows[:, None] * grid.columns + columns
 
 
-def patches_of(model: nn.Module, channels: int, height: int, width: int, side: int | None) -> Patches:
+def patches_of(model: nn.Module, channels: int, height: int, width: int, side: int | None) -> PatchGrid:
     """The model's own patches, or cells of `side` pixels; where there are neither, a grid of 14 by 14."""
     cut = own_patch(model, channels)
     own = None if cut is None else Grid(height, width, cut)
@@ -93,7 +93,7 @@ def patches_of(model: nn.Module, channels: int, height: int, width: int, side: i
         cells = Grid(height, width, (side, side))
     else:
         cells = own or Grid(height, width, (max(1, height // OTHERS), max(1, width // OTHERS)))
-    return Patches(cells, own, lambda grey: embedded(model, grey, channels))
+    return PatchGrid(cells, own, lambda grey: embed_images(model, grey, channels))
 
 
 def first_layer(model: nn.Module, channels: int) -> nn.Conv2d | None:
@@ -130,7 +130,7 @@ class _Enough(Exception):
     """The embeddings are known; the rest of the model need not run."""
 
 
-def embedded(model: nn.Module, grey: Tensor, channels: int) -> Tensor | None:
+def embed_images(model: nn.Module, grey: Tensor, channels: int) -> Tensor | None:
     """What the model's embeddings make of grey images [images, height, width]; None for a model that has none."""
     place = embeddings(model, channels)
     if place is None:
@@ -143,6 +143,6 @@ def embedded(model: nn.Module, grey: Tensor, channels: int) -> Tensor | None:
 
     like = next(p for p in model.parameters() if p.is_floating_point())
     images = grey[:, None].expand(-1, channels, -1, -1).to(like)
-    with suppress(_Enough), hooked([place], after=keep), torch.no_grad():
+    with suppress(_Enough), hook_modules([place], after=keep), torch.no_grad():
         model(pixel_values=images)
     return found[0].cpu() if found else None

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ModelError, UnknownName
-from .hooks import hooked
+from .hooks import hook_modules
 from .walking import named_modules
 
 PLACES = ("embeddings", "words")
@@ -92,7 +92,7 @@ class Captured:
 
 
 @contextmanager
-def captured(
+def capture_inputs(
     places: list[nn.Module], noise: Callable[[Tensor], Tensor] | None = None, beside: nn.Module | None = None
 ) -> Iterator[list[Captured]]:
     """Outputs of `places` become the inputs to be explained. Acts on this thread only, and leaves no hook behind.
@@ -113,7 +113,7 @@ def captured(
         found.append(Captured(leaf, first_ids(args, kwargs), not is_item, module))
         return started if isinstance(output, Tensor) else type(output)(started if o is tensor else o for o in output)
 
-    with hooked([*places, *([] if beside is None else [beside])], after=begin):
+    with hook_modules([*places, *([] if beside is None else [beside])], after=begin):
         yield found
 
 

@@ -14,7 +14,7 @@ TEMPLATE = "template"
 
 
 @dataclass(frozen=True)
-class Spoken:
+class Prompt:
     """What is said to a model. `pieces` are the tokens as text, with the space before them."""
 
     text: str
@@ -29,30 +29,30 @@ class Spoken:
         return not self.chat
 
 
-def spoken(tokenizer: Any, prompt: str | None, chat: Sequence[Turn] | None) -> Spoken:
+def tokenise_prompt(tokenizer: Any, prompt: str | None, chat: Sequence[Turn] | None) -> Prompt:
     if (prompt is None) == (chat is None):
         raise UsageError("give either a prompt or chat=, a list of {'role', 'content'}.")
     if chat is not None:
-        return of_chat(tokenizer, chat)
+        return tokenise_chat(tokenizer, chat)
     if not isinstance(prompt, str) or not prompt.strip():
         raise EmptyInput("the prompt is empty: there is nothing to continue.")
-    ids, offsets = tokenised(tokenizer, prompt, add_special_tokens=True)
-    pieces = shown(tokenizer, prompt, ids, offsets)
-    return Spoken(prompt, ids, pieces, ("prompt",) * len(ids), chat=False)
+    ids, offsets = call_tokenizer(tokenizer, prompt, add_special_tokens=True)
+    pieces = token_texts(tokenizer, prompt, ids, offsets)
+    return Prompt(prompt, ids, pieces, ("prompt",) * len(ids), chat=False)
 
 
-def of_chat(tokenizer: Any, chat: Sequence[Turn]) -> Spoken:
+def tokenise_chat(tokenizer: Any, chat: Sequence[Turn]) -> Prompt:
     """A chat through the tokenizer's template; what the template writes is nobody's."""
     check_turns(chat)
     if getattr(tokenizer, "chat_template", None) is None:
         raise InputError("the tokenizer has no chat template; pass the prompt as text.")
     text = tokenizer.apply_chat_template(list(map(dict, chat)), tokenize=False, add_generation_prompt=True)
-    ids, offsets = tokenised(tokenizer, text, add_special_tokens=False)
+    ids, offsets = call_tokenizer(tokenizer, text, add_special_tokens=False)
     if offsets is None:
         raise InputError("roles need character offsets, which only a fast tokenizer gives.")
-    places = spans(text, chat)
+    places = find_turns(text, chat)
     roles = tuple(role_of(text, start, end, places) for start, end in offsets)
-    return Spoken(text, ids, shown(tokenizer, text, ids, offsets), roles, chat=True)
+    return Prompt(text, ids, token_texts(tokenizer, text, ids, offsets), roles, chat=True)
 
 
 def check_turns(chat: Sequence[Turn]) -> None:
@@ -63,7 +63,7 @@ def check_turns(chat: Sequence[Turn]) -> None:
             raise InputError(f"turn {number} of the chat must have a 'role' and a 'content', both text.")
 
 
-def spans(text: str, chat: Sequence[Turn]) -> list[tuple[int, int, str]]:
+def find_turns(text: str, chat: Sequence[Turn]) -> list[tuple[int, int, str]]:
     """Where each message's own words stand in the rendered chat, and whose they are; messages come in order."""
     found, cursor = [], 0
     for number, turn in enumerate(chat):
@@ -85,14 +85,14 @@ def role_of(text: str, start: int, end: int, places: Sequence[tuple[int, int, st
     return TEMPLATE
 
 
-def tokenised(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], list[tuple[int, int]] | None]:
+def call_tokenizer(tokenizer: Any, text: str, **options: Any) -> tuple[list[int], list[tuple[int, int]] | None]:
     check_characters(text, "the prompt")
     encoding = call(tokenizer, (text,), None, **options)
     offsets = encoding.get("offset_mapping")
     return list(encoding["input_ids"]), None if offsets is None else [(int(a), int(b)) for a, b in offsets]
 
 
-def shown(tokenizer: Any, text: str, ids: list[int], offsets: list[tuple[int, int]] | None) -> tuple[str, ...]:
+def token_texts(tokenizer: Any, text: str, ids: list[int], offsets: list[tuple[int, int]] | None) -> tuple[str, ...]:
     """Each token as the text from the one before it to its own end; one that stands nowhere in the text by its name."""
     if offsets is None:
         return tuple(str(tokenizer.decode([token])) for token in ids)

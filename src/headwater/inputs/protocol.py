@@ -17,7 +17,7 @@ Link = tuple[int, int, float]  # two items of a sample, and the relevance of wha
 
 
 @dataclass(frozen=True)
-class Beside:
+class SideInput:
     """What enters a model beside its items, through the scores of its attention alone: the edges of a graph.
 
     Where attention is held constant (AH-rule) it has no relevance. Else `relevance(sample, value, gradient)` gives it
@@ -44,13 +44,21 @@ class Prepared:
     real: Tensor
     before: tuple[str, ...] = ()
     pooled: bool = False
-    beside: Beside | None = None
+    beside: SideInput | None = None
 
 
 @runtime_checkable
-class Prepares(Protocol):
+class SupportsSamples(Protocol):
     """A model that says how its inputs are made."""
 
     def headwater_inputs(self, samples: Sequence[Any]) -> Prepared:
         """These samples as one batch; a sample that cannot be used is an `InputError` that says which and why."""
         ...
+
+
+def sample_name(kind: str, index: int, count: int) -> str:
+    """What an error calls one of several samples: "text 3"; one alone is "the text"."""
+    return f"the {kind}" if count == 1 else f"{kind} {index}"
+
+
+Beside, Prepares = SideInput, SupportsSamples  # the former names, which models with `headwater_inputs` may use

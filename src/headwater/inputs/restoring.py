@@ -114,7 +114,7 @@ class undone:
     """
 
     def __init__(self, undo: Callable[[], Any]) -> None:
-        self.undo, self.noted = undo, noted_here()
+        self.undo, self.noted = undo, pending_undos()
 
     def __enter__(self) -> None:
         self.noted.append(self)
@@ -125,7 +125,7 @@ class undone:
             self.noted.remove(self)
 
 
-def noted_here() -> list[undone]:
+def pending_undos() -> list[undone]:
     """What this thread has to undo."""
     try:
         return _THREAD.noted  # type: ignore[no-any-return]
@@ -141,7 +141,7 @@ def undo_from(count: int, noted: list[undone]) -> None:
         noted.pop()
 
 
-def saved_tensors(pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> undone:
+def hook_saved_tensors(pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> undone:
     """As `torch.autograd.graph.saved_tensors_hooks`, but it never takes away the hooks of somebody else."""
     return _Saved(pack, unpack)
 
@@ -156,12 +156,12 @@ class _Saved(undone):
         torch._C._autograd._push_saved_tensors_default_hooks(*self.hooks)
 
     def _pop(self) -> None:
-        found = saved_hooks()
+        found = find_saved_tensor_hooks()
         if found is not None and found[0] is self.hooks[0]:
             torch._C._autograd._pop_saved_tensors_default_hooks()
 
 
-def saved_hooks() -> Any:
+def find_saved_tensor_hooks() -> Any:
     """The hooks for saved tensors that act on this thread, if any do."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True)
 
@@ -207,7 +207,7 @@ class TorchState(NamedTuple):
             tuple([(torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in DEVICES]),
             torch.is_autocast_cache_enabled(),
             cast_nesting(),
-            saved_hooks(),
+            find_saved_tensor_hooks(),
             torch.cuda.current_stream() if torch.cuda.is_initialized() else None,
         )
 
@@ -238,7 +238,7 @@ class TorchState(NamedTuple):
             torch._C._push_on_torch_function_stack(mode)
 
     def _put_back_saved_hooks(self) -> None:
-        while (found := saved_hooks()) is not None and found != self.saved:
+        while (found := find_saved_tensor_hooks()) is not None and found != self.saved:
             torch._C._autograd._pop_saved_tensors_default_hooks()
         if found is None and self.saved is not None:
             torch._C._autograd._push_saved_tensors_default_hooks(*self.saved)
@@ -282,7 +282,7 @@ class Before(NamedTuple):
 
     @classmethod
     def now(cls) -> Before:
-        noted = noted_here()
+        noted = pending_undos()
         return cls(TorchState.now(), noted, len(noted))
 
     def put_back(self) -> None:

@@ -10,7 +10,7 @@ DATA_DIRECTORY = "HEADWATER_DATA"  # the environment variable that names the dir
 
 
 @dataclass(frozen=True)
-class Table:
+class LabelledTexts:
     """Texts and their labels, in the order of the source. `source` says where they were read."""
 
     texts: list[str]
@@ -21,9 +21,11 @@ class Table:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def rows(self, keep: Sequence[int]) -> Table:
+    def rows(self, keep: Sequence[int]) -> LabelledTexts:
         """The rows at these positions, as a table of the same source."""
-        return Table([self.texts[i] for i in keep], [self.labels[i] for i in keep], self.label_names, self.source)
+        return LabelledTexts(
+            [self.texts[i] for i in keep], [self.labels[i] for i in keep], self.label_names, self.source
+        )
 
     @property
     def counts(self) -> tuple[int, ...]:

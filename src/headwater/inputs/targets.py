@@ -45,7 +45,7 @@ Target = int | str | Token | Span | Callable[[Any], Tensor] | None
 
 
 @dataclass
-class Reading:
+class ScoreReading:
     """One score a sample, with what it is called and what the model predicted.
 
     `magnitudes`: of scores that are differences, the absolute sum of what they are the differences of.
@@ -70,9 +70,9 @@ class Reader:
         if self.output not in OUTPUTS:
             raise UnknownName("output", self.output, OUTPUTS)
 
-    def __call__(self, out: Any, batch: Batch) -> Reading:
+    def __call__(self, out: Any, batch: Batch) -> ScoreReading:
         if callable(self.target):
-            return self._called(self.target(out), batch)
+            return self._read_function_score(self.target(out), batch)
         if hasattr(out, "start_logits") and hasattr(out, "end_logits"):
             return self._span(out.start_logits, out.end_logits, batch)
         logits = logits_of(out)
@@ -87,7 +87,7 @@ class Reader:
             return self._classes(logits.reshape(len(logits), -1))
         raise TargetError(f"the model's output has shape {tuple(logits.shape)}; pass score= to say what is explained.")
 
-    def settled(self, out: Any, batch: Batch) -> Reader:
+    def with_fixed_target(self, out: Any, batch: Batch) -> Reader:
         """The same reader, the predicted target of one sample spelled out, so that other inputs are asked the same."""
         if callable(self.target) or batch.samples != 1:
             return self
@@ -105,25 +105,25 @@ class Reader:
             return replace(self, target=replace(chosen, position=position, label=label))
         return self if self.target is not None else replace(self, target=int(logits.reshape(1, -1).argmax()))
 
-    def _called(self, score: Any, batch: Batch) -> Reading:
+    def _read_function_score(self, score: Any, batch: Batch) -> ScoreReading:
         if not isinstance(score, Tensor) or score.numel() != batch.samples:
             found = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
             raise TargetError(f"the score function must give one number a sample ({batch.samples}), not {found}.")
-        return Reading(score.reshape(-1), ["score"] * batch.samples, [None] * batch.samples)
+        return ScoreReading(score.reshape(-1), ["score"] * batch.samples, [None] * batch.samples)
 
-    def _classes(self, logits: Tensor) -> Reading:
+    def _classes(self, logits: Tensor) -> ScoreReading:
         config = getattr(self.model, "config", None)
         names = class_names(config, logits.shape[-1])
         single = logits.shape[-1] == 1
         multi = getattr(config, "problem_type", None) == "multi_label_classification"
         best = logits.argmax(-1)
-        said = [predicted_name(row, names, multi) for row in logits.detach()]
+        said = [name_prediction(row, names, multi) for row in logits.detach()]
         if isinstance(self.target, (Token, Span)):
             raise TargetError("this model gives one prediction a sample, so its target is a class, not a position.")
         score, targets = self._contrast(logits, best, names, independent=multi or single)
-        return Reading(score, targets, said)
+        return ScoreReading(score, targets, said)
 
-    def _at_position(self, logits: Tensor, batch: Batch) -> Reading:
+    def _at_position(self, logits: Tensor, batch: Batch) -> ScoreReading:
         """[samples, positions, classes]: language models, masked language models, token classifiers."""
         if isinstance(self.target, Span):
             raise TargetError("a span is the target of a question-answering model.")
@@ -133,7 +133,7 @@ class Reader:
         names = self._vocabulary(logits.shape[-1]) if vocabulary else class_names(self.model.config, logits.shape[-1])
         best = rows.argmax(-1)
         score, targets = self._contrast(rows, best, names, independent=False)
-        return Reading(score, targets, [names(int(i)) for i in best])
+        return ScoreReading(score, targets, [names(int(i)) for i in best])
 
     def _positions(self, batch: Batch, logits: Tensor, vocabulary: bool) -> Tensor:
         real = real_outputs(batch, logits)
@@ -190,7 +190,7 @@ class Reader:
         values = read_out(rows, self.output, independent)
         return values.gather(-1, index.unsqueeze(-1)).squeeze(-1), [names(int(i)) for i in index]
 
-    def _span(self, starts: Tensor, ends: Tensor, batch: Batch) -> Reading:
+    def _span(self, starts: Tensor, ends: Tensor, batch: Batch) -> ScoreReading:
         """Answer span: start logit + end logit; by default the best pair with start <= end."""
         best = best_spans(starts.detach(), ends.detach(), batch.real)
         if isinstance(self.target, Span):
@@ -204,7 +204,7 @@ class Reader:
         first, last = read_out(starts, self.output, False), read_out(ends, self.output, False)
         a, b = first.gather(1, chosen[:, :1]).squeeze(1), last.gather(1, chosen[:, 1:]).squeeze(1)
         score = a * b if self.output == "probability" else a + b
-        return Reading(score, [span_name(c) for c in chosen], [span_name(c) for c in best])
+        return ScoreReading(score, [span_name(c) for c in chosen], [span_name(c) for c in best])
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def split_difference(label: str) -> tuple[str, str | None]:
     return (parts[0], parts[1]) if len(parts) == 2 else (label, None)
 
 
-def predicted_name(row: Tensor, names: Names, multi: bool) -> str | None:
+def name_prediction(row: Tensor, names: Names, multi: bool) -> str | None:
     if multi:
         return ", ".join(names(int(i)) for i in (row > 0).nonzero().flatten()) or "none"
     return None if len(row) == 1 else names(int(row.argmax()))

@@ -8,31 +8,31 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..errors import EmptyInput, InputError, UnknownName
-from .batch import Batch, Item, leaves
+from .batch import Batch, Item, list_leaves
 from .walking import named_modules
 
 
 def from_tensors(model: nn.Module, tensors: Any, inputs: Any, places: list[nn.Module] | None) -> Batch:
     """`tensors` are the model's arguments; `inputs` says what is explained: one of them, a module, or its name."""
-    args, kwargs = arguments(tensors)
-    floats = [t for t in leaves((args, kwargs)) if isinstance(t, Tensor) and t.is_floating_point()]
-    every = [t for t in leaves((args, kwargs)) if isinstance(t, Tensor)]
+    args, kwargs = split_arguments(tensors)
+    floats = [t for t in list_leaves((args, kwargs)) if isinstance(t, Tensor) and t.is_floating_point()]
+    every = [t for t in list_leaves((args, kwargs)) if isinstance(t, Tensor)]
     if not every:
         raise InputError("no tensor among the model's arguments.")
-    place, tensor = chosen(model, inputs, kwargs, floats, every, places)
+    place, tensor = choose_inputs(model, inputs, kwargs, floats, every, places)
     samples = len(tensor) if tensor is not None else len(every[0])
     if any(t.numel() == 0 for t in every):
         raise EmptyInput("a tensor among the arguments is empty: there is nothing to explain.")
     return Batch(samples, [Item()] * samples, args, kwargs, places=place, tensor=tensor)
 
 
-def arguments(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def split_arguments(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(tensors, Mapping):
         return (), dict(tensors)
     return (tuple(tensors) if isinstance(tensors, (tuple, list)) else (tensors,)), {}
 
 
-def chosen(
+def choose_inputs(
     model: nn.Module,
     inputs: Any,
     kwargs: dict[str, Any],

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import EmptyInput, InputError, TooLong
 from .batch import Batch, Item
+from .protocol import sample_name
 from .walking import named_modules
 
 Text = str | tuple[str, str]
@@ -30,17 +31,13 @@ class Encoded:
 
 def encode(texts: Sequence[Text], tokenizer: Any, limit: int | None, truncate: bool) -> list[Encoded]:
     """Every text tokenised, or a clear refusal that names the one which cannot be."""
-    names = [which(i, len(texts)) for i in range(len(texts))]
-    split = [parts_of(text, name) for text, name in zip(texts, names, strict=True)]
-    found = tokenised(tokenizer, split, limit if truncate else None)
-    return [checked(*one, tokenizer, limit) for one in zip(texts, found, names, strict=True)]
+    names = [sample_name("text", i, len(texts)) for i in range(len(texts))]
+    split = [split_pair(text, name) for text, name in zip(texts, names, strict=True)]
+    found = tokenise(tokenizer, split, limit if truncate else None)
+    return [check_encoded(*one, tokenizer, limit) for one in zip(texts, found, names, strict=True)]
 
 
-def which(index: int, count: int) -> str:
-    return "the text" if count == 1 else f"text {index}"
-
-
-def parts_of(text: Text, name: str) -> tuple[str, ...]:
+def split_pair(text: Text, name: str) -> tuple[str, ...]:
     parts = text if isinstance(text, tuple) else (text,)
     if not all(isinstance(part, str) for part in parts) or len(parts) > 2:
         raise InputError(f"{name} must be a string or a pair of strings, not {type(text).__name__}.")
@@ -62,7 +59,7 @@ def check_characters(text: str, name: str) -> None:
         ) from error
 
 
-def tokenised(tokenizer: Any, split: Sequence[tuple[str, ...]], limit: int | None) -> list[Any]:
+def tokenise(tokenizer: Any, split: Sequence[tuple[str, ...]], limit: int | None) -> list[Any]:
     """What the tokenizer says of each text. A fast one is asked about all at once: it is the asking that takes time."""
     together = getattr(tokenizer, "is_fast", False) and len(split) > 1 and len({len(parts) for parts in split}) == 1
     if not together:
@@ -96,7 +93,7 @@ class OneOf:
         return self.every.sequence_ids(self.number)  # type: ignore[no-any-return]
 
 
-def checked(text: Text, encoding: Any, name: str, tokenizer: Any, limit: int | None) -> Encoded:
+def check_encoded(text: Text, encoding: Any, name: str, tokenizer: Any, limit: int | None) -> Encoded:
     encoded = Encoded(model_fields(encoding), item(text, encoding, tokenizer))
     if all(encoded.item.special):
         raise EmptyInput(f"{name} has no tokens but special ones: there is nothing to explain.")
@@ -169,7 +166,7 @@ def to_batch(encoded: Sequence[Encoded], pad: int | None, side: str, places: lis
     """Texts of one batch, padded to the longest."""
     longest = max(e.length for e in encoded)
     fields = {
-        name: torch.tensor([padded(e.fields[name], longest, filler(name, pad), side) for e in encoded])
+        name: torch.tensor([pad_values(e.fields[name], longest, filler(name, pad), side) for e in encoded])
         for name in encoded[0].fields
     }
     return Batch(
@@ -198,7 +195,7 @@ def filler(name: str, pad: int | None) -> int:
     return (pad or 0) if name == "input_ids" else 0
 
 
-def padded(values: list[int], length: int, fill: int, side: str) -> list[int]:
+def pad_values(values: list[int], length: int, fill: int, side: str) -> list[int]:
     more = [fill] * (length - len(values))
     return more + values if side == "left" else values + more
 

@@ -20,7 +20,7 @@ _KNOWN: ContextVar[dict[int, Named] | None] = ContextVar("walks", default=None)
 
 
 @contextmanager
-def walked_once() -> Iterator[None]:
+def walk_once() -> Iterator[None]:
     """Inside, each model is walked through once. Its modules must stay where they are; weights may move."""
     known = _KNOWN.get()
     with undone(partial(_KNOWN.set, known)):
@@ -32,13 +32,13 @@ def named_modules(model: nn.Module) -> Named:
     """As `model.named_modules()`: each once, parents before their parts."""
     known = _KNOWN.get()
     if known is None:
-        return walk(model)
+        return walk_modules(model)
     if id(model) not in known:
-        known[id(model)] = walk(model)  # it holds the model, whose number is nobody else's until the end
+        known[id(model)] = walk_modules(model)  # it holds the model, whose number is nobody else's until the end
     return known[id(model)]
 
 
-def walk(model: nn.Module) -> Named:
+def walk_modules(model: nn.Module) -> Named:
     found: Named = []
     seen: set[int] = set()
     stack = [("", model)]

@@ -24,8 +24,8 @@ from ..errors import HeadwaterError, JobStopped, MissingExtra, UsageError
 from .explaining import Finished
 from .failures import History
 from .local import Tick
-from .machines import known_device
-from .payload import Payload, unpacked
+from .machines import check_device_name
+from .payload import Payload, unpack_payload
 from .planning import Chunk
 
 RELEASE = (2, 59)  # from here on a cluster that is started on one machine asks for a token by default
@@ -33,7 +33,7 @@ OBJECT_STORE = 512 * 2**20  # of a cluster that is started here: chunks are smal
 
 
 @contextmanager
-def connected(address: str | None) -> Iterator[RayEngine]:
+def connect(address: str | None) -> Iterator[RayEngine]:
     """A cluster that is there already, the one at `address`, or one that is started here and ends with the block."""
     try:
         import ray
@@ -45,7 +45,7 @@ def connected(address: str | None) -> Iterator[RayEngine]:
         return
     answers(address)
     try:
-        with hushed():
+        with silence_warnings():
             if address is None:
                 start_alone(ray)
             else:
@@ -114,7 +114,7 @@ def keep_token_private() -> None:
 
 
 @contextmanager
-def hushed() -> Iterator[None]:
+def silence_warnings() -> Iterator[None]:
     """Ray's core warns on standard error that actors can be restarted only while what they were made of is there."""
     name = "RAY_BACKEND_LOG_LEVEL"
     before = os.environ.get(name)
@@ -144,7 +144,7 @@ class RayEngine:
 
     def device(self, asked: str | None) -> str:
         if asked is not None:
-            return known_device(asked)
+            return check_device_name(asked)
         return "cuda" if self._resource("GPU") else "cpu"
 
     def staff(self, payload: Payload) -> int:
@@ -163,8 +163,8 @@ class RayEngine:
         from ray.data import ActorPoolStrategy
         from ray.exceptions import RayError
 
-        quiet(ray)
-        packed = ray.put(payload.packed())  # held here, so that it is there as long as actors may be started
+        hide_progress(ray)
+        packed = ray.put(payload.pack())  # held here, so that it is there as long as actors may be started
         history = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(History).remote()
         gpu = payload.settings.device.startswith("cuda")
         rows = ray.data.from_items(
@@ -202,7 +202,7 @@ class Actor:
     def __init__(self, payload: list[Any], device: str, history: Any) -> None:
         import ray
 
-        self.explainer, self.history = unpacked(ray.get(payload[0]), device), history
+        self.explainer, self.history = unpack_payload(ray.get(payload[0]), device), history
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         return {"finished": [pickle.dumps(self.answer(pickle.loads(chunk)), protocol=5) for chunk in batch["chunk"]]}
@@ -226,7 +226,7 @@ class Actor:
         return found
 
 
-def quiet(ray: Any) -> None:
+def hide_progress(ray: Any) -> None:
     """Our own bar says how far it is."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False

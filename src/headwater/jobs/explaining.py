@@ -21,16 +21,16 @@ from ..engine.texts import TextJob, in_windows
 from ..errors import EmptyInput, HeadwaterError, InputError, TooLong
 from ..inputs.places import find_places
 from ..inputs.targets import Reader
-from ..inputs.text import Encoded, checked, parts_of, tokenised
-from ..inputs.walking import walked_once
+from ..inputs.text import Encoded, check_encoded, split_pair, tokenise
+from ..inputs.walking import walk_once
 from ..results.explanation import Explanation
 from ..store.columns import to_table
 from ..store.manifest import Counts
-from .failures import Care, Place
+from .failures import Place, RetryState
 from .planning import Chunk, in_batches
-from .reading.rows import EMPTY, FAILED, TOO_LONG, Bad, shown
-from .reading.sources import Reading, Sources
-from .settings import Settings, result_names
+from .reading.rows import EMPTY, FAILED, TOO_LONG, Bad, escape_beginning
+from .reading.sources import InputFiles, RowReader
+from .settings import JobSettings, result_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +54,7 @@ Tell = Callable[[Place, int, int], None]  # where the worker stands; rows and to
 
 
 @dataclass(frozen=True)
-class Row:
+class TokenisedRow:
     """One row that can be run."""
 
     id: int
@@ -66,7 +66,7 @@ class Row:
 class Explainer:
     """A model with its settings, ready for chunks of `sources`."""
 
-    def __init__(self, model: nn.Module, tokenizer: Any, settings: Settings, sources: Sources) -> None:
+    def __init__(self, model: nn.Module, tokenizer: Any, settings: JobSettings, sources: InputFiles) -> None:
         self.options = Options(
             tokenizer=tokenizer,
             method=settings.method,
@@ -78,19 +78,19 @@ class Explainer:
         )
         self.session = Session.open(model, self.options)
         ready = self.session.model
-        self.settings, self.reading = settings, Reading(sources)
-        self.method = methods.resolve(settings.method)
+        self.settings, self.reading = settings, RowReader(sources)
+        self.method = methods.resolve_method(settings.method)
         self.job = TextJob(ready, tokenizer, WINDOWS_AT_ONCE, settings.truncate, find_places(ready, settings.at))
         self.job.limit = min((n for n in (self.job.limit, settings.max_tokens) if n is not None), default=None)
         self.reader = Reader(ready, tokenizer, settings.target, settings.output)
         self.carried = list(result_names(sources.columns).values())[1:]
 
-    def chunk(self, chunk: Chunk, tell: Tell = lambda *_: None, care: Care | None = None) -> Finished:
+    def chunk(self, chunk: Chunk, tell: Tell = lambda *_: None, care: RetryState | None = None) -> Finished:
         """All rows of a chunk, explained or told apart."""
-        with walked_once():
-            return self._chunk(chunk, tell, care or Care())
+        with walk_once():
+            return self._chunk(chunk, tell, care or RetryState())
 
-    def _chunk(self, chunk: Chunk, tell: Tell, care: Care) -> Finished:
+    def _chunk(self, chunk: Chunk, tell: Tell, care: RetryState) -> Finished:
         rows = self.reading.read(chunk.start, chunk.stop)
         usable, bad = self.usable(rows.start, rows.texts, care)
         made: dict[int, Explanation] = {}
@@ -105,32 +105,34 @@ class Explainer:
             made |= {i: e for i, e in found.items() if not isinstance(e, Bad)}
             done = (len(batch), sum(row.length for row in batch))
         tell(Place(-1), *done)
-        return self.finished(chunk, made, bad, rows.carried)
+        return self.finish_chunk(chunk, made, bad, rows.carried)
 
-    def batches(self, rows: Sequence[Row]) -> list[list[Row]]:
+    def batches(self, rows: Sequence[TokenisedRow]) -> list[list[TokenisedRow]]:
         """Rows of like length together; one that is explained in windows is a batch of its own."""
         short = [row for row in rows if row.encoded is not None]
         groups = in_batches([row.length for row in short], self.settings.batch_tokens, self.job.mixes)
         return [[row] for row in rows if row.encoded is None] + [[short[i] for i in group] for group in groups]
 
-    def usable(self, start: int, texts: Sequence[str | Bad], care: Care) -> tuple[list[Row], dict[int, Bad]]:
+    def usable(
+        self, start: int, texts: Sequence[str | Bad], care: RetryState
+    ) -> tuple[list[TokenisedRow], dict[int, Bad]]:
         """Texts as the model takes them; those it cannot take, with the reason."""
         usable, bad = [], {}
-        asked = self.asked([text for i, text in enumerate(texts, start) if i not in care.left_out])
+        asked = self.tokenise_together([text for i, text in enumerate(texts, start) if i not in care.left_out])
         for i, text in enumerate(texts, start):
             left_out = i in care.left_out
-            found = Bad(FAILED, care.left_out[i], shown_text(text)) if left_out else self.row(i, text, asked)
+            found = Bad(FAILED, care.left_out[i], bad_text(text)) if left_out else self.row(i, text, asked)
             if isinstance(found, Bad):
                 bad[i] = found
             else:
                 usable.append(found)
         return usable, bad
 
-    def asked(self, texts: Sequence[str | Bad]) -> dict[str, Any]:
+    def tokenise_together(self, texts: Sequence[str | Bad]) -> dict[str, Any]:
         """What the tokenizer says of texts that it can be asked about at once; nothing if it fails on any of them."""
         short = [text for text in texts if isinstance(text, str) and len(text) <= AT_ONCE and text.strip()]
         try:
-            return dict(zip(short, tokenised(self.job.tokenizer, [(text,) for text in short], self.cut), strict=True))
+            return dict(zip(short, tokenise(self.job.tokenizer, [(text,) for text in short], self.cut), strict=True))
         except Exception:  # a tokenizer is anybody's code; each text is asked about by itself, then
             return {}
 
@@ -144,47 +146,49 @@ class Explainer:
         """The length from which a text is too long."""
         return None if self.settings.window else self.job.limit
 
-    def row(self, row: int, text: str | Bad, asked: Mapping[str, Any]) -> Row | Bad:
+    def row(self, row: int, text: str | Bad, asked: Mapping[str, Any]) -> TokenisedRow | Bad:
         """A text beyond all measure is not handed to the tokenizer: it would take its time and memory for nothing."""
         if isinstance(text, Bad):
             return text
         if len(text) > MOST_CHARACTERS and not self.settings.truncate:
-            return Bad(TOO_LONG, f"the text has {len(text):,} characters, {MOST_CHARACTERS:,} at most", shown(text))
+            return Bad(
+                TOO_LONG, f"the text has {len(text):,} characters, {MOST_CHARACTERS:,} at most", escape_beginning(text)
+            )
         shortened = text[:MOST_CHARACTERS]
         try:
-            parts = parts_of(shortened, "the text")
-            said = asked[text] if text in asked else tokenised(self.job.tokenizer, [parts], self.cut)[0]
-            encoded = checked(shortened, said, "the text", self.job.tokenizer, self.limit)
+            parts = split_pair(shortened, "the text")
+            said = asked[text] if text in asked else tokenise(self.job.tokenizer, [parts], self.cut)[0]
+            encoded = check_encoded(shortened, said, "the text", self.job.tokenizer, self.limit)
         except EmptyInput:
-            return Bad(EMPTY, "the text is empty, or has no tokens but special ones", shown(text))
+            return Bad(EMPTY, "the text is empty, or has no tokens but special ones", escape_beginning(text))
         except TooLong as error:
             told = f"the text has {error.length:,} tokens, {error.limit:,} at most; see --truncate and --window"
-            return Bad(TOO_LONG, told, shown(text))
+            return Bad(TOO_LONG, told, escape_beginning(text))
         except InputError as error:
-            return Bad(FAILED, str(error), shown(text))
+            return Bad(FAILED, str(error), escape_beginning(text))
         except Exception as error:  # a tokenizer is anybody's code
-            return Bad(FAILED, f"the tokenizer failed: {first_line(error)}", shown(text))
+            return Bad(FAILED, f"the tokenizer failed: {describe_error(error)}", escape_beginning(text))
         long = self.job.limit is not None and encoded.length > self.job.limit
-        return Row(row, text, encoded.length, None if long else encoded)
+        return TokenisedRow(row, text, encoded.length, None if long else encoded)
 
-    def together(self, batch: Sequence[Row]) -> dict[int, Explanation | Bad]:
+    def together(self, batch: Sequence[TokenisedRow]) -> dict[int, Explanation | Bad]:
         """Nothing, where the batch fails and its rows must be run one by one."""
         try:
-            return dict(zip((row.id for row in batch), self.explained(batch), strict=True))
+            return dict(zip((row.id for row in batch), self.explain_batch(batch), strict=True))
         except Exception as error:  # a model is anybody's code
             if is_fatal(error):
                 raise
             return {}
 
-    def one(self, row: Row) -> Explanation | Bad:
+    def one(self, row: TokenisedRow) -> Explanation | Bad:
         try:
-            return self.explained([row])[0]
+            return self.explain_batch([row])[0]
         except Exception as error:  # a model is anybody's code
             if is_fatal(error):
                 raise
-            return Bad(FAILED, first_line(error), shown(row.text))
+            return Bad(FAILED, describe_error(error), escape_beginning(row.text))
 
-    def explained(self, batch: Sequence[Row]) -> list[Explanation]:
+    def explain_batch(self, batch: Sequence[TokenisedRow]) -> list[Explanation]:
         encoded = [row.encoded for row in batch if row.encoded is not None]
         if not encoded:
             plan = in_windows(self.job, batch[0].text, None, self.reader)
@@ -192,7 +196,7 @@ class Explainer:
         step = Step(self.job.batch(encoded), self.reader)
         return self.session.explain_step(step, self.method, self.options)
 
-    def finished(
+    def finish_chunk(
         self, chunk: Chunk, made: Mapping[int, Explanation], bad: Mapping[int, Bad], carried: pa.Table
     ) -> Finished:
         """Both in the order of the input."""
@@ -207,7 +211,7 @@ class Explainer:
         return Finished(chunk, table, error_table(bad, self.reading.sources), counts)
 
 
-def error_table(bad: Mapping[int, Bad], sources: Sources) -> pa.Table:
+def error_table(bad: Mapping[int, Bad], sources: InputFiles) -> pa.Table:
     import pyarrow as pa
 
     ids = sorted(bad)
@@ -224,11 +228,11 @@ def error_table(bad: Mapping[int, Bad], sources: Sources) -> pa.Table:
     )
 
 
-def shown_text(text: str | Bad) -> str | None:
-    return text.text if isinstance(text, Bad) else shown(text)
+def bad_text(text: str | Bad) -> str | None:
+    return text.text if isinstance(text, Bad) else escape_beginning(text)
 
 
-def first_line(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What it says; of a `KeyError` and its like, which only name a thing, also what it is."""
     name, said = type(error).__name__, str(error).strip().splitlines()
     if not said:

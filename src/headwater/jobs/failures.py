@@ -24,7 +24,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Care:
+class RetryState:
     """What earlier trouble with a chunk teaches: batches to be run row by row, and rows to be left out, with why."""
 
     alone: frozenset[int] = frozenset()
@@ -32,14 +32,14 @@ class Care:
 
 
 @dataclass
-class Task:
+class ChunkTask:
     """A chunk with its history. A batch at which workers die is run row by row; a row at which they die is left out."""
 
     chunk: Chunk
-    care: Care = field(default_factory=Care)
+    care: RetryState = field(default_factory=RetryState)
     deaths: Counter[Place] = field(default_factory=Counter)
 
-    def died_at(self, place: Place, how: str) -> None:
+    def note_death(self, place: Place, how: str) -> None:
         self.deaths[place] += 1
         if self.deaths[place] < DEATHS:
             return
@@ -50,11 +50,11 @@ class Task:
             self.care = replace(self.care, left_out={**self.care.left_out, place.row: said})
 
     @property
-    def hopeless(self) -> bool:
+    def should_give_up(self) -> bool:
         """They go on dying where care was taken already, and where no row is left that could be the cause."""
         return any(deaths >= 2 * DEATHS for place, deaths in self.deaths.items() if place.row is None)
 
-    def given_up(self, how: str) -> str:
+    def describe_failure(self, how: str) -> str:
         rows = f"rows {self.chunk.start} to {self.chunk.stop - 1}"
         return (
             f"workers end again and again at {rows} of the input, and no single row is the cause ({how}). What is done "
@@ -69,19 +69,19 @@ class History:
     """
 
     def __init__(self) -> None:
-        self.tasks: dict[Chunk, Task] = {}
+        self.tasks: dict[Chunk, ChunkTask] = {}
         self.places: dict[Chunk, Place] = {}
         self.lost: Counter[Chunk] = Counter()
 
-    def begins(self, chunk: Chunk) -> tuple[Care, bool] | None:
+    def begins(self, chunk: Chunk) -> tuple[RetryState, bool] | None:
         """What to take care of, and whether to tell; None where it was begun too often without getting anywhere."""
         known, place = chunk in self.tasks, self.places.pop(chunk, None)
-        task = self.tasks.setdefault(chunk, Task(chunk))
+        task = self.tasks.setdefault(chunk, ChunkTask(chunk))
         if place is not None:
-            task.died_at(place, "the actor was lost")
+            task.note_death(place, "the actor was lost")
         elif known:
             self.lost[chunk] += 1
-        return (task.care, known) if self.lost[chunk] < STARTS and not task.hopeless else None
+        return (task.care, known) if self.lost[chunk] < STARTS and not task.should_give_up else None
 
     def at(self, chunk: Chunk, place: Place) -> None:
         self.places[chunk] = place

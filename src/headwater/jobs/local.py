@@ -19,7 +19,7 @@ from ..errors import JobStopped
 from ..evaluation.model_file import NamelessFile
 from .disk import plain_failures
 from .explaining import Finished
-from .failures import STARTS, Place, Task
+from .failures import STARTS, ChunkTask, Place
 from .machines import device_kind, workers_for
 from .payload import Payload
 from .planning import Chunk
@@ -41,12 +41,12 @@ class Worker:
         self.process.start()
         theirs.close()
         self.ready = False
-        self.task: Task | None = None
+        self.task: ChunkTask | None = None
         self.failure: str | None = None  # in its own words
         self.place: Place | None = None
         self.rows = self.tokens = 0  # of its chunk, done so far
 
-    def give(self, task: Task) -> None:
+    def give(self, task: ChunkTask) -> None:
         self.task, self.place, self.rows, self.tokens = task, None, 0, 0
         self.pipe.send((task.chunk, task.care))
 
@@ -66,19 +66,19 @@ class Tasks:
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         self._coming, self._new = iter(chunks), len(chunks)
-        self._back: deque[Task] = deque()
+        self._back: deque[ChunkTask] = deque()
 
     @property
     def left(self) -> int:
         return len(self._back) + self._new
 
-    def take(self) -> Task:
+    def take(self) -> ChunkTask:
         if self._back:
             return self._back.popleft()
         self._new -= 1
-        return Task(next(self._coming))
+        return ChunkTask(next(self._coming))
 
-    def give_back(self, task: Task) -> None:
+    def give_back(self, task: ChunkTask) -> None:
         self._back.appendleft(task)
 
 
@@ -104,7 +104,7 @@ class Staff:
     def __init__(self, payload: Payload, workers: int, tick: Tick) -> None:
         self.workers, self.tick = workers, tick
         with plain_failures(Path(tempfile.gettempdir())):
-            self._payload = NamelessFile(payload.packed())
+            self._payload = NamelessFile(payload.pack())
         self._devices = devices(payload.settings.device)
         self._staff: list[Worker] = []
         self._failed_starts = 0
@@ -129,7 +129,7 @@ class Staff:
             for worker in [worker for worker in self._staff if worker.ready and worker.task is None]:
                 if tasks.left:
                     self._give(worker, tasks.take(), tasks)
-            yield from self._heard(tasks)
+            yield from self._receive(tasks)
 
     @property
     def _busy(self) -> int:
@@ -139,13 +139,13 @@ class Staff:
         used = Counter(worker.device for worker in self._staff)
         self._staff.append(Worker(self._payload, min(self._devices, key=lambda device: used[device])))
 
-    def _give(self, worker: Worker, task: Task, tasks: Tasks) -> None:
+    def _give(self, worker: Worker, task: ChunkTask, tasks: Tasks) -> None:
         try:
             worker.give(task)
         except OSError:
-            self._lost(worker, tasks)
+            self._forget_worker(worker, tasks)
 
-    def _heard(self, tasks: Tasks) -> Iterator[Finished]:
+    def _receive(self, tasks: Tasks) -> Iterator[Finished]:
         """Whatever the workers said next."""
         by_pipe: dict[Any, Worker] = {worker.pipe: worker for worker in self._staff}
         for pipe in wait(list(by_pipe)):
@@ -153,13 +153,13 @@ class Staff:
             try:
                 message = worker.pipe.recv()
             except (EOFError, OSError):
-                self._lost(worker, tasks)
+                self._forget_worker(worker, tasks)
                 continue
-            finished = self._understood(worker, *message)
+            finished = self._handle_message(worker, *message)
             if finished is not None:
                 yield finished
 
-    def _understood(self, worker: Worker, what: str, *said: Any) -> Finished | None:
+    def _handle_message(self, worker: Worker, what: str, *said: Any) -> Finished | None:
         if what == "ready":
             worker.ready = True
         elif what == "refused":
@@ -177,19 +177,19 @@ class Staff:
             return finished
         return None
 
-    def _lost(self, worker: Worker, tasks: Tasks) -> None:
+    def _forget_worker(self, worker: Worker, tasks: Tasks) -> None:
         """Its chunk is done again, by another one."""
         self._staff.remove(worker)
         how = worker.end()
         self.tick(-worker.rows, -worker.tokens)
         if worker.task is not None and worker.place is not None:
-            worker.task.died_at(worker.place, how)
+            worker.task.note_death(worker.place, how)
         else:
             self._failed_starts += 1
         if worker.task is not None:
             tasks.give_back(worker.task)
-            if worker.task.hopeless:
-                raise JobStopped(worker.task.given_up(how))
+            if worker.task.should_give_up:
+                raise JobStopped(worker.task.describe_failure(how))
         if self._failed_starts >= STARTS or (not worker.ready and worker.process.exitcode == 1):
             raise JobStopped(
                 f"worker processes end before they get to work ({how}): perhaps there is too little memory for so many "

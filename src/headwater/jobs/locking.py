@@ -18,12 +18,12 @@ SAID = 4096  # bytes of a lock file that are read
 
 
 @contextmanager
-def locked(file: Path, what: Path) -> Iterator[None]:
+def hold_lock(file: Path, what: Path) -> Iterator[None]:
     """Whoever comes second is told who is there."""
     with plain_refusals(file):
-        descriptor = opened(file)
+        descriptor = open_lock_file(file)
     try:
-        if not taken(descriptor, what):
+        if not try_lock(descriptor, what):
             said = os.pread(descriptor, SAID, 0) if hasattr(os, "pread") else b""
             raise UsageError(f"{what} is being written by {holder(said)}. Wait for it, or choose another --out.")
         with plain_refusals(file):
@@ -37,11 +37,11 @@ def locked(file: Path, what: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def told() -> bytes:
+def describe_owner() -> bytes:
     return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now()}).encode()
 
 
-def opened(file: Path) -> int:
+def open_lock_file(file: Path) -> int:
     """A link is refused: what it names would be written over."""
     try:
         return os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
@@ -59,7 +59,7 @@ def holder(said: bytes) -> str:
         return "another process"
 
 
-def taken(descriptor: int, what: Path) -> bool:
+def try_lock(descriptor: int, what: Path) -> bool:
     """Whether the lock is ours now; it is given back when the file is closed."""
     try:
         import fcntl

@@ -21,7 +21,7 @@ def device_kind(asked: str | None) -> str:
 
     if asked is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if known_device(asked).startswith("cuda"):
+    if check_device_name(asked).startswith("cuda"):
         if not torch.cuda.is_available():
             raise UsageError(f"there is no GPU that torch can use here, so nothing can be computed on {asked}.")
     elif not computes_on(asked):
@@ -29,7 +29,7 @@ def device_kind(asked: str | None) -> str:
     return asked
 
 
-def known_device(asked: str) -> str:
+def check_device_name(asked: str) -> str:
     """The name again, if it is one: workers would find out each for itself."""
     import torch
 

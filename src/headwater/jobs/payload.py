@@ -14,8 +14,8 @@ from ..errors import JobStopped, ModelError
 from ..evaluation.provenance import versions
 from ..evaluation.run import keep_freed_memory
 from .explaining import Explainer
-from .reading.sources import Sources
-from .settings import Settings
+from .reading.sources import InputFiles
+from .settings import JobSettings
 
 TOLD = ("headwater", "torch", "transformers")
 
@@ -26,19 +26,19 @@ class Payload:
 
     model: nn.Module
     tokenizer: Any
-    settings: Settings
-    sources: Sources
+    settings: JobSettings
+    sources: InputFiles
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """With the versions it was made by: pickles of one are not always read by another, nor are numbers equal."""
         try:
             inner = pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ModelError(f"the model cannot be handed to a worker process: {error}.") from error
-        return pickle.dumps({"versions": told_versions(), "payload": inner}, protocol=pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps({"versions": relevant_versions(), "payload": inner}, protocol=pickle.HIGHEST_PROTOCOL)
 
     @classmethod
-    def of(cls, model: nn.Module, tokenizer: Any, settings: Settings, sources: Sources) -> Payload:
+    def of(cls, model: nn.Module, tokenizer: Any, settings: JobSettings, sources: InputFiles) -> Payload:
         if where_it_is(model)[0].type != "cpu":
             from copy import deepcopy
 
@@ -46,16 +46,16 @@ class Payload:
         return cls(model, tokenizer, settings, sources)
 
 
-def told_versions() -> dict[str, str]:
+def relevant_versions() -> dict[str, str]:
     found = versions()
     return {name: found[name] for name in TOLD if name in found}
 
 
-def unpacked(content: bytes, device: str) -> Explainer:
+def unpack_payload(content: bytes, device: str) -> Explainer:
     """In the process that explains: its threads set, its model on its device."""
     outer = pickle.loads(content)
-    if outer["versions"] != told_versions():
-        raise JobStopped(f"this worker has {told_versions()}, the job was started with {outer['versions']}.")
+    if outer["versions"] != relevant_versions():
+        raise JobStopped(f"this worker has {relevant_versions()}, the job was started with {outer['versions']}.")
     payload: Payload = pickle.loads(outer["payload"])
     torch.set_num_threads(payload.settings.threads)
     keep_freed_memory()

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import DamagedRun, DataError, HeadwaterError, UsageError
 from ..evaluation.files import short
 from ..evaluation.provenance import now
-from ..store.aside import write_json
+from ..store.aside import write_sealed_json
 from ..store.manifest import (
     ERRORS,
     MANIFEST,
@@ -30,10 +30,10 @@ from ..store.manifest import (
 )
 from ..store.ranges import Ranges
 from ..store.runs import check_errors
-from ..store.seal import check_file, check_seal
+from ..store.seal import check_file_seal, check_seal
 from .disk import need_directory, need_no_directory, plain_failures, plain_refusals
-from .locking import locked
-from .reading.sources import Source, Sources
+from .locking import hold_lock
+from .reading.sources import InputFile, InputFiles
 from .writing import found_shards, gather_errors, job_of_file, shard_numbers
 
 INPUT, LOCK = "input.json", "lock"
@@ -41,7 +41,7 @@ UNFINISHED = re.compile(r"shard-\d{6,}\.(unfinished|errors)|input\.json\.unfinis
 
 
 @contextmanager
-def workplace(path: Path) -> Iterator[Workplace]:
+def open_run_directory(path: Path) -> Iterator[RunDirectory]:
     """The directory, ours alone until the block ends."""
     with plain_refusals(path):
         check_ours(path)
@@ -49,26 +49,26 @@ def workplace(path: Path) -> Iterator[Workplace]:
         (path / WORK).mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         try:
-            stack.enter_context(locked(path / WORK / LOCK, path))
+            stack.enter_context(hold_lock(path / WORK / LOCK, path))
         except HeadwaterError:
             if new:
-                clear(path, new)
+                remove_empty_directory(path, new)
             raise
         try:
-            yield Workplace(path)
+            yield RunDirectory(path)
         finally:
-            if not begun(path):
-                clear(path, new)
+            if not has_begun(path):
+                remove_empty_directory(path, new)
 
 
-def begun(path: Path) -> bool:
+def has_begun(path: Path) -> bool:
     """Whether a run was begun here, also one that was killed before it wrote its manifest."""
     return holds_run(path) or (path / WORK / INPUT).is_file()
 
 
 def check_ours(path: Path) -> None:
     """Refuses a directory that is somebody else's, and one in which a part of the run's is not its own."""
-    if path.is_dir() and not begun(path) and any(child.name != WORK for child in path.iterdir()):
+    if path.is_dir() and not has_begun(path) and any(child.name != WORK for child in path.iterdir()):
         raise UsageError(f"{path} is not empty and holds no run. Choose a new directory.")
     for name in (WORK, SHARDS):
         need_directory(path / name)
@@ -76,7 +76,7 @@ def check_ours(path: Path) -> None:
         need_no_directory(path / name)
 
 
-def clear(path: Path, new: bool) -> None:
+def remove_empty_directory(path: Path, new: bool) -> None:
     """A run that was refused before it began leaves no directory behind that was not there."""
     with suppress(OSError):
         (path / WORK / LOCK).unlink(missing_ok=True)
@@ -85,7 +85,7 @@ def clear(path: Path, new: bool) -> None:
             path.rmdir()
 
 
-class Workplace:
+class RunDirectory:
     """A directory that is locked for us."""
 
     def __init__(self, path: Path) -> None:
@@ -103,23 +103,23 @@ class Workplace:
                 raise
             return None
 
-    def known_sources(self) -> dict[str, Source]:
+    def read_known_sources(self) -> dict[str, InputFile]:
         """What was found out about the input when the job began; files that are as they were need not be read again."""
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             content = (self.path / WORK / INPUT).read_bytes()
             check_seal(io.BytesIO(content), needed=True)
-            files = [Source.from_dict(file) for file in json.loads(content)["files"]]
+            files = [InputFile.from_dict(file) for file in json.loads(content)["files"]]
             return {file.path: file for file in files}
         return {}
 
-    def taken_up(self, wanted: Manifest, sources: Sources) -> Manifest:
+    def take_up(self, wanted: Manifest, sources: InputFiles) -> Manifest:
         """The manifest to go on from. Refused if what lies here is another job's."""
         wanted = self._following(wanted)
         for number in shard_numbers(self.path):
             need_no_directory(shard_path(self.path, number))
         with plain_failures(self.path):
-            remove_unfinished(self.path / WORK)
-            write_json(self.path / WORK / INPUT, self.path / WORK / f"{INPUT}.unfinished", sources.to_dict())
+            remove_partial_files(self.path / WORK)
+            write_sealed_json(self.path / WORK / INPUT, self.path / WORK / f"{INPUT}.unfinished", sources.to_dict())
             (self.path / SHARDS).mkdir(exist_ok=True)
             shards = found_shards(self.path, wanted)
         manifest = replace(wanted, done=Ranges.of(shards), counts=sum(shards.values(), Counts()))
@@ -133,7 +133,7 @@ class Workplace:
         if self.found is None:
             check_none_other(self.path, wanted)
             return wanted
-        check_same(self.path, self.found, wanted)
+        check_same_job(self.path, self.found, wanted)
         return replace(
             wanted,
             format=self.found.format,
@@ -161,7 +161,7 @@ class Workplace:
             self.write(replace(manifest, state="stopped"))
 
 
-def remove_unfinished(work: Path) -> None:
+def remove_partial_files(work: Path) -> None:
     """What a job that was killed had begun to write. Whatever else lies there is left alone."""
     for file in work.iterdir():
         if UNFINISHED.fullmatch(file.name):
@@ -175,7 +175,7 @@ def has_errors(path: Path, manifest: Manifest) -> bool:
     from pyarrow import ArrowException, parquet
 
     try:
-        check_file(path / ERRORS, needed=manifest.sealed)
+        check_file_seal(path / ERRORS, needed=manifest.sealed)
         check_errors(parquet.read_metadata(path / ERRORS), manifest)
     except (OSError, ArrowException):
         return False
@@ -187,19 +187,19 @@ def job_of(asked: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
-def check_same(path: Path, found: Manifest, wanted: Manifest) -> None:
+def check_same_job(path: Path, found: Manifest, wanted: Manifest) -> None:
     """Rows of another model, of other data or by other choices must not stand side by side."""
     if found.job == wanted.job:
-        check_size(path, found, wanted)
+        check_row_count(path, found, wanted)
         return
     other = [name for name in wanted.asked if found.asked.get(name) != wanted.asked[name]]
-    said = "; ".join(difference(name, found, wanted) for name in other)
+    said = "; ".join(describe_difference(name, found, wanted) for name in other)
     raise UsageError(
         f"{path} holds another job: {said}. Choose another --out, or ask for what was asked before to go on with it."
     )
 
 
-def check_size(path: Path, found: Manifest, wanted: Manifest) -> None:
+def check_row_count(path: Path, found: Manifest, wanted: Manifest) -> None:
     """The same job has the same rows: a manifest that claims others is not as a run leaves it."""
     if (found.rows, found.shard_rows) != (wanted.rows, wanted.shard_rows):
         raise DataError(
@@ -219,14 +219,14 @@ def check_none_other(path: Path, wanted: Manifest) -> None:
             )
 
 
-def difference(name: str, found: Manifest, wanted: Manifest) -> str:
+def describe_difference(name: str, found: Manifest, wanted: Manifest) -> str:
     if name == "input_sha256":
-        return changed_input(found.input["files"], wanted.input["files"])
+        return describe_changed_input(found.input["files"], wanted.input["files"])
     what = {"model_sha256": "the model's weights", "tokenizer_sha256": "the tokenizer"}.get(name, name)
     return f"{what} was {short(found.asked.get(name))}, is {short(wanted.asked[name])}"
 
 
-def changed_input(found: list[Mapping[str, Any]], wanted: list[Mapping[str, Any]]) -> str:
+def describe_changed_input(found: list[Mapping[str, Any]], wanted: list[Mapping[str, Any]]) -> str:
     """Which file is not what it was."""
     if len(found) != len(wanted):
         return f"the input was {len(found)} files, is {len(wanted)}"

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 
-class Tokens(ProgressColumn):
+class TokensPerSecond(ProgressColumn):
     """Tokens a second since the job began or went on."""
 
     def render(self, task: Task) -> Text:
@@ -19,7 +19,7 @@ class Tokens(ProgressColumn):
 
 
 @contextmanager
-def bar(total: int, done: int, wanted: bool | None) -> Iterator[Callable[[int, int], None]]:
+def show_progress(total: int, done: int, wanted: bool | None) -> Iterator[Callable[[int, int], None]]:
     """Hears how many rows and tokens more are done; fewer, where a worker died. Shown on a terminal, or if `wanted`."""
     console = Console(stderr=True)
     if not (console.is_terminal if wanted is None else wanted):
@@ -29,7 +29,7 @@ def bar(total: int, done: int, wanted: bool | None) -> Iterator[Callable[[int, i
         TextColumn("explaining"),
         BarColumn(),
         TextColumn("{task.completed:,.0f} of {task.total:,.0f} rows"),
-        Tokens(),
+        TokensPerSecond(),
         TimeRemainingColumn(),
         TextColumn("left"),
     )

@@ -21,16 +21,16 @@ from ..inputs.restoring import restores
 from ..store.columns import need_arrow
 from ..store.manifest import Counts, Manifest
 from ..store.runs import StoredRun, open_run
-from .explaining import Explainer, Finished, first_line
-from .failures import Care
+from .explaining import Explainer, Finished, describe_error
+from .failures import RetryState
 from .local import LocalEngine, Tick
 from .machines import peak_memory
-from .payload import Payload, told_versions
-from .place import Workplace, job_of, workplace
+from .payload import Payload, relevant_versions
+from .place import RunDirectory, job_of, open_run_directory
 from .planning import Chunk, Layout
-from .progress import bar
+from .progress import show_progress
 from .reading.sources import find_sources
-from .settings import BATCH_TOKENS, SHARD_ROWS, Settings, Target, result_names
+from .settings import BATCH_TOKENS, SHARD_ROWS, JobSettings, Target, result_names
 from .writing import Writer
 
 ENGINES = ("local", "ray")
@@ -87,10 +87,10 @@ def run(
         raise UsageError(f"workers must be at least 1, not {workers}.")
     if isinstance(columns, str):
         columns = [columns]
-    with workplace(Path(out)) as place, chosen_engine(engine, address) as staff:
-        given, tokenizer = loaded_model(model, tokenizer)
+    with open_run_directory(Path(out)) as place, open_engine(engine, address) as staff:
+        given, tokenizer = load_model(model, tokenizer)
         ready, kind = prepare_model(given, None, dtype), staff.device(device)
-        settings = Settings(
+        settings = JobSettings(
             columns=tuple(columns),
             method=method,
             target=target,
@@ -106,8 +106,8 @@ def run(
             shard_rows=shard_rows,
             threads=threads,
         )
-        sources = find_sources(data, settings.columns, place.known_sources())
-        job = Job(Payload.of(ready, tokenizer, settings, sources), model_sha256(given), place, staff, strict)
+        sources = find_sources(data, settings.columns, place.read_known_sources())
+        job = RunJob(Payload.of(ready, tokenizer, settings, sources), model_sha256(given), place, staff, strict)
         job.go(workers, progress)
     return open_run(out)
 
@@ -125,17 +125,17 @@ class Engine(Protocol):
 
 
 @contextmanager
-def chosen_engine(name: str, address: str | None) -> Iterator[Engine]:
+def open_engine(name: str, address: str | None) -> Iterator[Engine]:
     if name == "local":
         yield LocalEngine()
         return
-    from .cluster import connected
+    from .cluster import connect
 
-    with connected(address) as engine:
+    with connect(address) as engine:
         yield engine
 
 
-def loaded_model(model: nn.Module | str | Path | None, tokenizer: Any) -> tuple[nn.Module, Any]:
+def load_model(model: nn.Module | str | Path | None, tokenizer: Any) -> tuple[nn.Module, Any]:
     """The model that was given, named, or, without a name, the bundled one."""
     if isinstance(model, nn.Module):
         if tokenizer is None:
@@ -152,27 +152,27 @@ def loaded_model(model: nn.Module | str | Path | None, tokenizer: Any) -> tuple[
     return loaded, tokenizer if tokenizer is not None else own
 
 
-class Job:
+class RunJob:
     """One job in its directory, from where it stands to its end."""
 
-    def __init__(self, payload: Payload, weights: str, place: Workplace, engine: Engine, strict: bool) -> None:
+    def __init__(self, payload: Payload, weights: str, place: RunDirectory, engine: Engine, strict: bool) -> None:
         self.payload, self.place, self.engine, self.strict = payload, place, engine, strict
         self.settings, self.sources = payload.settings, payload.sources
         self.layout = Layout(self.sources.rows, self.settings.shard_rows)
         self.began = time.perf_counter()
-        asked = {"model_sha256": weights, **asked_of(payload)}
+        asked = {"model_sha256": weights, **describe_request(payload)}
         wanted = Manifest(
             job=job_of(asked),
             asked=asked,
-            provenance=provenance(payload),
-            input={"rows": self.sources.rows, "files": [file.told() for file in self.sources.files]},
+            provenance=job_provenance(payload),
+            input={"rows": self.sources.rows, "files": [file.to_manifest() for file in self.sources.files]},
             columns=result_names(self.settings.columns),
             shard_rows=self.settings.shard_rows,
             started=now(),
         )
         if place.found is None:
-            wanted = replace(wanted, rules_met=dict(tried(payload)))
-        self.manifest = place.taken_up(wanted, self.sources)
+            wanted = replace(wanted, rules_met=dict(try_rows(payload)))
+        self.manifest = place.take_up(wanted, self.sources)
         self.before = self.manifest
 
     def go(self, workers: int | None, progress: bool | None) -> None:
@@ -183,10 +183,10 @@ class Job:
         chunks = list(self.layout.left(self.manifest.done))
         number = min(workers or self.engine.staff(self.payload), max(1, len(chunks)))
         done = self.sources.rows - sum(chunk.stop - chunk.start for chunk in chunks)
-        writer = Writer(self.place.path, self.manifest.job, self.shard_done)
+        writer = Writer(self.place.path, self.manifest.job, self.note_shard)
         try:
             with (
-                bar(self.sources.rows, done, progress) as tick,
+                show_progress(self.sources.rows, done, progress) as tick,
                 closing(self.results(number, chunks, tick)) as found,
             ):
                 for finished in found:
@@ -204,7 +204,7 @@ class Job:
         if chunks:
             yield from self.engine.results(self.payload, workers, chunks, tick)
 
-    def shard_done(self, number: int, counts: Counts) -> None:
+    def note_shard(self, number: int, counts: Counts) -> None:
         self.manifest = self.place.write(self.manifest.with_shard(number, counts))
 
     def check_strict(self, finished: Finished | None = None) -> None:
@@ -219,7 +219,7 @@ class Job:
 
     def check_input(self) -> None:
         """What was explained is what was looked through at the start."""
-        if (changed := self.sources.changed()) is not None:
+        if (changed := self.sources.find_changed()) is not None:
             raise JobStopped(f"the input {changed} was changed while the job read it; begin anew in another directory.")
 
     def with_session(self, workers: int) -> Manifest:
@@ -238,13 +238,13 @@ class Job:
         )
 
 
-def asked_of(payload: Payload) -> dict[str, Any]:
+def describe_request(payload: Payload) -> dict[str, Any]:
     """Everything beside the weights that results depend on."""
     return {
         "tokenizer_sha256": tokenizer_sha256(payload.tokenizer),
         "input_sha256": payload.sources.sha256,
         **payload.settings.to_dict(),
-        **told_versions(),
+        **relevant_versions(),
     }
 
 
@@ -256,7 +256,7 @@ def tokenizer_sha256(tokenizer: Any) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode(errors="replace")).hexdigest()
 
 
-def provenance(payload: Payload) -> dict[str, Any]:
+def job_provenance(payload: Payload) -> dict[str, Any]:
     """What is needed to repeat the results, and what an explanation says of itself."""
     device, dtype = where_it_is(payload.model)
     about = describe_model(payload.model, device, dtype, payload.settings.seed)
@@ -277,20 +277,20 @@ def provenance(payload: Payload) -> dict[str, Any]:
     }
 
 
-def tried(payload: Payload) -> tuple[tuple[str, int], ...]:
+def try_rows(payload: Payload) -> tuple[tuple[str, int], ...]:
     """The rules that a row meets. Three rows are tried: what fails on all of them is refused before any work."""
     explainer = Explainer(payload.model, payload.tokenizer, payload.settings, payload.sources)
     rows = explainer.reading.read(0, min(PROBED, payload.sources.rows))
-    usable, _ = explainer.usable(0, rows.texts, Care())
+    usable, _ = explainer.usable(0, rows.texts, RetryState())
     usable.sort(key=lambda row: row.length)
     failure: Exception | None = None
     for row in {row.id: row for row in (*usable[:1], *usable[len(usable) // 2 :][:1], *usable[-1:])}.values():
         try:
-            return explainer.explained([row])[0].rules_met
+            return explainer.explain_batch([row])[0].rules_met
         except Exception as error:  # a model is anybody's code
             failure = failure or error
     if isinstance(failure, HeadwaterError):
         raise failure
     if failure is not None:
-        raise ModelError(f"the model fails on these texts: {first_line(failure)}.") from failure
+        raise ModelError(f"the model fails on these texts: {describe_error(failure)}.") from failure
     return ()

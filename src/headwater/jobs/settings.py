@@ -20,7 +20,7 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 2**15}
 
 
 @dataclass(frozen=True)
-class Settings:
+class JobSettings:
     """`threads` are those of one worker. They are asked for and not found out: another number sums in another order."""
 
     columns: tuple[str, ...] = ("text",)
@@ -39,7 +39,7 @@ class Settings:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        methods.resolve(self.method)
+        methods.resolve_method(self.method)
         if self.output not in OUTPUTS:
             raise UnknownName("output", self.output, OUTPUTS)
         if self.target is not None and not isinstance(self.target, (int, str, Token, Span)):
@@ -61,7 +61,11 @@ class Settings:
         """In plain types, the method by its full name."""
         found = {f.name: getattr(self, f.name) for f in fields(self)}
         target = self.target if self.target is None or isinstance(self.target, (int, str)) else repr(self.target)
-        return found | {"columns": list(self.columns), "method": methods.resolve(self.method).name, "target": target}
+        return found | {
+            "columns": list(self.columns),
+            "method": methods.resolve_method(self.method).name,
+            "target": target,
+        }
 
 
 def result_names(columns: Sequence[str]) -> dict[str, str]:

@@ -14,23 +14,23 @@ from typing import Any
 from ..errors import HeadwaterError
 from ..evaluation.model_file import NamelessFile
 from ..evaluation.workers import end_with_parent
-from .explaining import Explainer, first_line
+from .explaining import Explainer, describe_error
 from .failures import Place
-from .payload import unpacked
+from .payload import unpack_payload
 
 
 def work(pipe: Connection, payload: NamelessFile, device: str) -> None:
     """The whole life of a worker. It ends with its parent, however that ends; Ctrl-C is the parent's to answer."""
     threading.Thread(target=end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with failures_told(pipe):
-        explainer = unpacked(payload.read(), device)
+    with report_failures(pipe):
+        explainer = unpack_payload(payload.read(), device)
         pipe.send(("ready",))
         while (task := pipe.recv()) is not None:
-            pipe.send_bytes(answered(explainer, pipe, *task))
+            pipe.send_bytes(answer_task(explainer, pipe, *task))
 
 
-def answered(explainer: Explainer, pipe: Connection, *task: Any) -> bytes:
+def answer_task(explainer: Explainer, pipe: Connection, *task: Any) -> bytes:
     def tell(place: Place, rows: int, tokens: int) -> None:
         pipe.send(("at", place, rows, tokens))
 
@@ -39,7 +39,7 @@ def answered(explainer: Explainer, pipe: Connection, *task: Any) -> bytes:
 
 
 @contextmanager
-def failures_told(pipe: Connection) -> Iterator[None]:
+def report_failures(pipe: Connection) -> Iterator[None]:
     """What went wrong is told to the parent, not to the screen."""
     try:
         yield
@@ -49,5 +49,5 @@ def failures_told(pipe: Connection) -> Iterator[None]:
         pipe.send(("refused", error))
     except Exception as error:  # another worker may fare better: the parent counts how often this happens, and where
         with suppress(OSError):  # nobody listens any more where the job was ended
-            pipe.send(("failed", first_line(error)))
+            pipe.send(("failed", describe_error(error)))
         sys.exit(1)

@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ..store.aside import open_anew, put_in_place, settle, written_aside
-from ..store.manifest import ERRORS, FOOTER, SHARDS, WORK, Counts, Manifest, damaged, said_in, shard_path
-from ..store.ranges import whole
-from ..store.seal import BLANK, SEAL, check_file, seal
+from ..store.aside import flush_to_disk, open_anew, put_in_place, write_aside
+from ..store.manifest import ERRORS, FOOTER, SHARDS, WORK, Counts, Manifest, damage_error, read_footer, shard_path
+from ..store.ranges import check_whole
+from ..store.seal import BLANK, SEAL, check_file_seal, seal
 from .disk import need_room, plain_failures
 from .explaining import Finished
 
@@ -98,10 +98,10 @@ class Shard:
         """The bad rows first: a shard that is in its place has them, and only those."""
         self._flush()
         assert self._file is not None
-        self._writer.add_key_value_metadata(footer(self._said()))
+        self._writer.add_key_value_metadata(footer(self._describe()))
         self._writer.close()
         seal(self._file)
-        settle(self._file)
+        flush_to_disk(self._file)
         self._file.close()
         errors = errors_path(self.path, self.number)
         if self._errors:
@@ -111,7 +111,7 @@ class Shard:
             errors.unlink(missing_ok=True)
         put_in_place(self.aside, shard_path(self.path, self.number))
 
-    def _said(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         c = self.counts
         counts = {"rows": c.rows, "errors": c.errors, "tokens": c.tokens, "open": c.open}
         return {"job": self.job, "shard": self.number, **counts}
@@ -136,7 +136,7 @@ def write_tables(path: Path, aside: Path, tables: Iterator[pa.Table], said: Mapp
     from pyarrow import parquet
 
     first = next(tables)
-    with written_aside(path, aside) as file:
+    with write_aside(path, aside) as file:
         with parquet.ParquetWriter(file, first.schema, compression="zstd") as writer:
             writer.write_table(first)
             for table in tables:
@@ -160,20 +160,20 @@ def read_whole(file: Path) -> pa.Table:
     try:
         return parquet.read_table(file)
     except (OSError, pa.ArrowException) as error:
-        raise damaged(file, error) from error
+        raise damage_error(file, error) from error
 
 
-def said_by(file: Path, manifest: Manifest) -> dict[str, Any] | None:
+def read_description(file: Path, manifest: Manifest) -> dict[str, Any] | None:
     """What a parquet file of this job says of itself, and its number of rows; None if it is damaged, or another's."""
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
-        check_file(file, needed=manifest.sealed)
+        check_file_seal(file, needed=manifest.sealed)
         metadata = parquet.read_metadata(file)
     except (OSError, ValueError, pa.ArrowException):
         return None
-    said = said_in(metadata)
+    said = read_footer(metadata)
     known = said.get("job") == manifest.job if manifest.sealed or "job" in said else True
     return {**said, "found": metadata.num_rows} if known else None
 
@@ -184,23 +184,23 @@ def job_of_file(file: Path) -> Any:
     from pyarrow import parquet
 
     try:
-        return said_in(parquet.read_metadata(file)).get("job")
+        return read_footer(parquet.read_metadata(file)).get("job")
     except (OSError, ValueError, pa.ArrowException):
         return None
 
 
 def counts_of(path: Path, number: int, manifest: Manifest) -> Counts | None:
     """What a shard holds; None where it, or what is known of its bad rows, is damaged or not of this job and place."""
-    said = said_by(shard_path(path, number), manifest)
+    said = read_description(shard_path(path, number), manifest)
     if said is None or (said.get("shard"), said.get("rows")) != (number, said["found"]):
         return None
     try:
-        counts = Counts(*(whole(said[name]) for name in ("rows", "errors", "tokens", "open")))
+        counts = Counts(*(check_whole(said[name]) for name in ("rows", "errors", "tokens", "open")))
     except (KeyError, ValueError):
         return None
     if counts.rows + counts.errors != len(manifest.extent(number)):
         return None
-    bad = said_by(errors_path(path, number), manifest) if counts.errors else {"found": 0}
+    bad = read_description(errors_path(path, number), manifest) if counts.errors else {"found": 0}
     return counts if bad is not None and bad["found"] == counts.errors else None
 
 

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from ..engine.checks import check_met, check_visible, settle_choices
-from ..engine.compiled import uncompiled
-from ..engine.forward import Demand, Read, Run, forward, read_score, unwatched
+from ..engine.compiled import run_eagerly
+from ..engine.forward import Demand, Read, Run, forward, read_score, watch_nothing
 from ..engine.propagate import Outcome, check_finite, outcome_of, propagate
 from ..engine.replay import ACTIVE
-from ..inputs.batch import Batch, leaves
+from ..inputs.batch import Batch, list_leaves
 from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference, undone
 from ..inputs.walking import named_modules, named_weights
@@ -49,7 +49,7 @@ def recorded(shapes: int = SHAPES) -> Iterator[Recorder]:
 
 
 @dataclass(eq=False)
-class Block:
+class CaptureBlock:
     """What a block of `recorded` alone holds: where it was interrupted, it goes, and the recorder is not at work."""
 
     recorder: Recorder
@@ -68,14 +68,14 @@ class Recorder:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        block = Block(self)
+        block = CaptureBlock(self)
         with undone(partial(ACTIVE.set, ACTIVE.get())):
             ACTIVE.set(weakref.ref(block))
             yield
 
     def takes(self, run: Run, demand: Demand) -> bool:
         """Whether a run is of the usual kind: nobody looks into it, and it lies on a card."""
-        usual = run.scope is Scope and run.inspect is None and run.noise is None and run.watch is unwatched
+        usual = run.scope is Scope and run.inspect is None and run.noise is None and run.watch is watch_nothing
         on_card = all(tensor.is_cuda for tensor in tensors_of(run.batch))
         return usual and demand.backward and bool(run.batch.places) and (on_card or self.call is not None)
 
@@ -100,12 +100,12 @@ class Recorder:
             self.captured_runs.pop(next(iter(self.captured_runs)))
         for more in ({"past_key_values": PassedOn()}, {}) if takes_cache(run) else ({},):
             try:
-                captured_run = CapturedExplanation(run, demand, self.call or Graph, more)
+                captured_run = CapturedExplanation(run, demand, self.call or CapturedCall, more)
                 found = captured_run.explain_run(run)
             except (RuntimeError, AttributeError, TypeError) as error:  # it asks the card for a number, or us for more
-                self.refused[key] = f"it cannot be recorded: {first_line(error)}"
+                self.refused[key] = f"it cannot be recorded: {describe_first_error(error)}"
                 continue
-            if same(found, expected):
+            if agree(found, expected):
                 self.captured_runs[key] = captured_run
                 self.refused.pop(key, None)
                 return
@@ -117,7 +117,7 @@ class CapturedExplanation:
 
     def __init__(self, run: Run, demand: Demand, call: Callable[[Body, Any], Body], more: Mapping[str, Any]) -> None:
         self.demand, self.call = demand, call
-        batch = copied(run.batch)
+        batch = copy_arguments(run.batch)
         self.run = replace(run, batch=replace(batch, kwargs={**batch.kwargs, **more}))
         self.pool = torch.cuda.graph_pool_handle() if run_on_card(run) else None
         self.forwards = call(self._forwards, self.pool)
@@ -129,7 +129,7 @@ class CapturedExplanation:
     def explain_run(self, run: Run) -> Outcome:
         for ours, theirs in zip(tensors_of(self.run.batch), tensors_of(run.batch), strict=True):
             ours.copy_(theirs)
-        with outside_inference(), torch.enable_grad(), uncompiled():
+        with outside_inference(), torch.enable_grad(), run_eagerly():
             self.way = way = self.forwards()
             read = read_score(run, way.out)
             if self.backwards is None:
@@ -142,7 +142,8 @@ class CapturedExplanation:
             gradients = self.backwards()
             linear = read.linear_part()
         outcome = outcome_of(read, linear, way.inputs, gradients, way.books.copied(), way.scope)
-        outcome.score = outcome.score.clone()
+        own = [gradient.clone() for gradient in outcome.gradients]  # the next replay writes over the graph's memory
+        outcome = replace(outcome, score=outcome.score.clone(), gradients=own)
         check_finite(run, self.demand, outcome)
         return outcome
 
@@ -186,7 +187,7 @@ class ForwardState:
     @property
     def ends(self) -> list[Tensor]:
         values = list(self.out.values()) if isinstance(self.out, dict) else self.out
-        return [tensor for tensor in leaves(values) if isinstance(tensor, Tensor)]
+        return [tensor for tensor in list_leaves(values) if isinstance(tensor, Tensor)]
 
     def place(self, end: Tensor) -> int:
         return next(number for number, tensor in enumerate(self.ends) if tensor is end)
@@ -230,7 +231,7 @@ def hide_capture() -> Iterator[None]:
         yield
 
 
-def first_line(error: BaseException) -> str:
+def describe_first_error(error: BaseException) -> str:
     """Of the error that came first: what a recording says when it ends is only that something went wrong before."""
     while error.__context__ is not None and str(error.__context__):  # the end of a generator says nothing
         error = error.__context__
@@ -243,7 +244,7 @@ def takes_cache(run: Run) -> bool:
     return not paired and "past_key_values" in signature(run.model.forward).parameters
 
 
-class Graph:
+class CapturedCall:
     """Work on a card, written down when it is first done."""
 
     def __init__(self, body: Body, pool: Any) -> None:
@@ -255,7 +256,11 @@ class Graph:
         if self.graph is None:
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with undone(partial(end_capture, graph)), uncollected(), torch.cuda.graph(graph, pool=self.pool):
+            with (
+                undone(partial(end_capture, graph)),
+                pause_garbage_collection(),
+                torch.cuda.graph(graph, pool=self.pool),
+            ):
                 self.result = self.body()
             self.graph = graph
         self.graph.replay()
@@ -270,7 +275,7 @@ def end_capture(graph: Any) -> None:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def pause_garbage_collection() -> Iterator[None]:
     """Inside, Python collects no garbage: an older graph among it would be destroyed, which ends a recording."""
     gc.collect()
     with undone(gc.enable if gc.isenabled() else gc.disable):
@@ -283,7 +288,7 @@ def key_of(run: Run, demand: Demand) -> Any:
     weights = hash(tuple(weight.data_ptr() for _, weight in named_weights(run.model)))
     batch = run.batch
     shapes = tuple((tuple(t.shape), t.dtype, t.device) for t in tensors_of(batch))
-    return (Model(run.model), weights, demand, shapes, is_whole(batch), batch.samples, str(plain_arguments(batch)))
+    return (Model(run.model), weights, demand, shapes, is_unmasked(batch), batch.samples, str(plain_arguments(batch)))
 
 
 class Model:
@@ -301,11 +306,11 @@ class Model:
 
 def tensors_of(batch: Batch) -> list[Tensor]:
     """Every tensor among the arguments, in order; a mask that hides nothing is left out, as it is recorded."""
-    kwargs = {name: value for name, value in batch.kwargs.items() if name != MASK or not is_whole(batch)}
-    return [tensor for tensor in leaves([batch.args, *kwargs.values()]) if isinstance(tensor, Tensor)]
+    kwargs = {name: value for name, value in batch.kwargs.items() if name != MASK or not is_unmasked(batch)}
+    return [tensor for tensor in list_leaves([batch.args, *kwargs.values()]) if isinstance(tensor, Tensor)]
 
 
-def is_whole(batch: Batch) -> bool:
+def is_unmasked(batch: Batch) -> bool:
     """Whether the mask hides nothing. Recorded without it, a model takes the attention that needs none."""
     mask = batch.kwargs.get(MASK)
     return not isinstance(mask, Tensor) or bool(mask.bool().all())
@@ -315,7 +320,7 @@ def plain_arguments(batch: Batch) -> Any:
     return sorted((name, value) for name, value in batch.kwargs.items() if isinstance(value, (int, float, str, bool)))
 
 
-def copied(batch: Batch) -> Batch:
+def copy_arguments(batch: Batch) -> Batch:
     """The same arguments in memory of their own, which is written into before every replay."""
     own: dict[int, Tensor] = {}
 
@@ -326,7 +331,7 @@ def copied(batch: Batch) -> Batch:
             return type(value)(copy(item) for item in value)
         return {key: copy(item) for key, item in value.items()} if isinstance(value, dict) else value
 
-    whole = is_whole(batch)
+    whole = is_unmasked(batch)
     kwargs = {name: value for name, value in batch.kwargs.items() if name != MASK or not whole}
     return replace(batch, args=copy(batch.args), kwargs=copy(kwargs))
 
@@ -335,7 +340,7 @@ def run_on_card(run: Run) -> bool:
     return all(tensor.is_cuda for tensor in tensors_of(run.batch))
 
 
-def same(found: Outcome, expected: Outcome) -> bool:
+def agree(found: Outcome, expected: Outcome) -> bool:
     """Equal but for rounding: another attention kernel may have been at work."""
     for ours, theirs in zip((found.score, *found.relevance), (expected.score, *expected.relevance), strict=True):
         coarse = found.coarsest in (torch.float16, torch.bfloat16) or ours.dtype in (torch.float16, torch.bfloat16)

@@ -23,14 +23,14 @@ from ..engine.plan import make_plan
 from ..engine.session import Session
 from ..engine.steps import Step
 from ..errors import NotApplicable, UsageError
-from ..inputs.batch import Batch, mapped
+from ..inputs.batch import Batch, map_leaves
 from ..inputs.targets import Reader
-from ..methods.registry import Method, resolve
+from ..methods.registry import Method, resolve_method
 from .backends import free_on_host
 from .meter import Tally, peak_of
 from .offload import AHEAD, UNDERWAY
 from .policy import UNLIMITED, MemoryPolicy
-from .recompute import Count, counted
+from .recompute import Count, choose_blocks
 
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 MOST = 2**60  # bytes of a limit: more than any machine has
@@ -42,7 +42,7 @@ MARGIN = 0.02  # of a limit, for what an estimate may miss
 HOST_SHARE = 4  # one in so many free bytes of main memory may be taken: it is then nobody else's
 
 
-def bytes_of(text: int | str) -> int:
+def parse_bytes(text: int | str) -> int:
     """24GiB, "500 MB", or a number of bytes."""
     if isinstance(text, int) and not isinstance(text, bool):
         found: float = text
@@ -65,7 +65,7 @@ def in_words(size: float) -> str:
 
 
 @dataclass(frozen=True)
-class Curve:
+class MemoryCurve:
     """Bytes for so many samples of a length: constant + samples * (length * linear + length^2 * square)."""
 
     constant: float
@@ -76,7 +76,7 @@ class Curve:
         return self.constant + samples * (self.linear * length + self.square * length**2)
 
     @classmethod
-    def through(cls, lengths: Sequence[int], sizes: Sequence[float]) -> Curve:
+    def through(cls, lengths: Sequence[int], sizes: Sequence[float]) -> MemoryCurve:
         """Through one, two or three points. A line goes through the last two where the third adds nothing certain."""
         if len(lengths) == 1:
             return cls(0.0, sizes[0] / lengths[0], 0.0)
@@ -131,31 +131,31 @@ class Estimate:
 def fit_to_limit(ask: Request) -> Request:
     """The same request, made so that it stays within its memory limit."""
     assert ask.options.memory_limit is not None
-    trial = Trial.of(ask)
-    found = trial.fit(bytes_of(ask.options.memory_limit))
+    trial = MemoryTrial.of(ask)
+    found = trial.fit(parse_bytes(ask.options.memory_limit))
     whole = found.samples == trial.step.batch.samples
     size = ask.options.batch_size if whole else found.samples
     return replace(ask, options=replace(ask.options.with_memory(found.room), batch_size=size))
 
 
 @dataclass(frozen=True)
-class Trial:
+class MemoryTrial:
     """The largest batch of a request, and what its short pieces take."""
 
     ask: Request
     session: Session
     method: Method
     step: Step
-    seen: dict[MemoryPolicy, tuple[Curve, Curve]] = field(default_factory=dict)
+    seen: dict[MemoryPolicy, tuple[MemoryCurve, MemoryCurve]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, ask: Request) -> Trial:
+    def of(cls, ask: Request) -> MemoryTrial:
         session = Session.open(ask.model, ask.options)
         steps = make_plan(ask, session.model).steps
         if not steps:
             raise UsageError("there is nothing to explain, so nothing to estimate.")
         step = max(steps, key=lambda step: step.batch.samples * (step.batch.length or 1))
-        return cls(ask, session, resolve(ask.options.method), step)
+        return cls(ask, session, resolve_method(ask.options.method), step)
 
     @property
     def device(self) -> torch.device:
@@ -173,7 +173,7 @@ class Trial:
         return sum(parts.values())
 
     @property
-    def plain(self) -> tuple[Curve, Curve]:
+    def plain(self) -> tuple[MemoryCurve, MemoryCurve]:
         return self.curves(UNLIMITED)
 
     @property
@@ -189,7 +189,7 @@ class Trial:
     def by_length(self) -> bool:
         return self.step.batch.ids is not None and not self.step.batch.before
 
-    def curves(self, room: MemoryPolicy) -> tuple[Curve, Curve]:
+    def curves(self, room: MemoryPolicy) -> tuple[MemoryCurve, MemoryCurve]:
         """What is held at most, and what is kept of it, by samples and length."""
         if room not in self.seen:
             lengths, batches = self.pieces
@@ -197,7 +197,7 @@ class Trial:
                 self.try_piece(batch, room)  # kernels are chosen, on a card for every length, and caches filled
             found = [self.try_piece(batch, room) for batch in batches]
             peaks, kept = ([one[i] for one in found] for i in (0, 1))
-            self.seen[room] = Curve.through(lengths, peaks), Curve.through(lengths, kept)
+            self.seen[room] = MemoryCurve.through(lengths, peaks), MemoryCurve.through(lengths, kept)
         return self.seen[room]
 
     @cached_property
@@ -206,7 +206,7 @@ class Trial:
         batch = self.step.batch
         if self.by_length:
             lengths = trial_lengths(self.length)
-            return lengths, [shortened(batch, length) for length in lengths]
+            return lengths, [shorten_batch(batch, length) for length in lengths]
         counts = [1, 2] if batch.samples > 1 and batch.alone is None else [1]
         return counts, [fewer(batch, count) for count in counts]
 
@@ -216,11 +216,11 @@ class Trial:
         tally = Tally(model)
         read = Reader(model, options.tokenizer, options.score, options.output)
         run = replace(self.session.make_run(batch, read, options), watch=tally.watch)
-        with room.opened(model) as kept:
+        with room.open(model) as kept:
             peak = peak_of(lambda: self.method.run(kept(run)), self.device)
         return peak, tally.kept
 
-    def as_asked(self) -> Estimate:
+    def estimate_request(self) -> Estimate:
         """As it was asked for."""
         samples, room = self.step.batch.samples, self.ask.options.memory
         above, kept = self.at(samples, MemoryPolicy(recompute=room.recompute))
@@ -247,7 +247,7 @@ class Trial:
     @cached_property
     def blocks(self) -> int:
         try:
-            return len(counted("blocks", self.session.model, self.step.batch.places))
+            return len(choose_blocks("blocks", self.session.model, self.step.batch.places))
         except NotApplicable:
             return 0
 
@@ -261,7 +261,7 @@ class Trial:
             above, kept = self.at(samples)
             if above <= free:
                 return self.estimate(above, kept, samples, UNLIMITED)
-        found = self.on_host(free) or self.computed_again(free)
+        found = self.on_host(free) or self.fit_by_recomputing(free)
         if found is None:
             raise TooLittle(self, limit)
         return found
@@ -276,7 +276,7 @@ class Trial:
             return None
         return self.estimate(free, kept, self.fewest, MemoryPolicy("host", None, int(on_device)))
 
-    def computed_again(self, free: float) -> Estimate | None:
+    def fit_by_recomputing(self, free: float) -> Estimate | None:
         """The smallest batch, as few blocks computed again as will do."""
         if not self.blocks or self.method.group != "rules":
             return None
@@ -293,7 +293,7 @@ class Trial:
 class TooLittle(UsageError):
     """Even one sample with all blocks computed again would not fit."""
 
-    def __init__(self, trial: Trial, limit: int) -> None:
+    def __init__(self, trial: MemoryTrial, limit: int) -> None:
         ways: list[Count] = [None, *(["blocks"] if trial.blocks and trial.method.group == "rules" else [])]
         needed = trial.weights + min(trial.at(trial.fewest, MemoryPolicy(recompute=way))[0] for way in ways)
         each = f" of {trial.length} positions" if trial.by_length else ""
@@ -318,7 +318,7 @@ def trial_lengths(length: int) -> list[int]:
     return [max(2, longest * part // 4 // step * step) for part in (2, 3, 4)]
 
 
-def shortened(batch: Batch, length: int) -> Batch:
+def shorten_batch(batch: Batch, length: int) -> Batch:
     """The longest sample alone, with as many of its positions; the last stays, for models that look for an end."""
     assert batch.ids is not None
     whole = batch.ids.shape[1]
@@ -335,7 +335,7 @@ def shortened(batch: Batch, length: int) -> Batch:
                 value = value.index_select(axis, places.to(value.device))
         return value
 
-    return changed(batch, cut, [batch.items[longest]])
+    return map_batch(batch, cut, [batch.items[longest]])
 
 
 def fewer(batch: Batch, samples: int) -> Batch:
@@ -346,15 +346,15 @@ def fewer(batch: Batch, samples: int) -> Batch:
         split = isinstance(value, Tensor) and value.dim() > 0 and value.shape[0] == batch.samples
         return value[:samples] if split else value
 
-    return changed(batch, cut, batch.items[:samples])
+    return map_batch(batch, cut, batch.items[:samples])
 
 
-def changed(batch: Batch, cut: Any, items: list[Any]) -> Batch:
+def map_batch(batch: Batch, cut: Any, items: list[Any]) -> Batch:
     known: dict[int, Any] = {}
 
     def once(value: Any) -> Any:
         return known.setdefault(id(value), cut(value)) if isinstance(value, Tensor) else value
 
-    args, kwargs = mapped(batch.args, once), mapped(batch.kwargs, once)
+    args, kwargs = map_leaves(batch.args, once), map_leaves(batch.kwargs, once)
     parts = {name: once(getattr(batch, name)) for name in ("ids", "real", "tensor")}
     return replace(batch, samples=len(items), items=items, args=args, kwargs=kwargs, **parts)

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..errors import UsageError
-from ..inputs.restoring import saved_tensors, undone
+from ..inputs.restoring import hook_saved_tensors, undone
 from .saved_tensors import SMALL, memories, memory_of
 
 
 def peak_of(job: Callable[[], Any], device: torch.device) -> int:
     """The most that was held above what was held before, in bytes."""
     gc.collect()  # what goes while it is counted would be taken for its own
-    return on_card(job, device) if device.type == "cuda" else on_processor(job)
+    return peak_on_card(job, device) if device.type == "cuda" else on_processor(job)
 
 
-def on_card(job: Callable[[], Any], device: torch.device) -> int:
+def peak_on_card(job: Callable[[], Any], device: torch.device) -> int:
     torch.cuda.synchronize(device)
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -64,17 +64,17 @@ class Tally:
     def __init__(self, model: nn.Module) -> None:
         self.kept = 0
         self._weights = memories(model)
-        self._seen: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._visible_columns: dict[int, tuple[StorageWeakRef, int]] = {}
 
     @contextmanager
     def watch(self, _: Any) -> Iterator[None]:
-        with saved_tensors(self._count, lambda tensor: tensor):
+        with hook_saved_tensors(self._count, lambda tensor: tensor):
             yield
-        self.kept = sum(size for memory, size in self._seen.values() if not memory.expired())
+        self.kept = sum(size for memory, size in self._visible_columns.values() if not memory.expired())
 
     def _count(self, tensor: Tensor) -> Tensor:
         place = memory_of(tensor)
         if place and place not in self._weights and tensor.nbytes >= SMALL:
             memory = StorageWeakRef(tensor.untyped_storage())
-            self._seen.setdefault(memory.cdata, (memory, tensor.untyped_storage().nbytes()))
+            self._visible_columns.setdefault(memory.cdata, (memory, tensor.untyped_storage().nbytes()))
         return tensor

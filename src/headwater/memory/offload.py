@@ -1,7 +1,8 @@
-"""A shelf of so many bytes for what a backward pass will need: what does not fit waits elsewhere, the oldest first.
+"""Tensors that autograd saves for the backward pass, moved off the device when they take more than a limit of bytes.
 
-The oldest is needed last. On the way back, taking one from the shelf sends for those before it, so that they travel
-while there is something to compute. What several nodes save of one memory stands there, and travels, once.
+The tensor that was saved first moves first, because the backward pass needs it last. When the backward pass takes a
+tensor, copying starts for those that were saved just before it, so that the copies run while the device computes.
+Several tensors that share one storage are held, and moved, once.
 """
 
 from __future__ import annotations
@@ -17,161 +18,162 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..errors import HiddenOperation
 
-AHEAD = 512 << 20  # bytes: what was put here so little before what is taken is sent for
-UNDERWAY = 1 << 30  # bytes on their way out at a time; they still take room
+AHEAD = 512 << 20  # bytes that are copied back ahead of their use
+UNDERWAY = 1 << 30  # bytes that may be leaving at a time; they are on the device until their copy is made
 
 
 class Transfer(Protocol):
-    """A row of bytes that is elsewhere, or on its way there."""
+    """The copy of one storage in a backend, from the moment that copying starts."""
 
-    def left(self, wait: bool) -> bool:
-        """Whether the bytes on the shelf are no longer needed; with `wait`, as soon as that is so."""
+    def is_done(self, wait: bool) -> bool:
+        """Whether the copy is made, so that the device can free the bytes. `wait` returns only when it is."""
 
-    def send_for(self) -> Any:
-        """Begins the way back; its result says how it goes."""
+    def prefetch(self) -> Any:
+        """Starts copying to the device. `fetch` or `cancel` takes what this returns."""
 
-    def back(self, coming: Any) -> Tensor:
-        """The same bytes, where they were before."""
+    def fetch(self, fetching: Any) -> Tensor:
+        """The bytes on the device, once they are copied."""
 
-    def forget(self, coming: Any) -> None:
-        """What was sent for is not needed."""
+    def cancel(self, fetching: Any) -> None:
+        """Gives up a prefetch that nobody needs any more."""
 
 
 class Backend(Protocol):
-    """A place for what does not fit on the shelf."""
+    """Where bytes go that do not fit on the device: main memory or a disk."""
 
-    def full(self, size: int) -> bool:
-        """Whether so many bytes more have no room there."""
+    def is_full(self, size: int) -> bool:
+        """Whether `size` more bytes do not fit."""
 
     def mark(self) -> Any:
-        """This moment: what is put on the shelf now is, or will be, computed by then."""
+        """The point in the device's work at which a tensor is computed. Its copy must not start before."""
 
-    def take(self, row: Tensor, mark: Any) -> Transfer:
-        """Begins the way out of a row of bytes that was put on the shelf at that moment."""
+    def offload(self, row: Tensor, mark: Any) -> Transfer:
+        """Starts copying the bytes of a storage that was computed at `mark`."""
 
 
 class OffloadBuffer:
-    """Room for `room` bytes (copies on their way out come on top), and a place for the rest.
+    """Keeps up to `limit` bytes of saved tensors on the device, and the rest in `backend`.
 
-    A `synchronous` one has nothing on its way while something else goes on: each journey is waited for.
+    Bytes whose copy is not finished come on top of the limit. With `synchronous`, each copy is waited for and nothing
+    is prefetched: slower, but at any time only what is needed is on the device.
     """
 
-    def __init__(self, room: int, elsewhere: Backend, synchronous: bool = False) -> None:
-        self.room, self.elsewhere, self.synchronous = room, elsewhere, synchronous
-        self.moved = 0  # how many went elsewhere
-        self.lying = 0  # bytes
-        self._things: deque[weakref.ref[Entry]] = deque()  # those that lie here, from the oldest to the youngest
-        self._underway: deque[Entry] = deque()
+    def __init__(self, limit: int, backend: Backend, synchronous: bool = False) -> None:
+        self.limit, self.backend, self.synchronous = limit, backend, synchronous
+        self.moved = 0  # how many storages went to the backend
+        self.bytes_on_device = 0
+        self._entries: deque[weakref.ref[Entry]] = deque()  # those on the device, oldest first
+        self._leaving: deque[Entry] = deque()
         self._known: dict[Any, weakref.ref[Entry]] = {}
-        self._tickets: list[weakref.ref[Entry]] = []
+        self._saved: list[weakref.ref[Entry]] = []
 
     def put(self, tensor: Tensor) -> Handle:
-        """What to give back for the same tensor."""
+        """Takes a tensor. The handle gives it back."""
         tensor = tensor.detach()
         whole = tensor.untyped_storage().nbytes() <= 2 * tensor.nbytes
         memory = StorageWeakRef(tensor.untyped_storage())
         view = () if whole else (tensor.storage_offset(), tensor.shape, tensor.stride())
         key = (memory.cdata, tensor._version, view)
-        thing = self._known[key]() if key in self._known else None
-        if thing is None or thing.memory.expired():
-            thing = self._new(tensor if whole else tensor.clone(), memory)
-            self._known[key] = weakref.ref(thing)
-        offset, stride = (int(tensor.storage_offset()), tensor.stride()) if whole else (0, thing.stride)
-        self._tickets.append(weakref.ref(thing))
-        return Handle(self, thing, len(self._tickets) - 1, tensor.dtype, offset, tensor.shape, stride)
+        entry = self._known[key]() if key in self._known else None
+        if entry is None or entry.memory.expired():
+            entry = self._new(tensor if whole else tensor.clone(), memory)
+            self._known[key] = weakref.ref(entry)
+        offset, stride = (int(tensor.storage_offset()), tensor.stride()) if whole else (0, entry.stride)
+        self._saved.append(weakref.ref(entry))
+        return Handle(self, entry, len(self._saved) - 1, tensor.dtype, offset, tensor.shape, stride)
 
     def _new(self, tensor: Tensor, memory: StorageWeakRef) -> Entry:
-        thing = Entry(self, tensor, memory)
-        self._things.append(weakref.ref(thing))
-        self.lying += thing.size
-        while self.lying > self.room and self._things:
-            oldest = self._things.popleft()()
-            if oldest is not None and not self.elsewhere.full(oldest.size):
+        entry = Entry(self, tensor, memory)
+        self._entries.append(weakref.ref(entry))
+        self.bytes_on_device += entry.size
+        while self.bytes_on_device > self.limit and self._entries:
+            oldest = self._entries.popleft()()
+            if oldest is not None and not self.backend.is_full(oldest.size):
                 oldest.leave()
-                self._underway.append(oldest)
+                self._leaving.append(oldest)
                 self.moved += 1
-        self.tidy(0 if self.synchronous else UNDERWAY)
-        return thing
+        self.release_finished(0 if self.synchronous else UNDERWAY)
+        return entry
 
-    def tidy(self, allowed: int | None = None) -> None:
-        """Lets go of what has left. Where more than `allowed` bytes are under way, waits for the first of them."""
-        size = sum(thing.size for thing in self._underway)
-        while self._underway and self._underway[0].gone(wait=allowed is not None and size > allowed):
-            size -= self._underway.popleft().size
+    def release_finished(self, allowed: int | None = None) -> None:
+        """Frees what the backend has a copy of. Where more than `allowed` bytes are leaving, waits for the oldest."""
+        size = sum(entry.size for entry in self._leaving)
+        while self._leaving and self._leaving[0].try_release(wait=allowed is not None and size > allowed):
+            size -= self._leaving.popleft().size
 
-    def send_for(self, before: int) -> None:
-        """What was put here before ticket number `before` will be wanted next."""
+    def prefetch(self, before: int) -> None:
+        """Starts copying back what was saved just before handle number `before`: it is needed next."""
         if self.synchronous:
             return
         ahead = 0
         for number in range(before - 1, -1, -1):
-            thing = self._tickets[number]()
-            if thing is not None:
-                thing.send_for()
-                ahead += thing.size
+            entry = self._saved[number]()
+            if entry is not None:
+                entry.prefetch()
+                ahead += entry.size
             if ahead >= AHEAD:
                 return
 
 
 class Entry:
-    """One memory that lies on the shelf, or is elsewhere."""
+    """One storage: on the device, or in the backend."""
 
     def __init__(self, buffer: OffloadBuffer, tensor: Tensor, memory: StorageWeakRef) -> None:
-        self.buffer, self.memory, self.mark = buffer, memory, buffer.elsewhere.mark()
+        self.buffer, self.memory, self.mark = buffer, memory, buffer.backend.mark()
         self.tensor: Tensor | None = tensor
         self.version, self.stride = tensor._version, tensor.stride()
-        self.away: Transfer | None = None
-        self.coming: Any = None
+        self.transfer: Transfer | None = None
+        self.fetching: Any = None
         self.size = tensor.untyped_storage().nbytes()
 
     def leave(self) -> None:
         self.check()
         assert self.tensor is not None
-        self.away = self.buffer.elsewhere.take(row_of(self.tensor), self.mark)
-        self.buffer.lying -= self.size
+        self.transfer = self.buffer.backend.offload(memory_as_bytes(self.tensor), self.mark)
+        self.buffer.bytes_on_device -= self.size
 
-    def gone(self, wait: bool) -> bool:
-        """Lets go of the memory once the copy is made."""
-        assert self.away is not None
-        if not self.away.left(wait):
+    def try_release(self, wait: bool) -> bool:
+        """Frees the storage on the device if its copy is made."""
+        assert self.transfer is not None
+        if not self.transfer.is_done(wait):
             return False
         self.check()
         self.tensor = None
         return True
 
     def check(self) -> None:
-        """autograd itself looks after what is written over; of what goes through hooks it knows nothing."""
+        """Autograd notices when a saved tensor is written over, but not for tensors that hooks took from it."""
         if self.tensor is not None and self.tensor._version != self.version:
             raise HiddenOperation("the model writes over a tensor that the backward pass still needs.")
 
-    def send_for(self) -> None:
-        if self.tensor is None and self.coming is None and self.away is not None:
-            self.coming = self.away.send_for()
+    def prefetch(self) -> None:
+        if self.tensor is None and self.fetching is None and self.transfer is not None:
+            self.fetching = self.transfer.prefetch()
 
     def row(self) -> Tensor:
         if self.tensor is not None:
             self.check()
-            return row_of(self.tensor)
-        self.send_for()
-        assert self.away is not None
-        coming, self.coming = self.coming, None
-        return self.away.back(coming)
+            return memory_as_bytes(self.tensor)
+        self.prefetch()
+        assert self.transfer is not None
+        fetching, self.fetching = self.fetching, None
+        return self.transfer.fetch(fetching)
 
     def __del__(self) -> None:
         if "size" not in vars(self):
             return  # it was interrupted before it began
-        if self.away is None:
-            self.buffer.lying -= self.size
-        elif self.coming is not None:
-            self.away.forget(self.coming)
+        if self.transfer is None:
+            self.buffer.bytes_on_device -= self.size
+        elif self.fetching is not None:
+            self.transfer.cancel(self.fetching)
 
 
 @dataclass
 class Handle:
-    """How a saved tensor lies in its memory."""
+    """One saved tensor: its storage, and which part of that it is."""
 
     buffer: OffloadBuffer
-    thing: Entry
+    entry: Entry
     number: int
     dtype: torch.dtype
     offset: int
@@ -179,13 +181,13 @@ class Handle:
     stride: tuple[int, ...]
 
     def tensor(self) -> Tensor:
-        self.buffer.tidy()
-        row = self.thing.row()
-        self.buffer.send_for(self.number)
+        self.buffer.release_finished()
+        row = self.entry.row()
+        self.buffer.prefetch(self.number)
         made = torch.empty(0, dtype=self.dtype, device=row.device)
         return made.set_(row.untyped_storage(), self.offset, self.shape, self.stride)
 
 
-def row_of(tensor: Tensor) -> Tensor:
-    """A tensor's memory as bytes."""
+def memory_as_bytes(tensor: Tensor) -> Tensor:
+    """The storage of a tensor as a row of bytes."""
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())

@@ -1,4 +1,4 @@
-"""How a run keeps what its backward pass needs: where, how much of it on the device, what is computed again instead."""
+"""How a run saves memory: where saved tensors are kept, how many of them on the device, which blocks are recomputed."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from torch import nn
 from ..engine.forward import Run
 from ..errors import UnknownName
 from ..rules import Scope
-from .recompute import Count, Recomputing, counted
+from .recompute import Count, Recomputing, choose_blocks
 from .saved_tensors import KEEP, SavedTensorOffload
 
 
 @dataclass(frozen=True)
 class MemoryPolicy:
-    """Where an explanation keeps what its backward pass needs, and what it computes again instead.
+    """Where an explanation keeps the tensors that its backward pass needs, and which blocks it recomputes instead.
 
-    `keep` and `recompute` are as `explain` takes them; up to `on_device` bytes stay on the device in any case.
+    `keep` and `recompute` are the arguments of `explain`. Up to `on_device` bytes stay on the device.
     """
 
     keep: str = "device"
     recompute: Count = None
     on_device: int = 0
-    synchronous: bool = False  # waits until what leaves has left: slow, but it shows what is needed at the least
+    synchronous: bool = False  # waits for every copy: slow, but it shows the least memory that is needed
 
     def __post_init__(self) -> None:
         if self.keep not in KEEP:
             raise UnknownName("place to keep", self.keep, KEEP)
 
     @contextmanager
-    def opened(self, model: nn.Module) -> Iterator[Callable[[Run], Run]]:
-        """What makes a run keep so."""
+    def open(self, model: nn.Module) -> Iterator[Callable[[Run], Run]]:
+        """Gives a function that makes a run follow this policy. The run must end inside the block."""
         with SavedTensorOffload(self.keep, model, self.on_device, self.synchronous) as keeping:
             if keeping.buffer is None and not self.recompute:
                 yield lambda run: run
@@ -43,7 +43,7 @@ class MemoryPolicy:
 
     def _watch(self, run: Run, keeping: SavedTensorOffload) -> Callable[[Scope], AbstractContextManager[Any]]:
         beside = [] if run.batch.beside is None else [run.batch.beside.module]
-        blocks = counted(self.recompute, run.model, [*run.batch.places, *beside])
+        blocks = choose_blocks(self.recompute, run.model, [*run.batch.places, *beside])
         before = run.watch
 
         @contextmanager

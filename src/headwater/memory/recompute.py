@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..engine.compiled import uncompiled
+from ..engine.compiled import run_eagerly
 from ..errors import HiddenOperation, NotApplicable, UsageError
-from ..inputs.hooks import hooked
+from ..inputs.hooks import hook_modules
 from ..inputs.places import is_stack, start
-from ..inputs.restoring import outside_inference, saved_tensors
+from ..inputs.restoring import hook_saved_tensors, outside_inference
 from ..rules import Books, Scope
 from ..rules.lineage import Lineage, lineage, mark
 from ..rules.modules import FUSED, modules_seen
@@ -40,7 +40,7 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
     return list({id(part): part for child in model.children() for part in blocks_of(child)}.values())
 
 
-def counted(count: Count, model: nn.Module, places: list[nn.Module]) -> list[nn.Module]:
+def choose_blocks(count: Count, model: nn.Module, places: list[nn.Module]) -> list[nn.Module]:
     """The blocks that are computed again: "blocks" is all, a number so many from the first, which wait longest."""
     if count is None or count == 0:
         return []
@@ -62,7 +62,7 @@ class Recomputing:
     model: nn.Module
     blocks: list[nn.Module]
     again: int = 0  # how often a block was run once more
-    _latest: weakref.ref[Passage] | None = None  # weak, for a passage knows its owner
+    _latest: weakref.ref[BlockCall] | None = None  # weak, for a passage knows its owner
     _weights: set[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,21 +77,21 @@ class Recomputing:
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
             if inside or not torch.is_grad_enabled():
                 return
-            signal = first_signal((args, kwargs))
+            signal = first_with_gradient((args, kwargs))
             if signal is None:
                 return
             scope.pending.settle_ratios()
             stack = ExitStack()
             stack.callback(scope.pending.forget_lenders, scope.pending.moment())
-            passage = Passage(self, scope, module, Entered.of(args, kwargs), Precision.now(signal))
-            stack.enter_context(saved_tensors(passage.pack, passage.unpack))
+            passage = BlockCall(self, scope, module, BlockArguments.of(args, kwargs), Precision.now(signal))
+            stack.enter_context(hook_saved_tensors(passage.pack, passage.unpack))
             inside.append((module, stack))
 
         def leave(module: nn.Module, *_: Any) -> None:
             if inside and inside[-1][0] is module:
                 inside.pop()[1].close()
 
-        with hooked(self.blocks, before=enter, after=leave, innermost=True):
+        with hook_modules(self.blocks, before=enter, after=leave, innermost=True):
             try:
                 yield
             finally:
@@ -102,7 +102,7 @@ class Recomputing:
         place = memory_of(tensor)
         return place != 0 and place in self._weights
 
-    def only(self, passage: Passage) -> None:
+    def only(self, passage: BlockCall) -> None:
         """What was made again for another block is let go: the way back has left it."""
         latest = self._latest() if self._latest is not None else None
         if latest is not None and latest is not passage:
@@ -123,13 +123,13 @@ class Number:
 
 
 @dataclass(eq=False)
-class Passage:
+class BlockCall:
     """One call of a block: what entered, how many tensors it saved, and those again when they are asked for."""
 
     owner: Recomputing
     scope: Scope
     block: nn.Module
-    entered: Entered
+    entered: BlockArguments
     precision: Precision
     count: int = 0
     made: dict[int, tuple[Tensor, int]] = field(default_factory=dict)
@@ -177,11 +177,11 @@ class Passage:
                 raise Enough
             return None
 
-        with outside_inference(), torch.enable_grad(), uncompiled(), self.precision.again():
+        with outside_inference(), torch.enable_grad(), run_eagerly(), self.precision.again():
             args, kwargs = self.entered.again()
             with (
                 modules_seen(self.owner.model, scope),
-                saved_tensors(collect, unread),
+                hook_saved_tensors(collect, unread),
                 scope,
                 suppress(Enough),
             ):
@@ -195,18 +195,18 @@ class Passage:
         )
 
 
-def changed(value: Any, change: Callable[[Any], Any]) -> Any:
+def map_containers(value: Any, change: Callable[[Any], Any]) -> Any:
     """Plain lists, tuples and dicts with other leaves. An object of any other kind is a leaf: it stays what it is."""
     if type(value) is dict:
-        return {key: changed(part, change) for key, part in value.items()}
+        return {key: map_containers(part, change) for key, part in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(changed(part, change) for part in value)
+        return type(value)(map_containers(part, change) for part in value)
     return change(value)
 
 
-def first_signal(value: Any) -> Tensor | None:
+def first_with_gradient(value: Any) -> Tensor | None:
     found: list[Tensor] = []
-    changed(value, lambda leaf: found.append(leaf) if isinstance(leaf, Tensor) and leaf.requires_grad else None)
+    map_containers(value, lambda leaf: found.append(leaf) if isinstance(leaf, Tensor) and leaf.requires_grad else None)
     return found[0] if found else None
 
 
@@ -215,14 +215,14 @@ def unread(kept: Any) -> Tensor:
 
 
 @dataclass
-class Entered:
+class BlockArguments:
     """The arguments of a call: signals as what they were, without what led to them; constants as they are."""
 
     args: Any
     kwargs: Any
 
     @classmethod
-    def of(cls, args: Any, kwargs: Any) -> Entered:
+    def of(cls, args: Any, kwargs: Any) -> BlockArguments:
         known: dict[int, Signal] = {}
 
         def kept(value: Any) -> Any:
@@ -232,7 +232,7 @@ class Entered:
                 known[id(value)] = Signal.of(value)
             return known[id(value)]
 
-        return cls(*changed((args, kwargs), kept))
+        return cls(*map_containers((args, kwargs), kept))
 
     def again(self) -> tuple[Any, Any]:
         known: dict[int, Tensor] = {}
@@ -244,7 +244,7 @@ class Entered:
                 known[id(value)] = value.again()
             return known[id(value)]
 
-        args, kwargs = changed((self.args, self.kwargs), made)
+        args, kwargs = map_containers((self.args, self.kwargs), made)
         return args, kwargs
 
 

@@ -8,7 +8,9 @@ from ..engine.propagate import Outcome, propagate
 from ..rules import RuleSet
 from . import attention, captum, random, smoothgrad
 from .lrp import rules
-from .registry import Method, available, method, register, resolve
+from .registry import Method, available, method, register, resolve_method
+
+resolve = resolve_method  # the former name, which plug-ins may use
 
 __all__ = [
     "NO_RULES",
@@ -25,6 +27,7 @@ __all__ = [
     "random",
     "register",
     "resolve",
+    "resolve_method",
     "rules",
     "smoothgrad",
 ]

@@ -7,6 +7,7 @@ class token's row, except in GAE.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from ..engine.forward import Run
 from ..engine.propagate import Outcome
 from ..engine.sharing import plain_pass
 from ..errors import MissingExtra, NotApplicable
-from ..inputs.patches import Patches
+from ..inputs.patches import PatchGrid
 from ..rules import Books
 from ..rules.maps import AttentionMap
 from .registry import Method, register
@@ -36,10 +37,10 @@ def on_maps(
 
     def decorate(function: OnMaps) -> Method:
         def run(job: Run) -> Outcome:
-            outcome, maps = read(job, name, gradient)
+            outcome, maps = read_attention(job, name, gradient)
             chosen = pooled if pooled is not None and reads_all(job, maps, gradient) else function
             rows = [chosen([layer[i] for layer in maps]) for i in range(job.batch.samples)]
-            return aligned(job, outcome, rows)
+            return align_positions(job, outcome, rows)
 
         return register(Method(name, summary, run, group="attention"))
 
@@ -56,19 +57,19 @@ def reads_all(job: Run, maps: list[list[Tensor]], gradient: bool) -> bool:
     return all(int((matrix.sum(-1) > 0).sum()) > len(matrix) // 2 for matrix in maps[-1])
 
 
-def aligned(job: Run, outcome: Outcome, rows: list[Tensor]) -> Outcome:
+def align_positions(job: Run, outcome: Outcome, rows: list[Tensor]) -> Outcome:
     """Positions that the model put before the items are lines of the ledger."""
     before, patches = job.batch.before, job.batch.patches
     if patches is not None:
         before = tuple(f"position {k}, no patch" for k in range(leading(patches, len(rows[0]))))
-    outcome.constants = {**outcome.constants, **{n: [float(r[k]) for r in rows] for k, n in enumerate(before)}}
-    outcome.positions = [row[len(before) :] for row in rows]
+    positions = [row[len(before) :] for row in rows]
     if patches is not None:
-        outcome.positions = [patches.of_positions(row) for row in outcome.positions]
-    return outcome
+        positions = [patches.of_positions(row) for row in positions]
+    lines = {n: [float(r[k]) for r in rows] for k, n in enumerate(before)}
+    return replace(outcome, constants={**outcome.constants, **lines}, positions=positions)
 
 
-def leading(patches: Patches, positions: int) -> int:
+def leading(patches: PatchGrid, positions: int) -> int:
     """How many positions stand before those of an image's patches; a map of other positions cannot be drawn."""
     if patches.own is None or patches.before is None or patches.before + len(patches.own) != positions:
         raise NotApplicable(
@@ -81,11 +82,11 @@ def leading(patches: Patches, positions: int) -> int:
     return patches.before
 
 
-def read(job: Run, name: str, gradient: bool) -> tuple[Outcome, list[list[Tensor]]]:
+def read_attention(job: Run, name: str, gradient: bool) -> tuple[Outcome, list[list[Tensor]]]:
     """Every layer's map for every sample: attention, or the positive part of attention times its gradient."""
-    outcome, found = plain_pass(job, backward=gradient)
-    outcome.books = Books(job.batch.samples)  # what biases took is Gradient x Input's, and not in these maps
-    outcome.readout = torch.zeros_like(outcome.readout)
+    whole, found = plain_pass(job, backward=gradient)
+    # What biases took is Gradient x Input's, and not in these maps.
+    outcome = replace(whole, books=Books(job.batch.samples), readout=torch.zeros_like(whole.readout))
     if len(outcome.captured) > 1:
         raise NotApplicable(f"{name!r} follows one stack of self-attention; this model looks its input up twice.")
     maps = [by_sample(one, job.batch.samples, gradient) for one in found]
@@ -139,10 +140,10 @@ def last(maps: Maps) -> Tensor:
 
 @on_maps("rollout", "attention rollout (Abnar & Zuidema 2020): product over layers of A + I, summed over queries")
 def rollout(maps: Maps) -> Tensor:
-    return rolled(maps).sum(0)
+    return roll_out(maps).sum(0)
 
 
-def rolled(maps: Maps) -> Tensor:
+def roll_out(maps: Maps) -> Tensor:
     total = torch.eye(len(maps[0]))
     for layer in maps:
         total = with_residual(layer) @ total
@@ -184,7 +185,7 @@ def flow_matrix(layers: Maps) -> Tensor:
 
 def gae_of_all(maps: Maps) -> Tensor:
     """The mean over rows, each without its own entry."""
-    return accumulated(maps).fill_diagonal_(0).mean(0)
+    return accumulate(maps).fill_diagonal_(0).mean(0)
 
 
 @on_maps(
@@ -195,12 +196,12 @@ def gae_of_all(maps: Maps) -> Tensor:
 )
 def gae(maps: Maps) -> Tensor:
     row = read_row(maps)
-    relevance = accumulated(maps)[row].clone()
+    relevance = accumulate(maps)[row].clone()
     relevance[row] = 0
     return relevance
 
 
-def accumulated(maps: Maps) -> Tensor:
+def accumulate(maps: Maps) -> Tensor:
     total = torch.eye(len(maps[0]))
     for layer in maps:
         total = total + layer @ total
@@ -211,10 +212,10 @@ def accumulated(maps: Maps) -> Tensor:
     "gae-rollout",
     "the paper's SST-2 code for GAE: rollout of relu(A * dA), summed over queries",
     gradient=True,
-    pooled=lambda maps: rolled(maps).sum(0),
+    pooled=lambda maps: roll_out(maps).sum(0),
 )
 def gae_rollout(maps: Maps) -> Tensor:
-    total = rolled(maps)
+    total = roll_out(maps)
     total[0, 0] = 0
     return total.sum(0)
 

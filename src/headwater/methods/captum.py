@@ -20,11 +20,11 @@ from torch import Tensor
 from ..engine.forward import Run
 from ..engine.propagate import Outcome
 from ..errors import MissingExtra
-from ..inputs.hooks import attached_by, detach
+from ..inputs.hooks import detach, find_hooks_of
 from ..inputs.restoring import outside_inference, undone
-from ..inputs.targets import Reading
+from ..inputs.targets import ScoreReading
 from ..rules import Books
-from .perturbation import Function, function_of, nothing, single
+from .perturbation import Function, function_of, nothing, split_samples
 from .random import generator_of
 from .registry import Method, register
 
@@ -54,7 +54,7 @@ def of_captum(name: str, summary: str, *, complete: bool = False) -> Callable[[A
     def decorate(attribute: Attribution) -> Attribution:
         def run(job: Run) -> Outcome:
             package = captum()
-            outcome = joined([one_sample(part, package, attribute) for part in single(job)], job)
+            outcome = join_samples([one_sample(part, package, attribute) for part in split_samples(job)], job)
             return outcome if complete else replace(outcome, constants={})
 
         register(Method(name, summary, run, group="captum"))
@@ -64,7 +64,7 @@ def of_captum(name: str, summary: str, *, complete: bool = False) -> Callable[[A
 
 
 def one_sample(run: Run, package: Any, attribute: Attribution) -> Sample:
-    with outside_inference(), torch.enable_grad(), seeded(run), quiet():
+    with outside_inference(), torch.enable_grad(), seed_generators(run), hide_warnings():
         function, reading = function_of(run)
         x = function.inputs.leaf.detach().clone().requires_grad_(True)
         baseline = nothing(run, function.inputs, run.nothing)
@@ -75,7 +75,7 @@ def one_sample(run: Run, package: Any, attribute: Attribution) -> Sample:
 
 
 @contextmanager
-def seeded(run: Run) -> Iterator[None]:
+def seed_generators(run: Run) -> Iterator[None]:
     """Captum draws from torch's and numpy's own generators: both are set by the sample, and put back."""
     number = int(torch.randint(2**31, (1,), generator=generator_of(run.batch, 0, run.seed)))
     numpy, own = np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
@@ -86,7 +86,7 @@ def seeded(run: Run) -> Iterator[None]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def hide_warnings() -> Iterator[None]:
     """Captum says at every call that it sets requires_grad."""
     block = warnings.catch_warnings()
 
@@ -102,22 +102,29 @@ def quiet() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Sample:
-    reading: Reading
+    reading: ScoreReading
     relevance: Tensor
     start: float  # the score of the baseline
 
 
-def joined(parts: list[Sample], job: Run) -> Outcome:
+def join_samples(parts: list[Sample], job: Run) -> Outcome:
     score = torch.cat([part.reading.score.detach().double().cpu() for part in parts])
     said = [(part.reading.targets[0], part.reading.predictions[0]) for part in parts]
-    reading = Reading(score, [target for target, _ in said], [prediction for _, prediction in said])
-    outcome = Outcome(reading, score, torch.zeros_like(score), [], [], Books(job.batch.samples), {})
-    outcome.positions = [shaped(part.relevance[0], job) for part in parts]
-    outcome.constants = {"score of the baseline": [part.start for part in parts]}
-    return outcome
+    reading = ScoreReading(score, [target for target, _ in said], [prediction for _, prediction in said])
+    return Outcome(
+        reading,
+        score,
+        torch.zeros_like(score),
+        [],
+        [],
+        Books(job.batch.samples),
+        {},
+        positions=[sum_features(part.relevance[0], job) for part in parts],
+        constants={"score of the baseline": [part.start for part in parts]},
+    )
 
 
-def shaped(relevance: Tensor, job: Run) -> Tensor:
+def sum_features(relevance: Tensor, job: Run) -> Tensor:
     """One number a position; a bare tensor keeps its shape."""
     return relevance.cpu() if job.batch.tensor is not None else relevance.sum(-1).cpu()
 
@@ -176,14 +183,14 @@ class _Wrapped(torch.nn.Module):
 def deeplift(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
     modules = list(f.run.model.modules())
     free = [(module, name) for module in modules for name in _NOTED if name not in module.__dict__]
-    with undone(lambda: clear(modules, free)):
+    with undone(lambda: clear_modules(modules, free)):
         found: Tensor = package.DeepLift(_Wrapped(f).eval()).attribute(x, baselines=baseline)
     return found
 
 
-def clear(modules: list[torch.nn.Module], free: list[tuple[torch.nn.Module, str]]) -> None:
+def clear_modules(modules: list[torch.nn.Module], free: list[tuple[torch.nn.Module, str]]) -> None:
     """Captum's hooks are taken off the modules, and the values that these note there."""
-    detach(attached_by("captum", modules))
+    detach(find_hooks_of("captum", modules))
     for module, name in free:
         module.__dict__.pop(name, None)
 

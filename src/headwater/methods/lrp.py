@@ -31,7 +31,7 @@ def rules() -> tuple[tuple[str, str], ...]:
     return tuple(RULES.items())
 
 
-def composed(name: str, summary: str, demand: Demand) -> Method:
+def make_method(name: str, summary: str, demand: Demand) -> Method:
     def run(job: Run) -> Outcome:
         if sharing() and not demand.rules.names and job.scope is Scope and job.noise is None:
             return plain_pass(job, backward=True)[0]
@@ -45,21 +45,21 @@ def composed(name: str, summary: str, demand: Demand) -> Method:
     return Method(name, summary, run, rules, gradient=True, group="rules", each=each)
 
 
-def every(**options: object) -> RuleSet:
+def all_rules(**options: object) -> RuleSet:
     """All the rules that close the ledger."""
     return RuleSet(frozenset(ALL), **options)  # type: ignore[arg-type]
 
 
-def named(chosen: RuleSet) -> Demand:
+def demand_of(chosen: RuleSet) -> Demand:
     """Rules that were asked for by name: the paper's two must each meet an operation, of all of them at least one."""
     return Demand(chosen, tuple(rule for rule in ("ah", "ln") if rule in chosen), some=True)
 
 
 def only(*names: str) -> Demand:
-    return named(RuleSet(frozenset(names)))
+    return demand_of(RuleSet(frozenset(names)))
 
 
-def number(given: str | float) -> float:
+def check_gamma(given: str | float) -> float:
     """A gamma: a boost, so it is not negative, and finite."""
     try:
         return in_range("gamma", float(given), 0.0, MOST_GAMMA)
@@ -74,23 +74,27 @@ def gamma(value: float | Mapping[str, float]) -> Method:
 
     `explain(…, method=gamma({"*": 0.02, "*classifier*": 0.0}))`
     """
-    table = tuple((name, number(one)) for name, one in value.items()) if isinstance(value, Mapping) else number(value)
+    table = (
+        tuple((name, check_gamma(one)) for name, one in value.items())
+        if isinstance(value, Mapping)
+        else check_gamma(value)
+    )
     said = value if not isinstance(value, Mapping) else ",".join(f"{k}:{v}" for k, v in value.items())
-    demand = Demand(replace(every(gamma=table), names=frozenset(ORDER)))
-    return composed(f"lrp-gamma({said})", "lrp with a boost in linear layers", demand)
+    demand = Demand(replace(all_rules(gamma=table), names=frozenset(ORDER)))
+    return make_method(f"lrp-gamma({said})", "lrp with a boost in linear layers", demand)
 
 
-GI = register(composed("gi", "Gradient x Input: no rules", Demand(RuleSet(frozenset()))))
-register(composed("lrp(ah)", "the paper's AH-rule alone", only("ah")))
-register(composed("lrp(ln)", "the paper's LN-rule alone", only("ln")))
-register(composed("lrp(ah+ln)", "the paper's method: both its rules", only("ah", "ln")))
-register(composed("lrp", "all rules (ah+ln+act+gate): the ledger closes", Demand(every())))
-ATTNLRP = Demand(every(attention="half", gate="half"))
-register(composed("attnlrp", "AttnLRP: softmax keeps its gradient, products half each", ATTNLRP))
-SECANT = Demand(every(attention="secant"))
-register(composed("lrp-secant", "lrp in which queries and keys take part: the ledger closes", SECANT))
-QUERY = Demand(replace(every(attention="query", gate="half", gamma=0.03), names=frozenset(ORDER)))
-register(composed("lrp-query", "for language models: queries take part, gates half each, gamma=0.03", QUERY))
+GI = register(make_method("gi", "Gradient x Input: no rules", Demand(RuleSet(frozenset()))))
+register(make_method("lrp(ah)", "the paper's AH-rule alone", only("ah")))
+register(make_method("lrp(ln)", "the paper's LN-rule alone", only("ln")))
+register(make_method("lrp(ah+ln)", "the paper's method: both its rules", only("ah", "ln")))
+register(make_method("lrp", "all rules (ah+ln+act+gate): the ledger closes", Demand(all_rules())))
+ATTNLRP = Demand(all_rules(attention="half", gate="half"))
+register(make_method("attnlrp", "AttnLRP: softmax keeps its gradient, products half each", ATTNLRP))
+SECANT = Demand(all_rules(attention="secant"))
+register(make_method("lrp-secant", "lrp in which queries and keys take part: the ledger closes", SECANT))
+QUERY = Demand(replace(all_rules(attention="query", gate="half", gamma=0.03), names=frozenset(ORDER)))
+register(make_method("lrp-query", "for language models: queries take part, gates half each, gamma=0.03", QUERY))
 register(replace(gamma(GAMMA), name="lrp-gamma", summary=f"lrp with a boost in linear layers (gamma={GAMMA})"))
 
 
@@ -98,11 +102,11 @@ register(replace(gamma(GAMMA), name="lrp-gamma", summary=f"lrp with a boost in l
 def parse_gamma(name: str) -> Method | None:
     """lrp-gamma(0.05)."""
     match = re.fullmatch(r"lrp-gamma\((.*)\)", name)
-    return gamma(number(match[1])) if match else None
+    return gamma(check_gamma(match[1])) if match else None
 
 
 @family
-def parse(name: str) -> Method | None:
+def parse_lrp(name: str) -> Method | None:
     """lrp(ah+ln+act+gate=half+gamma=0.02): rules joined by +, in any order."""
     match = re.fullmatch(r"lrp\((.*)\)", name)
     if match is None:
@@ -117,18 +121,18 @@ def parse(name: str) -> Method | None:
         raise UsageError(f"{name!r} names no rule. Known: {', '.join(ORDER)}.")
     chosen = RuleSet(
         frozenset(given),
-        gate=share("gate", given.get("gate")),
-        attention=share("ah", given.get("ah")),
-        gamma=number(given["gamma"]) if given.get("gamma") else GAMMA,
+        gate=parse_share("gate", given.get("gate")),
+        attention=parse_share("ah", given.get("ah")),
+        gamma=check_gamma(given["gamma"]) if given.get("gamma") else GAMMA,
     )
     for rule in ("ln", "act"):
         if given.get(rule):
             raise UsageError(f"the rule {rule!r} takes no value.")
     spelled = "+".join(f"{rule}={given[rule]}" if given[rule] else rule for rule in ORDER if rule in given)
-    return composed(f"lrp({spelled})", "rules by name", named(chosen))
+    return make_method(f"lrp({spelled})", "rules by name", demand_of(chosen))
 
 
-def share(rule: str, value: str | None) -> str:
+def parse_share(rule: str, value: str | None) -> str:
     if not value:
         return "constant"
     if value not in SHARES[rule]:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from ..engine.forward import Run, without_cache
 from ..errors import NotApplicable
-from ..inputs.batch import Batch, mapped
-from ..inputs.hooks import hooked
-from ..inputs.places import Captured, captured, start
+from ..inputs.batch import Batch, map_leaves
+from ..inputs.hooks import hook_modules
+from ..inputs.places import Captured, capture_inputs, start
 
 
 @dataclass
@@ -29,9 +29,11 @@ class Function:
 
     def __call__(self, x: Tensor) -> Tensor:
         batch, copies = self.run.batch, len(x)
-        widened = repeated(batch, copies)
+        widened = repeat_sample(batch, copies)
         if batch.tensor is not None:
-            args, kwargs = mapped((batch.args, batch.kwargs), lambda t: x if t is batch.tensor else widen(t, copies))
+            args, kwargs = map_leaves(
+                (batch.args, batch.kwargs), lambda t: x if t is batch.tensor else widen(t, copies)
+            )
             out = self.run.model(*args, **kwargs)
         else:
             with standing_in(batch.places, x.transpose(0, 1) if self.sequence_first else x):
@@ -46,7 +48,7 @@ def function_of(run: Run) -> tuple[Function, Any]:
         out, inputs = plain_forward(run)
         if len(inputs) != 1:
             raise NotApplicable("this model looks its input up more than once; a perturbation method needs one place.")
-        settle = getattr(run.read, "settled", None)
+        settle = getattr(run.read, "with_fixed_target", None)
         read = settle(out, run.batch) if settle is not None else run.read
         reading = read(out, run.batch)
     first = positions_first(run.batch, inputs[0])
@@ -67,7 +69,7 @@ def plain_forward(run: Run) -> tuple[Any, list[Captured]]:
     batch = run.batch
     if batch.tensor is not None:
         return run.model(*batch.args, **batch.kwargs), [Captured(batch.tensor.detach(), None)]
-    with captured(batch.places) as inputs:
+    with capture_inputs(batch.places) as inputs:
         out = run.model(*batch.args, **{**without_cache(run.model), **batch.kwargs})
     return out, inputs
 
@@ -80,13 +82,13 @@ def standing_in(places: list[nn.Module], x: Tensor) -> Iterator[None]:
         inner = start(x) if x.requires_grad and x.is_leaf else x
         return inner if isinstance(output, Tensor) else (inner, *output[1:])
 
-    with hooked(places, after=swap):
+    with hook_modules(places, after=swap):
         yield
 
 
-def repeated(batch: Batch, copies: int) -> Batch:
+def repeat_sample(batch: Batch, copies: int) -> Batch:
     """The one sample of a batch, `copies` times."""
-    args, kwargs = mapped((batch.args, batch.kwargs), lambda t: widen(t, copies))
+    args, kwargs = map_leaves((batch.args, batch.kwargs), lambda t: widen(t, copies))
     same = {"ids": widen(batch.ids, copies), "real": widen(batch.real, copies)}
     return replace(batch, samples=copies, items=batch.items * copies, args=args, kwargs=kwargs, tensor=None, **same)
 
@@ -108,7 +110,7 @@ def nothing(run: Run, inputs: Captured, token: int | None) -> Tensor:
     return samples_first(found[0], positions_first(batch, found[0])).leaf.detach()
 
 
-def single(run: Run) -> Iterator[Run]:
+def split_samples(run: Run) -> Iterator[Run]:
     """One run a sample, without padding."""
     batch = run.batch
     if batch.alone is not None:
@@ -124,20 +126,11 @@ def single(run: Run) -> Iterator[Run]:
             same = keep is not None and row.dim() > 1 and row.shape[1] == len(keep)
             return row[:, keep] if same else row
 
-        one = replace(
-            batch,
-            samples=1,
-            items=[batch.items[i]],
-            args=mapped(batch.args, cut),
-            kwargs=mapped(batch.kwargs, cut),
-            ids=cut(batch.ids),
-            real=cut(batch.real),
-        )
-        if batch.tensor is not None:
-            one.tensor = own = cut(batch.tensor)
-            one.args, one.kwargs = mapped((batch.args, batch.kwargs), partial(_own_or_cut, batch.tensor, own, cut))
-        yield replace(run, batch=one)
+        own = None if batch.tensor is None else cut(batch.tensor)
+        args, kwargs = map_leaves((batch.args, batch.kwargs), partial(_own_or_cut, batch.tensor, own, cut))
+        kept = {"args": args, "kwargs": kwargs, "ids": cut(batch.ids), "real": cut(batch.real), "tensor": own}
+        yield replace(run, batch=replace(batch, samples=1, items=[batch.items[i]], **kept))
 
 
-def _own_or_cut(explained: Tensor, own: Tensor, cut: Callable[[Any], Any], value: Any) -> Any:
+def _own_or_cut(explained: Tensor | None, own: Tensor | None, cut: Callable[[Any], Any], value: Any) -> Any:
     return own if value is explained else cut(value)

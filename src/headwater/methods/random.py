@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import torch
 
 from ..engine.forward import Demand, Run
 from ..engine.propagate import Outcome, propagate
-from ..inputs.batch import Batch, leaves
+from ..inputs.batch import Batch, list_leaves
 from ..rules import RuleSet
 from .registry import Method, register
 
 
-def run(job: Run) -> Outcome:
+def run_random(job: Run) -> Outcome:
     """Uniform in -1 … 1, by the seed and the sample itself, so that neither batch nor padding change it."""
     outcome = propagate(job, Demand(RuleSet(frozenset()), backward=False))
-    outcome.positions = [draw(job, i, n) for i, n in enumerate(lengths(job, outcome))]
-    return outcome
+    return replace(outcome, positions=[draw_relevance(job, i, n) for i, n in enumerate(lengths(job, outcome))])
 
 
 def lengths(job: Run, outcome: Outcome) -> list[int]:
@@ -31,7 +31,7 @@ def lengths(job: Run, outcome: Outcome) -> list[int]:
     )
 
 
-def draw(job: Run, index: int, length: int) -> torch.Tensor:
+def draw_relevance(job: Run, index: int, length: int) -> torch.Tensor:
     return torch.rand(length, generator=generator_of(job.batch, index, job.seed)) * 2 - 1
 
 
@@ -48,9 +48,9 @@ def content(batch: Batch, index: int) -> bytes:
         return content(batch.alone(index), 0)
     if batch.ids is not None and batch.real is not None:
         return repr(batch.ids[index][batch.real[index]].tolist()).encode()
-    tensors = [t for t in leaves((batch.args, batch.kwargs)) if isinstance(t, torch.Tensor) and t.dim() > 0]
+    tensors = [t for t in list_leaves((batch.args, batch.kwargs)) if isinstance(t, torch.Tensor) and t.dim() > 0]
     rows = [t[index].detach().cpu().double().numpy().tobytes() for t in tensors if len(t) == batch.samples]
     return b"".join(rows)
 
 
-register(Method("random", "uniform random numbers, seeded", run, group="chance"))
+register(Method("random", "uniform random numbers, seeded", run_random, group="chance"))

@@ -60,7 +60,7 @@ def family(parse: Callable[[str], Method | None]) -> Callable[[str], Method | No
     return parse
 
 
-def add_plugins() -> None:
+def add_plugin_methods() -> None:
     """The methods and rules that other packages add, once. A name of ours stays ours.
 
     Each entry point names a `Method`, or a module that registers methods, rules or variants of attention.
@@ -76,20 +76,20 @@ def available() -> tuple[Method, ...]:
 
     A group that a plug-in brings comes after these, in the order in which it was registered.
     """
-    add_plugins()
+    add_plugin_methods()
     groups = dict.fromkeys((*GROUPS, *(method.group for method in _METHODS.values())))
     order = {group: place for place, group in enumerate(groups)}
     return tuple(sorted(_METHODS.values(), key=lambda method: order[method.group]))
 
 
-def resolve(name: str | Method) -> Method:
+def resolve_method(name: str | Method) -> Method:
     """The method called `name`; a method is its own."""
     if isinstance(name, Method):
         return name
     if not isinstance(name, str):
         raise UnknownName("method", name, _METHODS)
     plain = name.strip().lower().replace(" ", "")
-    add_plugins()
+    add_plugin_methods()
     if plain in _METHODS:
         return _METHODS[plain]
     for parse in _FAMILIES:

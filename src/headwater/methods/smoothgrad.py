@@ -16,26 +16,30 @@ from ..errors import UsageError
 from ..inputs.batch import Batch
 from . import lrp
 from .random import generator_of
-from .registry import Method, family, register, resolve
+from .registry import Method, family, register, resolve_method
 
 COPIES, NOISE = 10, 0.1  # noise in units of the input's own spread
 
 
-def smoothed(inner: Method) -> Method:
+def smooth_method(inner: Method) -> Method:
     if not inner.gradient:
         raise UsageError(f"smoothgrad takes a gradient method, and {inner.name!r} is none.")
 
     def run(job: Run) -> Outcome:
         outcome = inner.run(job)
         noisy = [inner.run(replace(job, noise=partial(noise, job.batch, job.seed, k))) for k in range(COPIES)]
-        outcome.relevance = [mean(parts) for parts in zip(*(one.relevance for one in noisy), strict=True)]
-        outcome.beside = [
-            (one, mean([gradient for _, gradient in copies]))
+        beside = [
+            (one, mean_of([gradient for _, gradient in copies]))
             for (one, _), *copies in zip(outcome.beside, *(run.beside for run in noisy), strict=True)
         ]
-        for index in outcome.books.amounts:
-            outcome.books.amounts[index] = mean([one.books.amounts[index] for one in noisy])
-        return outcome
+        amounts = {i: mean_of([one.books.amounts[i] for one in noisy]) for i in outcome.books.amounts}
+        return replace(
+            outcome,
+            relevance=[mean_of(parts) for parts in zip(*(one.relevance for one in noisy), strict=True)],
+            gradients=[mean_of(parts) for parts in zip(*(one.gradients for one in noisy), strict=True)],
+            beside=beside,
+            books=replace(outcome.books, amounts=amounts),
+        )
 
     name = "smoothgrad" if inner.name == "gi" else f"smoothgrad({inner.name})"
     return Method(
@@ -43,7 +47,7 @@ def smoothed(inner: Method) -> Method:
     )
 
 
-def mean(parts: Sequence[Tensor]) -> Tensor:
+def mean_of(parts: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(parts)).mean(0)
 
 
@@ -63,10 +67,10 @@ def noise(batch: Batch, seed: int, number: int, x: Tensor) -> Tensor:
 
 
 @family
-def parse(name: str) -> Method | None:
+def parse_smoothgrad(name: str) -> Method | None:
     """smoothgrad(lrp)."""
     match = re.fullmatch(r"smoothgrad\((.*)\)", name)
-    return smoothed(resolve(match[1])) if match else None
+    return smooth_method(resolve_method(match[1])) if match else None
 
 
-register(smoothed(lrp.GI))
+register(smooth_method(lrp.GI))

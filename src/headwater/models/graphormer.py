@@ -20,7 +20,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from headwater.errors import InputError
 from headwater.inputs.protocol import Prepared
 from headwater.models.graphs.config import GraphormerConfig, check_config
-from headwater.models.graphs.explained import prepared
+from headwater.models.graphs.explained import prepare_graphs
 
 __all__ = ["GraphormerConfig", "GraphormerForGraphClassification"]
 
@@ -83,7 +83,7 @@ class NumberNetwork(nn.Module):
         return self.down(self.up(numbers))  # type: ignore[no-any-return]
 
 
-class Table(nn.Embedding):
+class ScaledEmbedding(nn.Embedding):
     """An embedding whose vectors start with numbers of the size `spread`."""
 
     def __init__(self, rows: int, width: int, spread: float) -> None:
@@ -103,8 +103,8 @@ class EdgeEncoding(nn.Module):
         self.ranges = tuple(config.edge_ranges)
         self.heads, self.size = config.num_attention_heads, config.edge_size
         spread = (len(self.ranges) * self.size) ** -0.25  # x · w is then about 1
-        self.columns = nn.ModuleList(Table(rows, self.size, spread) for rows in self.ranges)
-        self.places = Table(config.max_path, self.heads * self.size, spread)
+        self.columns = nn.ModuleList(ScaledEmbedding(rows, self.size, spread) for rows in self.ranges)
+        self.places = ScaledEmbedding(config.max_path, self.heads * self.size, spread)
 
     def forward(self, edge_paths: Tensor) -> Tensor:
         """[batch, nodes, nodes, places] of edge types plus 1, 0 where there is none → [batch, nodes, nodes, heads]."""
@@ -142,7 +142,7 @@ class StructureBias(nn.Module):
     def __init__(self, config: GraphormerConfig) -> None:
         super().__init__()
         self.farthest, self.virtual_node = config.max_distance, config.virtual_node
-        self.spatial = Table(config.max_distance + 3, config.num_attention_heads, spread=1.0)
+        self.spatial = ScaledEmbedding(config.max_distance + 3, config.num_attention_heads, spread=1.0)
         self.edges = EdgeEncoding(config) if config.edge_ranges else None
 
     def forward(self, distances: Tensor, edge_paths: Tensor | None, real: Tensor) -> Tensor:
@@ -167,7 +167,7 @@ class StructureBias(nn.Module):
         return (1, 0) if self.virtual_node else (0, 0)
 
 
-class Block(nn.Module):
+class GraphormerBlock(nn.Module):
     """h' = h + attention(LN(h)), h'' = h' + FFN(LN(h'))."""
 
     def __init__(self, config: GraphormerConfig) -> None:
@@ -219,7 +219,7 @@ class GraphormerForGraphClassification(PreTrainedModel):  # type: ignore[misc]
         self.virtual_node = nn.Embedding(1, config.hidden_size) if config.virtual_node else None
         self.structure = StructureBias(config)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(GraphormerBlock(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
@@ -277,7 +277,7 @@ class GraphormerForGraphClassification(PreTrainedModel):  # type: ignore[misc]
 
     def headwater_inputs(self, samples: Sequence[Any]) -> Prepared:
         """Graphs, RDKit molecules, PyG data or NetworkX graphs as a batch to be explained; see `inputs.protocol`."""
-        return prepared(self, samples)
+        return prepare_graphs(self, samples)
 
     def encode(self, nodes: Tensor, bias: Tensor) -> Tensor:
         """[batch, positions, width]; with a virtual node, it stands at position 0."""

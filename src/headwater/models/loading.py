@@ -71,7 +71,7 @@ def load(
             weights_only=True,
             ignore_mismatched_sizes=True,  # they are reported with the missing ones, and refused below
             output_loading_info=True,
-            **_dequantised(source),
+            **_dequantise_options(source),
             **options,
         )
         tokenizer = _tokenizer(source, options, getattr(config, "embeddings_from", None))
@@ -155,11 +155,11 @@ class _Source:
 
 
 def _find(name_or_dir: str | os.PathLike[str], allow_pickle: bool) -> _Source:
-    from .pretrained import located, named
+    from .pretrained import locate, name_for_results
 
     path = Path(name_or_dir).expanduser()
-    if isinstance(name_or_dir, str) and not path.exists() and (found := located(name_or_dir)) != name_or_dir:
-        return replace(_find(found, allow_pickle), called=named(name_or_dir))
+    if isinstance(name_or_dir, str) and not path.exists() and (found := locate(name_or_dir)) != name_or_dir:
+        return replace(_find(found, allow_pickle), called=name_for_results(name_or_dir))
     if path.is_dir():
         return _find_in(path, allow_pickle)
     if path.is_file() and path.suffix == ".gguf":
@@ -194,18 +194,18 @@ def _find_in(directory: Path, allow_pickle: bool) -> _Source:
 
 def _check_weight_files(source: _Source, config: Any, allow_pickle: bool) -> None:
     """Whatever transformers will read weights from lies in the checkpoint, or in that of the model below an adapter."""
-    from .weight_files import check_adapter, check_weight_files, in_directory, on_hub
+    from .weight_files import check_adapter, check_weight_files, look_in_directory, on_hub
 
     if source.is_gguf:
         return
-    look_up = in_directory(Path(source.name)) if source.local else on_hub(source.name)
+    look_up = look_in_directory(Path(source.name)) if source.local else on_hub(source.name)
     check_weight_files(source.name, look_up, getattr(config, "transformers_weights", None), allow_pickle)
     base = check_adapter(source.name, look_up, allow_pickle)
     if source.local and look_up("config.json"):
         base = None  # then the model below the adapter is the checkpoint itself
     for name in filter(None, (base, getattr(config, "embeddings_from", None))):
         below = _find(name, allow_pickle)
-        found = in_directory(Path(below.name)) if below.local else on_hub(below.name)
+        found = look_in_directory(Path(below.name)) if below.local else on_hub(below.name)
         check_weight_files(below.name, found, None, allow_pickle)
 
 
@@ -218,7 +218,7 @@ def _gguf(file: Path) -> _Source:
     return _Source(str(file.parent), local=True, use_safetensors=None, options={"gguf_file": str(file.absolute())})
 
 
-def _dequantised(source: _Source) -> dict[str, Any]:
+def _dequantise_options(source: _Source) -> dict[str, Any]:
     """Packed weights run in kernels that rules cannot see into, so they are unpacked."""
     import transformers
 
@@ -229,9 +229,9 @@ def _dequantised(source: _Source) -> dict[str, Any]:
 def _config(source: _Source, options: dict[str, Any]) -> Any:
     from transformers import AutoConfig
 
-    from .own import register
+    from .own import register_architectures
 
-    register()
+    register_architectures()
     return AutoConfig.from_pretrained(source.name, **options)
 
 
@@ -273,10 +273,10 @@ def _tokenizer(source: _Source, options: dict[str, Any], embeddings_from: str | 
     """
     from transformers import AutoTokenizer
 
-    from .pretrained import located
+    from .pretrained import locate
 
     if embeddings_from is not None and not (source.local and _has_tokenizer_files(Path(source.name))):
-        source = _Source(located(embeddings_from), local=False)
+        source = _Source(locate(embeddings_from), local=False)
     if source.local and not source.is_gguf and not _has_tokenizer_files(Path(source.name)):
         return None
     try:

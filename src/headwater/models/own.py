@@ -8,7 +8,7 @@ from headwater import plugins
 
 
 @cache
-def register() -> None:
+def register_architectures() -> None:
     """Make these architectures loadable by their config; doing it again changes nothing."""
     from transformers import AutoConfig, AutoModelForSequenceClassification
 

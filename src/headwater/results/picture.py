@@ -56,7 +56,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Frame:
+class ImageFrame:
     """The image as its user knows it: `size` (width, height), and `box`, the part of it that the model sees.
 
     `box` is left, top, right and bottom in pixels of the image, and lies partly outside where a processor pads. None
@@ -74,5 +74,5 @@ class Picture:
     number that the model took, None for methods that tell patches apart and no more."""
 
     grid: Grid
-    frame: Frame
+    frame: ImageFrame
     pixels: Tensor | None = None

@@ -21,7 +21,7 @@ class Word:
     end: int
 
 
-class Tokens(Protocol):
+class HasTokens(Protocol):
     """What is read of an explanation."""
 
     @property
@@ -40,7 +40,7 @@ class Tokens(Protocol):
     def sequence_ids(self) -> tuple[int | None, ...] | None: ...
 
 
-def words_of(explanation: Tokens) -> list[Word]:
+def words_of(explanation: HasTokens) -> list[Word]:
     """Tokens that the tokenizer calls one word, or that touch each other in the text, are one word."""
     if explanation.offsets is None:
         raise InputError("words need character offsets, which only a fast tokenizer gives.")
@@ -53,10 +53,10 @@ def words_of(explanation: Tokens) -> list[Word]:
     return [_word(explanation, group) for group in groups]
 
 
-def continues(explanation: Tokens, before: int, index: int) -> bool:
+def continues(explanation: HasTokens, before: int, index: int) -> bool:
     """Whether token `index` goes on with the word of token `before`: by word number where the tokenizer has one."""
     assert explanation.offsets is not None
-    if _is_special(explanation, before) or _is_special(explanation, index):
+    if _stands_for_no_text(explanation, before) or _stands_for_no_text(explanation, index):
         return False
     sequences = explanation.sequence_ids
     if sequences is not None and sequences[before] != sequences[index]:
@@ -70,11 +70,11 @@ def continues(explanation: Tokens, before: int, index: int) -> bool:
     return True
 
 
-def _is_special(explanation: Tokens, index: int) -> bool:
+def _stands_for_no_text(explanation: HasTokens, index: int) -> bool:
     return bool(explanation.special) and explanation.special[index]
 
 
-def _text_of(explanation: Tokens, index: int) -> str | None:
+def _text_of(explanation: HasTokens, index: int) -> str | None:
     text = explanation.text
     if isinstance(text, tuple):
         sequence = explanation.sequence_ids[index] if explanation.sequence_ids is not None else 0
@@ -82,10 +82,10 @@ def _text_of(explanation: Tokens, index: int) -> str | None:
     return text
 
 
-def _word(explanation: Tokens, group: list[int]) -> Word:
+def _word(explanation: HasTokens, group: list[int]) -> Word:
     assert explanation.offsets is not None
     start, end = explanation.offsets[group[0]][0], explanation.offsets[group[-1]][1]
     text = _text_of(explanation, group[0])
-    special = _is_special(explanation, group[0])
+    special = _stands_for_no_text(explanation, group[0])
     shown = explanation.tokens[group[0]] if special or text is None else text[start:end].strip()
     return Word(shown, float(sum(explanation.relevance[i] for i in group)), start, end)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..inputs.hooks import hooked, without_hooks
+from ..inputs.hooks import hook_modules, without_hooks
 from ..inputs.walking import named_modules
 from .cuts import tensors
 from .lineage import Kind, mark
@@ -57,7 +57,7 @@ def modules_seen(model: nn.Module, scope: Scope) -> Iterator[None]:
     for _, module in named_modules(model):
         if not module._modules and id(module) not in inside_fused and not is_plain(module):
             acts[module] = activation if is_bare(module) else linear
-    with hooked(acts, after=lambda module, *rest: acts[module](module, *rest)):
+    with hook_modules(acts, after=lambda module, *rest: acts[module](module, *rest)):
         yield
 
 

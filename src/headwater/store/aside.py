@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .seal import sealed_json
+from .seal import seal_json
 
 
 def open_anew(path: Path) -> BinaryIO:
@@ -18,12 +18,12 @@ def open_anew(path: Path) -> BinaryIO:
 
 
 @contextmanager
-def written_aside(path: Path, aside: Path) -> Iterator[BinaryIO]:
+def write_aside(path: Path, aside: Path) -> Iterator[BinaryIO]:
     """A file that appears at `path` when the block ends well; `aside` is where it is written, on the same disk."""
     try:
         with open_anew(aside) as file:
             yield file
-            settle(file)
+            flush_to_disk(file)
         put_in_place(aside, path)
     except BaseException:
         with suppress(OSError):
@@ -31,7 +31,7 @@ def written_aside(path: Path, aside: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def settle(file: BinaryIO) -> None:
+def flush_to_disk(file: BinaryIO) -> None:
     """What was written is on the disk, not only on its way there."""
     file.flush()
     os.fsync(file.fileno())
@@ -48,6 +48,6 @@ def put_in_place(aside: Path, path: Path) -> None:
             os.close(directory)
 
 
-def write_json(path: Path, aside: Path, content: Mapping[str, Any]) -> None:
-    with written_aside(path, aside) as file:
-        file.write(sealed_json(content))
+def write_sealed_json(path: Path, aside: Path, content: Mapping[str, Any]) -> None:
+    with write_aside(path, aside) as file:
+        file.write(seal_json(content))

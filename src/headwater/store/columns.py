@@ -53,13 +53,13 @@ def to_table(made: Sequence[Explanation], ids: Sequence[int], carried: pa.Table,
     """One row an explanation; `carried` are columns of the input that go along, under the names they have there."""
     import pyarrow as pa
 
-    rows = [row_of(e, i) for e, i in zip(made, ids, strict=True)]
+    rows = [explanation_row(e, i) for e, i in zip(made, ids, strict=True)]
     kinds = types(relevance)
     columns = {name: pa.array([row[name] for row in rows], type=kind) for name, kind in kinds.items()}
     return pa.table(columns | {name: carried.column(name) for name in carried.column_names})
 
 
-def row_of(e: Explanation, row_id: int) -> dict[str, Any]:
+def explanation_row(e: Explanation, row_id: int) -> dict[str, Any]:
     books, offsets = e.ledger, e.offsets
     return {
         "row_id": row_id,

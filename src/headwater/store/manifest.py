@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DamagedRun, DataError
-from .aside import write_json
-from .ranges import Ranges, whole
+from .aside import write_sealed_json
+from .ranges import Ranges, check_whole
 from .seal import check_seal
 
 FORMAT = 2
@@ -128,7 +128,7 @@ class Manifest:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Manifest:
-        rows, shard_rows = whole(found["input"]["rows"]), whole(found["shards"]["rows_each"], 1)
+        rows, shard_rows = check_whole(found["input"]["rows"]), check_whole(found["shards"]["rows_each"], 1)
         return cls(
             job=found["job"],
             asked=found["asked"],
@@ -138,7 +138,7 @@ class Manifest:
             shard_rows=shard_rows,
             state=found["state"],
             done=Ranges.read(found["shards"]["done"], end=-(-rows // shard_rows)),
-            counts=Counts(*(whole(found[name]) for name in ("rows", "errors", "tokens", "open_ledgers"))),
+            counts=Counts(*(check_whole(found[name]) for name in ("rows", "errors", "tokens", "open_ledgers"))),
             rules_met=found["rules_met"],
             started=found["started"],
             updated=found["updated"],
@@ -169,16 +169,16 @@ def read_manifest(path: Path) -> Manifest:
         found = json.loads(content.decode())
         check_seal(io.BytesIO(content), needed=isinstance(found, dict) and found.get("format") == FORMAT)
     except (OSError, ValueError, RecursionError) as error:
-        raise damaged(file, error) from error
-    return understood(file, found)
+        raise damage_error(file, error) from error
+    return parse_manifest(file, found)
 
 
-def damaged(file: Path, error: Exception | str) -> DamagedRun:
+def damage_error(file: Path, error: Exception | str) -> DamagedRun:
     said = str(error).rstrip(".")
     return DamagedRun(f"{file} is missing or damaged: {said}. The command that wrote the run makes it again.")
 
 
-def understood(file: Path, found: Any) -> Manifest:
+def parse_manifest(file: Path, found: Any) -> Manifest:
     """What a manifest says, if it is one that this version can read."""
     if not isinstance(found, dict) or found.get("kind") != KIND:
         raise DataError(f"{file} is not of a run of headwater.")
@@ -191,7 +191,7 @@ def understood(file: Path, found: Any) -> Manifest:
         raise DataError(f"{file} is not as a run leaves it: {said}.") from error
 
 
-def said_in(footer: Any) -> dict[str, Any]:
+def read_footer(footer: Any) -> dict[str, Any]:
     """What a shard says of itself, by its parquet metadata; nothing where it is none of ours."""
     try:
         found = json.loads((footer.metadata or {}).get(FOOTER, b"{}"))
@@ -201,4 +201,4 @@ def said_in(footer: Any) -> dict[str, Any]:
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    write_json(path / MANIFEST, path / WORK / MANIFEST, manifest.to_dict())
+    write_sealed_json(path / MANIFEST, path / WORK / MANIFEST, manifest.to_dict())

@@ -17,12 +17,12 @@ class Ranges:
 
     @classmethod
     def of(cls, numbers: Iterable[int]) -> Ranges:
-        return cls(joined((n, n) for n in numbers))
+        return cls(merge_ranges((n, n) for n in numbers))
 
     @classmethod
     def read(cls, said: Any, end: int) -> Ranges:
         """As a manifest has them; refused if they are none, or go beyond what there can be."""
-        spans = tuple((whole(first), whole(last)) for first, last in said)
+        spans = tuple((check_whole(first), check_whole(last)) for first, last in said)
         edges = [-1, *chain.from_iterable(spans), end]
         apart = all(before < after for before, after in zip(edges[::2], edges[1::2], strict=True))
         if not apart or any(first > last for first, last in spans):
@@ -45,10 +45,10 @@ class Ranges:
         return bool(self.spans)
 
     def with_number(self, number: int) -> Ranges:
-        return Ranges(joined([*self.spans, (number, number)]))
+        return Ranges(merge_ranges([*self.spans, (number, number)]))
 
 
-def joined(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def merge_ranges(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """0, 1, 2, 5 -> (0, 2), (5, 5)."""
     found: list[tuple[int, int]] = []
     for first, last in sorted(spans):
@@ -59,7 +59,7 @@ def joined(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def whole(value: Any, least: int = 0) -> int:
+def check_whole(value: Any, least: int = 0) -> int:
     """A count as it was read; refused if it is none."""
     if type(value) is not int or value < least:
         raise ValueError(f"{str(value)[:60]!r} is no whole number from {least} on")

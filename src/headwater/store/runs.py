@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DataError, UsageError
 from ..results.explanation import Explanation, Provenance
 from .columns import LATER, RESERVED, need_arrow, to_explanation
-from .manifest import ERRORS, MANIFEST, SHARDS, Manifest, damaged, read_manifest, said_in, shard_path
-from .seal import check_file
+from .manifest import ERRORS, MANIFEST, SHARDS, Manifest, damage_error, read_footer, read_manifest, shard_path
+from .seal import check_file_seal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ def check_claims(path: Path, manifest: Manifest) -> None:
     held = bytes_in(path / SHARDS) if shards else 0
     if rows + shards > held:
         said = f"it claims {rows:,} rows in {shards:,} shards, and {path / SHARDS} holds {held:,} bytes"
-        raise damaged(path / MANIFEST, said)
+        raise damage_error(path / MANIFEST, said)
 
 
 def bytes_in(directory: Path) -> int:
@@ -107,7 +107,7 @@ class StoredRun:
 
     def explanations(self, start: int = 0) -> Iterator[Explanation]:
         """Every row as the `Explanation` it was."""
-        return (self._explained(row) for row in self.rows(start=start))
+        return (self._to_explanation(row) for row in self.rows(start=start))
 
     def row(self, row_id: int) -> Row | None:
         """One row by its number in the input; None where it is not there: a bad row, or not yet done."""
@@ -124,7 +124,7 @@ class StoredRun:
     def explanation(self, row_id: int) -> Explanation | None:
         """One row by its number in the input, as the `Explanation` it was."""
         row = self.row(row_id)
-        return None if row is None else self._explained(row)
+        return None if row is None else self._to_explanation(row)
 
     def errors(self) -> Iterator[Row]:
         """Rows that could not be explained: `row_id`, `file`, `row`, `reason`, `message`, `text` (its beginning)."""
@@ -140,7 +140,7 @@ class StoredRun:
                 for batch in found.iter_batches(batch_size=1024):
                     yield from batch.to_pylist()
         except (OSError, ArrowException) as error:
-            raise damaged(file, error) from error
+            raise damage_error(file, error) from error
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """All rows at once, for a run that fits into memory."""
@@ -164,7 +164,7 @@ class StoredRun:
             )
         return known[column]
 
-    def _explained(self, row: Row) -> Explanation:
+    def _to_explanation(self, row: Row) -> Explanation:
         row["double"] = self.manifest.asked["dtype"] == "float64"
         return to_explanation(row, self.provenance, tuple(sorted(self.manifest.rules_met.items())))
 
@@ -177,18 +177,18 @@ class StoredRun:
         try:
             if self._files is None or self._files[0] != number:
                 self._check(file)
-                self._files = (number, checked(parquet.ParquetFile(file), self.manifest.job, number))
+                self._files = (number, check_shard(parquet.ParquetFile(file), self.manifest.job, number))
             yield self._files[1]
         except (OSError, ArrowException) as error:
             self._files = None
-            raise damaged(file, error) from error
+            raise damage_error(file, error) from error
 
     def _check(self, file: Path) -> None:
         """A file is read once to compare its checksum, however often it is opened."""
         found = file.stat()
         known = (file, found.st_size, found.st_mtime_ns)
         if known not in self._whole:
-            check_file(file, needed=self.manifest.sealed)
+            check_file_seal(file, needed=self.manifest.sealed)
             self._whole.add(known)
 
     def _group_of(self, number: int, row_id: int) -> int | None:
@@ -202,9 +202,9 @@ class StoredRun:
         return None
 
 
-def checked(file: Any, job: str, number: int) -> Any:
+def check_shard(file: Any, job: str, number: int) -> Any:
     """The file, if it is this shard of this job. Another's rows would be read as ours."""
-    said = said_in(file.metadata)
+    said = read_footer(file.metadata)
     if (said.get("job"), said.get("shard")) != (job, number):
         raise OSError("it is of another job")
     lacking = [name for name in RESERVED if name not in file.schema_arrow.names and name not in LATER]
@@ -215,7 +215,7 @@ def checked(file: Any, job: str, number: int) -> Any:
 
 def check_errors(footer: Any, manifest: Manifest) -> None:
     """Raises OSError if bad rows are another job's, or, of a job that has ended, not all that it counts."""
-    said = said_in(footer)
+    said = read_footer(footer)
     if manifest.sealed and said.get("job") != manifest.job:
         raise OSError("it is of another job")
     if manifest.finished and footer.num_rows != manifest.counts.errors:

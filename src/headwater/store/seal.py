@@ -44,12 +44,12 @@ def check_seal(file: BinaryIO, needed: bool) -> None:
     file.seek(0)
 
 
-def check_file(path: Path, needed: bool) -> None:
+def check_file_seal(path: Path, needed: bool) -> None:
     with path.open("rb") as file:
         check_seal(file, needed)
 
 
-def sealed_json(content: Mapping[str, Any]) -> bytes:
+def seal_json(content: Mapping[str, Any]) -> bytes:
     """A JSON object with its seal as the last field."""
     file = io.BytesIO((json.dumps({**content, SEAL: BLANK}, indent=1, ensure_ascii=False) + "\n").encode())
     seal(file)
@@ -78,12 +78,12 @@ def digest(file: BinaryIO, place: int) -> bytes:
     file.seek(0)
     at = 0
     while block := file.read(BLOCK):
-        found.update(blanked(block, place - at))
+        found.update(blank_seal(block, place - at))
         at += len(block)
     return found.hexdigest().encode()
 
 
-def blanked(block: bytes, place: int) -> bytes:
+def blank_seal(block: bytes, place: int) -> bytes:
     """A block in which the seal, as far as it lies there, is blank; `place` counts from the start of the block."""
     first, last = max(0, place), min(len(block), place + len(BLANK))
     return block if first >= last else block[:first] + b"0" * (last - first) + block[last:]

@@ -24,13 +24,13 @@ ABOUT = (
 )
 
 
-def create_app(studio: AppState, *, hosts: Iterable[str] | None = LOOPBACK, token: str | None = None) -> FastAPI:
+def create_app(state: AppState, *, hosts: Iterable[str] | None = LOOPBACK, token: str | None = None) -> FastAPI:
     """The application. `hosts` are the names it may be addressed by, `token` what every request must then show."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        studio.pool.close()
+        state.pool.close()
 
     app = FastAPI(
         title="Headwater",
@@ -41,11 +41,11 @@ def create_app(studio: AppState, *, hosts: Iterable[str] | None = LOOPBACK, toke
         openapi_url="/api/openapi.json",
         lifespan=lifespan,
     )
-    app.state.studio = studio
+    app.state.headwater = state
     app.include_router(router)
     app.include_router(results)
     explain_refusals(app)
-    app.add_middleware(Guard, hosts=hosts, token=token, limits=studio.limits)
+    app.add_middleware(Guard, hosts=hosts, token=token, limits=state.limits)
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:

@@ -60,7 +60,7 @@ class Bodies:
             self.held += len(part)
 
 
-def handed_on(body: bytes, receive: Receive) -> Receive:
+def replay_body(body: bytes, receive: Receive) -> Receive:
     """A body that was read, given to the application once; what comes after it is whether the client is still there."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

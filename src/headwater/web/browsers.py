@@ -25,7 +25,7 @@ def chromium() -> str:
     )
 
 
-def arguments() -> list[str]:
+def browser_arguments() -> list[str]:
     """How it is started. As root, as in many containers, it runs only without its sandbox."""
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     return [*SAFE, *(["--no-sandbox"] if root else [])]

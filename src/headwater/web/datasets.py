@@ -8,13 +8,13 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from ..viz.reading import cells
-from .jobs import RESPONSES, answered, studio_of
+from .jobs import RESPONSES, app_state, submit
 from .schemas import TextAnswer
 from .security import FRAMED
-from .stores.drawings import drawn
+from .stores.drawings import draw_part
 from .stores.interface import Query as RowQuery
 from .stores.interface import Store
-from .texts import cells_of, row_of, unit_for
+from .texts import cells_of, method_row, unit_for
 
 router = APIRouter(prefix="/api/datasets", tags=["datasets"], responses=RESPONSES)
 Name = Annotated[str, Path(min_length=1, max_length=80)]
@@ -87,13 +87,13 @@ HAS = {"evaluation": ["rows", "curves", "page"], "run": ["words", "rows", "page"
 @router.get("")
 async def datasets(request: Request) -> list[StoreShown]:
     """The results that the server was started with."""
-    return [StoreShown(id=s.id, name=s.name, kind=s.kind) for s in studio_of(request).stores]
+    return [StoreShown(id=s.id, name=s.name, kind=s.kind) for s in app_state(request).stores]
 
 
 @router.get("/{name}")
-async def dataset(request: Request, name: Name) -> StoreOpened:
+async def get_dataset(request: Request, name: Name) -> StoreOpened:
     """What one of them is."""
-    store = studio_of(request).store(name)
+    store = app_state(request).store(name)
 
     def work() -> StoreOpened:
         facts = [Fact(name=k, value=v) for k, v in store.facts()]
@@ -101,11 +101,11 @@ async def dataset(request: Request, name: Name) -> StoreOpened:
             id=store.id, name=store.name, kind=store.kind, facts=facts, rows=len(store.sheet()), has=HAS[store.kind]
         )
 
-    return await answered(request, work, None)
+    return await submit(request, work, None)
 
 
 @router.get("/{name}/rows")
-async def rows(
+async def get_rows(
     request: Request,
     name: Name,
     sort: Annotated[str | None, Query(max_length=200)] = None,
@@ -115,7 +115,7 @@ async def rows(
     count: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> RowsAnswer:
     """Rows, sorted by a column, with a text in one of theirs."""
-    store = studio_of(request).store(name)
+    store = app_state(request).store(name)
 
     def work() -> RowsAnswer:
         sheet = store.sheet()
@@ -123,14 +123,14 @@ async def rows(
         columns = [ColumnShown(name=one, text=sheet.is_text(one)) for one in sheet.columns]
         return RowsAnswer(columns=columns, rows=found.rows, matched=found.matched, total=len(sheet))
 
-    return await answered(request, work, None)
+    return await submit(request, work, None)
 
 
 @router.get("/{name}/rows/{row}")
-async def row(request: Request, name: Name, row: Annotated[int, Path(ge=0, le=LARGEST)]) -> TextAnswer:
+async def get_row(request: Request, name: Name, row: Annotated[int, Path(ge=0, le=LARGEST)]) -> TextAnswer:
     """One row of a run, as it was explained."""
-    store = studio_of(request).store(name)
-    return await answered(request, lambda: row_answer(store, row), None)
+    store = app_state(request).store(name)
+    return await submit(request, lambda: row_answer(store, row), None)
 
 
 def row_answer(store: Store, number: int) -> TextAnswer:
@@ -143,7 +143,7 @@ def row_answer(store: Store, number: int) -> TextAnswer:
         prediction=e.prediction,
         classes=[],
         cells=cells_of(e, unit),
-        rows=[row_of(e, [c.relevance for c in cells(e, unit == "word")])],
+        rows=[method_row(e, [c.relevance for c in cells(e, unit == "word")])],
         refused=[],
         windows=e.windows,
         model=e.provenance.model,
@@ -151,9 +151,9 @@ def row_answer(store: Store, number: int) -> TextAnswer:
 
 
 @router.get("/{name}/words")
-async def words(request: Request, name: Name, count: Annotated[int, Query(ge=1, le=500)] = 30) -> WordsAnswer:
+async def get_words(request: Request, name: Name, count: Annotated[int, Query(ge=1, le=500)] = 30) -> WordsAnswer:
     """The words that matter most over all rows: `count` that add most, and as many that take away most."""
-    store = studio_of(request).store(name)
+    store = app_state(request).store(name)
 
     def work() -> WordsAnswer:
         found = store.words()
@@ -163,13 +163,13 @@ async def words(request: Request, name: Name, count: Annotated[int, Query(ge=1, 
         ]
         return WordsAnswer(words=shown, rows=found.rows)
 
-    return await answered(request, work, None)
+    return await submit(request, work, None)
 
 
 @router.get("/{name}/curves")
-async def curves(request: Request, name: Name) -> list[CurvesShown]:
+async def get_curves(request: Request, name: Name) -> list[CurvesShown]:
     """The mean curves of an evaluation."""
-    store = studio_of(request).store(name)
+    store = app_state(request).store(name)
 
     def work() -> list[CurvesShown]:
         return [
@@ -182,7 +182,7 @@ async def curves(request: Request, name: Name) -> list[CurvesShown]:
             for c in store.curves()
         ]
 
-    return await answered(request, work, None)
+    return await submit(request, work, None)
 
 
 @router.get(
@@ -201,9 +201,9 @@ async def drawing(
     count: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
     """A part of the result as SVG."""
-    store = studio_of(request).store(name)
+    store = app_state(request).store(name)
     query = RowQuery(sort, down, find, start, count)
-    made = await answered(request, lambda: drawn(store, part, query), None)
+    made = await submit(request, lambda: draw_part(store, part, query), None)
     saved = {"Content-Disposition": f'attachment; filename="headwater-{part}.svg"'}
     return Response(made, media_type="image/svg+xml", headers=saved)
 
@@ -213,10 +213,10 @@ async def drawing(
     response_class=Response,
     responses={200: {"content": {"text/html": {}}, "description": "The page."}},
 )
-async def page(request: Request, name: Name, save: bool = False) -> Response:
+async def get_page(request: Request, name: Name, save: bool = False) -> Response:
     """The result as one self-contained page: to be looked at, where nothing in it may run, or to be saved."""
-    store = studio_of(request).store(name)
-    made = await answered(request, store.page, None)
+    store = app_state(request).store(name)
+    made = await submit(request, store.page, None)
     disposition = {"Content-Disposition": f'attachment; filename="headwater-{store.kind}.html"'} if save else {}
     headers = {"Content-Security-Policy": FRAMED, **disposition}
     return Response(made, media_type="text/html; charset=utf-8", headers=headers)

@@ -7,10 +7,10 @@ from ..results.generation import Generation
 from ..viz.reading import visible
 from .models import Loaded
 from .schemas import GenerateAnswer, GenerateAsked, OutputRow, Piece
-from .texts import ledger_shown
+from .texts import ledger_answer
 
 
-def spoken(loaded: Loaded, ask: GenerateAsked) -> Generation:
+def generate_text(loaded: Loaded, ask: GenerateAsked) -> Generation:
     return explain_generation(
         loaded.model,
         loaded.reader,
@@ -25,11 +25,11 @@ def spoken(loaded: Loaded, ask: GenerateAsked) -> Generation:
     )
 
 
-def spoken_answer(found: Generation) -> GenerateAnswer:
+def generation_answer(found: Generation) -> GenerateAnswer:
     return GenerateAnswer(
         prompt=found.prompt,
         pieces=[
-            Piece(text=shown(piece), role=role, special=special, aside=aside)
+            Piece(text=visible_piece(piece), role=role, special=special, aside=aside)
             for piece, role, special, aside in zip(found.pieces, found.roles, found.special, found.aside, strict=True)
         ],
         rows=[output_row(found, number) for number in range(len(found))],
@@ -41,7 +41,7 @@ def spoken_answer(found: Generation) -> GenerateAnswer:
     )
 
 
-def shown(piece: str) -> str:
+def visible_piece(piece: str) -> str:
     """A token as text: spaces stay, what cannot be seen is made visible."""
     inner = piece.strip(" ")
     return piece.replace(inner, visible(inner), 1) if inner else piece
@@ -55,5 +55,5 @@ def output_row(found: Generation, number: int) -> OutputRow:
         score=found.scores[number],
         probability=found.probabilities[number],
         relevance=[float(v) for v in found.relevance[number][:seen].tolist()],
-        ledger=ledger_shown(found.ledgers[number]),
+        ledger=ledger_answer(found.ledgers[number]),
     )

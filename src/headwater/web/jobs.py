@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from ..errors import DataError, HeadwaterError, LoadError, MissingExtra
 from .cancelling import Cancelled, OutOfTime
 from .models import NotReady
-from .pool import Busy, Pool
+from .pool import Busy, JobPool
 from .schemas import Problem
 from .security import HEADERS
 from .state import AppState
@@ -56,15 +56,15 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def studio_of(request: Request) -> AppState:
-    return cast(AppState, request.app.state.studio)
+def app_state(request: Request) -> AppState:
+    return cast(AppState, request.app.state.headwater)
 
 
-async def answered(request: Request, work: Callable[[], Found], name: str | None) -> Found:
+async def submit(request: Request, work: Callable[[], Found], name: str | None) -> Found:
     """What the work gives, once its turn has come. If whoever asked goes away, it is cancelled."""
-    pool = studio_of(request).pool
+    pool = app_state(request).pool
     job = pool.submit(work, name)
-    watch = asyncio.create_task(cancel_if_gone(request, pool, job.id))
+    watch = asyncio.create_task(cancel_on_disconnect(request, pool, job.id))
     try:
         found: Found = await asyncio.wrap_future(job.done)
         return found
@@ -75,7 +75,7 @@ async def answered(request: Request, work: Callable[[], Found], name: str | None
         watch.cancel()
 
 
-async def cancel_if_gone(request: Request, pool: Pool, name: str) -> None:
+async def cancel_on_disconnect(request: Request, pool: JobPool, name: str) -> None:
     while not await request.is_disconnected():
         await asyncio.sleep(LOOKS)
     pool.cancel(name)
@@ -92,7 +92,10 @@ def explain_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
-        found = [{"loc": place(e["loc"]), "msg": short(e["msg"]), "type": e["type"]} for e in error.errors()[:FAULTS]]
+        found = [
+            {"loc": clean_location(e["loc"]), "msg": shorten(e["msg"]), "type": e["type"]}
+            for e in error.errors()[:FAULTS]
+        ]
         said = "; ".join(f"{' '.join(map(str, one['loc'][1:])) or 'the body'}: {one['msg']}" for one in found)
         return problem(422, "refused", f"the request is not as it should be: {said}.", detail=found)
 
@@ -113,12 +116,12 @@ def problem(
     return JSONResponse({"error": kind, "message": clean(message), **more}, status_code=status, headers=headers)
 
 
-def place(where: Sequence[str | int]) -> list[str | int]:
+def clean_location(where: Sequence[str | int]) -> list[str | int]:
     """Where in a request a fault is. A field's name is the sender's own, and may be anything."""
-    return [part if isinstance(part, int) else short(part) for part in where]
+    return [part if isinstance(part, int) else shorten(part) for part in where]
 
 
-def short(text: str) -> str:
+def shorten(text: str) -> str:
     return clean(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
 
 

@@ -13,7 +13,7 @@ from .schemas import AuditAnswer, AuditAsked, AuditRow, LayerShown, LeakShown
 SHOWN = 6  # leaks of a layer
 
 
-def audited(loaded: Loaded, ask: AuditAsked) -> tuple[Audit, ...]:
+def audit_text(loaded: Loaded, ask: AuditAsked) -> tuple[Audit, ...]:
     """One audit a method. A long text is cut: relevance is followed through one run of the model."""
     return tuple(
         audit(
@@ -31,10 +31,10 @@ def audited(loaded: Loaded, ask: AuditAsked) -> tuple[Audit, ...]:
 
 def audit_answer(found: Sequence[Audit]) -> AuditAnswer:
     first = found[0].explanation
-    return AuditAnswer(target=first.target, output=first.output, rows=[row_of(one) for one in found])
+    return AuditAnswer(target=first.target, output=first.output, rows=[audit_row(one) for one in found])
 
 
-def row_of(found: Audit) -> AuditRow:
+def audit_row(found: Audit) -> AuditRow:
     ledger = found.explanation.ledger
     return AuditRow(
         method=found.explanation.method,
@@ -43,11 +43,11 @@ def row_of(found: Audit) -> AuditRow:
         sources=sum(lines.total for lines in ledger.groups.values()) + ledger.readout,
         lost=ledger.unaccounted,
         closed=ledger.closed,
-        layers=[layer_shown(one) for one in layers(found)],
+        layers=[layer_answer(one) for one in layers(found)],
     )
 
 
-def layer_shown(one: Layer) -> LayerShown:
+def layer_answer(one: Layer) -> LayerShown:
     return LayerShown(
         name=one.name,
         arrives=one.arrives,

@@ -9,13 +9,13 @@ from ..viz.html import amounts
 from ..viz.reading import decimals, signed, visible
 from .models import Loaded
 from .schemas import PredictAsked, TextAsked
-from .texts import predicted
+from .texts import predict_with_masks
 
 
 def put_to_the_test(loaded: Loaded, ask: TextAsked, found: Comparison) -> str:
     first = found.explanations[0]
     target = ask.target if ask.target is not None else first.target
-    said = predicted(loaded, PredictAsked(text=ask.text, masked=ask.masked, target=target, output=ask.output))
+    said = predict_with_masks(loaded, PredictAsked(text=ask.text, masked=ask.masked, target=target, output=ask.output))
     words = [visible(first.words()[number].text) for number in sorted(set(ask.masked))]
     rows = [(e.method, sum(e.words()[number].relevance for number in set(ask.masked))) for e in found.explanations]
     change = said.score_after - said.score_before

@@ -87,7 +87,7 @@ class LazyModel:
 
 @dataclass(frozen=True)
 class Models:
-    """One shelf a kind."""
+    """One model for each kind of input."""
 
     text: LazyModel
     image: LazyModel
@@ -197,12 +197,12 @@ def find_molecule_model(name: str | None, how: Loading) -> LazyModel:
 
 
 def molecule_model(name: str, how: Loading, called: str | None = None) -> Loaded:
-    from ..inputs.protocol import Prepares
+    from ..inputs.protocol import SupportsSamples
     from ..models.loading import load
 
     loaded = load(name, **how.options())
     model: Any = loaded[0]
-    if not isinstance(model, Prepares):
+    if not isinstance(model, SupportsSamples):
         raise ModelError(f"{name} is a {type(model).__name__}, which takes no graphs. Name a Graphormer.")
     if called is not None:
         loaded[0].config._name_or_path = called

@@ -24,7 +24,7 @@ from ..viz.colour import palette
 from .limits import Limits
 from .models import Loaded
 from .schemas import ImageAsked, MoleculeAsked, PictureAnswer
-from .texts import classes_of, refusals, row_of, some
+from .texts import class_shares, method_row, refusals, some
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 
 
-def picture(ask: ImageAsked, limits: Limits) -> Image:
+def open_picture(ask: ImageAsked, limits: Limits) -> Image:
     """The image of a request, small enough to be worked on. Its size is looked at before its pixels are."""
     from PIL import Image as module
     from PIL import ImageOps
@@ -43,7 +43,7 @@ def picture(ask: ImageAsked, limits: Limits) -> Image:
         raise InputError("the image is no base64, nor a data URL of it.") from error
     try:
         with module.open(io.BytesIO(content), formats=FORMATS) as file:
-            check_size(file.width, file.height, limits)
+            check_image_size(file.width, file.height, limits)
             turned = ImageOps.exif_transpose(file)
             turned.load()
             return turned
@@ -53,7 +53,7 @@ def picture(ask: ImageAsked, limits: Limits) -> Image:
         raise InputError(f"this cannot be read as an image ({', '.join(FORMATS)}).") from error
 
 
-def check_size(width: int, height: int, limits: Limits) -> None:
+def check_image_size(width: int, height: int, limits: Limits) -> None:
     """Refuses what takes too much to unpack, and strips, which a processor that enlarges the shorter side blows up."""
     said = f"the image has {width} x {height} pixels; "
     if width * height > limits.image_pixels:
@@ -89,10 +89,10 @@ def image_sheet(found: Comparison, image: Image, ask: ImageAsked) -> str:
 
 
 def image_answer(loaded: Loaded, ask: ImageAsked, found: Comparison, image: Image) -> PictureAnswer:
-    return answer(loaded, found, image, {"processor": loaded.reader}, image_sheet(found, image, ask))
+    return picture_answer(loaded, found, image, {"processor": loaded.reader}, image_sheet(found, image, ask))
 
 
-def molecule(ask: MoleculeAsked, limits: Limits) -> Any:
+def make_graph(ask: MoleculeAsked, limits: Limits) -> Any:
     from ..models.molecules import from_smiles
 
     graph = from_smiles(ask.smiles)
@@ -105,7 +105,7 @@ def molecule_comparison(loaded: Loaded, ask: MoleculeAsked, limits: Limits) -> C
     found = some(
         compare(
             loaded.model,
-            molecule(ask, limits),
+            make_graph(ask, limits),
             methods=ask.methods,
             target=ask.target,
             output=ask.output,
@@ -122,10 +122,10 @@ def molecule_sheet(found: Comparison, ask: MoleculeAsked) -> str:
 
 
 def molecule_answer(loaded: Loaded, ask: MoleculeAsked, found: Comparison, limits: Limits) -> PictureAnswer:
-    return answer(loaded, found, molecule(ask, limits), {}, molecule_sheet(found, ask))
+    return picture_answer(loaded, found, make_graph(ask, limits), {}, molecule_sheet(found, ask))
 
 
-def answer(loaded: Loaded, found: Comparison, data: Any, options: dict[str, Any], svg: str) -> PictureAnswer:
+def picture_answer(loaded: Loaded, found: Comparison, data: Any, options: dict[str, Any], svg: str) -> PictureAnswer:
     first = found.explanations[0]
     items = [f"{token} {i}" for i, token in enumerate(first.tokens)] if first.image is None else list(first.tokens)
     return PictureAnswer(
@@ -133,10 +133,10 @@ def answer(loaded: Loaded, found: Comparison, data: Any, options: dict[str, Any]
         output=first.output,
         score=first.score,
         prediction=first.prediction,
-        classes=classes_of(loaded, logits(loaded, data, options)),
+        classes=class_shares(loaded, logits(loaded, data, options)),
         svg=svg,
         items=items,
-        rows=[row_of(e, e.relevance.flatten().tolist()) for e in found.explanations],
+        rows=[method_row(e, e.relevance.flatten().tolist()) for e in found.explanations],
         refused=refusals(found),
         model=first.provenance.model,
     )

@@ -35,7 +35,7 @@ class Busy(HeadwaterError):
 
 
 @dataclass(eq=False)
-class Job:
+class PoolJob:
     """One piece of work. `done` gets its result, or why there is none."""
 
     id: str
@@ -78,13 +78,13 @@ class Job:
             return self.work()
 
 
-class Pool:
+class JobPool:
     """Threads that do jobs in the order in which they came."""
 
     def __init__(self, workers: int, waiting: int, seconds: float) -> None:
         self.most, self.seconds = waiting, seconds
-        self._line: deque[Job] = deque()
-        self._running: dict[str, Job] = {}
+        self._line: deque[PoolJob] = deque()
+        self._running: dict[str, PoolJob] = {}
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._open = True
@@ -92,10 +92,10 @@ class Pool:
             self._hire()
         threading.Thread(target=self._watch, name="watches workers", daemon=True).start()
 
-    def submit(self, work: Callable[[], Found], name: str | None = None) -> Job:
+    def submit(self, work: Callable[[], Found], name: str | None = None) -> PoolJob:
         """Work at the end of the line; refused where the line is full, or the name is in use."""
         with self._changed:
-            job = Job(name or secrets.token_urlsafe(12), work, self.seconds)
+            job = PoolJob(name or secrets.token_urlsafe(12), work, self.seconds)
             if self._find(job.id) is not None:
                 raise UsageError(f"a request called {job.id!r} is under way. Give each its own name.")
             if len(self._line) >= self.most or not self._open:
@@ -143,7 +143,7 @@ class Pool:
         with self._changed:
             self._changed.notify_all()
 
-    def _find(self, name: str) -> Job | None:
+    def _find(self, name: str) -> PoolJob | None:
         return self._running.get(name) or next((job for job in self._line if job.id == name), None)
 
     def _hire(self) -> None:
@@ -177,7 +177,7 @@ class Pool:
                         self._give_up(job, why)
             time.sleep(LOOK)
 
-    def _give_up(self, job: Job, why: Stopped) -> None:
+    def _give_up(self, job: PoolJob, why: Stopped) -> None:
         job.given_up = True
         del self._running[job.id]
         job.done.set_exception(why)

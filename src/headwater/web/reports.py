@@ -33,7 +33,7 @@ WIDTH = 110  # of a drawing of text, in characters
 def text_report(found: Comparison, words: bool, form: Format, colours: str, tested: str = "") -> str:
     """`tested` is what masking words showed, as HTML: a part of the page."""
     if form == "json":
-        return as_json(found.to_dict())
+        return to_json(found.to_dict())
     with palette(colours):
         if form == "svg":
             drawn = comparison.render(found, words=words, theme="light")
@@ -45,7 +45,7 @@ def text_report(found: Comparison, words: bool, form: Format, colours: str, test
 
 def audit_report(found: Sequence[Audit], form: Format) -> str:
     if form == "json":
-        return as_json([one.to_dict() for one in found])
+        return to_json([one.to_dict() for one in found])
     if form == "svg":
         return picture(Group(*map(render_audit, found)), width=WIDTH, title="headwater audit", theme="light")
     return audit_page.page(found)
@@ -54,7 +54,7 @@ def audit_report(found: Sequence[Audit], form: Format) -> str:
 def sheet_report(found: Comparison, svg: str, form: PictureFormat, colours: str) -> str:
     """Of a molecule or an image, the sheet as it is on the screen."""
     if form == "json":
-        return as_json(found.to_dict())
+        return to_json(found.to_dict())
     with palette(colours):
         return svg if form == "svg" else comparison.page(found, picture=svg)
 
@@ -66,7 +66,7 @@ def image_png(found: Comparison, image: Image, level: str, colours: str) -> byte
 
 def generation_report(found: Generation, form: Format, colours: str) -> str:
     if form == "json":
-        return as_json(found.to_dict())
+        return to_json(found.to_dict())
     with palette(colours):
         if form == "svg":
             return picture(
@@ -75,5 +75,5 @@ def generation_report(found: Generation, form: Format, colours: str) -> str:
         return generation.page(found)
 
 
-def as_json(found: object) -> str:
+def to_json(found: object) -> str:
     return json.dumps(found, ensure_ascii=False, indent=1) + "\n"

@@ -10,8 +10,8 @@ from ..errors import DataError
 from ..methods import available
 from ..version import __version__
 from ..viz.colour import PALETTES
-from .generation import spoken_answer
-from .jobs import RESPONSES, JobName, answered, studio_of
+from .generation import generation_answer
+from .jobs import RESPONSES, JobName, app_state, submit
 from .layers import audit_answer
 from .masked_report import put_to_the_test
 from .models import Kind, LazyModel
@@ -45,7 +45,7 @@ from .schemas import (
     TextAnswer,
     TextAsked,
 )
-from .texts import predicted, text_answer, unit_for
+from .texts import predict_with_masks, text_answer, unit_for
 
 router = APIRouter(prefix="/api", responses=RESPONSES)
 JobPath = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{8,64}$")]
@@ -57,38 +57,38 @@ FILE: dict[int | str, dict[str, Any]] = {
 @router.get("/about", tags=["about"])
 def about(request: Request) -> About:
     """What this server has and allows: models, methods, palettes, limits."""
-    studio = studio_of(request)
+    state = app_state(request)
     return About(
         version=__version__,
-        models=[model_about(shelf) for shelf in studio.models.all()],
+        models=[model_about(model) for model in state.models.all()],
         methods=[MethodAbout(name=m.name, summary=m.summary, group=m.group) for m in available()],
         palettes=[
             PaletteAbout(name=name, said=p.said, positive={**p.positive}, negative={**p.negative})
             for name, p in PALETTES.items()
         ],
-        limits={name: float(value) for name, value in vars(studio.limits).items()},
-        datasets=len(studio.stores),
+        limits={name: float(value) for name, value in vars(state.limits).items()},
+        datasets=len(state.stores),
     )
 
 
-def model_about(shelf: LazyModel) -> ModelAbout:
-    classes = [] if shelf.found is None or shelf.kind == "language" else shelf.found.classes[:1000]
-    return ModelAbout(kind=shelf.kind, name=shelf.name, state=shelf.state, hint=shelf.hint, classes=classes)
+def model_about(model: LazyModel) -> ModelAbout:
+    classes = [] if model.found is None or model.kind == "language" else model.found.classes[:1000]
+    return ModelAbout(kind=model.kind, name=model.name, state=model.state, hint=model.hint, classes=classes)
 
 
 @router.post("/models/{kind}", tags=["about"], status_code=202)
-def read(request: Request, kind: Kind) -> ModelAbout:
+def begin_loading(request: Request, kind: Kind) -> ModelAbout:
     """Begin to read a model, where that has not begun. Which one it is was said when the server started."""
-    shelf = next(shelf for shelf in studio_of(request).models.all() if shelf.kind == kind)
-    shelf.begin()
-    return model_about(shelf)
+    model = next(model for model in app_state(request).models.all() if model.kind == kind)
+    model.begin()
+    return model_about(model)
 
 
 @router.post("/explain", tags=["text"])
-async def explain(request: Request, ask: TextAsked, job: JobName = None) -> TextAnswer:
+async def post_explain(request: Request, ask: TextAsked, job: JobName = None) -> TextAnswer:
     """What each word of a text contributed to a score, by one or several methods, with a ledger for each."""
-    studio = studio_of(request)
-    return await answered(request, lambda: text_answer(studio.models.text.take(), ask, studio.text(ask)), job)
+    state = app_state(request)
+    return await submit(request, lambda: text_answer(state.models.text.take(), ask, state.text(ask)), job)
 
 
 @router.post("/explain/report", tags=["text"], response_class=Response, responses=FILE)
@@ -96,49 +96,49 @@ async def explain_report(
     request: Request, ask: TextAsked, form: Format = "html", palette: PaletteName = "red-blue", job: JobName = None
 ) -> Response:
     """The same as one file: a self-contained page, an SVG, or JSON."""
-    studio = studio_of(request)
+    state = app_state(request)
 
     def work() -> str:
-        found = studio.text(ask)
-        tested = put_to_the_test(studio.models.text.take(), ask, found) if ask.masked and form == "html" else ""
+        found = state.text(ask)
+        tested = put_to_the_test(state.models.text.take(), ask, found) if ask.masked and form == "html" else ""
         words = unit_for(found.explanations[0], ask.unit) == "word"
         return text_report(found, words, form, palette, tested)
 
-    return file(await answered(request, work, job), form, "explanation")
+    return file(await submit(request, work, job), form, "explanation")
 
 
 @router.post("/predict", tags=["text"])
-async def predict(request: Request, ask: PredictAsked, job: JobName = None) -> PredictAnswer:
+async def post_predict(request: Request, ask: PredictAsked, job: JobName = None) -> PredictAnswer:
     """What the model says when some words are masked: the quickest test of an explanation."""
-    studio = studio_of(request)
-    return await answered(request, lambda: predicted(studio.models.text.take(), ask), job)
+    state = app_state(request)
+    return await submit(request, lambda: predict_with_masks(state.models.text.take(), ask), job)
 
 
 @router.post("/audit", tags=["text"])
-async def audit(request: Request, ask: AuditAsked, job: JobName = None) -> AuditAnswer:
+async def post_audit(request: Request, ask: AuditAsked, job: JobName = None) -> AuditAnswer:
     """Where relevance is lost on its way from the score to the inputs, layer by layer."""
-    studio = studio_of(request)
-    return await answered(request, lambda: audit_answer(studio.audit(ask)), job)
+    state = app_state(request)
+    return await submit(request, lambda: audit_answer(state.audit(ask)), job)
 
 
 @router.post("/audit/report", tags=["text"], response_class=Response, responses=FILE)
 async def audit_file(request: Request, ask: AuditAsked, form: Format = "html", job: JobName = None) -> Response:
     """The audit as one file."""
-    studio = studio_of(request)
-    made = await answered(request, lambda: audit_report(studio.audit(ask), form), job)
+    state = app_state(request)
+    made = await submit(request, lambda: audit_report(state.audit(ask), form), job)
     return file(made, form, "audit")
 
 
 @router.post("/image", tags=["image"])
 async def image(request: Request, ask: ImageAsked, job: JobName = None) -> PictureAnswer:
     """What each patch of an image contributed, drawn over the image."""
-    studio = studio_of(request)
+    state = app_state(request)
 
     def work() -> PictureAnswer:
-        loaded = studio.models.image.take()
-        return image_answer(loaded, ask, *studio.image(ask))
+        loaded = state.models.image.take()
+        return image_answer(loaded, ask, *state.image(ask))
 
-    return await answered(request, work, job)
+    return await submit(request, work, job)
 
 
 @router.post("/image/report", tags=["image"], response_class=Response, responses=FILE)
@@ -146,24 +146,24 @@ async def image_report(
     request: Request, ask: ImageAsked, form: PictureFormat = "html", job: JobName = None
 ) -> Response:
     """The image with its relevance as one file: a page, an SVG, a PNG or JSON."""
-    studio = studio_of(request)
+    state = app_state(request)
 
     def work() -> str | bytes:
-        found, picture = studio.image(ask)
+        found, picture = state.image(ask)
         if form == "png":
             return image_png(found, picture, ask.level, ask.palette)
         return sheet_report(found, image_sheet(found, picture, ask), form, ask.palette)
 
-    return file(await answered(request, work, job), form, "image")
+    return file(await submit(request, work, job), form, "image")
 
 
 @router.post("/molecule", tags=["molecule"])
-async def molecule(request: Request, ask: MoleculeAsked, job: JobName = None) -> PictureAnswer:
+async def post_molecule(request: Request, ask: MoleculeAsked, job: JobName = None) -> PictureAnswer:
     """What each atom of a molecule contributed, drawn on its structure."""
-    studio = studio_of(request)
-    return await answered(
+    state = app_state(request)
+    return await submit(
         request,
-        lambda: molecule_answer(studio.models.molecule.take(), ask, studio.molecule(ask), studio.limits),
+        lambda: molecule_answer(state.models.molecule.take(), ask, state.molecule(ask), state.limits),
         job,
     )
 
@@ -171,20 +171,20 @@ async def molecule(request: Request, ask: MoleculeAsked, job: JobName = None) ->
 @router.post("/molecule/report", tags=["molecule"], response_class=Response, responses=FILE)
 async def molecule_report(request: Request, ask: MoleculeAsked, form: Format = "html", job: JobName = None) -> Response:
     """The molecule as one file."""
-    studio = studio_of(request)
+    state = app_state(request)
 
     def work() -> str:
-        found = studio.molecule(ask)
+        found = state.molecule(ask)
         return sheet_report(found, molecule_sheet(found, ask), form, ask.palette)
 
-    return file(await answered(request, work, job), form, "molecule")
+    return file(await submit(request, work, job), form, "molecule")
 
 
 @router.post("/generate", tags=["generation"])
 async def generate(request: Request, ask: GenerateAsked, job: JobName = None) -> GenerateAnswer:
     """Let a language model go on, and say what every token came from."""
-    studio = studio_of(request)
-    return await answered(request, lambda: spoken_answer(studio.generation(ask)), job)
+    state = app_state(request)
+    return await submit(request, lambda: generation_answer(state.generation(ask)), job)
 
 
 @router.post("/generate/report", tags=["generation"], response_class=Response, responses=FILE)
@@ -192,21 +192,21 @@ async def generate_report(
     request: Request, ask: GenerateAsked, form: Format = "html", palette: PaletteName = "red-blue", job: JobName = None
 ) -> Response:
     """The generated text as one file; in the page every token lights up what it came from."""
-    studio = studio_of(request)
-    made = await answered(request, lambda: generation_report(studio.generation(ask), form, palette), job)
+    state = app_state(request)
+    made = await submit(request, lambda: generation_report(state.generation(ask), form, palette), job)
     return file(made, form, "generation")
 
 
 @router.get("/jobs/{job}", tags=["jobs"])
-async def place(request: Request, job: JobPath) -> JobShown:
+async def get_job(request: Request, job: JobPath) -> JobShown:
     """Where a request stands: 0 is being done, 1 comes next."""
-    return JobShown(id=job, place=studio_of(request).pool.place(job))
+    return JobShown(id=job, place=app_state(request).pool.place(job))
 
 
 @router.delete("/jobs/{job}", tags=["jobs"], status_code=204)
 async def cancel(request: Request, job: JobPath) -> None:
     """Take a request out of the line, or stop it."""
-    if not studio_of(request).pool.cancel(job):
+    if not app_state(request).pool.cancel(job):
         raise DataError(f"no request called {job!r} waits or is being answered.")
 
 

@@ -24,7 +24,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Asked(Strict):
+class ExplanationAsked(Strict):
     """What every explanation may be asked for."""
 
     methods: Methods = ["lrp"]
@@ -38,7 +38,7 @@ class Asked(Strict):
 Masked = Annotated[list[Annotated[int, Field(ge=0, le=TEXT)]], Field(max_length=MASKED)]
 
 
-class TextAsked(Asked):
+class TextAsked(ExplanationAsked):
     """A text to be explained. One that is longer than the model takes is explained in overlapping windows."""
 
     text: str = Field(min_length=1, max_length=TEXT)
@@ -66,7 +66,7 @@ class PredictAsked(Strict):
     output: Output = "logit"
 
 
-class ImageAsked(Asked):
+class ImageAsked(ExplanationAsked):
     """An image, as base64 of a PNG, JPEG, WebP, GIF or BMP file, or as a data URL of one."""
 
     image: str = Field(min_length=1, max_length=IMAGE)
@@ -75,7 +75,7 @@ class ImageAsked(Asked):
     palette: PaletteName = "red-blue"
 
 
-class MoleculeAsked(Asked):
+class MoleculeAsked(ExplanationAsked):
     """A molecule as a SMILES string."""
 
     smiles: str = Field(min_length=1, max_length=SMILES)
@@ -138,7 +138,7 @@ class ClassShare(BaseModel):
     probability: float
 
 
-class Cell(BaseModel):
+class TokenCell(BaseModel):
     """A word or token. `word` is the number of the word it belongs to, to be masked by; None for special tokens."""
 
     text: str
@@ -146,7 +146,7 @@ class Cell(BaseModel):
     word: int | None
 
 
-class Entry(BaseModel):
+class LedgerEntry(BaseModel):
     name: str
     amount: float
 
@@ -156,7 +156,7 @@ class Folded(BaseModel):
 
     name: str
     amount: float
-    lines: list[Entry]
+    lines: list[LedgerEntry]
 
 
 class LedgerShown(BaseModel):
@@ -195,7 +195,7 @@ class TextAnswer(BaseModel):
     score: float
     prediction: str | None
     classes: list[ClassShare]
-    cells: list[Cell]
+    cells: list[TokenCell]
     rows: list[MethodRow]
     refused: list[Refused]
     windows: int

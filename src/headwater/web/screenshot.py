@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from ..errors import MissingExtra
-from .browsers import arguments, chromium
-from .server import served
+from .browsers import browser_arguments, chromium
+from .server import serve_in_thread
 from .state import AppState
 
 SIZE = {"width": 1280, "height": 1180}
@@ -18,14 +18,14 @@ SHOWN = {
 }
 
 
-def take(studio: AppState, path: Path) -> None:
+def take(state: AppState, path: Path) -> None:
     """One picture of a text with a word masked, the ledger open."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError as error:
         raise MissingExtra("a screenshot", "dev") from error
-    with served(studio) as address, sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium(), args=arguments())
+    with serve_in_thread(state) as address, sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium(), args=browser_arguments())
         page = browser.new_page(viewport=SIZE, device_scale_factor=1.5, color_scheme="light")
         page.goto(f"{address}#{urlencode(SHOWN)}")
         page.locator(".test h3").wait_for()

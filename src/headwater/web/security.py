@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .bodies import Bodies, Gone, Refusal, handed_on
+from .bodies import Bodies, Gone, Refusal, replay_body
 from .limits import Limits
 
 COOKIE = "headwater-token"
@@ -61,19 +61,19 @@ class Guard:
             return
         refusal = self._refusal(scope)
         if refusal is not None:
-            await refusal(scope, receive, headed(send))
+            await refusal(scope, receive, add_headers(send))
             return
         try:
             body = await self.bodies.read(receive, self.limits.body_of(scope["path"]))
         except Gone:
             return
         except Refusal as error:
-            await refused(error.status, error.message)(scope, receive, headed(send))
+            await refuse(error.status, error.message)(scope, receive, add_headers(send))
             return
-        size, replay = len(body), handed_on(body, receive)
+        size, replay = len(body), replay_body(body, receive)
         del body  # the application alone decides how long it is needed
         try:
-            await self.app(scope, replay, headed(send))
+            await self.app(scope, replay, add_headers(send))
         finally:
             self.bodies.let_go(size)
 
@@ -81,28 +81,28 @@ class Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if self.hosts is not None and name_of(host) not in self.hosts:
-            return refused(403, "this server answers on this machine alone: open it by 127.0.0.1 or localhost.")
+            return refuse(403, "this server answers on this machine alone: open it by 127.0.0.1 or localhost.")
         origin = headers.get("origin")
         if origin is not None and server_of(origin) != host:
-            return refused(403, "requests from pages of other servers are refused.")
+            return refuse(403, "requests from pages of other servers are refused.")
         if headers.get("sec-fetch-site") == "cross-site" and scope["path"].startswith("/api/"):
-            return refused(403, "requests from pages of other servers are refused.")
+            return refuse(403, "requests from pages of other servers are refused.")
         most = self.limits.body_of(scope["path"])
         length = headers.get("content-length", "").lstrip("0")
         if length.isascii() and length.isdigit() and (len(length) > 15 or int(length) > most):
-            return refused(413, f"a request to this address may have {most:,} bytes, this one has {length}.")
+            return refuse(413, f"a request to this address may have {most:,} bytes, this one has {length}.")
         return None if self.token is None else self._without_token(scope, headers, self.token)
 
     def _without_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
         asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if scope["path"] == "/" and same(asked, token):
+        if scope["path"] == "/" and same_token(asked, token):
             found = RedirectResponse("/", status_code=303)  # the browser keeps the fragment, and forgets the token
             found.set_cookie(COOKIE, token, httponly=True, samesite="strict")
             return found
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        if same(bearer, token) or same(cookie_of(headers), token):
+        if same_token(bearer, token) or same_token(cookie_of(headers), token):
             return None
-        return refused(401, "this server needs its token: open the address that it printed when it started.")
+        return refuse(401, "this server needs its token: open the address that it printed when it started.")
 
 
 def name_of(host: str) -> str:
@@ -118,7 +118,7 @@ def server_of(origin: str) -> str | None:
         return None
 
 
-def same(given: str, token: str) -> bool:
+def same_token(given: str, token: str) -> bool:
     return secrets.compare_digest(given.encode(), token.encode())
 
 
@@ -130,7 +130,7 @@ def cookie_of(headers: Headers) -> str:
     return "" if found is None else found.value
 
 
-def refused(status: int, message: str) -> JSONResponse:
+def refuse(status: int, message: str) -> JSONResponse:
     """An answer before the body was read: the connection is closed, or the server would go on to take it in."""
     return JSONResponse(
         {"error": "busy" if status == 429 else "refused", "message": message},
@@ -139,7 +139,7 @@ def refused(status: int, message: str) -> JSONResponse:
     )
 
 
-def headed(send: Send) -> Send:
+def add_headers(send: Send) -> Send:
     """Every answer with the headers, unless a route has set its own."""
 
     async def with_headers(message: Message) -> None:

@@ -80,24 +80,24 @@ def settings(app: FastAPI, limits: Limits) -> uvicorn.Config:
 
 
 def serve(
-    studio: AppState, host: str, port: int | None, token: str | None, browser: bool, say: Callable[[str], None]
+    state: AppState, host: str, port: int | None, token: str | None, browser: bool, say: Callable[[str], None]
 ) -> None:
     """Serve until interrupted."""
     with listening(host, port) as found:
         token = token_for(host, token)
         where = address(host, found.getsockname()[1], token)
-        app = create_app(studio, hosts=hosts_for(host), token=token)
+        app = create_app(state, hosts=hosts_for(host), token=token)
         say(f"the explorer is at {where}  (Ctrl+C stops it)")
         if browser:
             threading.Timer(0.5, webbrowser.open, [where]).start()
-        uvicorn.Server(settings(app, studio.limits)).run(sockets=[found])
+        uvicorn.Server(settings(app, state.limits)).run(sockets=[found])
 
 
 @contextmanager
-def served(studio: AppState) -> Iterator[str]:
+def serve_in_thread(state: AppState) -> Iterator[str]:
     """The explorer on a free port of this machine, as long as the block runs."""
     with listening("127.0.0.1", 0) as found:
-        server = uvicorn.Server(settings(create_app(studio), studio.limits))
+        server = uvicorn.Server(settings(create_app(state), state.limits))
         thread = threading.Thread(target=lambda: server.run(sockets=[found]), daemon=True)
         thread.start()
         try:

@@ -12,15 +12,15 @@ from ..results.audit import Audit
 from ..results.comparison import Comparison
 from ..results.generation import Generation
 from .cache import Kept
-from .generation import spoken
-from .layers import audited
+from .generation import generate_text
+from .layers import audit_text
 from .limits import Limits
 from .models import Models
-from .pictures import image_comparison, molecule_comparison, picture
-from .pool import Pool
+from .pictures import image_comparison, molecule_comparison, open_picture
+from .pool import JobPool
 from .schemas import AuditAsked, GenerateAsked, ImageAsked, MoleculeAsked, TextAsked
 from .stores import Store
-from .texts import explained, text_answer
+from .texts import compare_text, text_answer
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -33,7 +33,7 @@ class AppState:
 
     def __init__(self, models: Models, limits: Limits | None = None, stores: Sequence[Store] = ()) -> None:
         self.models, self.limits, self.stores = models, limits or Limits(), tuple(stores)
-        self.pool = Pool(self.limits.workers, self.limits.waiting, self.limits.seconds)
+        self.pool = JobPool(self.limits.workers, self.limits.waiting, self.limits.seconds)
         self.kept = Kept(self.limits.kept)
 
     def warm(self) -> None:
@@ -46,26 +46,26 @@ class AppState:
         def work() -> None:
             everybody.wait(timeout=60)
             for _ in range(2):
-                text_answer(loaded, ask, explained(loaded, ask))
+                text_answer(loaded, ask, compare_text(loaded, ask))
 
         for job in [self.pool.submit(work) for _ in range(count)]:
             job.done.result()
 
     def text(self, ask: TextAsked) -> Comparison:
-        return self.kept.get(key(ask), lambda: explained(self.models.text.take(), ask))
+        return self.kept.get(key(ask), lambda: compare_text(self.models.text.take(), ask))
 
     def audit(self, ask: AuditAsked) -> tuple[Audit, ...]:
-        return self.kept.get(key(ask), lambda: audited(self.models.text.take(), ask))
+        return self.kept.get(key(ask), lambda: audit_text(self.models.text.take(), ask))
 
     def image(self, ask: ImageAsked) -> tuple[Comparison, Image]:
-        image = picture(ask, self.limits)
+        image = open_picture(ask, self.limits)
         return self.kept.get(key(ask), lambda: image_comparison(self.models.image.take(), ask, image)), image
 
     def molecule(self, ask: MoleculeAsked) -> Comparison:
         return self.kept.get(key(ask), lambda: molecule_comparison(self.models.molecule.take(), ask, self.limits))
 
     def generation(self, ask: GenerateAsked) -> Generation:
-        found = self.kept.get(key(ask), lambda: spoken(self.models.language.take(), ask))
+        found = self.kept.get(key(ask), lambda: generate_text(self.models.language.take(), ask))
         return found.words() if ask.unit == "word" else found
 
     def store(self, name: str) -> Store:

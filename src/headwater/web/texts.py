@@ -24,10 +24,9 @@ from ..viz.colour import largest
 from ..viz.reading import by_layer, cells, layer_of, verdict
 from .models import Loaded
 from .schemas import (
-    Cell,
     ClassShare,
-    Entry,
     Folded,
+    LedgerEntry,
     LedgerShown,
     MethodRow,
     PredictAnswer,
@@ -35,12 +34,13 @@ from .schemas import (
     Refused,
     TextAnswer,
     TextAsked,
+    TokenCell,
 )
 
 CLASSES = 12  # shown, the likeliest
 
 
-def explained(loaded: Loaded, ask: TextAsked) -> Comparison:
+def compare_text(loaded: Loaded, ask: TextAsked) -> Comparison:
     """The methods asked for, on one text."""
     return some(
         compare(
@@ -71,9 +71,9 @@ def text_answer(loaded: Loaded, ask: TextAsked, found: Comparison) -> TextAnswer
         output=first.output,
         score=first.score,
         prediction=first.prediction,
-        classes=classes_of(loaded, logits_in(outputs_for(loaded, ask.text))),
+        classes=class_shares(loaded, logits_in(outputs_for(loaded, ask.text))),
         cells=cells_of(first, unit),
-        rows=[row_of(e, [c.relevance for c in cells(e, unit == "word")]) for e in found.explanations],
+        rows=[method_row(e, [c.relevance for c in cells(e, unit == "word")]) for e in found.explanations],
         refused=refusals(found),
         windows=first.windows,
         model=first.provenance.model,
@@ -89,20 +89,20 @@ def refusals(found: Comparison) -> list[Refused]:
     return [Refused(method=name, reason=reason) for name, reason in found.refused]
 
 
-def row_of(e: Explanation, relevance: Sequence[float]) -> MethodRow:
+def method_row(e: Explanation, relevance: Sequence[float]) -> MethodRow:
     return MethodRow(
-        method=e.method, relevance=list(relevance), scale=largest(relevance), ledger=ledger_shown(e.ledger)
+        method=e.method, relevance=list(relevance), scale=largest(relevance), ledger=ledger_answer(e.ledger)
     )
 
 
-def ledger_shown(ledger: Ledger) -> LedgerShown:
+def ledger_answer(ledger: Ledger) -> LedgerShown:
     return LedgerShown(
         score=ledger.score,
         inputs=ledger.inputs,
-        biases=folded(ledger.biases),
-        constants=folded(ledger.constants),
-        cut_off=folded(ledger.cut_off),
-        held=folded(ledger.held),
+        biases=fold_lines(ledger.biases),
+        constants=fold_lines(ledger.constants),
+        cut_off=fold_lines(ledger.cut_off),
+        held=fold_lines(ledger.held),
         readout=ledger.readout,
         unaccounted=ledger.unaccounted,
         closed=ledger.closed,
@@ -111,22 +111,22 @@ def ledger_shown(ledger: Ledger) -> LedgerShown:
     )
 
 
-def folded(lines: Lines) -> list[Folded]:
+def fold_lines(lines: Lines) -> list[Folded]:
     """Lines by layer, each with what it is the sum of; what is exactly zero is left out."""
-    inside: dict[str, list[Entry]] = {}
+    inside: dict[str, list[LedgerEntry]] = {}
     for name, amount in lines.items():
         if amount:
-            inside.setdefault(layer_of(name), []).append(Entry(name=name, amount=amount))
+            inside.setdefault(layer_of(name), []).append(LedgerEntry(name=name, amount=amount))
     sums: Mapping[str, float] = by_layer(lines)
     return [Folded(name=name, amount=sums[name], lines=found) for name, found in inside.items()]
 
 
-def cells_of(e: Explanation, unit: str) -> list[Cell]:
+def cells_of(e: Explanation, unit: str) -> list[TokenCell]:
     """The words or tokens, each with the number of its word: what masking goes by."""
     shown = cells(e, unit == "word")
     numbers = range(len(shown)) if unit == "word" else word_numbers(e)
     return [
-        Cell(text=cell.text, gap=cell.gap, word=None if cell.special else number)
+        TokenCell(text=cell.text, gap=cell.gap, word=None if cell.special else number)
         for cell, number in zip(shown, numbers, strict=True)
     ]
 
@@ -141,7 +141,7 @@ def word_numbers(e: Explanation) -> list[int]:
     return numbers
 
 
-def masked_text(loaded: Loaded, text: str, numbers: Sequence[int]) -> str:
+def mask_words(loaded: Loaded, text: str, numbers: Sequence[int]) -> str:
     """The text with these words replaced by what stands for a word taken away, here as in the measures."""
     if not numbers:
         return text
@@ -205,7 +205,7 @@ def logits_in(outputs: Outputs) -> list[float]:
     return [float(v) for v in rows.double().mean(0).tolist()]
 
 
-def classes_of(loaded: Loaded, logits: Sequence[float]) -> list[ClassShare]:
+def class_shares(loaded: Loaded, logits: Sequence[float]) -> list[ClassShare]:
     """The likeliest classes, in the model's own order."""
     names = loaded.classes or [str(i) for i in range(len(logits))]
     several = getattr(loaded.model.config, "problem_type", None) == "multi_label_classification"
@@ -218,9 +218,9 @@ def classes_of(loaded: Loaded, logits: Sequence[float]) -> list[ClassShare]:
     ]
 
 
-def predicted(loaded: Loaded, ask: PredictAsked) -> PredictAnswer:
+def predict_with_masks(loaded: Loaded, ask: PredictAsked) -> PredictAnswer:
     """What the model says of the text as it is and with the words masked, for the same score."""
-    text = masked_text(loaded, ask.text, ask.masked)
+    text = mask_words(loaded, ask.text, ask.masked)
     before, after = outputs_for(loaded, ask.text), outputs_for(loaded, text)
     logits = logits_in(before)
     target = ask.target if ask.target is not None else str(max(range(len(logits)), key=lambda i: logits[i]))
@@ -229,8 +229,8 @@ def predicted(loaded: Loaded, ask: PredictAsked) -> PredictAnswer:
     return PredictAnswer(
         target=name,
         output=ask.output,
-        before=classes_of(loaded, logits),
-        after=classes_of(loaded, logits_in(after)),
+        before=class_shares(loaded, logits),
+        after=class_shares(loaded, logits_in(after)),
         score_before=score_before,
         score_after=score_in(after, reader)[1],
         text=text,

@@ -19,7 +19,7 @@ FRACTIONS = tuple(i / 10 for i in range(11))
 
 
 @dataclass(frozen=True)
-class Measured:
+class AnswerMeasures:
     """Of one explanation of one answer. `before` is `found` among the words before the last.
 
     `activation` is the area under the answer's probability, relative to that with the whole prompt: higher is better.
@@ -42,13 +42,13 @@ def effects(answers: Answers) -> np.ndarray:
     return np.asarray((found[:1] - found[1:]).mean(1))
 
 
-def measured(answers: Answers, relevance: Sequence[float], taken: np.ndarray) -> Measured:
+def measure_answer(answers: Answers, relevance: Sequence[float], taken: np.ndarray) -> AnswerMeasures:
     """One explanation against the model; `taken` is what `effects` gave."""
     values = np.asarray(relevance)
     whole = answers.of(np.ones((1, len(values)), dtype=bool))
     put_back = answers.of(first_words(np.argsort(-values, kind="stable")))
     pruned = answers.of(~first_words(np.argsort(np.abs(values), kind="stable")))
-    return Measured(
+    return AnswerMeasures(
         found=int(values.argmax()) == int(taken.argmax()),
         before=int(values[:-1].argmax()) == int(taken[:-1].argmax()),
         activation=area(np.exp(put_back - whole).mean(1)),

@@ -38,7 +38,7 @@ class Question:
 
     @classmethod
     def of(cls, model: nn.Module, tokenizer: Any, prompt: Prompt) -> Question:
-        ids, words = tokenised(tokenizer, prompt)
+        ids, words = tokenise_words(tokenizer, prompt)
         if len(words) < 2:
             raise InputError(f"the prompt {prompt.id} has {len(words)} words; two are needed to rank them.")
         answer = int(log_probabilities(model, torch.tensor([ids]))[0].argmax())
@@ -49,7 +49,7 @@ class Question:
         return [float(tokens[list(word.positions)].double().sum()) for word in self.words]
 
 
-def tokenised(tokenizer: Any, prompt: Prompt) -> tuple[tuple[int, ...], tuple[Word, ...]]:
+def tokenise_words(tokenizer: Any, prompt: Prompt) -> tuple[tuple[int, ...], tuple[Word, ...]]:
     """Token ids, and the words that they make up."""
     found = tokenizer(prompt.text, return_offsets_mapping=True)
     return tuple(found["input_ids"]), tuple(words_of(prompt.text, found["offset_mapping"]))

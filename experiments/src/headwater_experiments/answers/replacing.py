@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..prompts import Prompt
-from .questions import Question, log_probabilities, tokenised
+from .questions import Question, log_probabilities, tokenise_words
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Substitutes:
     def of(cls, tokenizer: Any, prompts: Sequence[Prompt]) -> Substitutes:
         pool: dict[tuple[str, int], dict[tuple[int, ...], None]] = {}
         for prompt in prompts:
-            ids, words = tokenised(tokenizer, prompt)
+            ids, words = tokenise_words(tokenizer, prompt)
             for word in words:
                 tokens = tuple(ids[p] for p in word.positions)
                 pool.setdefault((prompt.kind, len(tokens)), {})[tokens] = None
         return cls({key: tuple(found) for key, found in pool.items()})
 
-    def drawn(self, question: Question, draws: int, seed: int) -> list[Tensor]:
+    def draw(self, question: Question, draws: int, seed: int) -> list[Tensor]:
         """The prompt with every word replaced, `draws` times; a word never stands in for itself."""
         draw = np.random.default_rng([seed, *question.ids])
         found = []

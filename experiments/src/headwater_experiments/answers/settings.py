@@ -9,7 +9,7 @@ from torch import nn
 
 from headwater.api.generate import SCORES, explain_generation
 from headwater.errors import UnknownName
-from headwater.methods import resolve
+from headwater.methods import resolve_method
 
 from .questions import Question
 
@@ -50,14 +50,14 @@ class Setting:
     sinks: str = "show"
 
     @classmethod
-    def parsed(cls, text: str) -> Setting:
+    def parse(cls, text: str) -> Setting:
         method, _, rest = text.strip().partition("@")
         words = [word for word in rest.split("+") if word]
         for word in words:
             if word not in (*SCORES, ASIDE):
                 raise UnknownName("score", word, (*SCORES, ASIDE))
         score = next((word for word in words if word in SCORES), "logit")
-        name = LATER if method == LATER else resolve(method).name
+        name = LATER if method == LATER else resolve_method(method).name
         return cls(name, score, ASIDE if ASIDE in words else "show")
 
     def __str__(self) -> str:

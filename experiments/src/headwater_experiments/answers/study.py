@@ -17,7 +17,7 @@ from headwater.evaluation.curves import RESAMPLES, Estimate
 from headwater.evaluation.provenance import machine, model_sha256, versions
 
 from ..prompts import KINDS, Prompt
-from .measuring import effects, measured
+from .measuring import effects, measure_answer
 from .questions import Question
 from .replacing import Answers, Substitutes
 from .settings import OURS, Setting
@@ -33,7 +33,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Row:
+class StudyRow:
     """One setting on one prompt."""
 
     prompt: str
@@ -60,18 +60,18 @@ def study(
     draws: int = DRAWS,
     seed: int = 0,
     out: Path | None = None,
-) -> Iterator[Row]:
+) -> Iterator[StudyRow]:
     """Rows as they are found. With `out`, a file of JSON lines, what stands there is not computed again.
 
     Words that stand in for others are those of `pool`, by default of the prompts themselves. With a whole half as the
     pool, a part of its prompts gives the rows that it has among all of them.
     """
-    chosen = [Setting.parsed(text) for text in settings]
+    chosen = [Setting.parse(text) for text in settings]
     if not chosen or not prompts:
         raise UsageError("a study needs at least one setting and one prompt.")
     pool = prompts if pool is None else pool
     about = {"model": model_sha256(model), "draws": draws, "seed": seed, "pool": [p.id for p in pool]}
-    known = kept(out, about, made_with(model))
+    known = read_kept_rows(out, about, describe_tools(model))
     questions = [Question.of(model, tokenizer, prompt) for prompt in prompts]
     substitutes = Substitutes.of(tokenizer, pool)
     for question in questions:
@@ -79,21 +79,21 @@ def study(
         for setting in chosen:
             row = known.get((question.prompt.id, str(setting)))
             if row is None:
-                answers = answers or Answers(model, question, substitutes.drawn(question, draws, seed))
-                row = judged(model, tokenizer, answers, setting, seed)
+                answers = answers or Answers(model, question, substitutes.draw(question, draws, seed))
+                row = judge_setting(model, tokenizer, answers, setting, seed)
                 if out is not None:
                     with out.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
             yield row
 
 
-def judged(model: nn.Module, tokenizer: Any, answers: Answers, setting: Setting, seed: int) -> Row:
+def judge_setting(model: nn.Module, tokenizer: Any, answers: Answers, setting: Setting, seed: int) -> StudyRow:
     """One setting's explanation of one answer, measured."""
     question = answers.question
     taken = effects(answers)
     relevance, error = setting.words(model, tokenizer, question, seed)
-    found = measured(answers, relevance, taken)
-    return Row(
+    found = measure_answer(answers, relevance, taken)
+    return StudyRow(
         question.prompt.id,
         question.prompt.kind,
         str(setting),
@@ -105,7 +105,9 @@ def judged(model: nn.Module, tokenizer: Any, answers: Answers, setting: Setting,
     )
 
 
-def kept(out: Path | None, about: Mapping[str, Any], tools: Mapping[str, Any]) -> dict[tuple[str, str], Row]:
+def read_kept_rows(
+    out: Path | None, about: Mapping[str, Any], tools: Mapping[str, Any]
+) -> dict[tuple[str, str], StudyRow]:
     """Rows of an earlier run of the same study; the first line of the file says which it was, and made with what."""
     if out is None:
         return {}
@@ -118,11 +120,11 @@ def kept(out: Path | None, about: Mapping[str, Any], tools: Mapping[str, Any]) -
         raise UsageError(
             f"{out} holds another study: of another model, other prompts, draws or seed. Name another file."
         )
-    rows = [Row(**json.loads(line)) for line in lines]
+    rows = [StudyRow(**json.loads(line)) for line in lines]
     return {(row.prompt, row.setting): row for row in rows}
 
 
-def summary(rows: Sequence[Row], seed: int = 0) -> dict[str, dict[str, Estimate]]:
+def summarise_settings(rows: Sequence[StudyRow], seed: int = 0) -> dict[str, dict[str, Estimate]]:
     """Means over prompts with 95 % bootstrap intervals, setting by setting; all are resampled alike."""
     settings = list(dict.fromkeys(row.setting for row in rows))
     prompts = list(dict.fromkeys(row.prompt for row in rows))
@@ -138,7 +140,7 @@ def summary(rows: Sequence[Row], seed: int = 0) -> dict[str, dict[str, Estimate]
     return found
 
 
-def difference(rows: Sequence[Row], first: str, second: str, seed: int = 0) -> dict[str, Estimate]:
+def paired_difference(rows: Sequence[StudyRow], first: str, second: str, seed: int = 0) -> dict[str, Estimate]:
     """What the first setting has above the second, prompt by prompt: means with 95 % bootstrap intervals."""
     at = {(row.prompt, row.setting): row for row in rows}
     prompts = [prompt for prompt, setting in at if setting == first and (prompt, second) in at]
@@ -151,19 +153,21 @@ def difference(rows: Sequence[Row], first: str, second: str, seed: int = 0) -> d
     return found
 
 
-def page(rows: Sequence[Row]) -> str:
+def study_page(rows: Sequence[StudyRow]) -> str:
     """Markdown: all prompts with intervals; the default beside the others, paired; decisive words by kind of prompt."""
-    found = summary(rows)
+    found = summarise_settings(rows)
     lines = [*header("setting", [*COLUMNS.values(), "largest ledger error"])]
     for setting, estimates in found.items():
         errors = [row.ledger_error for row in rows if row.setting == setting and row.ledger_error is not None]
-        lines.append(line(setting, [*map(written, estimates.values()), f"{max(errors):.1e}" if errors else ""]))
+        lines.append(line(setting, [*map(format_estimate, estimates.values()), f"{max(errors):.1e}" if errors else ""]))
     if OURS in found and len(found) > 1:
         lines += ["", f"`{OURS}` minus the others, prompt by prompt:", ""]
         lines += header("setting", list(COLUMNS.values()))
         for setting in found:
             if setting != OURS:
-                lines.append(line(setting, [written(gap) for gap in difference(rows, OURS, setting).values()]))
+                lines.append(
+                    line(setting, [format_estimate(gap) for gap in paired_difference(rows, OURS, setting).values()])
+                )
     kinds = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
     lines += ["", "Decisive words found, by kind of prompt:", "", *header("setting", kinds)]
     for setting in found:
@@ -180,10 +184,10 @@ def line(setting: str, cells: Sequence[str]) -> str:
     return f"| `{setting}` | " + " | ".join(cells) + " |"
 
 
-def written(e: Estimate) -> str:
+def format_estimate(e: Estimate) -> str:
     digits = 1 if abs(e.value) >= 10 else 2 if abs(e.value) >= 1 else 3
     return f"{e.value:.{digits}f} ({e.low:.{digits}f} to {e.high:.{digits}f})"
 
 
-def made_with(model: nn.Module) -> dict[str, Any]:
+def describe_tools(model: nn.Module) -> dict[str, Any]:
     return {"versions": versions(), **machine(where_it_is(model)[0])}

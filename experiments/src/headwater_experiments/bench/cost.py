@@ -22,7 +22,7 @@ PRESETS = ("gi", "lrp(ah+ln)", "lrp", "lrp-gamma", "lrp-secant", "attnlrp")
 GIB = 2**30
 
 
-def replayed(
+def replay_jobs(
     model: nn.Module, inputs: dict[str, Any], methods: Sequence[str], **options: Any
 ) -> tuple[dict[str, Job], list[Recorder]]:
     """Every method from a recording, which is made the second time that it runs; and who records, to ask why not."""
@@ -60,14 +60,14 @@ def fastest_attention(model: nn.Module, inputs: dict[str, Any]) -> Iterator[str]
         yield best.name.lower().replace("_", " ")
 
 
-def table(costs: Sequence[Cost], title: str) -> Table:
+def cost_table(costs: Sequence[Cost], title: str) -> Table:
     """A row for the forward pass and for every method; the title names the machine."""
-    rows = [(c.name, str(c.tokens or ""), *written(c)) for c in costs]
+    rows = [(c.name, str(c.tokens or ""), *format_cost(c)) for c in costs]
     columns = ("method", "tokens", "seconds", "x forward", "lowest to highest", "GiB above the model", "ledger error")
     return Table(f"{title}; {machine()}", columns, rows, left=1)
 
 
-def written(c: Cost) -> tuple[str, ...]:
+def format_cost(c: Cost) -> tuple[str, ...]:
     if math.isnan(c.seconds):
         return ("out of memory", "", "", "", "")
     return (
@@ -84,12 +84,12 @@ def machine() -> str:
     threads = torch.get_num_threads()
     card = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
     return (
-        f"{card}{processor()}, {threads} thread{'s' if threads > 1 else ''}, torch {torch.__version__}, "
+        f"{card}{processor_name()}, {threads} thread{'s' if threads > 1 else ''}, torch {torch.__version__}, "
         f"Python {platform.python_version()}"
     )
 
 
-def processor() -> str:
+def processor_name() -> str:
     """The processor's name where the system tells it, else its architecture."""
     about = Path("/proc/cpuinfo")
     lines = about.read_text().splitlines() if about.exists() else []

@@ -52,18 +52,18 @@ class Lxt:
 
     def relevance(self, vectors: Tensor, score: Score) -> Tensor:
         """Gradient x input at the embeddings, as its documents have it: parameters need no gradients."""
-        with without_gradients(self.model), patched(self.table):
+        with without_gradients(self.model), apply_patches(self.table):
             (found,) = torch.autograd.grad(score(vectors).sum(), vectors)
         return (vectors * found).sum(-1).detach()
 
 
-def llama(rules: str) -> Table:
+def llama_patches(rules: str) -> Table:
     """LXT's own table."""
-    found: Table = getattr(loaded("lxt.efficient.models.llama"), rules)
+    found: Table = getattr(load_alone("lxt.efficient.models.llama"), rules)
     return found
 
 
-def bert(rules: str) -> Table:
+def bert_patches(rules: str) -> Table:
     """LXT's BERT is the modeling file of an older transformers with changes in it; here are its changes.
 
     Norms, activations (the pooler's tanh, too) and attention, as in its copy; its rule for attention is that of all its
@@ -72,7 +72,7 @@ def bert(rules: str) -> Table:
     from transformers.activations import GELUActivation
     from transformers.models.bert import modeling_bert
 
-    lxt = loaded("lxt.efficient.patches")
+    lxt = load_alone("lxt.efficient.patches")
     activation = partial(lxt.patch_method, lxt.non_linear_forward, keep_original=True)
     return {
         nn.LayerNorm: partial(lxt.patch_method, lxt.layer_norm_forward),
@@ -83,10 +83,10 @@ def bert(rules: str) -> Table:
     }
 
 
-TABLES: dict[str, Callable[[str], Table]] = {"bert": bert, "llama": llama}
+TABLES: dict[str, Callable[[str], Table]] = {"bert": bert_patches, "llama": llama_patches}
 
 
-def loaded(name: str) -> ModuleType:
+def load_alone(name: str) -> ModuleType:
     """A module of LXT without what stands before it in its packages. Nothing of it stays among the loaded modules."""
     before = set(sys.modules)
     try:
@@ -110,19 +110,19 @@ def bare(package: str) -> ModuleType:
 
 
 @contextmanager
-def patched(table: Mapping[Any, Patch]) -> Iterator[None]:
+def apply_patches(table: Mapping[Any, Patch]) -> Iterator[None]:
     """What LXT patches is patched inside, and as it was afterwards."""
-    with restored(*table), warnings.catch_warnings():
+    with restore_names(*table), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for target, patch in table.items():
-            with attention_kept(target):
+            with protect_attention(target):
                 if not patch(target):
                     raise NotApplicable(f"lxt could not patch {target.__name__}.")
         yield
 
 
 @contextmanager
-def restored(*places: Any) -> Iterator[None]:
+def restore_names(*places: Any) -> Iterator[None]:
     """Classes and modules hold the same names for the same things afterwards."""
     before = [dict(vars(place)) for place in places]
     try:
@@ -137,7 +137,7 @@ def restored(*places: Any) -> Iterator[None]:
 
 
 @contextmanager
-def attention_kept(target: Any) -> Iterator[None]:
+def protect_attention(target: Any) -> Iterator[None]:
     """The attention functions of one modeling file stay an object of transformers' own, and no other file's.
 
     LXT puts a dict in its place, which the newer transformers cannot ask for an implementation; or writes into the one

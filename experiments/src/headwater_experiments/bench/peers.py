@@ -28,15 +28,15 @@ def peers(
     model: nn.Module, inputs: dict[str, Any], tools: Iterable[str] | None = None, tell: Tell = lambda line: None
 ) -> Iterator[tuple[str, Job]]:
     """Jobs by name, of the tools that are asked for; else of those that are installed. `tell` hears why one is not."""
-    for tool in installed() if tools is None else checked(tools):
+    for tool in find_installed() if tools is None else check_tools(tools):
         yield from TOOLS[tool](model, inputs, tell)
 
 
-def installed() -> list[str]:
+def find_installed() -> list[str]:
     return [tool for tool in TOOLS if find_spec(tool) is not None]
 
 
-def checked(tools: Iterable[str]) -> list[str]:
+def check_tools(tools: Iterable[str]) -> list[str]:
     """The same names; an error where one is unknown or missing."""
     found = list(tools)
     for tool in found:
@@ -57,13 +57,13 @@ def lxt(model: nn.Module, inputs: dict[str, Any], tell: Tell) -> Iterator[tuple[
     for rules, ours in OURS.items():
         try:
             tool = Lxt.of(model, rules)
-            away = apart(tool, model, shortened(inputs), ours)
+            away = largest_difference(tool, model, shorten_inputs(inputs), ours)
         except Exception as error:
             reason = " ".join(str(error).split()) or type(error).__name__
-            tell(f"lxt {named('lxt')} is not timed beside transformers {named('transformers')}: {reason}")
+            tell(f"lxt {version_of('lxt')} is not timed beside transformers {version_of('transformers')}: {reason}")
             return
         tell(f"lxt {rules}: its relevance is {away:.0e} from that of {ours}, relative to the highest")
-        yield f"lxt {rules}", lambda tool=tool: tool.relevance(*scored(model, inputs))  # type: ignore[misc]
+        yield f"lxt {rules}", lambda tool=tool: tool.relevance(*score_function(model, inputs))  # type: ignore[misc]
 
 
 TOOLS: dict[str, Callable[[nn.Module, dict[str, Any], Tell], Iterator[tuple[str, Job]]]] = {
@@ -73,16 +73,16 @@ TOOLS: dict[str, Callable[[nn.Module, dict[str, Any], Tell], Iterator[tuple[str,
 HOW = {"captum": "pip install 'headwater[captum]'", "lxt": "pip install --no-deps lxt"}
 
 
-def named(package: str) -> str:
+def version_of(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
         return "(of unknown version)"
 
 
-def apart(tool: Lxt, model: nn.Module, inputs: dict[str, Any], ours: str) -> float:
+def largest_difference(tool: Lxt, model: nn.Module, inputs: dict[str, Any], ours: str) -> float:
     """The largest difference between LXT's relevance and that of a method here, over the highest relevance."""
-    theirs = tool.relevance(*scored(model, inputs))
+    theirs = tool.relevance(*score_function(model, inputs))
     embedding = model.get_input_embeddings()  # type: ignore[operator]
     place = next(name for name, part in model.named_modules() if part is embedding)
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
@@ -91,14 +91,14 @@ def apart(tool: Lxt, model: nn.Module, inputs: dict[str, Any], ours: str) -> flo
     return float((theirs - mine).abs().max() / mine.abs().max())
 
 
-def shortened(inputs: dict[str, Any]) -> dict[str, Any]:
+def shorten_inputs(inputs: dict[str, Any]) -> dict[str, Any]:
     return {name: value[:, :SHORT] if isinstance(value, Tensor) else value for name, value in inputs.items()}
 
 
 def captum_gradient(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
     from captum.attr import InputXGradient
 
-    vectors, score = scored(model, inputs)
+    vectors, score = score_function(model, inputs)
     found: Tensor = InputXGradient(score).attribute(vectors)
     return found.sum(-1)
 
@@ -107,13 +107,13 @@ def captum_path(model: nn.Module, inputs: dict[str, Any]) -> Tensor:
     """From zero, the batch's own size at a time."""
     from captum.attr import IntegratedGradients
 
-    vectors, score = scored(model, inputs)
+    vectors, score = score_function(model, inputs)
     path = IntegratedGradients(score)
     found: Tensor = path.attribute(vectors, n_steps=STEPS, internal_batch_size=len(vectors))
     return found.sum(-1)
 
 
-def scored(model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+def score_function(model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """The word embeddings, and each row's highest logit as a function of them."""
     rest = {name: value for name, value in inputs.items() if name != "input_ids"}
     embed: Any = model.get_input_embeddings

@@ -14,7 +14,7 @@ from headwater.errors import UnknownName, UsageError
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """A model by its measures. A classifier reads whole texts; a decoder predicts the token after the last."""
 
     name: str
@@ -28,12 +28,12 @@ class Shape:
     decoder: bool = False
     cap: float = 0.0  # of attention's scores
 
-    def with_layers(self, layers: int | None) -> Shape:
+    def with_layers(self, layers: int | None) -> ModelShape:
         return self if layers is None else replace(self, layers=layers)
 
     def build(self, device: str = "cpu", dtype: torch.dtype = torch.float32, seed: int = 0) -> nn.Module:
         """The model, its weights drawn where it will be computed."""
-        with torch.random.fork_rng(devices=[] if device == "cpu" else None), made_as(device, dtype):
+        with torch.random.fork_rng(devices=[] if device == "cpu" else None), default_dtype_and_device(device, dtype):
             torch.manual_seed(seed)
             model = (gemma if self.cap else llama if self.decoder else bert)(self)
         return model.eval()
@@ -50,7 +50,7 @@ class Shape:
 
 
 @contextmanager
-def made_as(device: str, dtype: torch.dtype) -> Iterator[None]:
+def default_dtype_and_device(device: str, dtype: torch.dtype) -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -60,7 +60,7 @@ def made_as(device: str, dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def bert(shape: Shape) -> nn.Module:
+def bert(shape: ModelShape) -> nn.Module:
     from transformers import BertConfig, BertForSequenceClassification
 
     config = BertConfig(
@@ -75,7 +75,7 @@ def bert(shape: Shape) -> nn.Module:
     return made
 
 
-def llama(shape: Shape) -> nn.Module:
+def llama(shape: ModelShape) -> nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -93,7 +93,7 @@ def llama(shape: Shape) -> nn.Module:
     return made
 
 
-def gemma(shape: Shape) -> nn.Module:
+def gemma(shape: ModelShape) -> nn.Module:
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
     size = shape.hidden // shape.heads
@@ -113,22 +113,22 @@ def gemma(shape: Shape) -> nn.Module:
     return made
 
 
-SHAPES: dict[str, Shape] = {
+SHAPES: dict[str, ModelShape] = {
     shape.name: shape
     for shape in (
-        Shape("bert-base", 768, 12, 12, 3072, 30522, 512),
+        ModelShape("bert-base", 768, 12, 12, 3072, 30522, 512),
         # Llama-3-8B's proportions, an eighth as wide
-        Shape("llama-small", 512, 8, 8, 1792, 32000, 16384, kv_heads=2, decoder=True),
+        ModelShape("llama-small", 512, 8, 8, 1792, 32000, 16384, kv_heads=2, decoder=True),
         # the same with Gemma 2's attention
-        Shape("gemma2-small", 512, 8, 8, 1792, 32000, 8192, kv_heads=2, decoder=True, cap=50.0),
-        Shape("llama-8b", 4096, 32, 32, 14336, 128256, 262144, kv_heads=8, decoder=True),
+        ModelShape("gemma2-small", 512, 8, 8, 1792, 32000, 8192, kv_heads=2, decoder=True, cap=50.0),
+        ModelShape("llama-8b", 4096, 32, 32, 14336, 128256, 262144, kv_heads=8, decoder=True),
         # the same layers with a quarter of the words
-        Shape("mistral-7b", 4096, 32, 32, 14336, 32000, 262144, kv_heads=8, decoder=True),
+        ModelShape("mistral-7b", 4096, 32, 32, 14336, 32000, 262144, kv_heads=8, decoder=True),
     )
 }
 
 
-def shape_called(name: str) -> Shape:
+def find_shape(name: str) -> ModelShape:
     if name not in SHAPES:
         raise UnknownName("shape", name, SHAPES)
     return SHAPES[name]

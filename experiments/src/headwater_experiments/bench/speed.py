@@ -29,7 +29,7 @@ from headwater.evaluation.run import evaluate, labelled
 from headwater.evaluation.tasks import DEFAULT, Floats
 from headwater.inputs.targets import logits_of
 from headwater.inputs.text import length_limit
-from headwater.methods import resolve
+from headwater.methods import resolve_method
 from headwater.viz.tables import Table
 from headwater_experiments.bench.cost import machine
 
@@ -61,7 +61,7 @@ class Speed:
     apart: float
 
 
-def rows_of(
+def draw_rows(
     model: nn.Module, tokenizer: Any, data: Any, limit: int | None = None, seed: int = 0
 ) -> list[tuple[str, int]]:
     """Labelled texts in any form that `evaluate` takes, checked and drawn as it does."""
@@ -83,7 +83,7 @@ def loop(
     device = where_it_is(model)[0]
     for text, label in rows:
         fields = dict(tokenizer(text, return_tensors="pt", truncation=True, max_length=limit).to(device))
-        whole = predict(model, fields)
+        whole = predict_logits(model, fields)
         for method in methods:
             relevances: dict[int, list[float]] = {}
             for name in measures:
@@ -93,13 +93,13 @@ def loop(
                     relevances[target] = made.relevance.tolist()
                 found[method][name].append([])
                 for percent in PERCENT.get(name, TENTHS):
-                    missing = replaced_at(name, relevances[target], percent)
-                    answer = predict(model, without(fields, missing, tokenizer.unk_token_id))
+                    missing = tokens_to_replace(name, relevances[target], percent)
+                    answer = predict_logits(model, without(fields, missing, tokenizer.unk_token_id))
                     found[method][name][-1].append(read(name, answer, whole, target))
     return {m: {name: np.array(steps) for name, steps in curves.items()} for m, curves in found.items()}
 
 
-def replaced_at(name: str, relevance: list[float], percent: int) -> set[int]:
+def tokens_to_replace(name: str, relevance: list[float], percent: int) -> set[int]:
     """Which tokens a step replaces."""
     items = range(len(relevance))
     count = math.ceil(percent * len(relevance) / 100)
@@ -114,7 +114,7 @@ def without(fields: dict[str, Any], missing: set[int], by: int) -> dict[str, Any
     return {**fields, "input_ids": torch.tensor([ids], device=fields["input_ids"].device)}
 
 
-def predict(model: nn.Module, fields: dict[str, Any]) -> Tensor:
+def predict_logits(model: nn.Module, fields: dict[str, Any]) -> Tensor:
     with torch.no_grad():
         return logits_of(model(**fields))[0].double()
 
@@ -126,7 +126,7 @@ def read(name: str, answer: Tensor, whole: Tensor, target: int) -> float:
     return float(whole.softmax(0)[target]) - shown if name in PERCENT else shown
 
 
-def measure(
+def measure_speed(
     model: nn.Module,
     tokenizer: Any,
     rows: Sequence[tuple[str, int]],
@@ -139,7 +139,7 @@ def measure(
         raise DataError("there are no rows to measure on.")
     if rounds < 1:
         raise UsageError(f"rounds must be at least 1, not {rounds}.")
-    methods = list(dict.fromkeys(resolve(name).name for name in methods))
+    methods = list(dict.fromkeys(resolve_method(name).name for name in methods))
     measures = [task.name for task in tasks.resolve(measures)]
     options: Any = {"methods": methods, "measures": measures, "tokenizer": tokenizer}
     options |= {"runtime": False, "progress": False}
@@ -165,7 +165,7 @@ def furthest(slow: dict[str, Floats], fast: Any) -> float:
     return max(float(np.abs(curve - fast[name]).max() / np.abs(curve).max()) for name, curve in slow.items())
 
 
-def table(found: Speed) -> Table:
+def speed_table(found: Speed) -> Table:
     """One row; the title says what was measured, and where."""
     methods = f"{len(found.methods)} method{'s' if len(found.methods) > 1 else ''} ({', '.join(found.methods)})"
     row = (

@@ -30,7 +30,7 @@ class Throughput:
     ratio: float
 
 
-def measure(
+def measure_throughput(
     model: nn.Module,
     tokenizer: Any,
     texts: Sequence[str],
@@ -70,7 +70,7 @@ def measure(
     ]
 
 
-def table(found: Sequence[Throughput], title: str) -> Table:
+def throughput_table(found: Sequence[Throughput], title: str) -> Table:
     rows = [(t.name, f"{t.seconds:.1f}", f"{t.texts / t.seconds:.1f}", f"{t.ratio:.2f}") for t in found]
     columns = ("method", "seconds", "texts a second", f"times as many as {found[0].name}")
     return Table(f"{title}; {machine()}", columns, rows, left=1)

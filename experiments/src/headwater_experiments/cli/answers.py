@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from headwater.cli import options
-from headwater.cli.models import chosen_model
-from headwater.cli.names import separated
+from headwater.cli.models import load_chosen_model
+from headwater.cli.names import split_names
 from headwater.cli.screen import say, waiting
 
 
@@ -47,15 +47,15 @@ def command(
     whose replacement takes most from the answer's log-probability; activation and pruning put words back and replace
     them in the order of relevance.
     """
-    loaded, tokenizer = chosen_model(model, "text-generation", device, dtype, False, False)
+    loaded, tokenizer = load_chosen_model(model, "text-generation", device, dtype, False, False)
     with waiting("reading the prompts"):
         from headwater_experiments.answers.settings import DEFAULT
-        from headwater_experiments.answers.study import page, study
-        from headwater_experiments.prompts import KINDS, chosen_prompts
-    asked = chosen_prompts(half, separated(kinds) if kinds else KINDS, limit)
-    names = separated(settings) if settings else list(DEFAULT)
+        from headwater_experiments.answers.study import study, study_page
+        from headwater_experiments.prompts import KINDS, choose_prompts
+    asked = choose_prompts(half, split_names(kinds) if kinds else KINDS, limit)
+    names = split_names(settings) if settings else list(DEFAULT)
     rows = []
-    for row in study(loaded, tokenizer, asked, names, pool=chosen_prompts(half), draws=draws, seed=seed, out=out):
+    for row in study(loaded, tokenizer, asked, names, pool=choose_prompts(half), draws=draws, seed=seed, out=out):
         rows.append(row)
         if len(rows) % len(names) == 0:
             say(f"{len(rows) // len(names)} of {len(asked)}: {row.prompt}, {row.answer!r} hangs on {row.decisive!r}")
@@ -63,4 +63,4 @@ def command(
         for row in rows:
             typer.echo(json.dumps(asdict(row), ensure_ascii=False))
         return
-    typer.echo(page(rows))
+    typer.echo(study_page(rows))

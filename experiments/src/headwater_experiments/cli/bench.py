@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli import options
-from headwater.cli.models import chosen_model
-from headwater.cli.names import separated
+from headwater.cli.models import load_chosen_model
+from headwater.cli.names import split_names
 from headwater.cli.screen import say, waiting
 from headwater.errors import UsageError
 
@@ -113,25 +113,25 @@ def command(
     refuse_what_has_no_place(context, EVALUATION if evaluation else THROUGHPUT if throughput else COST)
     if busy and device != "cpu":
         raise UsageError("--busy counts the processor's time, which says nothing of a card.")
-    options.usable(device)
+    options.check_device(device)
     import torch
 
     if threads is not None:
         torch.set_num_threads(threads)
-    names = None if methods is None else separated(methods)
+    names = None if methods is None else split_names(methods)
     clock = time.process_time if busy else time.perf_counter
     if throughput:
         found, table = rate(data, shape, names or ["gi", "lrp"], device, clock, rounds or 5)
     elif evaluation:
-        found, table = gain(data, limit, names, separated(measures), rounds or 3, device)
+        found, table = gain(data, limit, names, split_names(measures), rounds or 3, device)
     else:
         saving = Saving(keep, options.count_of(recompute), memory_limit)
-        beside = asked_beside(peers, names)
+        beside = parse_peers(peers, names)
         subject = Subject(
             shape or "bert-base", layers, batch, lengths(tokens), dtype, device, replay, beside, attention
         )
         found, table = costs(subject, names, rounds or 7, clock, saving)
-    typer.echo(json.dumps(found) if as_json else written(table, plain))
+    typer.echo(json.dumps(found) if as_json else format_table(table, plain))
 
 
 def refuse_what_has_no_place(context: typer.Context, mode: str) -> None:
@@ -143,17 +143,17 @@ def refuse_what_has_no_place(context: typer.Context, mode: str) -> None:
 
 
 def lengths(text: str) -> list[int]:
-    found = separated(text)
-    if not found or not all(map(options.is_whole, found)):
+    found = split_names(text)
+    if not found or not all(map(options.is_all_digits, found)):
         raise UsageError(f"--tokens takes numbers above 0, separated by commas, not {text!r}.")
-    return [options.whole("--tokens", one) for one in found]
+    return [options.parse_count("--tokens", one) for one in found]
 
 
-def asked_beside(peers: str | None, methods: list[str] | None) -> list[str] | None:
+def parse_peers(peers: str | None, methods: list[str] | None) -> list[str] | None:
     """Tools by name; None is all that are installed."""
     if peers is None:
         return None if methods is None else []
-    return [] if peers == "none" else separated(peers)
+    return [] if peers == "none" else split_names(peers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,13 +174,13 @@ class Subject:
         """Its shape, and the model itself with the attention that was asked for."""
         from headwater.engine.model import DTYPES
         from headwater.errors import UnknownName
-        from headwater_experiments.bench.shapes import shape_called
+        from headwater_experiments.bench.shapes import find_shape
 
         if self.dtype not in DTYPES:
             raise UnknownName("dtype", self.dtype, DTYPES)
         if self.attention not in (None, *ATTENTION):
             raise UnknownName("attention", self.attention, ATTENTION)
-        shape = shape_called(self.shape).with_layers(self.layers)
+        shape = find_shape(self.shape).with_layers(self.layers)
         model = shape.build(self.device, DTYPES[self.dtype])
         if self.attention is not None:
             from headwater.api.fast_attention import with_attention
@@ -200,8 +200,8 @@ class Saving:
     def jobs(self, model: Any, inputs: Any, methods: Sequence[str], dtype: str) -> dict[str, Callable[[], Any]]:
         """Explanations by name, to be timed beside the forward pass; none where nothing is to be saved."""
         from headwater.engine.options import Request, read_options
-        from headwater.engine.session import answer
-        from headwater.memory.estimate import Trial, bytes_of
+        from headwater.engine.session import answer_request
+        from headwater.memory.estimate import MemoryTrial, parse_bytes
         from headwater.memory.policy import UNLIMITED
 
         options = read_options(dtype=dtype, keep=self.keep, recompute=self.recompute)
@@ -211,10 +211,10 @@ class Saving:
         for name in methods:
             ask = Request(model, inputs, dataclasses.replace(options, method=name))
             if self.limit is not None:
-                fits = Trial.of(ask).fit(bytes_of(self.limit))
+                fits = MemoryTrial.of(ask).fit(parse_bytes(self.limit))
                 ask = dataclasses.replace(ask, options=ask.options.with_memory(fits.room))
                 say(f"{name}, estimated: {fits}")
-            found[name] = functools.partial(answer, ask)
+            found[name] = functools.partial(answer_request, ask)
         return found
 
 
@@ -223,10 +223,10 @@ def costs(
 ) -> tuple[Any, Table]:
     """Each method's time over that of the forward pass, with random weights; for JSON and as a table."""
     from headwater.evaluation.cost import measure
-    from headwater_experiments.bench.cost import GIB, PRESETS, fastest_attention, replayed, table
-    from headwater_experiments.bench.peers import checked, peers
+    from headwater_experiments.bench.cost import GIB, PRESETS, cost_table, fastest_attention, replay_jobs
+    from headwater_experiments.bench.peers import check_tools, peers
 
-    checked(asked.peers or [])
+    check_tools(asked.peers or [])
     shape, model = asked.model()
     batch = asked.batch or (1 if shape.decoder else 8)
     size = sum(weight.nbytes for weight in model.parameters())
@@ -239,7 +239,7 @@ def costs(
             others = dict(peers(model, inputs, asked.peers, say))
             chosen = methods or PRESETS
             saved = saving.jobs(model, inputs, chosen, asked.dtype)
-            again, recorders = replayed(model, inputs, chosen, dtype=asked.dtype) if asked.replay else ({}, [])
+            again, recorders = replay_jobs(model, inputs, chosen, dtype=asked.dtype) if asked.replay else ({}, [])
             jobs = {**saved, **again, **others}
             found += measure(
                 model, inputs, () if saved else chosen, rounds, others=jobs, clock=clock, dtype=asked.dtype
@@ -248,12 +248,12 @@ def costs(
                 say(f"{tokens} tokens were not replayed: {why}")
     model_in_words = f"{shape.name}, {shape.layers} layers, {size / GIB:.2f} GiB, {asked.dtype}, {asked.device}"
     chosen_attention = f"{asked.attention} attention" if asked.attention else kernel
-    about = (model_in_words, f"batches of {batch}", f"{rounds} rounds", chosen_attention, counted(clock))
+    about = (model_in_words, f"batches of {batch}", f"{rounds} rounds", chosen_attention, clock_name(clock))
     title = ", ".join(filter(None, about))
-    return [dataclasses.asdict(cost) for cost in found], table(found, title)
+    return [dataclasses.asdict(cost) for cost in found], cost_table(found, title)
 
 
-def counted(clock: Callable[[], float]) -> str:
+def clock_name(clock: Callable[[], float]) -> str:
     return "processor time" if clock is time.process_time else ""
 
 
@@ -261,39 +261,39 @@ def rate(
     data: Path | None, shape: str | None, methods: list[str], device: str, clock: Callable[[], float], rounds: int
 ) -> tuple[Any, Table]:
     """Texts a second of the bundled model, or of another shape that reads them in the same tokens."""
-    model, tokenizer = chosen_model(None, None, device, None, False, False)
-    from headwater_experiments.bench.shapes import shape_called
-    from headwater_experiments.bench.speed import rows_of
-    from headwater_experiments.bench.throughput import BATCH, measure, table
+    model, tokenizer = load_chosen_model(None, None, device, None, False, False)
+    from headwater_experiments.bench.shapes import find_shape
+    from headwater_experiments.bench.speed import draw_rows
+    from headwater_experiments.bench.throughput import BATCH, measure_throughput, throughput_table
     from headwater_experiments.data import load
 
-    texts = [text for text, _ in rows_of(model, tokenizer, load("sst2", "dev") if data is None else data)]
+    texts = [text for text, _ in draw_rows(model, tokenizer, load("sst2", "dev") if data is None else data)]
     if shape is not None:
-        model = shape_called(shape).build(device)
+        model = find_shape(shape).build(device)
     with waiting(f"explaining {len(texts)} texts"):
-        found = measure(model, tokenizer, texts, methods, clock=clock, rounds=rounds)
+        found = measure_throughput(model, tokenizer, texts, methods, clock=clock, rounds=rounds)
     name = "bundled model" if shape is None else shape
-    about = (f"{len(texts)} texts, {name}, {device}, batches of {BATCH}", f"{rounds} rounds", counted(clock))
+    about = (f"{len(texts)} texts, {name}, {device}, batches of {BATCH}", f"{rounds} rounds", clock_name(clock))
     title = ", ".join(filter(None, about))
-    return [dataclasses.asdict(one) for one in found], table(found, title)
+    return [dataclasses.asdict(one) for one in found], throughput_table(found, title)
 
 
 def gain(
     data: Path | None, limit: int, methods: list[str] | None, measures: list[str], rounds: int, device: str
 ) -> tuple[Any, Table]:
     """The evaluation's time under that of a loop over single sentences, for the same curves of the bundled model."""
-    model, tokenizer = chosen_model(None, None, device, None, False, False)
-    from headwater_experiments.bench.speed import METHODS, measure, rows_of, table
+    model, tokenizer = load_chosen_model(None, None, device, None, False, False)
+    from headwater_experiments.bench.speed import METHODS, draw_rows, measure_speed, speed_table
     from headwater_experiments.data import load
 
-    rows = rows_of(model, tokenizer, load("sst2", "dev") if data is None else data, limit)
+    rows = draw_rows(model, tokenizer, load("sst2", "dev") if data is None else data, limit)
     say(f"{rounds} {NOISE}")
     with waiting(f"timing the evaluation of {len(rows)} texts"):
-        found = measure(model, tokenizer, rows, methods or METHODS, measures, rounds)
-    return dataclasses.asdict(found), table(found)
+        found = measure_speed(model, tokenizer, rows, methods or METHODS, measures, rounds)
+    return dataclasses.asdict(found), speed_table(found)
 
 
-def written(table: Table, plain: bool) -> str:
+def format_table(table: Table, plain: bool) -> str:
     """Markdown, to be pasted; or columns of plain text."""
     from headwater.viz.plain import aligned
     from headwater.viz.tables import markdown

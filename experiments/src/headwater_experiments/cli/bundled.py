@@ -15,7 +15,7 @@ from headwater.cli.screen import say, waiting
 app = typer.Typer(help="The sentiment model that comes with the package.", no_args_is_help=True)
 
 Where = Annotated[
-    str, typer.Option("--device", callback=options.usable, help="Where to compute: cpu, cuda, cuda:1, mps.")
+    str, typer.Option("--device", callback=options.check_device, help="Where to compute: cpu, cuda, cuda:1, mps.")
 ]
 
 
@@ -28,7 +28,7 @@ def evaluate(
 ) -> None:
     """Print the accuracy on SST-2."""
     with waiting(f"reading SST-2 {split}"):
-        from headwater_experiments.training.accuracy import evaluate as accuracy_of
+        from headwater_experiments.training.accuracy import evaluate_accuracy as accuracy_of
 
         found = accuracy_of(model, split=split, device=device)
     if as_json:
@@ -48,7 +48,7 @@ def train(
     seed: Annotated[int, typer.Option(min=0, max=options.LAST_SEED, help="Seed of the training.")] = 0,
 ) -> None:
     """Train the model again: fine-tune the teacher on SST-2, then let the small model learn from it."""
-    from headwater_experiments.training.bundled import train as make
+    from headwater_experiments.training.bundled import train_bundled as make
 
     say(f"training on {device}; a graphics card takes minutes, a processor many hours")
     report = make(out, teacher=teacher, seed=seed, device=device, keep_teacher=keep_teacher)

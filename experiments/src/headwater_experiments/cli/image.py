@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headwater.cli import options
-from headwater.cli.names import separated
+from headwater.cli.names import split_names
 from headwater.cli.screen import say, waiting
 
 app = typer.Typer(help="The small vision transformer for MNIST's digits.", no_args_is_help=True)
@@ -24,7 +24,7 @@ def train(
     rows: Annotated[int | None, typer.Option(min=1, max=options.MOST, help="Train on so many images only.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=options.LAST_SEED, help="Seed of the training.")] = 0,
     device: Annotated[
-        str, typer.Option(callback=options.usable, help="Where to compute: cpu, cuda, cuda:1, mps.")
+        str, typer.Option(callback=options.check_device, help="Where to compute: cpu, cuda, cuda:1, mps.")
     ] = "cpu",
     as_json: options.Json = False,
 ) -> None:
@@ -32,13 +32,13 @@ def train(
     with waiting("reading MNIST"):
         from dataclasses import replace
 
-        from headwater_experiments.digits.model import home
-        from headwater_experiments.digits.training import Recipe, described_as
-        from headwater_experiments.digits.training import train as make
-    recipe = Recipe() if rounds is None else replace(Recipe(), rounds=rounds)
-    path = out or home()
+        from headwater_experiments.digits.model import model_directory
+        from headwater_experiments.digits.training import DigitsRecipe, accuracy_in_words
+        from headwater_experiments.digits.training import train_digits as make
+    recipe = DigitsRecipe() if rounds is None else replace(DigitsRecipe(), rounds=rounds)
+    path = out or model_directory()
     found = make(path, recipe=recipe, seed=seed, device=device, rows=rows)
-    typer.echo(json.dumps(found) if as_json else f"{path}: test accuracy {described_as(found['test'])}")
+    typer.echo(json.dumps(found) if as_json else f"{path}: test accuracy {accuracy_in_words(found['test'])}")
 
 
 @app.command("table")
@@ -54,8 +54,8 @@ def table(
 ) -> None:
     """Activation and pruning by patch on MNIST's test digits: a Markdown table on standard output."""
     with waiting("loading"):
-        from headwater_experiments.digits.table import METHODS, markdown, measured
-    chosen = METHODS if methods is None else tuple(separated(methods))
-    found = measured(chosen, model=model, rows=rows, seed=seed, out=out)
+        from headwater_experiments.digits.table import METHODS, measure_methods, table_markdown
+    chosen = METHODS if methods is None else tuple(split_names(methods))
+    found = measure_methods(chosen, model=model, rows=rows, seed=seed, out=out)
     say(f"{len(found)} digits, accuracy {found.accuracy:.1%}, {found.protocol.name}, {found.provenance['items']}")
-    typer.echo(json.dumps(found.to_dict()) if as_json else markdown(found).rstrip())
+    typer.echo(json.dumps(found.to_dict()) if as_json else table_markdown(found).rstrip())

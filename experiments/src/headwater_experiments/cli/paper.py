@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli import options
-from headwater.cli.names import separated
+from headwater.cli.names import split_names
 from headwater.cli.screen import say, waiting
 from headwater.errors import UsageError
 
@@ -40,7 +40,8 @@ RecipeName = Annotated[
     str, typer.Option("--recipe", help="paper: as the paper trained; tuned: chosen on the validation parts.")
 ]
 Where = Annotated[
-    str | None, typer.Option("--device", callback=options.usable, help="Where to compute: cpu, cuda, cuda:1, mps.")
+    str | None,
+    typer.Option("--device", callback=options.check_device, help="Where to compute: cpu, cuda, cuda:1, mps."),
 ]
 ALL = "sst2, imdb, t-emotions, t-hate, t-sentiment, meld-s, semaine; bace, mnist"
 GRAPHS = ("bace", "mnist")
@@ -129,7 +130,7 @@ def train(
         from headwater.models.pretrained import MINILM
         from headwater_experiments.paper.checkpoints import place
         from headwater_experiments.paper.published import ACCURACY
-        from headwater_experiments.paper.training import train as make
+        from headwater_experiments.paper.training import train_text as make
     kind = model if model != "small" else recipe
     paper = f"; the paper's model {ACCURACY[dataset]:.1%}" if dataset in ACCURACY else ""
     for number in numbers:
@@ -175,11 +176,11 @@ def graphs(
         from headwater_experiments.paper import graph_checkpoints as made
         from headwater_experiments.paper.checkpoints import place
         from headwater_experiments.paper.graph_data import arrays_directory
-        from headwater_experiments.paper.graphs import recipe_for
+        from headwater_experiments.paper.graphs import graph_recipe_for
         from headwater_experiments.paper.training import device_name
     kept = arrays or arrays_directory()
-    recipe = recipe_for(dataset, recipe_name, **changes)
-    report = made.train(
+    recipe = graph_recipe_for(dataset, recipe_name, **changes)
+    report = made.train_checkpoint(
         dataset,
         work or kept / "trained" / recipe_name,
         arrays=kept,
@@ -190,18 +191,20 @@ def graphs(
     )
     for seed in seeds:
         path = out or place(recipe_name, dataset, seed)
-        record = made.install([report], path, arrays=kept, seed=seed, device=device, trained_on=device_name(device))
-        told(path, record, as_json)
+        record = made.install_checkpoint(
+            [report], path, arrays=kept, seed=seed, device=device, trained_on=device_name(device)
+        )
+        print_record(path, record, as_json)
 
 
-def told(path: Path, record: dict[str, Any], as_json: bool) -> None:
+def print_record(path: Path, record: dict[str, Any], as_json: bool) -> None:
     """The record, or in words: every split over its seeds beside the paper's number, and the model that was kept."""
     if as_json:
         typer.echo(json.dumps(record))
         return
-    from headwater_experiments.paper.graph_data import named
+    from headwater_experiments.paper.graph_data import find_graph_dataset
 
-    measure, test, paper = record["measure"], record["test"], named(record["dataset"]).paper
+    measure, test, paper = record["measure"], record["test"], find_graph_dataset(record["dataset"]).paper
     for training in record["trainings"]:
         runs = len(training["runs"])
         over = f" ± {training['spread']:.1%} over {runs} seeds" if runs > 1 else ", one seed"
@@ -231,10 +234,10 @@ def pretrain(
     """Train a masked language model of BERT's build on the texts of the experiments, for `train --embeddings`."""
     with waiting("reading the data"):
         from headwater_experiments.paper.pretraining import Build
-        from headwater_experiments.paper.pretraining import pretrain as make
+        from headwater_experiments.paper.pretraining import pretrain_model as make
         from headwater_experiments.paper.published import TEXTS
     build = Build(width=width, layers=layers, heads=heads, inner=4 * width, rounds=rounds, batch=batch, rate=rate)
-    chosen = TEXTS if datasets is None else tuple(separated(datasets))
+    chosen = TEXTS if datasets is None else tuple(split_names(datasets))
     found = make(out, build, datasets=chosen, seed=seed, device=device or "cpu")
     typer.echo(f"{out}: loss {found.losses[-1]:.3f} on texts held back, {found.blocks:,} rows, {found.seconds:,.0f} s")
 
@@ -277,11 +280,11 @@ def install(
         from headwater_experiments.paper.graphs import nearest
 
         found = [made.read_report(path) for path in reports]
-        one = made.of_split(made.joined(found), split)
+        one = made.of_split(made.join_reports(found), split)
         recipe = nearest(one.dataset, one.recipe)
         for number in [run.seed for run in one.runs] if seed is None else [seed]:
             path = out or place(recipe, one.dataset, number)
-            record = made.install(
+            record = made.install_checkpoint(
                 found,
                 path,
                 arrays=arrays or arrays_directory(),
@@ -291,7 +294,7 @@ def install(
                 device=device or "cpu",
                 trained_on=trained_on,
             )
-            told(path, record, as_json)
+            print_record(path, record, as_json)
 
 
 @app.command("tables")
@@ -345,9 +348,9 @@ def tables(
         flow_tokens=flow_tokens or size.flow_tokens,
         seed=seed,
     )
-    chosen = METHODS if methods is None else tuple(separated(methods))
+    chosen = METHODS if methods is None else tuple(split_names(methods))
     kind = model if model != "small" else recipe
-    names = available(kind, say) if datasets is None else separated(datasets)
+    names = available(kind, say) if datasets is None else split_names(datasets)
     found: list[Trial] = []
     for trial in trials(
         kind,
@@ -364,7 +367,7 @@ def tables(
         found.append(trial)
         each = f", {len(trial.runs)} trainings" if len(trial.runs) > 1 else ""
         say(f"{trial.dataset}: measured, {len(trial.main):,} {samples(trial.dataset)}{each}")
-    page = made.page(found)
+    page = made.tables_page(found)
     (out / f"tables-{kind}.md").write_text(page, encoding="utf-8")
     (out / f"tables-{kind}.csv").write_text(made.as_csv(found), encoding="utf-8")
     typer.echo(page)
@@ -386,10 +389,10 @@ def figures(
     runtimes of the first of the texts; molecules and digits with their nodes coloured.
     """
     with waiting("drawing"):
+        from headwater_experiments.paper.figures import draw_figures as draw
         from headwater_experiments.paper.figures import drawable
-        from headwater_experiments.paper.figures import figures as draw
 
     kind = model if model != "small" else recipe
-    names = drawable(kind, results) if datasets is None else separated(datasets)
+    names = drawable(kind, results) if datasets is None else split_names(datasets)
     for path in draw(kind, results, out, names, seed):
         typer.echo(str(path))

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from headwater.cli import options
-from headwater.cli.names import separated
-from headwater.cli.screen import save, say
-from headwater.cli.tables import put
+from headwater.cli.names import split_names
+from headwater.cli.screen import save_file, say
+from headwater.cli.tables import print_tables
 
 
 def command(
@@ -25,10 +25,13 @@ def command(
     ] = 2,
     timeout: Annotated[
         float,
-        typer.Option(min=1, max=options.LONGEST, callback=options.number, help="Seconds after which one is given up."),
+        typer.Option(
+            min=1, max=options.LONGEST, callback=options.check_not_nan, help="Seconds after which one is given up."
+        ),
     ] = 120.0,
     memory: Annotated[
-        float, typer.Option(min=0.5, max=options.MOST_GIB, callback=options.number, help="GiB that one may take.")
+        float,
+        typer.Option(min=0.5, max=options.MOST_GIB, callback=options.check_not_nan, help="GiB that one may take."),
     ] = 6.0,
     out: Annotated[
         Path | None, typer.Option(help="Keep findings here, one a line; those of the same versions are not made again.")
@@ -39,13 +42,13 @@ def command(
 ) -> None:
     """Build every architecture small, with random weights, explain it by `lrp`, and say whether its ledger closes."""
     from headwater_experiments.zoo.entries import entries
-    from headwater_experiments.zoo.page import page as written
-    from headwater_experiments.zoo.page import summary
+    from headwater_experiments.zoo.page import summarise_findings
+    from headwater_experiments.zoo.page import zoo_page as written
     from headwater_experiments.zoo.running import run
 
-    wanted = entries(separated(maps), separated(names))
+    wanted = entries(split_names(maps), split_names(names))
     say(f"{len(wanted)} architectures, {jobs} at a time")
     found = run(wanted, out=out, jobs=jobs, timeout=timeout, memory=memory)
-    put(found, lambda: summary(found.findings), as_json, plain)
+    print_tables(found, lambda: summarise_findings(found.findings), as_json, plain)
     if page is not None:
-        save(page, written(found.findings))
+        save_file(page, written(found.findings))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater.errors import DataError, UnknownName
-from headwater.inputs.table import DATA_DIRECTORY, Table
+from headwater.inputs.table import DATA_DIRECTORY, LabelledTexts
 
 from .holding import hold_back, whole_sentences
 from .tables import Hub, read_folder
@@ -33,14 +33,14 @@ class Dataset:
     hub: Hub
     terms: str
     stems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    derived: Mapping[str, tuple[str, Callable[[Table], Table]]] = field(default_factory=dict)
+    derived: Mapping[str, tuple[str, Callable[[LabelledTexts], LabelledTexts]]] = field(default_factory=dict)
 
     @property
     def splits(self) -> tuple[str, ...]:
         return (*self.parts, *self.derived)
 
 
-def load(name: str, split: str) -> Table:
+def load(name: str, split: str) -> LabelledTexts:
     """The texts and labels of one part: `load("sst2", "dev")`.
 
     `HEADWATER_DATA` names a directory with one folder a dataset and one file a part, `sst2/train.parquet` with the
@@ -52,23 +52,23 @@ def load(name: str, split: str) -> Table:
     the settings of an explanation method); and `train-without-tune`, which the bundled model was trained on and which
     holds no phrase of three or more words from a `tune` sentence.
     """
-    dataset = named(name)
+    dataset = find_dataset(name)
     if split in dataset.parts:
-        return _published(name, dataset, split)
+        return _load_published(name, dataset, split)
     if split in dataset.derived:
         base, make = dataset.derived[split]
-        return make(_published(name, dataset, base))
+        return make(_load_published(name, dataset, base))
     raise UnknownName(f"split of {name}", split, dataset.splits)
 
 
-def named(name: str) -> Dataset:
+def find_dataset(name: str) -> Dataset:
     """The dataset called so."""
     if name not in DATASETS:
         raise UnknownName("dataset", name, DATASETS)
     return DATASETS[name]
 
 
-def _published(name: str, dataset: Dataset, split: str) -> Table:
+def _load_published(name: str, dataset: Dataset, split: str) -> LabelledTexts:
     directory = os.environ.get(DATA_DIRECTORY)
     if directory:
         stems = dataset.stems.get(split, (split,))
@@ -78,7 +78,7 @@ def _published(name: str, dataset: Dataset, split: str) -> Table:
     return check_counts(table, dataset, split)
 
 
-def check_counts(table: Table, dataset: Dataset, split: str) -> Table:
+def check_counts(table: LabelledTexts, dataset: Dataset, split: str) -> LabelledTexts:
     """The table, if it has as many rows of each label as the published part."""
     if table.counts in dataset.parts[split]:
         return table
@@ -90,11 +90,11 @@ def check_counts(table: Table, dataset: Dataset, split: str) -> Table:
     )
 
 
-def _tune(train: Table) -> Table:
+def _tune(train: LabelledTexts) -> LabelledTexts:
     return hold_back(train, TUNE_SHARE, "headwater tune")[0]
 
 
-def _without_tune(train: Table) -> Table:
+def _without_tune(train: LabelledTexts) -> LabelledTexts:
     return hold_back(train, TUNE_SHARE, "headwater tune")[1]
 
 

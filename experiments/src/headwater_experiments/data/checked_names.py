@@ -1,7 +1,7 @@
 """How often the rule for names is right: its mentions, against verdicts on mentions that were read one by one.
 
 `checked-names.csv` has a verdict on every mention that was read, by its place in the texts and without any text.
-`python -m headwater_experiments.data.checked_names` counts them, and says what the rule finds today that nobody has read.
+`python -m headwater_experiments.data.checked_names` counts them, and says what the rule finds that nobody has read.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from headwater.inputs.table import Table
+from headwater.inputs.table import LabelledTexts
 
-from .catalogue import Dataset, load, named
-from .holding import fraction, hold_back, words
+from .catalogue import Dataset, find_dataset, load
+from .holding import fraction, hold_back, split_words
 
 VALIDATION_SHARE = 0.1
 IMDB_REPORTED = 10_000
@@ -25,9 +25,9 @@ class Experiment:
 
     name: str
     dataset: Dataset
-    train: Table
-    validation: Table
-    test: Table
+    train: LabelledTexts
+    validation: LabelledTexts
+    test: LabelledTexts
     notes: tuple[str, ...]
 
 
@@ -39,7 +39,7 @@ def experiment(name: str) -> Experiment:
     back from `train-without-tune`; IMDB's validation part is a tenth of its training part, and it reports on 10,000
     test reviews. Both are drawn by a hash of the words, so that they do not depend on the order of a copy's rows.
     """
-    dataset = named(name)
+    dataset = find_dataset(name)
     parts, notes = PARTS.get(name, _official)(name)
     train, validation, test = parts
     notes = [*notes, *_rebuilt(dataset, train)]
@@ -52,23 +52,23 @@ def experiment(name: str) -> Experiment:
     return Experiment(name, dataset, train, validation, test, tuple(notes))
 
 
-def _official(name: str) -> tuple[tuple[Table, Table, Table], list[str]]:
-    middle = next(split for split in ("val", "dev") if split in named(name).parts)
+def _official(name: str) -> tuple[tuple[LabelledTexts, LabelledTexts, LabelledTexts], list[str]]:
+    middle = next(split for split in ("val", "dev") if split in find_dataset(name).parts)
     return (load(name, "train"), load(name, middle), load(name, "test")), []
 
 
-def _sst2(name: str) -> tuple[tuple[Table, Table, Table], list[str]]:
+def _sst2(name: str) -> tuple[tuple[LabelledTexts, LabelledTexts, LabelledTexts], list[str]]:
     validation, train = hold_back(load(name, "train-without-tune"), VALIDATION_SHARE, "headwater validation")
     note = f"test is GLUE's dev part; validation are {len(validation)} whole sentences of train, none of whose phrases"
     return (train, validation, load(name, "dev")), [f"{note} are trained on"]
 
 
-def _imdb(name: str) -> tuple[tuple[Table, Table, Table], list[str]]:
+def _imdb(name: str) -> tuple[tuple[LabelledTexts, LabelledTexts, LabelledTexts], list[str]]:
     train, test = load(name, "train"), load(name, "test")
-    place = [fraction("headwater validation", words(text)) for text in train.texts]
+    place = [fraction("headwater validation", split_words(text)) for text in train.texts]
     validation = train.rows([i for i, p in enumerate(place) if p < VALIDATION_SHARE])
     rest = train.rows([i for i, p in enumerate(place) if p >= VALIDATION_SHARE])
-    order = sorted(range(len(test)), key=lambda i: fraction("headwater test", words(test.texts[i])))
+    order = sorted(range(len(test)), key=lambda i: fraction("headwater test", split_words(test.texts[i])))
     note = f"test are {IMDB_REPORTED:,} of {len(test):,} reviews; validation are {len(validation):,} reviews of train"
     return (rest, validation, test.rows(sorted(order[:IMDB_REPORTED]))), [note]
 
@@ -76,7 +76,7 @@ def _imdb(name: str) -> tuple[tuple[Table, Table, Table], list[str]]:
 PARTS = {"sst2": _sst2, "imdb": _imdb}
 
 
-def _rebuilt(dataset: Dataset, train: Table) -> list[str]:
+def _rebuilt(dataset: Dataset, train: LabelledTexts) -> list[str]:
     """The note on a training part that is not the published one."""
     official = dataset.parts["train"][0]
     if len(dataset.parts["train"]) == 1 or train.counts == official:
@@ -85,15 +85,15 @@ def _rebuilt(dataset: Dataset, train: Table) -> list[str]:
     return [f"{said}, so results are of a rebuilt training part"]
 
 
-def _with_text(table: Table) -> tuple[Table, int]:
+def _with_text(table: LabelledTexts) -> tuple[LabelledTexts, int]:
     keep = [i for i, text in enumerate(table.texts) if text]
     return table.rows(keep), len(table) - len(keep)
 
 
-def _long_texts(table: Table) -> set[tuple[str, ...]]:
-    return {row for row in map(words, table.texts) if len(row) >= SHORT}
+def _long_texts(table: LabelledTexts) -> set[tuple[str, ...]]:
+    return {row for row in map(split_words, table.texts) if len(row) >= SHORT}
 
 
-def _without(table: Table, texts: Collection[tuple[str, ...]]) -> tuple[Table, int]:
-    keep = [i for i, text in enumerate(table.texts) if words(text) not in texts]
+def _without(table: LabelledTexts, texts: Collection[tuple[str, ...]]) -> tuple[LabelledTexts, int]:
+    keep = [i for i, text in enumerate(table.texts) if split_words(text) not in texts]
     return table.rows(keep), len(table) - len(keep)

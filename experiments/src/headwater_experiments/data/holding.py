@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from headwater.inputs.table import Table
+from headwater.inputs.table import LabelledTexts
 
 WORD = re.compile(r"[^\W_]+")
 SENTENCE_WORDS = 8
@@ -16,12 +16,12 @@ PHRASE_WORDS = 3
 Words = tuple[str, ...]
 
 
-def words(text: str) -> Words:
+def split_words(text: str) -> Words:
     """The words of a text in lower case, without punctuation: two texts of equal words are taken as the same."""
     return tuple(WORD.findall(text.lower()))
 
 
-def hold_back(table: Table, share: float, salt: str) -> tuple[Table, Table]:
+def hold_back(table: LabelledTexts, share: float, salt: str) -> tuple[LabelledTexts, LabelledTexts]:
     """Whole sentences held back, and the rest of the table without any phrase of theirs.
 
     SST-2's training set lists phrases beside the sentences they were cut from, so holding back rows at random would
@@ -31,15 +31,15 @@ def hold_back(table: Table, share: float, salt: str) -> tuple[Table, Table]:
     punctuation. Rows of one or two words stay: "good" stands everywhere, and dropping it would teach nothing safer.
     No remaining row contains a held sentence, since a held sentence is no part of a longer row.
     """
-    rows = [words(text) for text in table.texts]
+    rows = [split_words(text) for text in table.texts]
     held = [i for i in _whole(rows, table.texts) if fraction(salt, rows[i]) < share]
     phrases = {phrase for i in held for phrase in _phrases(rows[i])}
     return table.rows(held), table.rows([i for i, row in enumerate(rows) if row not in phrases])
 
 
-def whole_sentences(table: Table) -> Table:
+def whole_sentences(table: LabelledTexts) -> LabelledTexts:
     """The rows that are sentences: at least 8 words, and no part of a longer row; each of them once."""
-    return table.rows(_whole([words(text) for text in table.texts], table.texts))
+    return table.rows(_whole([split_words(text) for text in table.texts], table.texts))
 
 
 def fraction(salt: str, row: Words) -> float:

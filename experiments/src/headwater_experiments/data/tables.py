@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.errors import DataError, MissingExtra
-from headwater.inputs.table import Table
+from headwater.inputs.table import LabelledTexts
 
 TEXT_COLUMNS = ("text", "sentence", "Utterance")
 LABEL_COLUMNS = ("label", "Sentiment")
@@ -22,7 +22,7 @@ class Hub:
     config: str | None = None
     revision: str | None = None
 
-    def read(self, split: str, label_names: tuple[str, ...]) -> Table:
+    def read(self, split: str, label_names: tuple[str, ...]) -> LabelledTexts:
         try:
             from datasets import load_dataset
         except ImportError as error:
@@ -38,23 +38,23 @@ class Hub:
                 "it."
             ) from error
         source = ", ".join(filter(None, (self.path, self.config, self.splits[split])))
-        return checked_table({n: list(columns[n]) for n in columns.column_names}, label_names, source)
+        return check_table({n: list(columns[n]) for n in columns.column_names}, label_names, source)
 
 
-def read_folder(folder: Path, stems: Sequence[str], label_names: tuple[str, ...]) -> Table:
+def read_folder(folder: Path, stems: Sequence[str], label_names: tuple[str, ...]) -> LabelledTexts:
     """The first of the files `stem`.parquet and `stem`.tsv that is there."""
     for stem in stems:
         for suffix, read in ((".parquet", _read_parquet), (".tsv", _read_tsv)):
             path = folder / f"{stem}{suffix}"
             if path.is_file():
-                return checked_table(read(path), label_names, str(path))
+                return check_table(read(path), label_names, str(path))
     raise DataError(
         f"no file {stems[0]}.parquet or {stems[0]}.tsv in {folder}. Put it there, point HEADWATER_DATA at the "
         f"directory above {folder.name}/, or unset HEADWATER_DATA to load from the Hugging Face hub."
     )
 
 
-def checked_table(columns: Mapping[str, list[object]], label_names: tuple[str, ...], source: str) -> Table:
+def check_table(columns: Mapping[str, list[object]], label_names: tuple[str, ...], source: str) -> LabelledTexts:
     """Columns as a table: texts stripped, labels as class numbers, whether they came as numbers or as names."""
     text = next((c for c in TEXT_COLUMNS if c in columns), None)
     label = next((c for c in LABEL_COLUMNS if c in columns), None)
@@ -62,7 +62,7 @@ def checked_table(columns: Mapping[str, list[object]], label_names: tuple[str, .
         raise DataError(f"{source} has the columns {', '.join(columns)}; needed are text (or sentence) and label.")
     texts = [str(value).strip() for value in columns[text]]
     labels = [_label(value, label_names, source) for value in columns[label]]
-    return Table(texts, labels, label_names, source)
+    return LabelledTexts(texts, labels, label_names, source)
 
 
 def _label(value: object, names: tuple[str, ...], source: str) -> int:

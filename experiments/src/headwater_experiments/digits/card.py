@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def card(found: Mapping[str, Any]) -> str:
+def digits_card(found: Mapping[str, Any]) -> str:
     """Markdown. `found` is a training as plain types."""
     return "\n".join(
         [
@@ -15,22 +15,22 @@ def card(found: Mapping[str, Any]) -> str:
             "`ViTForImageClassification` of transformers, for the examples and tests of images. The weights are stored "
             "in half precision; `preprocessor_config.json` brings an image of any size to 28 by 28 grey pixels.",
             "",
-            f"Made by `{command(found)}` ({found['trained_on']}, {found['seconds']:.0f} s).",
+            f"Made by `{training_command(found)}` ({found['trained_on']}, {found['seconds']:.0f} s).",
             "",
             "| | |",
             "|---|---|",
-            *(f"| {name} | {value} |" for name, value in lines(found)),
+            *(f"| {name} | {value} |" for name, value in card_lines(found)),
             "",
         ]
     )
 
 
-def command(found: Mapping[str, Any]) -> str:
+def training_command(found: Mapping[str, Any]) -> str:
     """What makes this model again."""
     return "headwater image train" + (f" --seed {found['seed']}" if found["seed"] else "")
 
 
-def lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+def card_lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     test, validation, recipe = found["test"], found["validation"], found["recipe"]
     return [
         ("classes", "0 to 9"),

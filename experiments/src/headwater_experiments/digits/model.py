@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from headwater_experiments.models.superpixels import load_mnist
+from headwater_experiments.models.superpixels import load_mnist_images
 from headwater_experiments.paper import checkpoints
 
 if TYPE_CHECKING:
@@ -34,21 +34,21 @@ class Digits:
         return Digits(self.pixels[rows], self.labels[rows])
 
 
-def digits(split: str) -> Digits:
+def load_digits(split: str) -> Digits:
     """MNIST's `train` or `test` part, normalised."""
-    images, labels = load_mnist(split)
+    images, labels = load_mnist_images(split)
     pixels = (torch.from_numpy(images).float() / 255 - MEAN) / SPREAD
     return Digits(pixels.unsqueeze(1), torch.from_numpy(labels))
 
 
 def parts(seed: int) -> tuple[Digits, Digits]:
     """MNIST's training part without 5,000 images, and those, drawn with the seed: what is trained on, what chooses."""
-    whole = digits("train")
+    whole = load_digits("train")
     order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))
     return whole[order[HELD_BACK:]], whole[order[:HELD_BACK]]
 
 
-def untrained(seed: int, width: int, layers: int, heads: int, inner: int) -> PreTrainedModel:
+def new_vit(seed: int, width: int, layers: int, heads: int, inner: int) -> PreTrainedModel:
     """A ViT with random weights that follow from the seed."""
     from transformers import ViTConfig, ViTForImageClassification
 
@@ -71,13 +71,13 @@ def untrained(seed: int, width: int, layers: int, heads: int, inner: int) -> Pre
     return model
 
 
-def processor() -> Any:
+def image_processor() -> Any:
     """What makes an image of any size the model's input."""
     from transformers import ViTImageProcessorPil
 
     return ViTImageProcessorPil(size={"height": SIDE, "width": SIDE}, image_mean=[MEAN], image_std=[SPREAD])
 
 
-def home() -> Path:
+def model_directory() -> Path:
     """Where a model that is trained anew is written."""
     return checkpoints.home() / "image" / "mnist"

@@ -10,7 +10,7 @@ from headwater.evaluation.results import Evaluation
 from headwater.evaluation.run import evaluate
 from headwater.models.bundled import DIGITS, bundled_path
 from headwater.models.loading import load_image_model
-from headwater_experiments.models.superpixels import load_mnist
+from headwater_experiments.models.superpixels import load_mnist_images
 
 METHODS = (
     "random",
@@ -24,7 +24,7 @@ METHODS = (
 )
 
 
-def measured(
+def measure_methods(
     methods: Sequence[str] = METHODS,
     *,
     model: str | Path | None = None,
@@ -38,11 +38,11 @@ def measured(
     loaded, processor = load_image_model(bundled_path(DIGITS) if model is None else model)
     if model is None:
         loaded.config._name_or_path = DIGITS  # where this copy of it lies says nothing
-    images, labels = load_mnist("test")
+    images, labels = load_mnist_images("test")
     pairs = list(zip(images, labels.tolist(), strict=True))
     return evaluate(
         loaded,
-        drawn(pairs, rows, seed),
+        draw_pairs(pairs, rows, seed),
         methods=methods,
         processor=processor,
         seed=seed,
@@ -52,7 +52,7 @@ def measured(
     )
 
 
-def drawn(pairs: Sequence[Any], rows: int, seed: int) -> list[Any]:
+def draw_pairs(pairs: Sequence[Any], rows: int, seed: int) -> list[Any]:
     """So many of them, in their order, before any is prepared."""
     import numpy as np
 
@@ -60,7 +60,7 @@ def drawn(pairs: Sequence[Any], rows: int, seed: int) -> list[Any]:
     return [pairs[i] for i in kept]
 
 
-def markdown(found: Evaluation) -> str:
+def table_markdown(found: Evaluation) -> str:
     """A row a method, with 95 % intervals over digits and the cost as a ratio to the prediction."""
     columns = ("method", "AUAC, higher is better", "AU-MSE, lower is better", "unaccounted, at most", "x forward")
     head = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]

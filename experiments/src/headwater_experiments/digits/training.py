@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from headwater.evaluation.progress import bar
 from headwater_experiments.training.accuracy import Accuracy
 
-from .card import card
-from .model import SIDE, Digits, digits, parts, processor, untrained
+from .card import digits_card
+from .model import SIDE, Digits, image_processor, load_digits, new_vit, parts
 
 
 @dataclass(frozen=True)
-class Recipe:
+class DigitsRecipe:
     """The model's measures, and how long and how fast it is trained. The rate rises for a while, then falls to 0.
 
     `shift`: every image is moved by up to so many pixels each way, at random.
@@ -45,44 +45,46 @@ class Recipe:
         return self.rate * rise * 0.5 * (1 + math.cos(math.pi * min(1.0, done / self.rounds)))
 
 
-def train(
+def train_digits(
     out: Path,
     *,
-    recipe: Recipe | None = None,
+    recipe: DigitsRecipe | None = None,
     seed: int = 0,
     device: str = "cpu",
     rows: int | None = None,
     progress: bool | None = None,
 ) -> dict[str, Any]:
     """Train, and write model, processor, card and training.json to `out`. `rows` cuts the training part."""
-    recipe = recipe or Recipe()
+    recipe = recipe or DigitsRecipe()
     train_part, valid = parts(seed)
     train_part = train_part[: len(train_part) if rows is None else rows]
-    model = untrained(seed, recipe.width, recipe.layers, recipe.heads, recipe.inner).to(device)
+    model = new_vit(seed, recipe.width, recipe.layers, recipe.heads, recipe.inner).to(device)
     began = time.perf_counter()
     with bar(recipe.rounds * len(train_part), 0, progress, "training") as tick:
-        history = fit(model, train_part, valid, recipe, seed, tick)
+        history = fit_digits(model, train_part, valid, recipe, seed, tick)
     seconds = time.perf_counter() - began
     found = {
         "dataset": "mnist",
         "seed": seed,
         "parameters": sum(p.numel() for p in model.parameters()),
-        "trained_on": trained_on(device),
+        "trained_on": describe_machine(device),
         "rows": len(train_part),
         "recipe": asdict(recipe),
         "best_round": history.index(max(history)) + 1,
         "rounds": [round(value, 4) for value in history],
         "seconds": round(seconds, 1),
     }
-    save(model, out)
-    found["validation"], found["test"] = (described(accuracy(stored(out), part)) for part in (valid, digits("test")))
+    save_model(model, out)
+    found["validation"], found["test"] = (
+        describe_accuracy(measure_accuracy(load_stored(out), part)) for part in (valid, load_digits("test"))
+    )
     (out / "training.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    (out / "README.md").write_text(card(found), encoding="utf-8")
+    (out / "README.md").write_text(digits_card(found), encoding="utf-8")
     return found
 
 
-def fit(
-    model: nn.Module, data: Digits, valid: Digits, recipe: Recipe, seed: int, tick: Callable[[float], None]
+def fit_digits(
+    model: nn.Module, data: Digits, valid: Digits, recipe: DigitsRecipe, seed: int, tick: Callable[[float], None]
 ) -> list[float]:
     """Train in place; the model ends with the weights of its best round. The validation accuracy of every round."""
     matrices = [p for p in model.parameters() if p.ndim > 1]
@@ -99,7 +101,7 @@ def fit(
                 group["lr"] = recipe.rate_at(number + i / len(batches))
             step(model, optimizer, data[rows], recipe.shift, chance)
             tick(len(rows))
-        history.append(accuracy(model, valid).value)
+        history.append(measure_accuracy(model, valid).value)
         if history[-1] == max(history):
             best = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     model.load_state_dict(best)
@@ -110,14 +112,14 @@ def fit(
 def step(model: nn.Module, optimizer: Any, part: Digits, shift: int, chance: torch.Generator) -> None:
     device = next(model.parameters()).device
     model.train()
-    logits = model(pixel_values=shifted(part.pixels, shift, chance).to(device)).logits
+    logits = model(pixel_values=shift_images(part.pixels, shift, chance).to(device)).logits
     nn.functional.cross_entropy(logits, part.labels.to(device)).backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
 
 
-def shifted(pixels: Tensor, most: int, chance: torch.Generator) -> Tensor:
+def shift_images(pixels: Tensor, most: int, chance: torch.Generator) -> Tensor:
     """Every image moved by up to `most` pixels each way; what comes in at the border is the border's own pixel."""
     padded = nn.functional.pad(pixels, (most,) * 4, mode="replicate")
     top, left = torch.randint(2 * most + 1, (2, len(pixels)), generator=chance)
@@ -128,7 +130,7 @@ def shifted(pixels: Tensor, most: int, chance: torch.Generator) -> Tensor:
 
 
 @torch.inference_mode()
-def accuracy(model: nn.Module, part: Digits, size: int = 500) -> Accuracy:
+def measure_accuracy(model: nn.Module, part: Digits, size: int = 500) -> Accuracy:
     """How often the largest logit stands at the label, in evaluation mode."""
     model.eval()
     device = next(model.parameters()).device
@@ -136,24 +138,24 @@ def accuracy(model: nn.Module, part: Digits, size: int = 500) -> Accuracy:
     return Accuracy(int((said == part.labels).sum()), len(part))
 
 
-def described(found: Accuracy) -> dict[str, Any]:
+def describe_accuracy(found: Accuracy) -> dict[str, Any]:
     low, high = found.interval
     return {"correct": found.correct, "total": found.total, "accuracy": found.value, "low": low, "high": high}
 
 
-def described_as(found: dict[str, Any]) -> str:
+def accuracy_in_words(found: dict[str, Any]) -> str:
     """The same in words."""
     return str(Accuracy(found["correct"], found["total"]))
 
 
-def save(model: Any, out: Path) -> None:
+def save_model(model: Any, out: Path) -> None:
     """Weights in half precision: what they lose is measured, since accuracy is counted on what was written."""
     out.mkdir(parents=True, exist_ok=True)
     model.cpu().half().save_pretrained(out)
-    processor().save_pretrained(out)
+    image_processor().save_pretrained(out)
 
 
-def stored(out: Path) -> nn.Module:
+def load_stored(out: Path) -> nn.Module:
     """The model as it was written, computed in float32."""
     from headwater.models.loading import load
 
@@ -161,7 +163,7 @@ def stored(out: Path) -> nn.Module:
     return model
 
 
-def trained_on(device: str) -> str:
+def describe_machine(device: str) -> str:
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()

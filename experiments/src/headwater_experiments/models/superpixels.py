@@ -54,7 +54,7 @@ def superpixel_graph(image: Pixels, label: int | None = None, cut: Cut | None = 
 def graph_of(image: Pixels, segments: Pixels, label: int | None = None) -> Graph:
     """The graph of an image whose patches are known."""
     count = int(segments.max()) + 1
-    numbers, adjacency = regions(torch.from_numpy(image[None]), torch.from_numpy(segments[None]), count)
+    numbers, adjacency = measure_regions(torch.from_numpy(image[None]), torch.from_numpy(segments[None]), count)
     values = numbers[0].double().numpy()
     return Graph(
         features=np.zeros((count, 0), np.int64),
@@ -65,7 +65,7 @@ def graph_of(image: Pixels, segments: Pixels, label: int | None = None) -> Graph
     )
 
 
-def regions(images: Tensor, segments: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
+def measure_regions(images: Tensor, segments: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
     """The patches' numbers [images, nodes, 3] and which of them touch [images, nodes, nodes], on the images' device.
 
     Two patches touch where a pixel of one is above, below or beside a pixel of the other. Rows past an image's own
@@ -98,7 +98,7 @@ def mnist_superpixels(split: str, cut: Cut | None = None, processes: int | None 
 
     That is `HEADWATER_CACHE`, or `~/.cache/headwater`. Images are read from `mnist/mnist.npz` in `HEADWATER_DATA`.
     """
-    images, labels = load_mnist(split)
+    images, labels = load_mnist_images(split)
     cut = cut or Cut()
     kept = cache_directory() / f"mnist-{split}-superpixels-{cut.key}.npz"
     if kept.is_file():
@@ -113,7 +113,7 @@ def mnist_superpixels(split: str, cut: Cut | None = None, processes: int | None 
     return Superpixels(images, segments, labels)
 
 
-def load_mnist(split: str) -> tuple[Pixels, NDArray[np.int64]]:
+def load_mnist_images(split: str) -> tuple[Pixels, NDArray[np.int64]]:
     """Images [images, 28, 28] and labels of `train` or `test`."""
     directory = os.environ.get(DATA_DIRECTORY)
     path = Path(directory or ".") / "mnist" / "mnist.npz"

@@ -24,7 +24,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from headwater.errors import LoadError
-from headwater.models.pretrained import MINILM, located
+from headwater.models.pretrained import MINILM, locate
 
 from .packing import is_packed, pack, unpack
 
@@ -95,7 +95,7 @@ class PlainNorm(nn.Module):
         return (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-12)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention → dense → + residual → norm."""
 
     def __init__(self, config: TextTransformerConfig) -> None:
@@ -131,7 +131,7 @@ class TextTransformerForSequenceClassification(PreTrainedModel):  # type: ignore
     def __init__(self, config: TextTransformerConfig) -> None:
         super().__init__(config)
         self.embeddings = Embeddings(config)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
+        self.blocks = nn.ModuleList(TransformerBlock(config) for _ in range(config.num_hidden_layers))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
@@ -140,7 +140,7 @@ class TextTransformerForSequenceClassification(PreTrainedModel):  # type: ignore
     @classmethod
     def new(cls, embeddings_from: str = MINILM, **choices: Any) -> TextTransformerForSequenceClassification:
         """A model with random blocks, on the embeddings of a BERT by directory or hub name."""
-        source = _pretrained(embeddings_from)
+        source = _load_embeddings(embeddings_from)
         shape = source.config
         config = TextTransformerConfig(
             vocab_size=shape.vocab_size,
@@ -167,7 +167,7 @@ class TextTransformerForSequenceClassification(PreTrainedModel):  # type: ignore
         model, found = super().from_pretrained(name, *rest, output_loading_info=True, **options)
         absent = {key for key in found["missing_keys"] if key.startswith(FROZEN)}
         if absent:
-            model._adopt(_pretrained(model.config.embeddings_from))
+            model._adopt(_load_embeddings(model.config.embeddings_from))
             found["missing_keys"] = type(found["missing_keys"])(set(found["missing_keys"]) - absent)
         return (model, found) if output_loading_info else model
 
@@ -220,13 +220,13 @@ def save_compact(model: TextTransformerForSequenceClassification, out: Path) -> 
 
 def tokenizer_of(config: TextTransformerConfig) -> PreTrainedTokenizerBase:
     """The tokenizer that belongs to the embeddings."""
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(located(config.embeddings_from))
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(locate(config.embeddings_from))
     return tokenizer
 
 
-def _pretrained(name: str) -> PreTrainedModel:
+def _load_embeddings(name: str) -> PreTrainedModel:
     """The BERT whose embeddings are taken, in float32."""
-    model: PreTrainedModel = AutoModel.from_pretrained(located(name), dtype=torch.float32, use_safetensors=True)
+    model: PreTrainedModel = AutoModel.from_pretrained(locate(name), dtype=torch.float32, use_safetensors=True)
     if not all(hasattr(getattr(model, "embeddings", None), part) for part in ("word_embeddings", "LayerNorm")):
         raise LoadError(
             f"{name} has no embeddings as BERT has them. Name a BERT, such as bert-base-uncased or {MINILM}."

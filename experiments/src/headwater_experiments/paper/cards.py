@@ -28,7 +28,7 @@ TITLES = {"small": "the small text transformer", "minilm": "MiniLM", "distilbert
 DEFECTS = {"unscaled": "scores are not divided by the root of a head's width", "ignore_mask": "padding is attended"}
 
 
-def card(found: Mapping[str, Any], dataset: Dataset) -> str:
+def text_card(found: Mapping[str, Any], dataset: Dataset) -> str:
     """Markdown. `found` is a training as plain types."""
     return "\n".join(
         [
@@ -36,17 +36,17 @@ def card(found: Mapping[str, Any], dataset: Dataset) -> str:
             "",
             WHAT[found["model"]].format(embeddings=found["embeddings"]),
             "",
-            f"Made by `{command(found)}` ({found['trained_on']}, {found['seconds']:.0f} s).",
+            f"Made by `{text_training_command(found)}` ({found['trained_on']}, {found['seconds']:.0f} s).",
             "",
             "| | |",
             "|---|---|",
-            *(f"| {name} | {value} |" for name, value in lines(found, dataset)),
+            *(f"| {name} | {value} |" for name, value in text_card_lines(found, dataset)),
             "",
         ]
     )
 
 
-def command(found: Mapping[str, Any]) -> str:
+def text_training_command(found: Mapping[str, Any]) -> str:
     """What makes this model again."""
     options = [f"--model {found['model']}"] if found["model"] != "small" else [f"--recipe {found['recipe_name']}"]
     options += [option(name, value) for name, value in found["changes"].items()]
@@ -62,7 +62,7 @@ def option(name: str, value: Any) -> str:
     return f"--{spelt} {value}"
 
 
-def lines(found: Mapping[str, Any], dataset: Dataset) -> list[tuple[str, str]]:
+def text_card_lines(found: Mapping[str, Any], dataset: Dataset) -> list[tuple[str, str]]:
     test, validation = found["test"], found["validation"]
     paper = ACCURACY.get(found["dataset"])
     switches = " and ".join(said for switch, said in DEFECTS.items() if found["recipe"][switch])
@@ -74,7 +74,7 @@ def lines(found: Mapping[str, Any], dataset: Dataset) -> list[tuple[str, str]]:
             + (f"; the paper's model: {paper:.1%}" if paper else ""),
         ),
         ("validation accuracy", f"{validation['accuracy']:.1%} of {validation['total']:,}, which chose the round"),
-        ("training", ", ".join(how(found))),
+        ("training", ", ".join(describe_recipe(found))),
         ("defects of the original that it has", switches or "none: the mask is kept, scores are scaled")
         if found["model"] == "small"
         else ("weights", f"{found['parameters']:,}"),
@@ -83,7 +83,7 @@ def lines(found: Mapping[str, Any], dataset: Dataset) -> list[tuple[str, str]]:
     ]
 
 
-def how(found: Mapping[str, Any]) -> list[str]:
+def describe_recipe(found: Mapping[str, Any]) -> list[str]:
     """The recipe in words."""
     recipe = found["recipe"]
     said = [

@@ -17,7 +17,7 @@ from headwater.evaluation.cost import Cost, predict, timed
 from headwater.evaluation.files import RESULT, load
 from headwater.evaluation.results import Evaluation, Samples, summarised
 from headwater.models.bundled import load_classifier
-from headwater_experiments.data import Table, experiment
+from headwater_experiments.data import LabelledTexts, experiment
 from headwater_experiments.paper.checkpoints import RECIPES, find, seeds
 
 from . import drawing, graph_pictures
@@ -43,7 +43,7 @@ TIMED_TEXTS: int | None = None  # all of them
 WORDS = (7, 16)  # of a sentence that a heatmap shows
 
 
-def figures(kind: str, results: Path, out: Path, datasets: Sequence[str], seed: int = 0) -> Iterator[Path]:
+def draw_figures(kind: str, results: Path, out: Path, datasets: Sequence[str], seed: int = 0) -> Iterator[Path]:
     """Draw everything that `results` (of `headwater paper tables`) has measurements for, as SVG and PNG.
 
     The first dataset of texts is the one whose sentences are shown, audited and timed; its model is loaded for that.
@@ -51,57 +51,57 @@ def figures(kind: str, results: Path, out: Path, datasets: Sequence[str], seed: 
     """
     for name in datasets:
         check_reads(kind, name)
-    found = {name: measured(kind, name, results) for name in datasets}
+    found = {name: load_trial(kind, name, results) for name in datasets}
     texts = {name: trial for name, trial in found.items() if name not in GRAPHS}
     graphs = {name: trial for name, trial in found.items() if name in GRAPHS}
     out.mkdir(parents=True, exist_ok=True)
     if texts:
-        yield from of_texts(kind, texts, out, seed)
+        yield from text_figures(kind, texts, out, seed)
     if graphs:
-        for name, figure in of_graphs(kind, graphs, seed):
-            yield from drawing.save(figure, out / f"{name}-graphs-{kind}")
+        for name, figure in graph_figures(kind, graphs, seed):
+            yield from drawing.save_figure(figure, out / f"{name}-graphs-{kind}")
 
 
 def drawable(kind: str, results: Path) -> list[str]:
     """The seven texts, and beside the paper's models the graphs that were measured."""
-    graphs = [name for name in GRAPHS if kind in RECIPES and measured_seeds(kind, name, results)]
+    graphs = [name for name in GRAPHS if kind in RECIPES and find_seeds(kind, name, results)]
     return [*TEXTS, *graphs]
 
 
-def of_texts(kind: str, found: Mapping[str, Trial], out: Path, seed: int) -> Iterator[Path]:
+def text_figures(kind: str, found: Mapping[str, Trial], out: Path, seed: int) -> Iterator[Path]:
     """All figures of the texts, and the table of runtimes."""
     first = next(iter(found))
     model, tokenizer = load_classifier(find(kind, first))
     table = experiment(first).test
-    for name, figure in drawn(found, model, tokenizer, table, seed):
-        yield from drawing.save(figure, out / f"{name}-{kind}")
+    for name, figure in draw_text_figures(found, model, tokenizer, table, seed):
+        yield from drawing.save_figure(figure, out / f"{name}-{kind}")
     costs = runtimes(model, tokenizer, table, seed)
-    yield from drawing.save(drawing.runtime(costs), out / f"runtime-{kind}")
+    yield from drawing.save_figure(drawing.runtime(costs), out / f"runtime-{kind}")
     timings = drawing.timings(costs)
-    for suffix, text in ((".md", drawing.markdown(timings)), (".csv", drawing.comma_separated(timings))):
+    for suffix, text in ((".md", drawing.timing_markdown(timings)), (".csv", drawing.to_csv(timings))):
         path = out / f"runtime-{kind}{suffix}"
         path.write_text(text, encoding="utf-8")
         yield path
 
 
-def of_graphs(kind: str, found: Mapping[str, Trial], seed: int) -> Iterator[tuple[str, Figure]]:
+def graph_figures(kind: str, found: Mapping[str, Trial], seed: int) -> Iterator[tuple[str, Figure]]:
     """The figures over all graphs, then molecules and digits."""
     yield from overviews(found)
     masked = {f"{t.title}, nodes masked": t.masked for t in found.values() if t.masked is not None}
     if masked:
-        yield "curves-masked", drawing.curves(masked, measured_of(CURVES, masked))
+        yield "curves-masked", drawing.curves(masked, methods_with_results(CURVES, masked))
     for name in found:
-        yield graph_pictures.NAMES[name], graph_pictures.drawn(name, find(kind, name), ROWS, seed)
+        yield graph_pictures.NAMES[name], graph_pictures.draw_graphs(name, find(kind, name), ROWS, seed)
 
 
-def measured_seeds(kind: str, name: str, results: Path) -> list[int]:
+def find_seeds(kind: str, name: str, results: Path) -> list[int]:
     """The trainings that `results` has finished measurements of."""
     return [seed for seed in seeds(kind, name) if (results / kind / name / str(seed) / RESULT).is_file()]
 
 
-def measured(kind: str, name: str, results: Path) -> Trial:
+def load_trial(kind: str, name: str, results: Path) -> Trial:
     """What `headwater paper tables` left of a dataset."""
-    done = measured_seeds(kind, name, results)
+    done = find_seeds(kind, name, results)
     if not done:
         option = f" --recipe {kind}" if kind in RECIPES else f" --model {kind}"
         raise DataError(
@@ -116,15 +116,19 @@ def run_of(place: Path, seed: int) -> Run:
     return Run(seed, load(place), flow, masked)
 
 
-def drawn(
-    found: Mapping[str, Trial], model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table, seed: int
+def draw_text_figures(
+    found: Mapping[str, Trial],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    table: LabelledTexts,
+    seed: int,
 ) -> Iterator[tuple[str, Figure]]:
     """Names and figures, but for the runtimes."""
     yield from overviews(found)
     draw = np.random.default_rng(seed).permutation(len(table)).tolist()
     yield "collapse", drawing.collapse(audits(model, tokenizer, table.rows(draw[:AUDITED])))
     shown = sorted(draw, key=lambda row: table.texts[row].strip() != SENTENCE)  # the paper's first, where it is there
-    sentences = list(heatmaps(model, tokenizer, table.rows(shown)).items())
+    sentences = list(compare_sentences(model, tokenizer, table.rows(shown)).items())
     yield "heatmaps", drawing.heatmaps(dict(sentences[:SHOWN]), SENTENCE_ROWS)
     if sentences[SHOWN:]:
         yield "heatmaps-more", drawing.heatmaps(dict(sentences[SHOWN:]), SENTENCE_ROWS)
@@ -136,28 +140,29 @@ def overviews(found: Mapping[str, Trial]) -> Iterator[tuple[str, Figure]]:
     mains = {title: trial.main for title, trial in titled.items()}
     whole = with_flow(titled)
     attended = whole or mains
-    yield "conservation", drawing.conservation(mains, measured_of(KEPT, mains))
-    yield "conservation-attention", drawing.conservation(attended, measured_of(ATTENTION, attended))
-    yield "curves", drawing.curves({**mains, **whole}, measured_of(CURVES, {**mains, **whole}))
+    yield "conservation", drawing.conservation(mains, methods_with_results(KEPT, mains))
+    yield "conservation-attention", drawing.conservation(attended, methods_with_results(ATTENTION, attended))
+    yield "curves", drawing.curves({**mains, **whole}, methods_with_results(CURVES, {**mains, **whole}))
 
 
-def measured_of(wanted: Sequence[str], evaluations: Mapping[str, Evaluation]) -> list[str]:
+def methods_with_results(wanted: Sequence[str], evaluations: Mapping[str, Evaluation]) -> list[str]:
     """Those of the methods that were measured; all, for the error that names them, where none was."""
     return [m for m in wanted if any(m in e.methods for e in evaluations.values())] or list(wanted)
 
 
 def with_flow(trials: Mapping[str, Trial]) -> dict[str, Evaluation]:
     """Datasets of which A-Flow was measured on every sample, with its row beside the others."""
-    return {title: joined(t.main, t.flow) for title, t in trials.items() if t.flow and len(t.flow) == len(t.main)}
+    both = {title: (t.main, t.flow) for title, t in trials.items() if t.flow and len(t.flow) == len(t.main)}
+    return {title: join_evaluations(main, flow) for title, (main, flow) in both.items()}
 
 
-def joined(main: Evaluation, flow: Evaluation) -> Evaluation:
+def join_evaluations(main: Evaluation, flow: Evaluation) -> Evaluation:
     """Both evaluations of the same samples as one."""
     values = {**main.samples.values, FLOW: flow.samples.values[FLOW]}
     return summarised(Samples(main.samples.common, values), main.tasks, main.protocol, main.provenance)
 
 
-def audits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table) -> dict[str, list[Any]]:
+def audits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: LabelledTexts) -> dict[str, list[Any]]:
     """GI and the paper's method on the same sentences, in float64: rounding would hide what little passes."""
     return {
         method: [
@@ -168,7 +173,9 @@ def audits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Ta
     }
 
 
-def heatmaps(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table) -> dict[str, Any]:
+def compare_sentences(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: LabelledTexts
+) -> dict[str, Any]:
     """Sentences of a readable length that the model gets right, in the order of the table."""
     found: dict[str, Any] = {}
     for text, label in zip(table.texts, table.labels, strict=True):
@@ -182,7 +189,7 @@ def heatmaps(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: 
     return found
 
 
-def runtimes(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table, seed: int) -> list[Cost]:
+def runtimes(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: LabelledTexts, seed: int) -> list[Cost]:
     """Seconds a sentence in the mean over the dataset, one at a time, as the paper gives them.
 
     The ratio is that of the means; the range has nine tenths of the sentences' own ratios. The first is run twice.

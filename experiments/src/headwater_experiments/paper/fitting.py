@@ -20,11 +20,11 @@ from tqdm import tqdm
 from headwater.errors import UsageError
 from headwater_experiments.training.accuracy import Accuracy
 
-from .tokens import Batch, Tokenised, Tokens
+from .tokens import TokenBatch, Tokenised, Tokens
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TextRecipe:
     """Every choice of a training. The rate rises over the share `warmup` of all steps and falls to nothing at the end.
 
     Training ends when the validation part has not improved for `patience` rounds. `word_dropout` is the share of
@@ -85,8 +85,8 @@ def by_validation(found: Round) -> tuple[float, float]:
     return -found.validation.value, found.validation_loss
 
 
-def fit(
-    model: nn.Module, parts: Tokenised, recipe: Recipe, seed: int, unknown: int, state: Path | None = None
+def fit_text(
+    model: nn.Module, parts: Tokenised, recipe: TextRecipe, seed: int, unknown: int, state: Path | None = None
 ) -> Fitted:
     """Train on `parts.train` until `parts.validation` no longer improves; `parts.test` is not looked at.
 
@@ -94,15 +94,15 @@ def fit(
     goes on from it: the order of the texts depends on seed and round alone, and the dropout is seeded in every round.
     """
     steps = math.ceil(len(parts.train) / recipe.batch)
-    descent = Descent(model, recipe, steps, unknown)
-    done, best, seconds = taken_up(state, descent, recipe, seed)
+    descent = ResumableDescent(model, recipe, steps, unknown)
+    done, best, seconds = resume(state, descent, recipe, seed)
     began = time.perf_counter() - seconds
-    while len(done) < recipe.rounds and waited(done) < recipe.patience:
+    while len(done) < recipe.rounds and rounds_since_best(done) < recipe.patience:
         torch.manual_seed(seed * 1000 + len(done))
         done.append(one_round(descent, parts, recipe, seed, len(done), steps))
         if min(done, key=by_validation) is done[-1]:
-            with descent.averaged():
-                best = {name: value.detach().clone() for name, value in trained(model).items()}
+            with descent.use_average():
+                best = {name: value.detach().clone() for name, value in trainable_weights(model).items()}
         if state is not None:
             keep(state, descent, recipe, seed, done, best, time.perf_counter() - began)
     model.load_state_dict({**model.state_dict(), **best})
@@ -110,20 +110,22 @@ def fit(
     return Fitted(tuple(done), round(time.perf_counter() - began, 1))
 
 
-def waited(done: list[Round]) -> int:
+def rounds_since_best(done: list[Round]) -> int:
     """Rounds since the best one."""
     return len(done) - 1 - done.index(min(done, key=by_validation)) if done else 0
 
 
-def one_round(descent: Descent, parts: Tokenised, recipe: Recipe, seed: int, number: int, steps: int) -> Round:
+def one_round(
+    descent: ResumableDescent, parts: Tokenised, recipe: TextRecipe, seed: int, number: int, steps: int
+) -> Round:
     model = descent.model.train()
     total = torch.zeros((), device=descent.device)
-    batches = parts.train.shuffled(recipe.batch, seed, number)
+    batches = parts.train.shuffle(recipe.batch, seed, number)
     with tqdm(batches, f"round {number + 1}", steps, file=sys.stderr, mininterval=1, leave=False) as progress:
         for batch in progress:
             total += descent(batch)
-    with descent.averaged():
-        validation, loss = judged(model, parts.validation)
+    with descent.use_average():
+        validation, loss = evaluate_loss(model, parts.validation)
     tqdm.write(
         f"round {number + 1}: loss {total.item() / steps:.4f}, validation {validation.value:.4f} ({loss:.4f})",
         file=sys.stderr,
@@ -131,7 +133,7 @@ def one_round(descent: Descent, parts: Tokenised, recipe: Recipe, seed: int, num
     return Round(total.item() / steps, loss, validation)
 
 
-def judged(model: nn.Module, tokens: Tokens, batch: int = 256) -> tuple[Accuracy, float]:
+def evaluate_loss(model: nn.Module, tokens: Tokens, batch: int = 256) -> tuple[Accuracy, float]:
     """Accuracy and mean loss in evaluation mode, in the precision of the weights."""
     device = next(model.parameters()).device
     was_training = model.training
@@ -147,10 +149,10 @@ def judged(model: nn.Module, tokens: Tokens, batch: int = 256) -> tuple[Accuracy
     return Accuracy(int(correct.item()), len(tokens)), loss.item() / len(tokens)
 
 
-class Descent:
+class ResumableDescent:
     """AdamW on what is to be trained, with a rate that rises and falls."""
 
-    def __init__(self, model: nn.Module, recipe: Recipe, steps: int, unknown: int) -> None:
+    def __init__(self, model: nn.Module, recipe: TextRecipe, steps: int, unknown: int) -> None:
         self.model, self.recipe, self.unknown = model, recipe, unknown
         self.device = next(model.parameters()).device
         self.weights: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
@@ -164,7 +166,7 @@ class Descent:
         self.taken = 0
         self.mixed = recipe.bfloat16 and self.device.type == "cuda"
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, batch: TokenBatch) -> Tensor:
         """One step; the loss before it."""
         batch = batch.to(self.device)
         ids = self.with_gaps(batch.input_ids, batch.attention_mask)
@@ -196,7 +198,7 @@ class Descent:
                 torch._foreach_lerp_(self.average, self.weights, share)
 
     @contextmanager
-    def averaged(self) -> Iterator[None]:
+    def use_average(self) -> Iterator[None]:
         """The model with the average of its weights, if one is kept."""
         if not self.average:
             yield
@@ -211,19 +213,25 @@ class Descent:
         torch._foreach_copy_(self.weights, values)
 
 
-def trained(model: nn.Module) -> dict[str, Tensor]:
+def trainable_weights(model: nn.Module) -> dict[str, Tensor]:
     """The weights that training changes."""
     return {name: value for name, value in model.named_parameters() if value.requires_grad}
 
 
 def keep(
-    path: Path, descent: Descent, recipe: Recipe, seed: int, done: list[Round], best: dict[str, Tensor], seconds: float
+    path: Path,
+    descent: ResumableDescent,
+    recipe: TextRecipe,
+    seed: int,
+    done: list[Round],
+    best: dict[str, Tensor],
+    seconds: float,
 ) -> None:
     """Write the state aside, then put it in its place: a file that is there is whole."""
     found = {
         "recipe": asdict(recipe),
         "seed": seed,
-        "weights": dict(trained(descent.model)),
+        "weights": dict(trainable_weights(descent.model)),
         "best": best,
         "optimizer": descent.optimizer.state_dict(),
         "schedule": descent.schedule.state_dict(),
@@ -238,8 +246,8 @@ def keep(
     aside.replace(path)
 
 
-def taken_up(
-    path: Path | None, descent: Descent, recipe: Recipe, seed: int
+def resume(
+    path: Path | None, descent: ResumableDescent, recipe: TextRecipe, seed: int
 ) -> tuple[list[Round], dict[str, Tensor], float]:
     """Where a training that was cut off stood: its rounds, its best weights, the seconds it took."""
     if path is None or not path.is_file():
@@ -250,7 +258,7 @@ def taken_up(
             f"{path} is the state of a training with another recipe or seed. Delete it to begin anew, or name another "
             "directory."
         )
-    weights = trained(descent.model)
+    weights = trainable_weights(descent.model)
     with torch.no_grad():
         for name, value in found["weights"].items():
             weights[name].copy_(value)

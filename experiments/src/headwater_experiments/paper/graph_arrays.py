@@ -22,9 +22,9 @@ from tqdm import tqdm
 from headwater.errors import DataError, MissingExtra
 from headwater.inputs.table import DATA_DIRECTORY
 from headwater.models.graphormer import GraphormerConfig
-from headwater.models.graphs import batched_distances, collate
+from headwater.models.graphs import collate, find_distances
 from headwater.models.molecules import ATOM_RANGES, BOND_RANGES, from_smiles
-from headwater_experiments.models.superpixels import NUMBERS, Superpixels, mnist_superpixels, regions
+from headwater_experiments.models.superpixels import NUMBERS, Superpixels, measure_regions, mnist_superpixels
 
 PARTS = ("train", "valid", "test")
 DIGITS = ("train", "test")  # the parts that MNIST comes in
@@ -52,10 +52,10 @@ class Sheet:
         """These rows (on the CPU) as inputs of a model, padded no further than the largest of them needs."""
         size = int(self.sizes[rows.numpy()].max())
         place = rows.to(self.labels.device, non_blocking=True)
-        return {name: _cropped(name, tensor, size)[place] for name, tensor in self.tensors.items()}
+        return {name: _crop(name, tensor, size)[place] for name, tensor in self.tensors.items()}
 
 
-def _cropped(name: str, tensor: Tensor, size: int) -> Tensor:
+def _crop(name: str, tensor: Tensor, size: int) -> Tensor:
     if name == "labels":
         return tensor
     return tensor[:, :size, :size] if name in PAIRS else tensor[:, :size]
@@ -68,7 +68,7 @@ def prepare_bace(out: Path) -> Path:
     graphs = [from_smiles(s, int(y)) for s, y in tqdm(list(named), desc="bace", unit="molecule", file=sys.stderr)]
     small = {name: _in_bytes(tensor.numpy()) for name, tensor in collate(graphs, BACE).items()}
     scaffold = np.array([PARTS.index(part) for part in columns["scaffold_split"]], np.int8)
-    return _written(out / "bace.npz", scaffold=scaffold, smiles=np.array(columns["smiles"]), **small)
+    return _write_arrays(out / "bace.npz", scaffold=scaffold, smiles=np.array(columns["smiles"]), **small)
 
 
 def _in_bytes(values: NDArray[Any]) -> NDArray[Any]:
@@ -102,10 +102,10 @@ def prepare_mnist(out: Path) -> Path:
         found = mnist_superpixels(split)
         arrays |= {f"images_{split}": found.images, f"segments_{split}": found.segments}
         arrays[f"labels_{split}"] = found.labels.astype(np.int8)
-    return _written(out / "mnist.npz", **arrays)
+    return _write_arrays(out / "mnist.npz", **arrays)
 
 
-def patches(path: Path) -> dict[str, dict[str, float]]:
+def count_patches(path: Path) -> dict[str, dict[str, float]]:
     """Into how many patches the digits of each part were cut: SLIC does not give exactly what it is asked for."""
     with np.load(path) as kept:
         counts = {part: kept[f"segments_{part}"].max((1, 2)) + 1.0 for part in DIGITS}
@@ -120,7 +120,7 @@ def patches(path: Path) -> dict[str, dict[str, float]]:
     }
 
 
-def _written(path: Path, **arrays: NDArray[Any]) -> Path:
+def _write_arrays(path: Path, **arrays: NDArray[Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
     return path
@@ -150,8 +150,8 @@ def superpixel_sheet(found: Superpixels, device: str) -> Sheet:
     for start in range(0, len(found), CHUNK):
         part = slice(start, start + CHUNK)
         images, segments = (torch.from_numpy(a[part]).to(device) for a in (found.images, found.segments))
-        numbers, adjacency = regions(images, segments, nodes)
-        distances = batched_distances(adjacency).to(torch.int8)
+        numbers, adjacency = measure_regions(images, segments, nodes)
+        distances = find_distances(adjacency).to(torch.int8)
         chunks.append((numbers, adjacency.sum(-1).to(torch.int8), distances))
     numbers, degrees, distances = (torch.cat(parts) for parts in zip(*chunks, strict=True))
     sizes = torch.from_numpy(found.sizes).to(device)

@@ -21,7 +21,7 @@ WHAT = {
 }
 
 
-def card(found: Mapping[str, Any], dataset: GraphDataset) -> str:
+def graph_card(found: Mapping[str, Any], dataset: GraphDataset) -> str:
     """Markdown. `found` is the record of a training."""
     made = ", ".join(said for said in (found["trained_on"], f"{found['seconds']:,.0f} s") if said)
     return "\n".join(
@@ -30,11 +30,11 @@ def card(found: Mapping[str, Any], dataset: GraphDataset) -> str:
             "",
             f"{WHAT[found['dataset']]} {shape(found)}",
             "",
-            f"Made by `{command(found)}` ({made}).",
+            f"Made by `{graph_training_command(found)}` ({made}).",
             "",
             "| | |",
             "|---|---|",
-            *(f"| {name} | {value} |" for name, value in lines(found, dataset)),
+            *(f"| {name} | {value} |" for name, value in graph_card_lines(found, dataset)),
             "",
         ]
     )
@@ -48,7 +48,7 @@ def shape(found: Mapping[str, Any]) -> str:
     )
 
 
-def command(found: Mapping[str, Any]) -> str:
+def graph_training_command(found: Mapping[str, Any]) -> str:
     """What makes this model again, and those of the other seeds of its split."""
     seeds = [run["seed"] for run in trainings(found)[found["split"]]["runs"]]
     options = [f"--split {found['split']}"] if found["dataset"] == "bace" else []
@@ -66,7 +66,7 @@ def trainings(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {training["split"]: training for training in found["trainings"]}
 
 
-def lines(found: Mapping[str, Any], dataset: GraphDataset) -> list[tuple[str, str]]:
+def graph_card_lines(found: Mapping[str, Any], dataset: GraphDataset) -> list[tuple[str, str]]:
     test, validation, measure = found["test"], found["validation"], found["measure"]
     return [
         ("classes", ", ".join(dataset.label_names)),
@@ -75,9 +75,9 @@ def lines(found: Mapping[str, Any], dataset: GraphDataset) -> list[tuple[str, st
             f"{test['value']:.1%} of {test['total']:,} {dataset.samples} (95 % interval {test['low']:.1%} to "
             f"{test['high']:.1%}); the paper's model: {dataset.paper:.1%}",
         ),
-        *((over(split, measure), spread(training)) for split, training in trainings(found).items()),
+        *((over(split, measure), format_spread(training)) for split, training in trainings(found).items()),
         (f"validation {measure}", f"{validation['value']:.1%} of {validation['total']:,}, {chose(found)}"),
-        ("training", ", ".join(how(found))),
+        ("training", ", ".join(describe_graph_recipe(found))),
         ("test part", f"{found['split']} split" + (f", seed {found['seed']}" if found["split"] == "random" else "")),
         ("data", dataset.parts[found["split"]]),
         ("terms", dataset.terms),
@@ -93,7 +93,7 @@ def over(split: str, measure: str) -> str:
     return f"test {measure} over seeds" + ("" if split == "standard" else f", {split} split")
 
 
-def spread(training: Mapping[str, Any]) -> str:
+def format_spread(training: Mapping[str, Any]) -> str:
     tests = [run["test"] for run in training["runs"]]
     said = (
         f"{training['mean']:.1%} ± {training['spread']:.1%} ({min(tests):.1%} to {max(tests):.1%}, {len(tests)} seeds)"
@@ -101,7 +101,7 @@ def spread(training: Mapping[str, Any]) -> str:
     return said if len(tests) > 1 else f"{tests[0]:.1%} (one seed)"
 
 
-def how(found: Mapping[str, Any]) -> list[str]:
+def describe_graph_recipe(found: Mapping[str, Any]) -> list[str]:
     """The recipe in words."""
     recipe, phase = found["recipe"], found["recipe"]["phase"]
     said = [

@@ -24,10 +24,10 @@ from headwater_experiments.training.accuracy import Accuracy
 
 from . import graphs
 from .graph_arrays import Sheet, load_bace, load_mnist
-from .graph_cards import card
-from .graph_data import ensure_arrays, named
-from .graph_training import Phase, predict, roc_auc
-from .graphs import Recipe, Report, Trained, bace_split
+from .graph_cards import graph_card
+from .graph_data import ensure_arrays, find_graph_dataset
+from .graph_training import GraphPhase, predict_rows, roc_auc
+from .graphs import GraphRecipe, GraphReport, Trained, bace_split
 
 RECORD = "training.json"
 REPORT = "report.json"
@@ -37,7 +37,7 @@ SAME = 0.002  # a graphics card rounds otherwise than a processor: a few of 10,0
 Record = dict[str, Any]
 
 
-def train(
+def train_checkpoint(
     dataset: str,
     work: Path,
     *,
@@ -45,14 +45,14 @@ def train(
     split: str = "random",
     seeds: Sequence[int] = (0,),
     device: str = "cpu",
-    recipe: Recipe | None = None,
-) -> Report:
+    recipe: GraphRecipe | None = None,
+) -> GraphReport:
     """Train once for each seed, in `work`; array files are made if they are missing.
 
     Every seed's report lies beside its model: cut off, the same call goes on, and does not train a finished seed again.
     """
     ensure_arrays(dataset, arrays)
-    recipe = recipe or graphs.recipe_for(dataset, "tuned")
+    recipe = recipe or graphs.graph_recipe_for(dataset, "tuned")
     options = {"split": split} if dataset == "bace" else {}
     runs = [_one(dataset, work, seed, arrays, device, recipe, options) for seed in seeds]
     first = runs[0]
@@ -60,8 +60,8 @@ def train(
 
 
 def _one(
-    dataset: str, work: Path, seed: int, arrays: Path, device: str, recipe: Recipe, options: Mapping[str, Any]
-) -> Report:
+    dataset: str, work: Path, seed: int, arrays: Path, device: str, recipe: GraphRecipe, options: Mapping[str, Any]
+) -> GraphReport:
     """One seed's training, or what an earlier one of the same recipe left."""
     asked = {"dataset": dataset, "recipe": asdict(recipe), **options}
     name = f"bace-{options['split']}-{seed}" if dataset == "bace" else f"mnist-{seed}"
@@ -76,18 +76,18 @@ def _one(
     return report
 
 
-def report_of(found: Mapping[str, Any]) -> Report:
+def report_of(found: Mapping[str, Any]) -> GraphReport:
     """A report as `python -m headwater_experiments.paper.graphs train` prints it."""
     try:
-        recipe = {**found["recipe"], "phase": Phase(**found["recipe"]["phase"])}
+        recipe = {**found["recipe"], "phase": GraphPhase(**found["recipe"]["phase"])}
         runs = [Trained(**run) for run in found["runs"]]
-        return Report(found["dataset"], found["split"], found["measure"], runs, Recipe(**recipe))
+        return GraphReport(found["dataset"], found["split"], found["measure"], runs, GraphRecipe(**recipe))
     except (KeyError, TypeError) as error:
         command = "python -m headwater_experiments.paper.graphs train"
         raise DataError(f"this is no report of `{command}`: {error!r}.") from error
 
 
-def read_report(path: Path) -> Report:
+def read_report(path: Path) -> GraphReport:
     """The report in a file."""
     try:
         return report_of(json.loads(path.read_text(encoding="utf-8")))
@@ -95,11 +95,11 @@ def read_report(path: Path) -> Report:
         raise DataError(f"{path} cannot be read: {error}.") from error
 
 
-def joined(reports: Sequence[Report]) -> list[Report]:
+def join_reports(reports: Sequence[GraphReport]) -> list[GraphReport]:
     """One report a split: those of the same split, trained by the same recipe with other seeds, are put together."""
     if not reports or len({report.dataset for report in reports}) != 1:
         raise UsageError("the reports must be of one dataset. Install one dataset at a time.")
-    found: dict[str, Report] = {}
+    found: dict[str, GraphReport] = {}
     for report in reports:
         known = found.get(report.split, replace(report, runs=[]))
         if known.recipe != report.recipe:
@@ -112,8 +112,8 @@ def joined(reports: Sequence[Report]) -> list[Report]:
     return list(found.values())
 
 
-def install(
-    reports: Sequence[Report],
+def install_checkpoint(
+    reports: Sequence[GraphReport],
     out: Path,
     *,
     arrays: Path,
@@ -128,14 +128,14 @@ def install(
     It is the seed that is best on its validation rows, unless one is named, of the split that is named, else of the
     first report. `models` is the directory that the seeds' directories lie in now, where they were moved since.
     """
-    every = joined(reports)
+    every = join_reports(reports)
     report = of_split(every, split)
-    run = chosen(report, seed)
+    run = choose_run(report, seed)
     source = Path(run.out) if models is None else models / Path(run.out).name
     if not (source / "config.json").is_file():
         raise DataError(f"there is no model in {source}. Name the directory that holds {source.name} with --models.")
     ensure_arrays(report.dataset, arrays)
-    test, validation = judged(report, run, source, arrays, device)
+    test, validation = judge_run(report, run, source, arrays, device)
     record = {
         "dataset": report.dataset,
         "model": "graph",
@@ -146,22 +146,22 @@ def install(
         "trained_on": trained_on,
         "test": test,
         "validation": validation,
-        "trainings": [summary(one) for one in every],
+        "trainings": [summarise_report(one) for one in every],
         "recipe_name": graphs.nearest(report.dataset, report.recipe),
         "recipe": asdict(report.recipe),
     }
-    written(source, out, record)
+    write_checkpoint(source, out, record)
     return record
 
 
-def of_split(reports: Sequence[Report], split: str | None) -> Report:
+def of_split(reports: Sequence[GraphReport], split: str | None) -> GraphReport:
     for report in reports:
         if split in (None, report.split):
             return report
     raise UsageError(f"no report is of the {split} split; there are {', '.join(r.split for r in reports)}.")
 
 
-def chosen(report: Report, seed: int | None) -> Trained:
+def choose_run(report: GraphReport, seed: int | None) -> Trained:
     """The run of a seed, or the one that was best on its validation rows."""
     if seed is None:
         return max(report.runs, key=lambda run: run.valid)
@@ -171,18 +171,18 @@ def chosen(report: Report, seed: int | None) -> Trained:
     raise UsageError(f"no run has the seed {seed}; there are {', '.join(str(run.seed) for run in report.runs)}.")
 
 
-def summary(report: Report) -> Record:
+def summarise_report(report: GraphReport) -> Record:
     """All seeds of a split."""
     runs = [{name: vars(run)[name] for name in ("seed", "valid", "test", "best_epoch")} for run in report.runs]
     return {"split": report.split, "mean": report.mean, "spread": report.spread, "runs": runs}
 
 
-def judged(report: Report, run: Trained, source: Path, arrays: Path, device: str) -> tuple[Record, Record]:
+def judge_run(report: GraphReport, run: Trained, source: Path, arrays: Path, device: str) -> tuple[Record, Record]:
     """The measure on the test rows with its 95 % interval, and on the validation rows; it must be what was reported."""
     model = GraphormerForGraphClassification.from_pretrained(source, dtype=torch.float32).to(device).eval()
-    sheet, rows, held = tested(report, run, arrays, device)
+    sheet, rows, held = find_test_part(report, run, arrays, device)
     labels = sheet.labels[rows.to(device)]
-    found = with_interval(report.measure, predict(model, sheet, rows), labels)
+    found = with_interval(report.measure, predict_rows(model, sheet, rows), labels)
     if abs(found["value"] - run.test) > SAME:
         raise DataError(
             f"{source} has a test {report.measure} of {found['value']:.4f}, its report says {run.test:.4f}. The "
@@ -191,7 +191,7 @@ def judged(report: Report, run: Trained, source: Path, arrays: Path, device: str
     return found, {"value": run.valid, "total": held}
 
 
-def tested(report: Report, run: Trained, arrays: Path, device: str) -> tuple[Sheet, Tensor, int]:
+def find_test_part(report: GraphReport, run: Trained, arrays: Path, device: str) -> tuple[Sheet, Tensor, int]:
     """The graphs, which of them are the test part of this run, and how many it was validated on."""
     if report.dataset == "bace":
         sheet, scaffold = load_bace(arrays, device)
@@ -219,9 +219,9 @@ def with_interval(measure: str, logits: Tensor, labels: Tensor) -> Record:
     return {"value": roc_auc(logits, labels), "low": low, "high": high, "total": len(labels)}
 
 
-def written(source: Path, out: Path, record: Record) -> None:
+def write_checkpoint(source: Path, out: Path, record: Record) -> None:
     """The weights as they are, the configuration with the classes' names, the record and the card."""
-    dataset = named(record["dataset"])
+    dataset = find_graph_dataset(record["dataset"])
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     config["id2label"] = {str(i): name for i, name in enumerate(dataset.label_names)}
     config["label2id"] = {name: i for i, name in enumerate(dataset.label_names)}
@@ -229,7 +229,7 @@ def written(source: Path, out: Path, record: Record) -> None:
     shutil.copyfile(source / "model.safetensors", out / "model.safetensors")
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     (out / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    (out / "README.md").write_text(card(record, dataset), encoding="utf-8")
+    (out / "README.md").write_text(graph_card(record, dataset), encoding="utf-8")
 
 
 def record_of(path: Path) -> Record:

@@ -14,7 +14,7 @@ from headwater.models.graphs import Graph
 from headwater.models.molecules import from_smiles
 from headwater_experiments import data
 from headwater_experiments.models.segmentation import Cut, segment_all
-from headwater_experiments.models.superpixels import Superpixels, cache_directory, load_mnist
+from headwater_experiments.models.superpixels import Superpixels, cache_directory, load_mnist_images
 
 from .graph_arrays import PARTS, read_bace
 from .graphs import bace_split, prepare
@@ -67,7 +67,7 @@ DATASETS: Mapping[str, GraphDataset] = {
 }
 
 
-def named(name: str) -> GraphDataset:
+def find_graph_dataset(name: str) -> GraphDataset:
     """The graph dataset called so."""
     if name not in DATASETS:
         raise UnknownName("graph dataset", name, DATASETS)
@@ -80,9 +80,9 @@ def check_known(name: str) -> None:
         raise UnknownName("dataset", name, (*data.DATASETS, *GRAPHS))
 
 
-def title(name: str) -> str:
+def dataset_title(name: str) -> str:
     """What a dataset of texts or graphs is called in tables and figures."""
-    return DATASETS[name].title if name in DATASETS else data.named(name).title
+    return DATASETS[name].title if name in DATASETS else data.find_dataset(name).title
 
 
 def samples(name: str) -> str:
@@ -97,7 +97,7 @@ def arrays_directory() -> Path:
 
 def ensure_arrays(name: str, directory: Path) -> Path:
     """The array file of a dataset, made now if it is not there; that takes seconds for BACE, minutes for MNIST."""
-    named(name)
+    find_graph_dataset(name)
     path = directory / f"{name}.npz"
     if not path.is_file():
         prepare(directory, [name])
@@ -117,18 +117,18 @@ def unseen_molecules(record: Mapping[str, Any], rows: int | None = None, seed: i
     columns = read_bace()
     scaffold = np.array([PARTS.index(part) for part in columns["scaffold_split"]], np.int8)
     held = bace_split(scaffold, record["split"], record["seed"])[2].tolist()
-    chosen = [held[i] for i in drawn(len(held), rows, seed)]
+    chosen = [held[i] for i in draw_indices(len(held), rows, seed)]
     return [(columns["smiles"][i], int(columns["label"][i])) for i in chosen]
 
 
 def unseen_digits(rows: int | None = None, seed: int = 0) -> Superpixels:
     """Test digits of MNIST; only those that were drawn are cut into patches."""
-    images, labels = load_mnist("test")
-    chosen = drawn(len(images), rows, seed)
+    images, labels = load_mnist_images("test")
+    chosen = draw_indices(len(images), rows, seed)
     return Superpixels(images[chosen], segment_all(images[chosen], Cut()), labels[chosen])
 
 
-def drawn(count: int, rows: int | None, seed: int) -> list[int]:
+def draw_indices(count: int, rows: int | None, seed: int) -> list[int]:
     """At most `rows` of `count`, drawn with the seed and left in their order."""
     if rows is None or rows >= count:
         return list(range(count))

@@ -15,7 +15,7 @@ from headwater.results.comparison import Comparison
 
 from . import drawing
 from .graph_checkpoints import record_of
-from .graph_data import named, unseen_digits, unseen_molecules
+from .graph_data import find_graph_dataset, unseen_digits, unseen_molecules
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,16 +30,16 @@ LOOKED_AT = 60  # digits that are cut to find them
 BOND = 1.5  # the length that RDKit draws
 
 
-def drawn(name: str, path: Path, methods: Sequence[str], seed: int) -> Figure:
+def draw_graphs(name: str, path: Path, methods: Sequence[str], seed: int) -> Figure:
     """The picture of a dataset's graphs by several methods, with the model in `path`."""
     model, _ = load(path)
     if name == "mnist":
-        return drawing.digits(list(shown_digits(model, methods, seed)), methods)
+        return drawing.digits(list(choose_digits(model, methods, seed)), methods)
     chosen = [method for method in methods if method in MOLECULE_METHODS]
-    return drawing.molecules(shown_molecules(model, record_of(path), chosen, seed), chosen)
+    return drawing.molecules(choose_molecules(model, record_of(path), chosen, seed), chosen)
 
 
-def shown_molecules(
+def choose_molecules(
     model: PreTrainedModel, record: dict[str, Any], methods: Sequence[str], seed: int
 ) -> dict[str, drawing.Molecule]:
     """Some of each class, the active ones first."""
@@ -52,16 +52,16 @@ def shown_molecules(
             continue
         made = compare(model, graph, methods=methods, target=label)
         if right(made, "bace", label):
-            found.append((label, drawing.Molecule(*laid_out(smiles), made)))
+            found.append((label, drawing.Molecule(*lay_out_atoms(smiles), made)))
     found.sort(key=lambda pair: -pair[0])
     return {f"molecule {i}": molecule for i, (_, molecule) in enumerate(found, 1)}
 
 
 def right(made: Comparison, dataset: str, label: int) -> bool:
-    return made.explanations[0].prediction == named(dataset).label_names[label]
+    return made.explanations[0].prediction == find_graph_dataset(dataset).label_names[label]
 
 
-def laid_out(smiles: str) -> tuple[list[tuple[float, float]], list[str], list[tuple[int, int, int]]]:
+def lay_out_atoms(smiles: str) -> tuple[list[tuple[float, float]], list[str], list[tuple[int, int, int]]]:
     """Places of atoms with bonds of length 1, names of all but plain carbons, and bonds as single, double or triple."""
     from rdkit import Chem
     from rdkit.Chem import rdDepictor
@@ -82,7 +82,7 @@ def atom_name(atom: Any) -> str:
     return "" if atom.GetSymbol() == "C" and not said else f"{atom.GetSymbol()}{said}"
 
 
-def shown_digits(model: PreTrainedModel, methods: Sequence[str], seed: int) -> Iterator[drawing.Digit]:
+def choose_digits(model: PreTrainedModel, methods: Sequence[str], seed: int) -> Iterator[drawing.Digit]:
     """Digits of different classes, in the order of their classes."""
     known = unseen_digits(LOOKED_AT, seed)
     found: dict[int, drawing.Digit] = {}

@@ -27,7 +27,7 @@ POOL = 6  # batches whose rows are sorted by size together
 
 
 @dataclass(frozen=True)
-class Phase:
+class GraphPhase:
     """How long and how fast: rises over `warmup` epochs, then stays, or falls as a cosine if `falling`.
 
     Training ends early when the validation measure has not risen for `patience` epochs. `average` is the weight of the
@@ -59,7 +59,7 @@ class Split(NamedTuple):
     valid: Tensor
 
 
-def accuracy(logits: Tensor, labels: Tensor) -> float:
+def share_correct(logits: Tensor, labels: Tensor) -> float:
     """The share of rows whose largest logit is at their label, 0 to 1, higher is better."""
     return float((logits.argmax(-1) == labels).double().mean())
 
@@ -72,7 +72,7 @@ def roc_auc(logits: Tensor, labels: Tensor) -> float:
 
 
 @torch.inference_mode()
-def predict(model: nn.Module, sheet: Sheet, rows: Tensor, size: int = 512) -> Tensor:
+def predict_rows(model: nn.Module, sheet: Sheet, rows: Tensor, size: int = 512) -> Tensor:
     """Logits [rows, classes] in evaluation mode, rows of like size together; the mode it was in is put back."""
     training = model.training
     model.eval()
@@ -88,15 +88,15 @@ def _logits(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     return logits
 
 
-def score(model: nn.Module, sheet: Sheet, rows: Tensor, measure: Measure) -> float:
-    return measure(predict(model, sheet, rows), sheet.labels[rows.to(sheet.labels.device)])
+def score_rows(model: nn.Module, sheet: Sheet, rows: Tensor, measure: Measure) -> float:
+    return measure(predict_rows(model, sheet, rows), sheet.labels[rows.to(sheet.labels.device)])
 
 
-def fit(
+def fit_graphs(
     model: GraphormerForGraphClassification,
     sheet: Sheet,
     split: Split,
-    phase: Phase,
+    phase: GraphPhase,
     measure: Measure,
     *,
     seed: int = 0,
@@ -107,7 +107,7 @@ def fit(
 
     `vary` changes a training batch at random. With `state`, a file, a training that was cut off goes on from there.
     """
-    run = Training(model, sheet, split, phase, measure, seed, vary)
+    run = GraphTraining(model, sheet, split, phase, measure, seed, vary)
     if state is not None and state.is_file():
         run.resume(torch.load(state, map_location=model.device, weights_only=True))
     bar = tqdm(total=phase.epochs, initial=len(run.history), desc=f"seed {seed}", unit="epoch", file=sys.stderr)
@@ -125,7 +125,7 @@ def fit(
     return run.history
 
 
-class Training:
+class GraphTraining:
     """All that changes while a model is trained, so that it can be put down and taken up again."""
 
     def __init__(
@@ -133,7 +133,7 @@ class Training:
         model: GraphormerForGraphClassification,
         sheet: Sheet,
         split: Split,
-        phase: Phase,
+        phase: GraphPhase,
         measure: Measure,
         seed: int,
         vary: Vary | None,
@@ -203,7 +203,7 @@ class Training:
 
     def look(self) -> None:
         kept = self.model if self.mean is None else self.mean.module
-        self.history.append(score(kept, self.sheet, self.split.valid, self.measure))
+        self.history.append(score_rows(kept, self.sheet, self.split.valid, self.measure))
         if self._best_epoch == len(self.history) - 1:
             self.best = {name: tensor.clone() for name, tensor in kept.state_dict().items()}
 

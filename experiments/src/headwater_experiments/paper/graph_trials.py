@@ -23,7 +23,7 @@ CHUNK, FLOW_CHUNK = 32, 8  # samples; small, so that workers end together
 MASKED = "masked"
 
 
-class Measured(NamedTuple):
+class GraphMeasures(NamedTuple):
     """What a trial holds of graphs."""
 
     main: Evaluation
@@ -37,16 +37,16 @@ def check(name: str, path: Path) -> None:
     unseen(name, record_of(path), rows=1)
 
 
-def measured(
+def measure_graphs(
     name: str, path: Path, out: Path, methods: Sequence[str], flow: bool, size: Size, **shared: Any
-) -> Measured:
+) -> GraphMeasures:
     """Evaluate the checkpoint in `path` on its test part; what lies finished in `out` is not measured again.
 
     `shared` are the options of all its evaluations: where they are computed, by how many workers.
     """
     record = record_of(path)
     model, _ = load(path)
-    graphs = unseen(name, record, rows_of(name, size), size.seed)
+    graphs = unseen(name, record, row_count(name, size), size.seed)
     options: dict[str, Any] = {**shared, "runtime": False, "seed": size.seed, "chunk_size": CHUNK}
     main = evaluate(model, graphs, methods=methods, protocol=reading("induced"), out=out, **options)
     masked = evaluate(model, graphs, methods=methods, protocol=reading(MASKED), out=out / MASKED, **options)
@@ -55,14 +55,14 @@ def measured(
         options |= {"batch_size": 1, "limit": flow_limit(name, size), "chunk_size": FLOW_CHUNK}
         options |= {"protocol": reading("induced")}
         found = evaluate(model, graphs, methods=FLOW_ROWS, out=out / FLOW, **options)
-    return Measured(main, found, masked, record["test"]["value"] if name in ROC_AUC else None)
+    return GraphMeasures(main, found, masked, record["test"]["value"] if name in ROC_AUC else None)
 
 
 def reading(removal: str) -> str:
     return f"ali2022(removal={removal})"
 
 
-def rows_of(name: str, size: Size) -> int | None:
+def row_count(name: str, size: Size) -> int | None:
     """How many graphs are drawn; digits have a number of their own, because each of them takes long."""
     return size.digits if name == "mnist" else size.rows
 

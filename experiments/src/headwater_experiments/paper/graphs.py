@@ -28,17 +28,26 @@ from headwater.errors import UnknownName
 from headwater.models.graphormer import GraphormerConfig, GraphormerForGraphClassification
 from headwater_experiments.paper import graph_arrays
 from headwater_experiments.paper.graph_arrays import PARTS, Sheet, load_bace, load_mnist, prepare_bace, prepare_mnist
-from headwater_experiments.paper.graph_training import Measure, Phase, Split, Vary, accuracy, fit, roc_auc, score
+from headwater_experiments.paper.graph_training import (
+    GraphPhase,
+    Measure,
+    Split,
+    Vary,
+    fit_graphs,
+    roc_auc,
+    score_rows,
+    share_correct,
+)
 
 SPLITS = ("random", "scaffold")
 VALID_DIGITS = 5000
 
 
 @dataclass(frozen=True)
-class Recipe:
+class GraphRecipe:
     """The model's size and how it is trained. The paper gives 2 layers, AdamW at 2e-4 and batches of 64."""
 
-    phase: Phase
+    phase: GraphPhase
     hidden_size: int = 128
     intermediate_size: int = 128
     heads: int = 8
@@ -62,9 +71,9 @@ class Recipe:
         return GraphormerForGraphClassification(GraphormerConfig(**settings))
 
 
-BACE = Recipe(Phase(epochs=1000, patience=100, average=0.98), attention_dropout=0.0)
-MNIST = Recipe(
-    Phase(epochs=30, rate=1e-3, falling=True, average=0.999),
+BACE = GraphRecipe(GraphPhase(epochs=1000, patience=100, average=0.98), attention_dropout=0.0)
+MNIST = GraphRecipe(
+    GraphPhase(epochs=30, rate=1e-3, falling=True, average=0.999),
     intermediate_size=256,
     dropout=0.0,
     attention_dropout=0.0,
@@ -74,30 +83,30 @@ MNIST = Recipe(
 RECIPES = {
     "tuned": {"bace": BACE, "mnist": MNIST},
     "paper": {
-        "bace": replace(BACE, phase=Phase(epochs=1000)),
-        "mnist": replace(MNIST, phase=Phase(epochs=10), bent=False),
+        "bace": replace(BACE, phase=GraphPhase(epochs=1000)),
+        "mnist": replace(MNIST, phase=GraphPhase(epochs=10), bent=False),
     },
 }
 
 
-def recipe_for(dataset: str, name: str, **changes: Any) -> Recipe:
+def graph_recipe_for(dataset: str, name: str, **changes: Any) -> GraphRecipe:
     """The recipe of that name, with other choices in place of some; those that are None are left.
 
     Both have the same model, whose width and heads the paper does not give. "paper" trains it as the paper says.
     """
     if name not in RECIPES:
         raise UnknownName("recipe", name, RECIPES)
-    return changed(RECIPES[name][dataset], **changes)
+    return change_recipe(RECIPES[name][dataset], **changes)
 
 
-def nearest(dataset: str, recipe: Recipe) -> str:
+def nearest(dataset: str, recipe: GraphRecipe) -> str:
     """The name of the recipe that it is, or that it has most choices of."""
     given = choices(recipe)
     shared = {name: sum(given[k] == v for k, v in choices(own[dataset]).items()) for name, own in RECIPES.items()}
     return max(shared, key=lambda name: shared[name])
 
 
-def choices(recipe: Recipe) -> dict[str, Any]:
+def choices(recipe: GraphRecipe) -> dict[str, Any]:
     """All numbers of a recipe in one level."""
     told = asdict(recipe)
     return {**told.pop("phase"), **told}
@@ -118,14 +127,14 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Report:
+class GraphReport:
     """All trainings of one dataset. `measure` is between 0 and 1, higher is better."""
 
     dataset: str
     split: str
     measure: str
     runs: list[Trained]
-    recipe: Recipe
+    recipe: GraphRecipe
 
     @property
     def mean(self) -> float:
@@ -147,8 +156,8 @@ def train_bace(
     split: str = "random",
     seeds: Sequence[int] = range(5),
     device: str = "cpu",
-    recipe: Recipe = BACE,
-) -> Report:
+    recipe: GraphRecipe = BACE,
+) -> GraphReport:
     """Whether a molecule inhibits BACE-1, once for each seed; a seed also draws the random split.
 
     Random: 80 % train, 10 % validation, 10 % test. Scaffold: the dataset's column, largest scaffolds in training.
@@ -159,7 +168,7 @@ def train_bace(
         parts = bace_split(scaffold, split, seed)
         at = out / f"bace-{split}-{seed}"
         runs.append(_train(graph_arrays.BACE, recipe, sheet, parts, roc_auc, at, seed, tested=(sheet, parts[2])))
-    return Report("bace", split, "ROC-AUC", runs, recipe)
+    return GraphReport("bace", split, "ROC-AUC", runs, recipe)
 
 
 def bace_split(scaffold: NDArray[np.int8], split: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -180,9 +189,9 @@ def train_mnist(
     *,
     seeds: Sequence[int] = (0,),
     device: str = "cpu",
-    recipe: Recipe = MNIST,
+    recipe: GraphRecipe = MNIST,
     limit: int | None = None,
-) -> Report:
+) -> GraphReport:
     """Which digit a graph of superpixels shows. The epoch is chosen on 5,000 digits held back from training.
 
     `limit` cuts the training digits, to try the code on a few.
@@ -194,13 +203,15 @@ def train_mnist(
         held = min(VALID_DIGITS, len(rows) // 10)
         parts = rows[held:], rows[:held]
         tested = test, torch.arange(len(test))
-        runs.append(_train(graph_arrays.MNIST, recipe, sheet, parts, accuracy, out / f"mnist-{seed}", seed, tested))
-    return Report("mnist", "standard", "accuracy", runs, recipe)
+        runs.append(
+            _train(graph_arrays.MNIST, recipe, sheet, parts, share_correct, out / f"mnist-{seed}", seed, tested)
+        )
+    return GraphReport("mnist", "standard", "accuracy", runs, recipe)
 
 
 def _train(
     base: GraphormerConfig,
-    recipe: Recipe,
+    recipe: GraphRecipe,
     sheet: Sheet,
     rows: Sequence[Tensor],
     measure: Measure,
@@ -214,15 +225,15 @@ def _train(
     device = sheet.labels.device
     model = recipe.model(base).to(device)
     split = Split(rows[0], rows[1])
-    vary: Vary | None = bent if recipe.bent else None
-    history = fit(model, sheet, split, recipe.phase, measure, seed=seed, vary=vary, state=out / "state.pt")
+    vary: Vary | None = distort_centres if recipe.bent else None
+    history = fit_graphs(model, sheet, split, recipe.phase, measure, seed=seed, vary=vary, state=out / "state.pt")
     model.half().save_pretrained(out)
     written = GraphormerForGraphClassification.from_pretrained(out, dtype=torch.float32).to(device).eval()
     return Trained(
         out=str(out),
         seed=seed,
-        valid=score(written, sheet, split.valid, measure),
-        test=score(written, *tested, measure),
+        valid=score_rows(written, sheet, split.valid, measure),
+        test=score_rows(written, *tested, measure),
         epochs=len(history),
         best_epoch=1 + history.index(max(history)),
         parameters=sum(p.numel() for p in written.parameters()),
@@ -230,7 +241,7 @@ def _train(
     )
 
 
-def bent(batch: dict[str, Tensor], chance: torch.Generator) -> dict[str, Tensor]:
+def distort_centres(batch: dict[str, Tensor], chance: torch.Generator) -> dict[str, Tensor]:
     """The same graphs, their centres turned, stretched, sheared and shifted a little, each graph in its own way."""
     numbers = batch["node_numbers"]
 
@@ -253,11 +264,11 @@ def prepare(out: Path, datasets: Sequence[str]) -> dict[str, Any]:
         path = make[name](out)
         found[name] = {"file": str(path), "bytes": path.stat().st_size}
         if name == "mnist":
-            found[name]["patches"] = graph_arrays.patches(path)
+            found[name]["patches"] = graph_arrays.count_patches(path)
     return found
 
 
-def train(
+def train_graphs(
     dataset: str,
     arrays: Path,
     out: Path,
@@ -270,7 +281,7 @@ def train(
     **changes: float | None,
 ) -> dict[str, Any]:
     """The report of one dataset, as the command line gives it."""
-    recipe = recipe_for(dataset, recipe_name, **changes)
+    recipe = graph_recipe_for(dataset, recipe_name, **changes)
     chosen = range(first_seed, first_seed + seeds)
     if dataset == "bace":
         report = train_bace(arrays, out, split=split, seeds=chosen, device=device, recipe=recipe)
@@ -279,21 +290,21 @@ def train(
     return {"summary": str(report), "mean": report.mean, "spread": report.spread, **asdict(report)}
 
 
-def changed(recipe: Recipe, **changes: Any) -> Recipe:
+def change_recipe(recipe: GraphRecipe, **changes: Any) -> GraphRecipe:
     """The recipe with other numbers, those that are None left as they are."""
     given = {name: value for name, value in changes.items() if value is not None}
     of_phase = {name: given.pop(name) for name in list(given) if hasattr(recipe.phase, name)}
     return replace(recipe, phase=replace(recipe.phase, **of_phase), **given)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def run_graphs_command(arguments: Sequence[str] | None = None) -> None:
     """Prepare or train from the command line."""
-    options = vars(_parser().parse_args(arguments))
+    options = vars(_graphs_parser().parse_args(arguments))
     answer = options.pop("run")(**options)
     sys.stdout.write(json.dumps(answer, indent=2) + "\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _graphs_parser() -> argparse.ArgumentParser:
     name = "python -m headwater_experiments.paper.graphs"
     parser = argparse.ArgumentParser(prog=name, description="The paper's graph models.")
     commands = parser.add_subparsers(required=True)
@@ -318,9 +329,9 @@ def _parser() -> argparse.ArgumentParser:
     training.add_argument("--no-bending", dest="bent", action="store_const", const=False, help="of MNIST")
     training.add_argument("--average", type=float, help="weight of the past in a mean of the weights; 0: none")
     training.add_argument("--limit", type=int, help="so many training digits of MNIST only")
-    training.set_defaults(run=train)
+    training.set_defaults(run=train_graphs)
     return parser
 
 
 if __name__ == "__main__":
-    main()
+    run_graphs_command()

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
 
-from headwater.models.pretrained import MINILM, located
+from headwater.models.pretrained import MINILM, locate
 from headwater_experiments.data import experiment
 
 from .fitting import rise_and_fall
@@ -61,18 +61,18 @@ class Pretrained:
     seconds: float
 
 
-def pretrain(
+def pretrain_model(
     out: Path, build: Build | None = None, *, datasets: Sequence[str] = TEXTS, seed: int = 0, device: str = "cpu"
 ) -> Pretrained:
     """Train on the training parts of the datasets, whose validation parts say how well; write model and tokenizer."""
     build = build or Build()
     began = time.perf_counter()
     torch.manual_seed(seed)
-    tokenizer = AutoTokenizer.from_pretrained(located(MINILM))
+    tokenizer = AutoTokenizer.from_pretrained(locate(MINILM))
     parts = [experiment(name) for name in datasets]
     train = blocks((text for part in parts for text in part.train.texts), tokenizer, build.block)
     held = blocks((text for part in parts for text in part.validation.texts), tokenizer, build.block)
-    model = new_model(build, tokenizer).to(device)
+    model = new_masked_model(build, tokenizer).to(device)
     losses = tuple(rounds(model, train, held, tokenizer, build, seed))
     found = Pretrained(losses, len(train), round(time.perf_counter() - began, 1))
     model.eval().half().save_pretrained(out)
@@ -82,7 +82,7 @@ def pretrain(
     return found
 
 
-def new_model(build: Build, tokenizer: PreTrainedTokenizerBase) -> BertForMaskedLM:
+def new_masked_model(build: Build, tokenizer: PreTrainedTokenizerBase) -> BertForMaskedLM:
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=build.width,
@@ -130,7 +130,7 @@ def rounds(
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-        found = judge(model, held, tokenizer, build)
+        found = validation_loss(model, held, tokenizer, build)
         tqdm.write(f"round {number + 1}: held back {found:.4f}", file=sys.stderr)
         yield found
 
@@ -144,7 +144,9 @@ def loss_of(
 
 
 @torch.no_grad()
-def judge(model: BertForMaskedLM, held: NDArray[np.int32], tokenizer: PreTrainedTokenizerBase, build: Build) -> float:
+def validation_loss(
+    model: BertForMaskedLM, held: NDArray[np.int32], tokenizer: PreTrainedTokenizerBase, build: Build
+) -> float:
     """The mean loss, with the same tokens masked each time."""
     model.eval()
     chance = torch.Generator().manual_seed(0)

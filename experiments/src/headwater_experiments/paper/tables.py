@@ -11,7 +11,7 @@ from headwater.evaluation.results import BETTER, Evaluation
 
 from .graph_data import TEST_DIGITS, samples
 from .published import ACCURACY, OURS, ROC_AUC, ROWS, TABLES
-from .trainings import Pooled, best, difference, relative, same_order, score
+from .trainings import Pooled, best, pooled_difference, pooled_score, relative, same_order
 from .trials import FLOW, Trial
 
 NAMES = {"auac": "AUAC", "aumse": "AU-MSE"}
@@ -42,15 +42,15 @@ class Cell:
     rows: int | None = None
 
 
-def cell(trial: Trial, method: str, measure: str) -> Cell | None:
+def paper_cell(trial: Trial, method: str, measure: str) -> Cell | None:
     """What was measured, beside what the paper printed; None where nothing was measured."""
     paper = TABLES[measure].get(method, {}).get(trial.dataset)
     if method == FLOW:
         if trial.flow is None:
             return None
         part = len(trial.flow) if len(trial.flow) < len(trial.main) else None
-        return Cell(score([trial.flow], FLOW, measure), paper, part)
-    return Cell(score(trial.mains, method, measure), paper) if method in trial.main.methods else None
+        return Cell(pooled_score([trial.flow], FLOW, measure), paper, part)
+    return Cell(pooled_score(trial.mains, method, measure), paper) if method in trial.main.methods else None
 
 
 def methods_of(trials: Sequence[Trial]) -> list[str]:
@@ -61,41 +61,44 @@ def methods_of(trials: Sequence[Trial]) -> list[str]:
     return [*known, *sorted(measured - set(known))]
 
 
-def markdown(trials: Sequence[Trial], measure: str) -> str:
+def measure_markdown(trials: Sequence[Trial], measure: str) -> str:
     """One table: a row a method, a column a dataset: ours, its intervals, in brackets the paper's; the best is bold."""
     leaders = {trial.dataset: best(trial.mains, measure) for trial in trials}
-    lines = heading(trials)
+    lines = table_head(trials)
     for method in methods_of(trials):
-        cells = [written(cell(trial, method, measure), measure, leaders[trial.dataset] == method) for trial in trials]
-        lines.append(f"| {title(method)} | " + " | ".join(cells) + " |")
+        cells = [
+            format_cell(paper_cell(trial, method, measure), measure, leaders[trial.dataset] == method)
+            for trial in trials
+        ]
+        lines.append(f"| {method_title(method)} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def heading(trials: Sequence[Trial]) -> list[str]:
+def table_head(trials: Sequence[Trial]) -> list[str]:
     return ["| method | " + " | ".join(t.title for t in trials) + " |", "|---|" + "---|" * len(trials)]
 
 
-def written(found: Cell | None, measure: str, leads: bool) -> str:
+def format_cell(found: Cell | None, measure: str, leads: bool) -> str:
     if found is None:
         return "–"
     digits = DIGITS[measure]
-    value = number(found.ours.value, digits)
+    value = format_number(found.ours.value, digits)
     mark = f"<sup>{found.rows}</sup>" if found.rows else ""
     ours = f"**{value}**{mark}" if leads else f"{value}{mark}"
-    paper = f" ({number(found.paper, digits)})" if found.paper is not None else ""
+    paper = f" ({format_number(found.paper, digits)})" if found.paper is not None else ""
     return f"{ours}{paper}<br><sub>{intervals(found.ours, digits)}</sub>"
 
 
 def intervals(found: Pooled, digits: int) -> str:
     """Over samples; then, behind a stroke, over trainings."""
     both = [found.samples, *([found.trainings] if found.trainings is not None else [])]
-    return " / ".join(f"{number(one.low, digits)}–{number(one.high, digits)}" for one in both)
+    return " / ".join(f"{format_number(one.low, digits)}–{format_number(one.high, digits)}" for one in both)
 
 
 def against_random(trials: Sequence[Trial], measure: str = "aumse") -> str:
     """The measure as a share of what a random order gets."""
     measured = [trial for trial in trials if "random" in trial.main.methods]
-    lines = heading(measured)
+    lines = table_head(measured)
     for method in (m for m in methods_of(measured) if m not in (FLOW, "random")):
         cells = []
         for trial in measured:
@@ -103,9 +106,9 @@ def against_random(trials: Sequence[Trial], measure: str = "aumse") -> str:
                 cells.append("–")
                 continue
             ours, paper = relative(trial.mains, method, measure), share_in_paper(trial.dataset, method, measure)
-            said = f" ({number(paper, 2)})" if paper is not None else ""
-            cells.append(f"{number(ours.value, 2)}{said}<br><sub>{intervals(ours, 2)}</sub>")
-        lines.append(f"| {title(method)} | " + " | ".join(cells) + " |")
+            said = f" ({format_number(paper, 2)})" if paper is not None else ""
+            cells.append(f"{format_number(ours.value, 2)}{said}<br><sub>{intervals(ours, 2)}</sub>")
+        lines.append(f"| {method_title(method)} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -114,7 +117,7 @@ def share_in_paper(dataset: str, method: str, measure: str) -> float | None:
     return None if theirs is None else theirs / TABLES[measure]["random"][dataset]
 
 
-def number(value: float, digits: int) -> str:
+def format_number(value: float, digits: int) -> str:
     """As the paper prints it: .939, 1.56."""
     text = f"{value:.{digits}f}"
     return text[1:] if text.startswith("0.") and digits == 3 else text
@@ -135,7 +138,7 @@ def as_csv(trials: Sequence[Trial]) -> str:
         for one, seed in ((trial, "mean" if alone else str(trial.runs[0].seed)), *((a, a.runs[0].seed) for a in alone)):
             for measure in TABLES:
                 for method in methods_of([one]):
-                    found = cell(one, method, measure)
+                    found = paper_cell(one, method, measure)
                     if found is not None:
                         e = found.ours.samples
                         values = [f"{v:.6f}" for v in (e.value, e.low, e.high)]
@@ -157,16 +160,16 @@ def with_masks(trials: Sequence[Trial]) -> list[Trial]:
 def claims(trials: Sequence[Trial], measure: str) -> str:
     """Who leads, with paired differences, and how far the order of the paper's rows is the paper's."""
     head = ["dataset", "best of the paper's rows", "LRP(AH+LN) − best other of them", "best of all"]
-    head += [f"{title(a)} − {title(b)}" for a, b in PAIRS]
+    head += [f"{method_title(a)} − {method_title(b)}" for a, b in PAIRS]
     lines = ["| " + " | ".join([*head, "order as in the paper"]) + " |", "|---|" + "---|" * len(head)]
     for trial in trials:
         rows = [m for m in ROWS if m in trial.main.methods]
         rival = best(trial.mains, measure, [m for m in rows if m != "lrp(ah+ln)"])
         said = [
-            title(best(trial.mains, measure, rows)),
-            apart(trial, "lrp(ah+ln)", rival, measure, f"{title(rival)}: "),
-            title(best(trial.mains, measure)),
-            *(apart(trial, *pair, measure) for pair in PAIRS),
+            method_title(best(trial.mains, measure, rows)),
+            format_difference(trial, "lrp(ah+ln)", rival, measure, f"{method_title(rival)}: "),
+            method_title(best(trial.mains, measure)),
+            *(format_difference(trial, *pair, measure) for pair in PAIRS),
             order(trial, measure),
         ]
         lines.append(f"| {trial.title} | " + " | ".join(said) + " |")
@@ -175,14 +178,14 @@ def claims(trials: Sequence[Trial], measure: str) -> str:
 
 def order(trial: Trial, measure: str) -> str:
     found = same_order(trial.mains, trial.dataset, measure)
-    return "–" if found is None else f"{number(found.value, 2)}<br><sub>{intervals(found, 2)}</sub>"
+    return "–" if found is None else f"{format_number(found.value, 2)}<br><sub>{intervals(found, 2)}</sub>"
 
 
-def apart(trial: Trial, first: str, second: str, measure: str, before: str = "") -> str:
+def format_difference(trial: Trial, first: str, second: str, measure: str, before: str = "") -> str:
     """A paired difference with both intervals, in bold where both leave out 0."""
     if first not in trial.main.methods or second not in trial.main.methods:
         return "–"
-    found = difference(trial.mains, first, second, measure)
+    found = pooled_difference(trial.mains, first, second, measure)
     digits = DIGITS[measure] + 1
     both = [found.samples, *([found.trainings] if found.trainings is not None else [])]
     ranges = " / ".join(f"{one.low:+.{digits}f} to {one.high:+.{digits}f}" for one in both)
@@ -233,15 +236,15 @@ def largest_error(found: Evaluation, method: str = "lrp") -> float:
     return found[method].conservation.largest_unaccounted
 
 
-def title(method: str) -> str:
+def method_title(method: str) -> str:
     return TITLES.get(method, f"`{method}`")
 
 
-def page(trials: Sequence[Trial]) -> str:
+def tables_page(trials: Sequence[Trial]) -> str:
     """Everything `headwater paper tables` has to say, as Markdown."""
     parts = ["## Models\n", accuracies(trials)]
     for measure, name in NAMES.items():
-        parts += [f"\n## {name}, {BETTER[measure]} is better\n", markdown(trials, measure)]
+        parts += [f"\n## {name}, {BETTER[measure]} is better\n", measure_markdown(trials, measure)]
         parts += [f"\n### Who leads in {name}\n", claims(trials, measure)]
     parts += ["\n### AU-MSE over that of a random order\n", against_random(trials)]
     return "\n".join(parts + other_reading(with_masks(trials))) + footnote(trials)
@@ -258,7 +261,7 @@ def other_reading(masked: Sequence[Trial]) -> list[str]:
         "say which it took.",
     ]
     for measure, name in NAMES.items():
-        parts += [f"\n### {name} with masked nodes\n", markdown(masked, measure)]
+        parts += [f"\n### {name} with masked nodes\n", measure_markdown(masked, measure)]
     return parts
 
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headwater_experiments.data import Experiment, Table
+from headwater_experiments.data import Experiment, LabelledTexts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -20,15 +20,15 @@ POOL = 16  # batches whose texts are sorted by length together
 
 
 @dataclass(frozen=True)
-class Batch:
+class TokenBatch:
     """Padded ids, where they are tokens, and the labels."""
 
     input_ids: Tensor
     attention_mask: Tensor
     labels: Tensor
 
-    def to(self, device: torch.device | str) -> Batch:
-        return Batch(*(part.to(device, non_blocking=True) for part in vars(self).values()))
+    def to(self, device: torch.device | str) -> TokenBatch:
+        return TokenBatch(*(part.to(device, non_blocking=True) for part in vars(self).values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Tokens:
     pad: int
 
     @classmethod
-    def of(cls, table: Table, tokenizer: PreTrainedTokenizerBase, longest: int) -> Tokens:
+    def of(cls, table: LabelledTexts, tokenizer: PreTrainedTokenizerBase, longest: int) -> Tokens:
         """Every text with its special tokens, cut at `longest` tokens."""
         found = tokenizer(table.texts, truncation=True, max_length=longest)["input_ids"]
         starts = np.cumsum([0, *map(len, found)])
@@ -55,7 +55,7 @@ class Tokens:
     def lengths(self) -> NDArray[np.int64]:
         return np.diff(self.starts)
 
-    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
+    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> TokenBatch:
         """These texts, padded to the longest of them."""
         rows = np.asarray(rows, dtype=np.int64)
         lengths = self.lengths[rows]
@@ -63,13 +63,13 @@ class Tokens:
         inside = steps[None, :] < lengths[:, None]
         places = np.where(inside, self.starts[rows][:, None] + steps[None, :], 0)
         ids = np.where(inside, self.ids[places], self.pad)
-        return Batch(
+        return TokenBatch(
             torch.from_numpy(ids.astype(np.int64)),
             torch.from_numpy(inside.astype(np.int64)),
             torch.from_numpy(self.labels[rows]),
         )
 
-    def shuffled(self, size: int, seed: int, round_: int) -> Iterator[Batch]:
+    def shuffle(self, size: int, seed: int, round_: int) -> Iterator[TokenBatch]:
         """All texts in a random order that depends on the seed and the round alone, alike lengths together."""
         random = np.random.default_rng([seed, round_])
         order = random.permutation(len(self))
@@ -81,7 +81,7 @@ class Tokens:
         for i in random.permutation(len(batches)):
             yield self.batch(batches[i])
 
-    def in_order(self, size: int) -> Iterator[Batch]:
+    def in_order(self, size: int) -> Iterator[TokenBatch]:
         """All texts by length, for reading answers off."""
         order = np.argsort(self.lengths, kind="stable")
         for start in range(0, len(order), size):

@@ -13,15 +13,15 @@ from transformers.utils import logging
 
 from headwater.errors import UnknownName, UsageError
 from headwater.models.loading import load
-from headwater.models.pretrained import MINILM, located
+from headwater.models.pretrained import MINILM, locate
 from headwater_experiments.data import Experiment, experiment
 from headwater_experiments.models.distilbert import as_distilbert
 from headwater_experiments.models.text_transformer import TextTransformerForSequenceClassification, save_compact
 from headwater_experiments.paper.checkpoints import RECIPES
 from headwater_experiments.training.accuracy import Accuracy
 
-from .cards import TITLES, card
-from .fitting import Fitted, Recipe, fit, judged
+from .cards import TITLES, text_card
+from .fitting import Fitted, TextRecipe, evaluate_loss, fit_text
 from .tokens import Tokenised
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ RECORD = "training.json"
 
 # As the paper and its code have it. Decay is not given there, and is torch's. The mask is kept: with it ignored, what
 # is predicted of a text depends on the texts beside it.
-PAPER = Recipe(rounds=20, batch=32, rate=2e-5, patience=20, warmup=0.0, unscaled=True, bfloat16=False)
+PAPER = TextRecipe(rounds=20, batch=32, rate=2e-5, patience=20, warmup=0.0, unscaled=True, bfloat16=False)
 # Chosen on the validation parts. Tokens are replaced by [UNK], which is what the paper's protocol removes them with.
-TUNED = Recipe(rounds=20, batch=64, rate=2e-4, dropout=0.2, decay=0.05, word_dropout=0.1, average=500, patience=5)
+TUNED = TextRecipe(rounds=20, batch=64, rate=2e-4, dropout=0.2, decay=0.05, word_dropout=0.1, average=500, patience=5)
 TUNED_LONG = replace(TUNED, rate=3e-4, dropout=0.1, word_dropout=0.5, average=1000)
 # Of three recipes the best in mean validation accuracy over the seven datasets.
-WHOLE = Recipe(rounds=4, batch=64, rate=1e-4, smoothing=0.1, average=300, patience=3)
+WHOLE = TextRecipe(rounds=4, batch=64, rate=1e-4, smoothing=0.1, average=300, patience=3)
 
 
-def recipe_for(kind: str, dataset: str, name: str = "tuned", **changes: Any) -> Recipe:
+def recipe_for(kind: str, dataset: str, name: str = "tuned", **changes: Any) -> TextRecipe:
     """The recipe of a model on a dataset, with other choices in place of some; those that are None are left.
 
     MiniLM and what is made of it have one recipe, the tuned one.
@@ -68,7 +68,7 @@ class Training:
     model: str
     seed: int
     recipe_name: str
-    recipe: Recipe
+    recipe: TextRecipe
     fitted: Fitted
     test: Accuracy
     parameters: int
@@ -97,7 +97,7 @@ class Training:
         }
 
 
-def train(
+def train_text(
     dataset: str,
     out: Path,
     *,
@@ -110,20 +110,20 @@ def train(
 ) -> Training:
     """Train, choose the round on the validation part, write the model to `out`, and look at the test part once.
 
-    `recipe` is "paper" or "tuned"; `changes` are fields of `Recipe` that differ from it. `embeddings` names the BERT
-    whose embeddings the small model stands on, or the one that is fine-tuned. Cut off, the same call goes on after the
-    last whole round.
+    `recipe` is "paper" or "tuned"; `changes` are fields of `TextRecipe` that differ from it. `embeddings` names the
+    BERT whose embeddings the small model stands on, or the one that is fine-tuned. Cut off, the same call goes on after
+    the last whole round.
     """
     if kind not in KINDS:
         raise UnknownName("model", kind, KINDS)
     choices = recipe_for(kind, dataset, recipe, **changes)
     parts = experiment(dataset)
     torch.manual_seed(seed)
-    model, tokenizer = new_model(kind, parts, embeddings, choices)
+    model, tokenizer = new_classifier(kind, parts, embeddings, choices)
     tokens = Tokenised.of(parts, tokenizer, choices.longest)
     state = out / "training-state.pt"
-    fitted = fit(model.to(device), tokens, choices, seed, int(tokenizer.unk_token_id), state)
-    write(model, tokenizer, out)
+    fitted = fit_text(model.to(device), tokens, choices, seed, int(tokenizer.unk_token_id), state)
+    write_model(model, tokenizer, out)
     written, _ = load(out, device=device)
     found = Training(
         dataset=dataset,
@@ -132,25 +132,25 @@ def train(
         recipe_name=recipe,
         recipe=choices,
         fitted=fitted,
-        test=judged(written, tokens.test)[0],
+        test=evaluate_loss(written, tokens.test)[0],
         parameters=sum(p.numel() for p in written.parameters()),
         trained_on=device_name(device),
         notes=parts.notes,
         embeddings=embeddings,
     )
     (out / RECORD).write_text(json.dumps(found.to_dict(), indent=2) + "\n", encoding="utf-8")
-    (out / "README.md").write_text(card(found.to_dict(), parts.dataset), encoding="utf-8")
+    (out / "README.md").write_text(text_card(found.to_dict(), parts.dataset), encoding="utf-8")
     state.unlink(missing_ok=True)
     return found
 
 
-def new_model(
-    kind: str, parts: Experiment, embeddings: str, recipe: Recipe
+def new_classifier(
+    kind: str, parts: Experiment, embeddings: str, recipe: TextRecipe
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model before training, and its tokenizer."""
     names = parts.dataset.label_names
     labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
-    source = located(embeddings)
+    source = locate(embeddings)
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # a new head is meant to be random
     try:
@@ -170,7 +170,7 @@ def new_model(
         logging.set_verbosity(verbosity)
 
 
-def write(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
+def write_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
     """The small model in four bits, without its embeddings and their tokenizer; others in half precision."""
     if isinstance(model, TextTransformerForSequenceClassification):
         save_compact(model, out)

@@ -53,7 +53,7 @@ def over_trainings(values: Sequence[float]) -> Estimate | None:
     return Estimate(value, value - room, value + room)
 
 
-def score(mains: Sequence[Evaluation], method: str, measure: str) -> Pooled:
+def pooled_score(mains: Sequence[Evaluation], method: str, measure: str) -> Pooled:
     """How a method did, over all trainings."""
     return pool([m[method].estimates[measure].value for m in mains], [m.resampled[method][measure] for m in mains])
 
@@ -64,7 +64,7 @@ def relative(mains: Sequence[Evaluation], method: str, measure: str, to: str = "
     return pool(values, [m.resampled[method][measure] / m.resampled[to][measure] for m in mains])
 
 
-def difference(mains: Sequence[Evaluation], first: str, second: str, measure: str) -> Pooled:
+def pooled_difference(mains: Sequence[Evaluation], first: str, second: str, measure: str) -> Pooled:
     """`first` minus `second`, sample by sample."""
     values = [m[first].estimates[measure].value - m[second].estimates[measure].value for m in mains]
     return pool(values, [m.resampled[first][measure] - m.resampled[second][measure] for m in mains])
@@ -74,7 +74,7 @@ def best(mains: Sequence[Evaluation], measure: str, among: Sequence[str] | None 
     """The method with the best mean over all trainings."""
     sign = 1 if BETTER[measure] == "higher" else -1
     chosen = [m for m in mains[0].methods if among is None or m in among]
-    return max(chosen, key=lambda m: sign * score(mains, m, measure).value)
+    return max(chosen, key=lambda m: sign * pooled_score(mains, m, measure).value)
 
 
 def same_order(mains: Sequence[Evaluation], dataset: str, measure: str) -> Pooled | None:
@@ -85,7 +85,7 @@ def same_order(mains: Sequence[Evaluation], dataset: str, measure: str) -> Poole
         return None
     theirs = np.array([paper[m][dataset] for m in rows])
     values = [rank_correlation(np.array([main[m].estimates[measure].value for m in rows]), theirs) for main in mains]
-    together = rank_correlation(np.array([score(mains, m, measure).value for m in rows]), theirs)
+    together = rank_correlation(np.array([pooled_score(mains, m, measure).value for m in rows]), theirs)
     drawn = np.stack([np.mean([main.resampled[m][measure] for main in mains], axis=0) for m in rows], axis=1)
     low, high = bounds(np.array([rank_correlation(row, theirs) for row in drawn]))
     return Pooled(together, Estimate(together, float(low), float(high)), over_trainings(values))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from headwater.errors import HeadwaterError, UsageError
 from headwater.evaluation.results import Evaluation
 from headwater.evaluation.run import evaluate
-from headwater.methods import resolve
+from headwater.methods import resolve_method
 from headwater.models.bundled import load_classifier
-from headwater_experiments.data import Table, experiment
+from headwater_experiments.data import LabelledTexts, experiment
 from headwater_experiments.paper.checkpoints import RECIPES, find, seeds
 
 from . import graph_data, graph_trials
@@ -74,7 +74,7 @@ class Trial:
 
     @property
     def title(self) -> str:
-        return graph_data.title(self.dataset)
+        return graph_data.dataset_title(self.dataset)
 
     @property
     def mains(self) -> tuple[Evaluation, ...]:
@@ -138,13 +138,13 @@ def trials(
     for name in datasets:
         check_reads(kind, name)
     for method in methods:
-        resolve(method)
+        resolve_method(method)
     places = {name: find_models(kind, name, first) for name in datasets}
     for name in (name for name in places if name in GRAPHS):
         graph_trials.check(name, places[name][0][0])
     asked = Asked(tuple(methods), flow, size, {"device": device, "batch_size": batch_size, "workers": workers})
     for name, models in places.items():
-        measure = of_graphs if name in GRAPHS else of_texts
+        measure = run_graphs if name in GRAPHS else run_texts
         runs = []
         for number, (path, seed) in enumerate(models):
             this = replace(asked, flow=flow and number == 0)
@@ -168,12 +168,12 @@ def find_models(kind: str, name: str, first: int | None) -> list[tuple[Path, int
     return [(find(kind, name, seed), seed) for seed in seeds(kind, name)[:first]]
 
 
-def of_graphs(name: str, path: Path, place: Path, seed: int, asked: Asked) -> Run:
-    found = graph_trials.measured(name, path, place, asked.methods, asked.flow, asked.size, **asked.shared)
+def run_graphs(name: str, path: Path, place: Path, seed: int, asked: Asked) -> Run:
+    found = graph_trials.measure_graphs(name, path, place, asked.methods, asked.flow, asked.size, **asked.shared)
     return Run(seed, *found)
 
 
-def of_texts(name: str, path: Path, place: Path, seed: int, asked: Asked) -> Run:
+def run_texts(name: str, path: Path, place: Path, seed: int, asked: Asked) -> Run:
     model, tokenizer = load_classifier(path)
     table, size = experiment(name).test, asked.size
     protocol = "ali2022" if size.max_length is None else f"ali2022(max_length={size.max_length})"
@@ -186,7 +186,9 @@ def of_texts(name: str, path: Path, place: Path, seed: int, asked: Asked) -> Run
     return Run(seed, main, evaluate(model, part, methods=FLOW_ROWS, out=place / FLOW, **options))
 
 
-def flow_part(table: Table, name: str, size: Size, tokenizer: PreTrainedTokenizerBase) -> tuple[Table, int | None]:
+def flow_part(
+    table: LabelledTexts, name: str, size: Size, tokenizer: PreTrainedTokenizerBase
+) -> tuple[LabelledTexts, int | None]:
     """The texts that A-Flow is measured on, and how many of them are drawn."""
     if name in size.flow_whole and size.rows is None:
         return table, None

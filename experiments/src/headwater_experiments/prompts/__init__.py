@@ -40,7 +40,7 @@ def prompts(half: str) -> tuple[Prompt, ...]:
     return tuple(Prompt(**{**row, "decisive": tuple(row["decisive"])}) for row in found)
 
 
-def chosen_prompts(half: str, kinds: Collection[str] = KINDS, limit: int | None = None) -> tuple[Prompt, ...]:
+def choose_prompts(half: str, kinds: Collection[str] = KINDS, limit: int | None = None) -> tuple[Prompt, ...]:
     """The prompts of some kinds; `limit` takes the first so many of each."""
     for kind in kinds:
         if kind not in KINDS:

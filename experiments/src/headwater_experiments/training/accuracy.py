@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.errors import LoadError
-from headwater_experiments.data import Table, load
+from headwater_experiments.data import LabelledTexts, load
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -41,7 +41,7 @@ class Accuracy:
         return f"{self.value:.1%} ({self.correct} of {self.total}; 95% interval {low:.1%} to {high:.1%})"
 
 
-def evaluate(
+def evaluate_accuracy(
     model: str | Path | None = None, split: str = "dev", device: str = "cpu", dataset: str = "sst2"
 ) -> Accuracy:
     """The accuracy of a model directory, or of the bundled model, on a split of a dataset.
@@ -61,7 +61,7 @@ def evaluate(
 
 
 def count_correct(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: Table, batch_size: int = 64
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: LabelledTexts, batch_size: int = 64
 ) -> Accuracy:
     """The accuracy of a loaded model on these texts, in evaluation mode; the mode it was in is put back."""
     import torch

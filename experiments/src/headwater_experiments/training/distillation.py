@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headwater_experiments.data import Table
+from headwater_experiments.data import LabelledTexts
 from headwater_experiments.training.augmentation import Variation, vary
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Batch:
+class DistillationBatch:
     """The same texts for each of the models, and their labels; a made-up text has the label NO_LABEL."""
 
     encoded: tuple[Encoded, ...]
     labels: Tensor
 
-    def to(self, device: str) -> Batch:
-        return Batch(tuple(e.to(device) for e in self.encoded), self.labels.to(device, non_blocking=True))
+    def to(self, device: str) -> DistillationBatch:
+        return DistillationBatch(tuple(e.to(device) for e in self.encoded), self.labels.to(device, non_blocking=True))
 
 
 class Rounds(torch.utils.data.Dataset[tuple[str, int]]):
@@ -51,7 +51,7 @@ class Rounds(torch.utils.data.Dataset[tuple[str, int]]):
     Item i is always the same text, whichever process asks for it.
     """
 
-    def __init__(self, table: Table, rounds: int, varied: int, variation: Variation, seed: int) -> None:
+    def __init__(self, table: LabelledTexts, rounds: int, varied: int, variation: Variation, seed: int) -> None:
         self.table, self.rounds, self.variation, self.seed = table, rounds, variation, seed
         self.size = len(table) * (1 + varied)
 
@@ -82,14 +82,14 @@ class Collate:
     size: int
     longest: int
 
-    def __call__(self, pool: Sequence[tuple[str, int]]) -> list[Batch]:
+    def __call__(self, pool: Sequence[tuple[str, int]]) -> list[DistillationBatch]:
         by_length = sorted(pool, key=lambda row: len(row[0]))
         starts = range(0, len(pool), self.size)
         return [self._batch(by_length[start : start + self.size]) for start in starts]
 
-    def _batch(self, rows: Sequence[tuple[str, int]]) -> Batch:
+    def _batch(self, rows: Sequence[tuple[str, int]]) -> DistillationBatch:
         texts, labels = [text for text, _ in rows], [label for _, label in rows]
-        return Batch(tuple(self._encode(t, texts) for t in self.tokenizers), torch.tensor(labels))
+        return DistillationBatch(tuple(self._encode(t, texts) for t in self.tokenizers), torch.tensor(labels))
 
     def _encode(self, tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> Encoded:
         rows = tokenizer(
@@ -130,7 +130,7 @@ class Distillation(nn.Module):
         self.teacher = [teacher]  # in a list, so that its weights are not among the parameters
         self.label_weight, self.state_weight = label_weight, state_weight
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: DistillationBatch) -> Tensor:
         ours, theirs = batch.encoded
         with torch.no_grad():
             wanted = self.teacher[0](**theirs.inputs, output_hidden_states=True)

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
-from headwater_experiments.data import Table
+from headwater_experiments.data import LabelledTexts
 from headwater_experiments.training.accuracy import Accuracy, count_correct
-from headwater_experiments.training.distillation import Batch, Collate, Rounds
+from headwater_experiments.training.distillation import Collate, DistillationBatch, Rounds
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -45,7 +45,7 @@ class Batches:
     def __len__(self) -> int:
         return math.ceil(len(self.rows) / self.collate.size)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[DistillationBatch]:
         shuffled = random.Random(self.rows.seed)
         pools = DataLoader(
             self.rows,
@@ -60,10 +60,10 @@ class Batches:
 
 def fit(
     model: PreTrainedModel,
-    loss: Callable[[Batch], Tensor],
+    loss: Callable[[DistillationBatch], Tensor],
     batches: Batches,
     phase: Phase,
-    validation: Table,
+    validation: LabelledTexts,
     tokenizer: PreTrainedTokenizerBase,
 ) -> Accuracy:
     """Minimise the loss; the model ends with the weights of the round that did best on the validation sentences."""
@@ -94,7 +94,7 @@ class Descent:
             self.optimizer, rate, total_steps=steps, pct_start=0.1, anneal_strategy="linear"
         )
 
-    def __call__(self, loss: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
+    def __call__(self, loss: Callable[[DistillationBatch], Tensor], batch: DistillationBatch) -> Tensor:
         """One step; the loss before it."""
         with torch.autocast("cuda", torch.bfloat16, enabled=self.device.startswith("cuda")):
             value = loss(batch.to(self.device))

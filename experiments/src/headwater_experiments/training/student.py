@@ -21,7 +21,7 @@ MARKS = range(0x2010, 0x20C0)  # dashes, quotation marks, ellipsis, currencies
 
 
 @dataclass(frozen=True)
-class Shape:
+class StudentShape:
     """The size of the small model. In half precision these numbers give the 8 MB that the package can carry."""
 
     pieces: int = 9500
@@ -58,7 +58,7 @@ def small_tokenizer(pieces: Iterable[str], positions: int) -> BertTokenizer:
 
 
 def small_model(
-    shape: Shape, pieces: Sequence[str], teacher: PreTrainedModel, vocabulary: dict[str, int]
+    shape: StudentShape, pieces: Sequence[str], teacher: PreTrainedModel, vocabulary: dict[str, int]
 ) -> BertForSequenceClassification:
     """A BERT classifier of this shape. Its embeddings are the teacher's, projected on their first principal axes."""
     config = BertConfig(

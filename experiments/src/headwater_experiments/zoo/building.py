@@ -45,7 +45,7 @@ def build(entry: Entry, dtype: torch.dtype = torch.float64) -> Specimen:
         raise NotBuilt(hint.cannot)
     config = part_for(cls, small_config(entry, hint))
     torch.manual_seed(0)
-    model = randomised(cls(config).to(dtype), seed=zlib.crc32(entry.label.encode())).eval()
+    model = randomise(cls(config).to(dtype), seed=zlib.crc32(entry.label.encode())).eval()
     visible_attention(model)
     told = {**arguments_of(entry, model), **hint.arguments(model.config)}
     arguments = {k: v.to(dtype) if is_float(v) else v for k, v in told.items() if v is not None}
@@ -83,7 +83,7 @@ def visible_attention(model: Any) -> None:
         model.set_attn_implementation("eager")
 
 
-def randomised(model: nn.Module, seed: int) -> nn.Module:
+def randomise(model: nn.Module, seed: int) -> nn.Module:
     """Random weights and biases: a zero bias would hide a missing line, a weight of one a missing factor.
 
     Matrices keep the size of what they multiply; filters raise it a little, for activations follow that lower it.
@@ -94,13 +94,13 @@ def randomised(model: nn.Module, seed: int) -> nn.Module:
     with torch.no_grad():
         for p in model.parameters():
             if p.is_floating_point():
-                p.copy_(drawn(p, generator, table=id(p) in tables))
+                p.copy_(draw_weights(p, generator, table=id(p) in tables))
         for module in model.modules():
             randomise_norm(module, generator)
     return model
 
 
-def drawn(p: Tensor, generator: torch.Generator, table: bool) -> Tensor:
+def draw_weights(p: Tensor, generator: torch.Generator, table: bool) -> Tensor:
     noise = torch.randn(p.shape, generator=generator, dtype=torch.float64)
     if p.dim() > 1:
         fan = p[0].numel() if p.dim() > 3 else p.shape[-1]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from headwater.inputs.batch import mapped
+from headwater.inputs.batch import map_leaves
 
 _LOWER = (torch.float32, torch.bfloat16, torch.float16)
 _CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)
@@ -20,9 +20,9 @@ class Exact(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _CASTS:
             return args[0].double()
-        args, kwargs = mapped((tuple(args), kwargs or {}), lifted)
+        args, kwargs = map_leaves((tuple(args), kwargs or {}), lift_dtype)
         return func(*args, **kwargs)
 
 
-def lifted(value: Any) -> Any:
+def lift_dtype(value: Any) -> Any:
     return torch.float64 if isinstance(value, torch.dtype) and value in _LOWER else value

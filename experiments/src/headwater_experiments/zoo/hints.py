@@ -35,7 +35,7 @@ def needs(**fields: Any) -> Hint:
     return Hint({name.replace("__", "."): value for name, value in fields.items()})
 
 
-def patches(config: Any) -> dict[str, Any]:
+def patch_rows(config: Any) -> dict[str, Any]:
     """An image that comes as a row of its patches, with their number along each side."""
     vision = config.vision_config
     side, size = 2, vision.num_channels * vision.patch_size**2
@@ -47,7 +47,7 @@ def patches(config: Any) -> dict[str, Any]:
     }
 
 
-def embedded(config: Any) -> dict[str, Any]:
+def embedding_inputs(config: Any) -> dict[str, Any]:
     """Vectors in place of token ids, for models that read several tokens at each position."""
     size = config.get_text_config(decoder=True).hidden_size
     generator = torch.Generator().manual_seed(7)
@@ -67,7 +67,7 @@ def question(config: Any) -> dict[str, Any]:
     return {"input_ids": ids}
 
 
-def regions(config: Any) -> dict[str, Any]:
+def image_regions(config: Any) -> dict[str, Any]:
     """Parts of an image beside the text: what was seen in them, and where."""
     generator = torch.Generator().manual_seed(8)
     seen = torch.randn(1, 4, config.visual_feat_dim, generator=generator, dtype=torch.float64)
@@ -81,7 +81,7 @@ def frames(config: Any) -> dict[str, Any]:
     return {"input_features": sound}
 
 
-def shown(config: Any) -> dict[str, Any]:
+def with_image(config: Any) -> dict[str, Any]:
     """An image in the middle of a text: places for what is seen in it among the tokens."""
     ids = torch.randint(16, 128, (1, 16), generator=torch.Generator().manual_seed(8))
     ids[0, 4:8] = config.image_token_id
@@ -137,13 +137,13 @@ HINTS: dict[str, Hint] = {
     "lilt": needs(hidden_size=48),
     "longcat_flash": needs(head_dim=4),
     "question-answering/longformer": Hint(arguments=question),
-    "question-answering/lxmert": Hint(arguments=regions),
+    "question-answering/lxmert": Hint(arguments=image_regions),
     "mamba2": needs(head_dim=16, n_groups=2),
     "ministral": needs(head_dim=8),
     "mobilevit": needs(hidden_sizes=(16, 24, 32), neck_hidden_sizes=(8, 8, 16, 16, 24, 24, 64), image_size=64),
     "mobilevitv2": needs(width_multiplier=0.25, image_size=64),
-    "musicgen": Hint(arguments=embedded),
-    "musicgen_melody": Hint(arguments=embedded),
+    "musicgen": Hint(arguments=embedding_inputs),
+    "musicgen_melody": Hint(arguments=embedding_inputs),
     "nemotron": needs(num_key_value_heads=2),
     "neomme": needs(head_dim=16),
     "perceiver": Hint(explained="perceiver.input_preprocessor"),
@@ -153,8 +153,8 @@ HINTS: dict[str, Hint] = {
     "reformer": needs(axial_pos_shape=(4, 4), axial_pos_embds_dim=(16, 16), attn_layers=["local", "lsh"], num_buckets=4,
                       local_attn_chunk_length=4, lsh_attn_chunk_length=4, max_position_embeddings=16),
     "causal-lm/reformer": needs(is_decoder=True),
-    "shieldgemma2": Hint({"mm_tokens_per_image": 4, "yes_token_index": 20, "no_token_index": 21}, arguments=shown),
-    "siglip2": Hint(arguments=patches),
+    "shieldgemma2": Hint({"mm_tokens_per_image": 4, "yes_token_index": 20, "no_token_index": 21}, arguments=with_image),
+    "siglip2": Hint(arguments=patch_rows),
     "swin": needs(window_size=2, image_size=64),
     "swinv2": needs(window_size=2, image_size=64),
     "textnet": needs(hidden_sizes=(8, 8, 16, 16, 24), stem_out_channels=8, image_size=64),

@@ -20,7 +20,7 @@ from headwater.results.explanation import Explanation
 from .building import NotBuilt, Specimen, build
 from .entries import Entry
 from .exact import Exact
-from .results import Finding, unfinished, versions
+from .results import Finding, unfinished_finding, versions
 
 EXACT, CAST = 1e-9, 1e-5  # of the sum of the absolute lines: in float64, and where less is forced inside
 SILENT = 1e-9  # less relevance of the inputs than this is none
@@ -67,24 +67,24 @@ def judge(entry: Entry, progress: Progress = lambda stage: None) -> Finding:
     """Everything that can go wrong ends in a verdict; only what stops the process is left to the caller."""
     before = torch.get_default_dtype()
     try:
-        return judged(entry, progress, time.monotonic())
+        return judge_stages(entry, progress, time.monotonic())
     finally:
         torch.set_default_dtype(before)
 
 
-def judged(entry: Entry, progress: Progress, began: float) -> Finding:
+def judge_stages(entry: Entry, progress: Progress, began: float) -> Finding:
     def ended(verdict: str, why: str) -> Finding:
-        return unfinished(entry, verdict, why, time.monotonic() - began)
+        return unfinished_finding(entry, verdict, why, time.monotonic() - began)
 
     try:
-        specimen, score, plain = built(entry)
+        specimen, score, plain = build_specimen(entry)
     except MemoryError:
         raise
     except Exception as error:
         return ended("not built", reason(error))
     progress("explaining")
     try:
-        found = explained(specimen, score)
+        found = explain_specimen(specimen, score)
     except HeadwaterError as refusal:
         return ended("refused", reason(refusal))
     except Exception as error:
@@ -92,7 +92,7 @@ def judged(entry: Entry, progress: Progress, began: float) -> Finding:
     return verdict(entry, specimen, score, plain, found, began)
 
 
-def built(entry: Entry) -> tuple[Specimen, Best, float]:
+def build_specimen(entry: Entry) -> tuple[Specimen, Best, float]:
     """In float64, or in float32 where the model's code allows no other; with the score that it gives by itself."""
     refused: BaseException | None = None
     for dtype in (torch.float64, torch.float32):
@@ -133,7 +133,7 @@ def plain_run(specimen: Specimen) -> Any:
             return specimen.model(**specimen.arguments)
 
 
-def explained(specimen: Specimen, score: Best) -> Explanation:
+def explain_specimen(specimen: Specimen, score: Best) -> Explanation:
     torch.manual_seed(0)
     found: list[Explanation] = explain(
         specimen.model, specimen.arguments, method=METHOD, score=score, inputs=specimen.explained
@@ -178,7 +178,7 @@ def error_without_casts(specimen: Specimen, score: Best) -> float | None:
         return None
     try:
         with Exact():
-            plain, found = float(score(plain_run(specimen))), explained(specimen, score)
+            plain, found = float(score(plain_run(specimen))), explain_specimen(specimen, score)
     except Exception:
         return None
     return missing(plain, found) if found.ledger.dtype == "float64" else None

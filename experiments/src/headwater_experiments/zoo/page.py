@@ -15,7 +15,7 @@ FIRST = tuple(MAPS)[:3]
 COLUMNS = ("map/name", "closed", "error", "operations that leaked")
 
 
-def page(findings: Sequence[Finding]) -> str:
+def zoo_page(findings: Sequence[Finding]) -> str:
     """The whole page. Nothing in it depends on when or where it was made but the versions that it names."""
     found = in_order(findings)
     parts = [
@@ -27,7 +27,7 @@ def page(findings: Sequence[Finding]) -> str:
         "## What did not close",
         "\n".join(markdown(groups(found))),
         "## Every entry",
-        "\n".join(markdown(listed(found))),
+        "\n".join(markdown(table_of_all(found))),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -85,7 +85,7 @@ def groups(findings: Sequence[Finding]) -> Table:
     return Table(
         "what did not close",
         ("how many", "closed", "cause", "where"),
-        [(str(len(where)), verdict, cell(why), ", ".join(where)) for (verdict, why), where in rows],
+        [(str(len(where)), verdict, escape_cell(why), ", ".join(where)) for (verdict, why), where in rows],
     )
 
 
@@ -94,22 +94,22 @@ def cause(one: Finding) -> str:
     return one.why or (one.leaks[0] if one.leaks else "unknown")
 
 
-def listed(findings: Sequence[Finding]) -> Table:
+def table_of_all(findings: Sequence[Finding]) -> Table:
     return Table("every entry", COLUMNS, [row(one) for one in findings], left=len(COLUMNS))
 
 
 def row(one: Finding) -> tuple[str, ...]:
     error = "–" if one.error is None else f"{one.error:.0e}"
     said = "; ".join(part for part in (one.why, ", ".join(one.leaks)) if part)
-    return (one.label, one.verdict, error, cell(said))
+    return (one.label, one.verdict, error, escape_cell(said))
 
 
-def cell(text: str) -> str:
+def escape_cell(text: str) -> str:
     """Text that does not break a table."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
-def summary(findings: Sequence[Finding]) -> tuple[list[str], list[Table]]:
+def summarise_findings(findings: Sequence[Finding]) -> tuple[list[str], list[Table]]:
     """What the command prints: the totals, then all that is not closed."""
     found = in_order(findings)
     rest = [one for one in found if one.verdict != "closed"]

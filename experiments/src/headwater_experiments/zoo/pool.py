@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .entries import Entry
-from .results import Finding, unfinished
+from .results import Finding, unfinished_finding
 
 PRELOADED = ["transformers.modeling_utils", "transformers.generation.utils", "headwater_experiments.zoo.judging"]
 
@@ -29,13 +29,13 @@ class Worker:
     began: float
     stage: str = "building"
 
-    def heard(self) -> Finding | None:
+    def receive(self) -> Finding | None:
         """The finding, if it has come; what the process says on its way moves the stage."""
         while self.pipe.poll():
             try:
                 said = self.pipe.recv()
             except (EOFError, OSError):
-                return self.ended(f"its process ended while {self.stage}, exit code {self.code()}")
+                return self.end_with(f"its process ended while {self.stage}, exit code {self.code()}")
             if isinstance(said, Finding):
                 return said
             self.stage = said
@@ -49,9 +49,9 @@ class Worker:
     def late(self, limit: float) -> bool:
         return time.monotonic() - self.began > limit
 
-    def ended(self, why: str) -> Finding:
+    def end_with(self, why: str) -> Finding:
         verdict = "not built" if self.stage == "building" else "open"
-        return unfinished(self.entry, verdict, why, time.monotonic() - self.began)
+        return unfinished_finding(self.entry, verdict, why, time.monotonic() - self.began)
 
     def stop(self) -> None:
         if self.process.is_alive():
@@ -75,12 +75,12 @@ def findings(
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                running.append(started(context, target or work, waiting.pop(), memory))
+                running.append(start_worker(context, target or work, waiting.pop(), memory))
             wait([worker.pipe for worker in running], timeout=0.2)
             for worker in list(running):
-                found = worker.heard()
+                found = worker.receive()
                 if found is None and worker.late(timeout):
-                    found = worker.ended(f"stopped after {timeout:.0f} s while {worker.stage}")
+                    found = worker.end_with(f"stopped after {timeout:.0f} s while {worker.stage}")
                 if found is not None:
                     running.remove(worker)
                     worker.stop()
@@ -90,7 +90,7 @@ def findings(
             worker.stop()
 
 
-def started(context: Any, target: Target, entry: Entry, memory: float) -> Worker:
+def start_worker(context: Any, target: Target, entry: Entry, memory: float) -> Worker:
     mine, theirs = context.Pipe(duplex=False)
     process = context.Process(target=target, args=(entry, theirs, memory), daemon=True)
     process.start()
@@ -100,27 +100,27 @@ def started(context: Any, target: Target, entry: Entry, memory: float) -> Worker
 
 def work(entry: Entry, pipe: Connection, memory: float) -> None:
     """In the child: quiet, on one thread, within its memory."""
-    silenced()
+    silence_output()
     limit_memory(memory)
     import torch
 
     torch.set_num_threads(1)
     from .judging import judge
 
-    with memory_noted(entry, pipe, memory):
+    with note_memory_error(entry, pipe, memory):
         pipe.send(judge(entry, pipe.send))
     pipe.close()
 
 
 @contextmanager
-def memory_noted(entry: Entry, pipe: Connection, memory: float) -> Iterator[None]:
+def note_memory_error(entry: Entry, pipe: Connection, memory: float) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        pipe.send(unfinished(entry, "not built", f"needs more than {memory:g} GiB of memory"))
+        pipe.send(unfinished_finding(entry, "not built", f"needs more than {memory:g} GiB of memory"))
 
 
-def silenced() -> None:
+def silence_output() -> None:
     """What models print and warn of while they are built belongs to nobody's output."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):

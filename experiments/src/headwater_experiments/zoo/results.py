@@ -47,7 +47,7 @@ class Finding:
         return {**plain, "leaks": list(self.leaks)}
 
 
-def unfinished(entry: Entry, verdict: str, why: str, seconds: float = 0.0) -> Finding:
+def unfinished_finding(entry: Entry, verdict: str, why: str, seconds: float = 0.0) -> Finding:
     return Finding(entry.map, entry.name, verdict, why, seconds=round(seconds, 2), versions=versions())
 
 
@@ -60,7 +60,7 @@ def versions() -> str:
     return f"headwater {__version__}, torch {version('torch')}, transformers {version('transformers')}"
 
 
-def load(file: Path) -> list[Finding]:
+def load_findings(file: Path) -> list[Finding]:
     """The findings in a file, the last one of every entry; none where there is no file."""
     if not file.exists():
         return []

@@ -12,7 +12,7 @@ from headwater.evaluation.progress import bar
 
 from .entries import Entry
 from .pool import findings
-from .results import Finding, append, load, versions
+from .results import Finding, append, load_findings, versions
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def run(
     """The finding of every entry. With `out`, those that stand there in these versions are not made again."""
     if not entries:
         raise UsageError("no architecture is asked for: these maps and names have none in common.")
-    known = {} if out is None else {one.label: one for one in load(out) if one.versions == versions()}
+    known = {} if out is None else {one.label: one for one in load_findings(out) if one.versions == versions()}
     missing = [entry for entry in entries if entry.label not in known]
     found = dict(known)
     with bar(len(entries), len(entries) - len(missing), progress, "judging", "architectures") as advance:

@@ -38,7 +38,7 @@ def small_fields(config: Any, hints: Mapping[str, Any]) -> dict[str, Any]:
     for name in field_names(config):
         value = vars(config).get(name)
         if is_config(value):
-            values[name] = shrunk(value, below(hints, name))
+            values[name] = shrunk(value, hints_of_part(hints, name))
             continue
         chosen = value != usual.get(name)
         if chosen:
@@ -48,7 +48,7 @@ def small_fields(config: Any, hints: Mapping[str, Any]) -> dict[str, Any]:
         less = agreeing(config, name, value, small(name, value))
         if less != value:
             values[name] = less
-    values.update(kept_layers(config, hints))
+    values.update(keep_layers(config, hints))
     values.update(tokens_inside(config, values.get("vocab_size", vars(config).get("vocab_size"))))
     return values
 
@@ -74,7 +74,7 @@ def usual_values(config: Any) -> dict[str, Any]:
         return dict(vars(config))
 
 
-def below(hints: Mapping[str, Any], part: str) -> dict[str, Any]:
+def hints_of_part(hints: Mapping[str, Any], part: str) -> dict[str, Any]:
     """The hints for a part."""
     return {name[len(part) + 1 :]: value for name, value in hints.items() if name.startswith(f"{part}.")}
 
@@ -93,7 +93,7 @@ def agreeing(config: Any, name: str, before: Any, less: Any) -> Any:
     return less
 
 
-def kept_layers(config: Any, hints: Mapping[str, Any]) -> dict[str, Any]:
+def keep_layers(config: Any, hints: Mapping[str, Any]) -> dict[str, Any]:
     """Lists with one value a layer keep the first layer of every kind, two layers at least."""
     names = field_names(config)
     name = next((n for n in _LAYERS if n in names), None)

@@ -25,7 +25,7 @@ def exactly(number: int) -> Shrink:
     return lambda value: number
 
 
-def unchanged(value: Any) -> Any:
+def keep_value(value: Any) -> Any:
     return value
 
 
@@ -46,7 +46,7 @@ def heads(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else HEADS
 
 
-def shared_heads(value: int) -> int:
+def key_value_heads(value: int) -> int:
     """Keys and values of one head for all, or of one a group, as it was."""
     return 1 if value == 1 else HEADS // 2
 
@@ -65,7 +65,7 @@ def if_large(value: Any) -> Any:
 
 # Patterns of whole names, and what becomes of such a number. The first that matches counts.
 SIZES: tuple[tuple[str, Shrink], ...] = (
-    (r"type_vocab_size num_channels in_channels in_chans audio_channels channels", unchanged),
+    (r"type_vocab_size num_channels in_channels in_chans audio_channels channels", keep_value),
     (r".*vocab_size vocab_size_.* .*codebook_size .*_vocab", at_most(VOCABULARY)),
     (r"max_.*position_embeddings n_positions n_ctx max_(source|target)_positions max_seq_len context_length",
      at_most(POSITIONS)),
@@ -73,7 +73,7 @@ SIZES: tuple[tuple[str, Shrink], ...] = (
      at_most(2)),
     (r"depths? num_blocks num_global_layers layers num_layers_per_stack", at_most(2)),
     (r"first_k_dense_replace num_dense_layers max_window_layers num_self_attends_per_block", at_most(1)),
-    (r"(\w+_)?(num_)?(key_value_heads|kv_heads|query_groups) kv_n_heads", shared_heads),
+    (r"(\w+_)?(num_)?(key_value_heads|kv_heads|query_groups) kv_n_heads", key_value_heads),
     (r"(\w+_)?(num_)?(attention_)?heads (\w+_)?n_heads? linear_num_(key|value)_heads", heads),
     (r"mamba_(d_head|head_dim|headdim)", exactly(2 * HEAD)),
     (r"(mamba_)?n_?groups", at_most(2)),

@@ -17,17 +17,17 @@ from ...engine.forward import Run
 from ...engine.options import OptionsByName, Request, read_options
 from ...engine.session import answer_all
 from ...errors import UsageError
-from ...inputs.hooks import hooked
+from ...inputs.hooks import hook_modules
 from ...inputs.restoring import restores
 from ...memory.estimate import fit_to_limit
-from ...methods.registry import Method, resolve
+from ...methods.registry import Method, resolve_method
 from ...results.audit import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
 from ...results.explanation import Explanation
 from ...results.ledger import Ledger
 from ...rules.lineage import carry
 from ...rules.scope import Call, Scope, is_signal
 from .heads import Head, head_flows, note_head, note_scores
-from .watch import Tap, tapped
+from .watch import Tap, tap_alias
 
 UNSEEN = "an operation out of sight"  # inside TorchScript, or written in C++ by somebody else
 _NORMS = ("layer_norm", "rms_norm", "group_norm")
@@ -47,8 +47,8 @@ def audit(model: nn.Module, data: Any, *, method: str | Method = "gi", **options
     if ask.options.recompute:
         raise UsageError("an audit watches every operation, so no block can be computed again: leave out recompute=.")
     try:
-        (explanation,) = answer_all(ask, lambda run: watched(run, found))
-        return report(found[0], explanation, resolve(method))
+        (explanation,) = answer_all(ask, lambda run: watch_run(run, found))
+        return report(found[0], explanation, resolve_method(method))
     finally:
         for scope in found:
             scope.close()
@@ -65,7 +65,7 @@ def report(scope: AuditScope, explanation: Explanation, method: Method) -> Audit
     )
 
 
-def watched(run: Run, found: list[AuditScope]) -> Run:
+def watch_run(run: Run, found: list[AuditScope]) -> Run:
     """The same run with everything noted. A head's break is stated for items, so links between them are left out."""
     if run.batch.samples != 1:
         raise UsageError(f"an audit is of one input, not of {run.batch.samples}.")
@@ -73,7 +73,7 @@ def watched(run: Run, found: list[AuditScope]) -> Run:
     def watch(scope: Scope) -> AbstractContextManager[None]:
         assert isinstance(scope, AuditScope)
         found.append(scope)
-        return modules_watched(run.model, scope)
+        return watch_modules(run.model, scope)
 
     def inspect(scope: Scope) -> None:
         assert isinstance(scope, AuditScope)
@@ -134,18 +134,18 @@ class AuditScope(Scope):
         first = len(self.books.sites)
         taps: list[Tap] = []
         if call.inplace:
-            return self._performed_in_place(call, taps, first)
+            return self._perform_in_place(call, taps, first)
         call = replace(call, args=own_copies(call.args, taps), kwargs=own_copies(call.kwargs, taps))
         note_scores(self, call)
         result = super().perform(call)
-        out = outputs_tapped(result)
+        out = tap_outputs(result)
         self.operations.append(Passage(call.name, self.where(), taps, out, range(first, len(self.books.sites))))
         if call.name in _NORMS and taps and out:
             self.norms.append(norm_of(call, self.where(), taps[0], out[0]))
         note_head(self, call, result, out)
         return result
 
-    def _performed_in_place(self, call: Call, taps: list[Tap], first: int) -> Any:
+    def _perform_in_place(self, call: Call, taps: list[Tap], first: int) -> Any:
         """Done on a copy, before and after which relevance can be told; the result is then written."""
         target = call.args[0]
         done = target.clone()
@@ -154,7 +154,7 @@ class AuditScope(Scope):
             taps.append(Tap.on(done, value=target.detach().clone()))
         args = (done, *own_copies(call.args[1:], taps))
         super().perform(replace(call, args=args, kwargs=own_copies(call.kwargs, taps)))
-        out = outputs_tapped(done)
+        out = tap_outputs(done)
         self.operations.append(Passage(call.name, self.where(), taps, out, range(first, len(self.books.sites))))
         if out:
             target.copy_(done)
@@ -218,7 +218,7 @@ class AuditScope(Scope):
 def own_copies(value: Any, taps: list[Tap]) -> Any:
     """Signals among arguments replaced by aliases whose gradient is this operation's alone."""
     if is_signal(value) and not value.is_leaf:
-        alias, tap = tapped(value)
+        alias, tap = tap_alias(value)
         taps.append(tap)
         return alias
     if isinstance(value, dict):
@@ -228,14 +228,14 @@ def own_copies(value: Any, taps: list[Tap]) -> Any:
     return value
 
 
-def outputs_tapped(result: Any) -> list[Tap]:
+def tap_outputs(result: Any) -> list[Tap]:
     """The gradient that arrives at a result. The result stays the very tensor: it may carry hooks and lineage."""
     several = result if isinstance(result, (tuple, list)) else (result,)
     return [Tap.on(tensor) for tensor in several if is_signal(tensor)]
 
 
 @contextmanager
-def modules_watched(model: nn.Module, scope: Scope) -> Iterator[None]:
+def watch_modules(model: nn.Module, scope: Scope) -> Iterator[None]:
     """Notes what goes into and out of every module on this thread, and leaves no hook behind."""
     assert isinstance(scope, AuditScope)
     names = scope.modules
@@ -259,7 +259,7 @@ def modules_watched(model: nn.Module, scope: Scope) -> Iterator[None]:
         note_hand_norm(scope, module, passage)
         return tapped_output
 
-    with hooked(model.modules(), before=enter, after=leave):
+    with hook_modules(model.modules(), before=enter, after=leave):
         yield
 
 

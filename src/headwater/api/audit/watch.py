@@ -66,7 +66,7 @@ class Reordered:
         return tensor.permute(tuple(self.order.index(axis) for axis in range(len(self.order))))
 
 
-def tapped(tensor: Tensor) -> tuple[Tensor, Tap]:
+def tap_alias(tensor: Tensor) -> tuple[Tensor, Tap]:
     """An alias of `tensor` for one user alone, and the tap on it."""
     alias = tensor.view_as(tensor)
     carry(alias, tensor, same_elements=True)

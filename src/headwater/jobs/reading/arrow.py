@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError, MissingExtra
-from .rows import STEP, Bad, checked
+from .rows import STEP, Bad, check_cell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ class ParquetFile:
                 start = end
         except (OSError, pa.ArrowException, StopIteration) as error:
             raise DataError(f"{self.path} cannot be read from row {start} on: {error}.") from error
-        return split(pa.Table.from_batches(parts), self.columns, self.kinds)
+        return split_columns(pa.Table.from_batches(parts), self.columns, self.kinds)
 
     def _group(self, row: int) -> int:
         return bisect_right(self._starts, row) - 1
@@ -78,7 +78,7 @@ class DatasetSplit:
             found = self._data[start:stop]
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{self.path} cannot be read from row {start} on: {error}.") from error
-        return split(found, self.columns, self.kinds)
+        return split_columns(found, self.columns, self.kinds)
 
     def close(self) -> None:
         self._data = None
@@ -95,16 +95,16 @@ def load_split(path: str) -> Any:
         raise DataError(f"{path} cannot be read as a dataset: {error}.") from error
 
 
-def split(table: pa.Table, columns: Sequence[str], kinds: dict[str, str]) -> tuple[list[str | Bad], pa.Table]:
+def split_columns(table: pa.Table, columns: Sequence[str], kinds: dict[str, str]) -> tuple[list[str | Bad], pa.Table]:
     """The texts one by one, the other columns as they are."""
     import pyarrow as pa
 
-    texts = [checked(value) for value in cells(table.column(columns[0]))]
-    others = {name: usable(table.column(name), kinds[name]) for name in columns[1:]}
+    texts = [check_cell(value) for value in read_cells(table.column(columns[0]))]
+    others = {name: cast_column(table.column(name), kinds[name]) for name in columns[1:]}
     return texts, pa.table(others) if others else pa.table({"": pa.nulls(len(texts))}).select([])
 
 
-def cells(column: Any) -> list[Any]:
+def read_cells(column: Any) -> list[Any]:
     """Strings as bytes, so that one that is not UTF-8 does not spoil the others."""
     import pyarrow as pa
 
@@ -118,15 +118,15 @@ def cells(column: Any) -> list[Any]:
     return found
 
 
-def usable(column: Any, kind: str) -> Any:
+def cast_column(column: Any, kind: str) -> Any:
     """A column of the type that it has in the first file; of strings, what is not UTF-8 is replaced."""
     import pyarrow as pa
 
     if kind == "string":
-        values = [None if v is None else v if isinstance(v, str) else text(v) for v in cells(column)]
+        values = [None if v is None else v if isinstance(v, str) else decode_text(v) for v in read_cells(column)]
         return pa.array(values, pa.string())
     return column.combine_chunks()
 
 
-def text(value: Any) -> str:
+def decode_text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

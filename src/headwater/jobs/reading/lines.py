@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ...errors import DataError
-from .rows import BAD_UTF8, MOST_BYTES, STEP, UNREADABLE, Bad, checked, shown, strings
+from .rows import BAD_UTF8, MOST_BYTES, STEP, UNREADABLE, Bad, check_cell, escape_beginning, strings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ class Records:
 
     def __init__(self, file: BinaryIO, suffix: str) -> None:
         self.file, self.dialect, self.offset = file, DIALECTS.get(suffix), file.tell()
-        self._reader = None if self.dialect is None else csv.reader(self._decoded(), self.dialect)
+        self._reader = None if self.dialect is None else csv.reader(self._decode(), self.dialect)
 
     def __iter__(self) -> Iterator[tuple[int, Record]]:
         return self._json() if self._reader is None else self._csv(self._reader)
@@ -54,14 +54,14 @@ class Records:
                 self.offset += len(rest)
             yield line
 
-    def _decoded(self) -> Iterator[str]:
+    def _decode(self) -> Iterator[str]:
         return (line.decode(errors="surrogateescape") for line in self._lines())
 
     def _json(self) -> Iterator[tuple[int, Record]]:
         begin = self.offset
         for line in self._lines():
             if len(line) >= MOST_BYTES:
-                yield begin, too_large(shown(line))
+                yield begin, too_large(escape_beginning(line))
             elif line.strip():
                 yield begin, line
             begin = self.offset
@@ -108,7 +108,7 @@ class TextFile:
             cells = [self._cells(record, header) for _, record in found]
         if len(cells) != stop - start:
             raise DataError(f"{self.path} ends at row {start + len(cells)}: it became shorter while it was read.")
-        texts = [one if isinstance(one, Bad) else checked_text(one[0]) for one in cells]
+        texts = [one if isinstance(one, Bad) else check_line_text(one[0]) for one in cells]
         gaps: list[Any] = [None] * len(self.columns)
         rows = [gaps if isinstance(one, Bad) else one for one in cells]
         return texts, strings({name: [row[i] for row in rows] for i, name in enumerate(self.columns) if i})
@@ -128,22 +128,22 @@ class TextFile:
             return found if isinstance(found, Bad) else json_cells(found, self.columns)
         if len(record) != len(header):
             said = f"the row has {len(record)} columns under a header of {len(header)}"
-            return Bad(UNREADABLE, said, shown(" ".join(record)))
+            return Bad(UNREADABLE, said, escape_beginning(" ".join(record)))
         return [record[header.index(name)] for name in self.columns]
 
     def close(self) -> None:
         """Nothing stays open between two stretches."""
 
 
-def checked_text(value: Any) -> str | Bad:
+def check_line_text(value: Any) -> str | Bad:
     """Bytes that were not UTF-8 stand as lone surrogates; they are told as the bytes they were."""
-    found = checked(value)
+    found = check_cell(value)
     if isinstance(found, Bad) and found.reason == BAD_UTF8 and isinstance(value, str):
         try:
             raw = value.encode(errors="surrogateescape")
         except UnicodeEncodeError:
-            return Bad(found.reason, found.message, shown(value))
-        return checked(raw)
+            return Bad(found.reason, found.message, escape_beginning(value))
+        return check_cell(raw)
     return found
 
 
@@ -151,11 +151,11 @@ def json_object(line: bytes) -> dict[str, Any] | Bad:
     try:
         found = json.loads(line.decode().removeprefix(BOM))
     except UnicodeDecodeError as error:
-        return Bad(BAD_UTF8, f"byte {error.start} of the line is not UTF-8", shown(line))
+        return Bad(BAD_UTF8, f"byte {error.start} of the line is not UTF-8", escape_beginning(line))
     except (ValueError, RecursionError) as error:
-        return Bad(UNREADABLE, f"the line is no JSON: {error}", shown(line))
+        return Bad(UNREADABLE, f"the line is no JSON: {error}", escape_beginning(line))
     if not isinstance(found, dict):
-        return Bad(UNREADABLE, f"the line is a JSON {type(found).__name__}, not an object", shown(line))
+        return Bad(UNREADABLE, f"the line is a JSON {type(found).__name__}, not an object", escape_beginning(line))
     return found
 
 

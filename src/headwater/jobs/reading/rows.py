@@ -37,7 +37,7 @@ class Bad:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowSlice:
     """Rows from `start` on; `carried` has one row for each."""
 
     start: int
@@ -55,7 +55,7 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
-def checked(value: Any) -> str | Bad:
+def check_cell(value: Any) -> str | Bad:
     """A cell as a text that can be written down again."""
     if value is None:
         return Bad(EMPTY, "the cell is empty")
@@ -63,9 +63,9 @@ def checked(value: Any) -> str | Bad:
         try:
             return value.decode()
         except UnicodeDecodeError as error:
-            return Bad(BAD_UTF8, f"byte {error.start} is not UTF-8", shown(value))
+            return Bad(BAD_UTF8, f"byte {error.start} is not UTF-8", escape_beginning(value))
     if not isinstance(value, str):
-        return Bad(NOT_TEXT, f"the cell holds {type(value).__name__}, not a text", shown(repr(value)))
+        return Bad(NOT_TEXT, f"the cell holds {type(value).__name__}, not a text", escape_beginning(repr(value)))
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -73,7 +73,7 @@ def checked(value: Any) -> str | Bad:
     return value
 
 
-def shown(value: str | bytes) -> str:
+def escape_beginning(value: str | bytes) -> str:
     """The beginning of a bad row; bytes that are not UTF-8 as \\x.."""
     start = value[: 4 * SHOWN]
     text = start.decode(errors="backslashreplace") if isinstance(start, bytes) else start
@@ -84,10 +84,12 @@ def strings(columns: dict[str, Sequence[Any]]) -> pa.Table:
     """Columns of a text file: strings, gaps where a row has none; what is not UTF-8 is replaced."""
     import pyarrow as pa
 
-    return pa.table({name: pa.array([plain(v) for v in values], pa.string()) for name, values in columns.items()})
+    return pa.table(
+        {name: pa.array([to_json_text(v) for v in values], pa.string()) for name, values in columns.items()}
+    )
 
 
-def plain(value: Any) -> str | None:
+def to_json_text(value: Any) -> str | None:
     """A string as it is, anything else as JSON has it."""
     if value is None:
         return None

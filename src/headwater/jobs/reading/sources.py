@@ -14,7 +14,7 @@ from ...errors import DataError
 from ...store.columns import need_arrow
 from .arrow import DatasetSplit, ParquetFile, load_split
 from .lines import DIALECTS, Records, TextFile, header_of, json_object, wide_fields
-from .rows import STEP, Bad, File, Rows
+from .rows import STEP, Bad, File, RowSlice
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")
 DATASET, DICT = "state.json", "dataset_dict.json"
@@ -22,7 +22,7 @@ PACKED = (".gz", ".zst", ".bz2", ".xz", ".zip")
 
 
 @dataclass(frozen=True)
-class Source:
+class InputFile:
     """One file of the input. `kinds` are the types of the columns that are wanted.
 
     `changed` are its times in nanoseconds: of its content, and of its entry in the file system, which nobody can set.
@@ -46,19 +46,19 @@ class Source:
         return TextFile(self.path, self.kind, self.offsets, columns)
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Source:
+    def from_dict(cls, found: Mapping[str, Any]) -> InputFile:
         return cls(**{**found, "changed": tuple(found["changed"]), "offsets": tuple(found["offsets"])})
 
-    def told(self) -> dict[str, Any]:
+    def to_manifest(self) -> dict[str, Any]:
         """For the manifest: what tells it from every other file."""
         return {"path": self.path, "rows": self.rows, "bytes": self.bytes, "sha256": self.sha256}
 
 
 @dataclass(frozen=True)
-class Sources:
+class InputFiles:
     """All files of the input, one after the other: a row's number is its place in this order."""
 
-    files: tuple[Source, ...]
+    files: tuple[InputFile, ...]
     columns: tuple[str, ...]
 
     @property
@@ -73,9 +73,9 @@ class Sources:
     def to_dict(self) -> dict[str, Any]:
         return {"files": [asdict(file) for file in self.files], "columns": self.columns}
 
-    def changed(self) -> str | None:
+    def find_changed(self) -> str | None:
         """A file that is not what it was when it was looked through."""
-        return next((f.path for f in self.files if not_as_known(f)), None)
+        return next((f.path for f in self.files if has_changed(f)), None)
 
     def place(self, row_id: int) -> tuple[str, int]:
         """The file of a row, and its number there."""
@@ -86,14 +86,14 @@ class Sources:
         raise IndexError(row_id)
 
 
-class Reading:
+class RowReader:
     """Stretches of rows by number. The file that was read last stays open, since the next stretch is mostly there."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: InputFiles) -> None:
         self.sources = sources
         self._open: tuple[int, File] | None = None
 
-    def read(self, start: int, stop: int) -> Rows:
+    def read(self, start: int, stop: int) -> RowSlice:
         import pyarrow as pa
 
         texts: list[str | Bad] = []
@@ -106,7 +106,7 @@ class Reading:
             found, table = self._file(number).read(begin, end)
             texts += found
             tables.append(table)
-        return Rows(start, texts, pa.concat_tables(tables))
+        return RowSlice(start, texts, pa.concat_tables(tables))
 
     def _file(self, number: int) -> File:
         if self._open is None or self._open[0] != number:
@@ -116,16 +116,16 @@ class Reading:
         return self._open[1]
 
 
-def find_sources(data: Any, columns: Sequence[str], known: Mapping[str, Source] | None = None) -> Sources:
+def find_sources(data: Any, columns: Sequence[str], known: Mapping[str, InputFile] | None = None) -> InputFiles:
     """The files that `data` names, looked through. `known` are files of which it is known what they hold.
 
     `data` is a path, a pattern such as `in/*.parquet`, a directory, or a list of those.
     """
     need_arrow("reading a dataset")
     paths = found_paths(data)
-    files = [described(path, columns, (known or {}).get(path)) for path in paths]
-    files = [replace(file, kinds=agreed(file, files[0], columns)) for file in files]
-    sources = Sources(tuple(files), tuple(columns))
+    files = [describe_file(path, columns, (known or {}).get(path)) for path in paths]
+    files = [replace(file, kinds=check_kinds_agree(file, files[0], columns)) for file in files]
+    sources = InputFiles(tuple(files), tuple(columns))
     if not sources.rows:
         raise DataError(f"{', '.join(paths[:3])}: no rows.")
     return sources
@@ -147,11 +147,11 @@ def in_one(name: str) -> list[str]:
     if not matches:
         raise DataError(f"there is no file {name}.")
     if len(matches) > 1 or not os.path.isdir(matches[0]):
-        return [path for match in matches for path in (in_directory(match) if os.path.isdir(match) else [match])]
-    return in_directory(matches[0])
+        return [path for match in matches for path in (files_in_directory(match) if os.path.isdir(match) else [match])]
+    return files_in_directory(matches[0])
 
 
-def in_directory(path: str) -> list[str]:
+def files_in_directory(path: str) -> list[str]:
     """A dataset, the splits of one, or the files that lie in it."""
     here = Path(path)
     if (here / DATASET).is_file():
@@ -164,7 +164,7 @@ def in_directory(path: str) -> list[str]:
     return files
 
 
-def described(path: str, columns: Sequence[str], known: Source | None) -> Source:
+def describe_file(path: str, columns: Sequence[str], known: InputFile | None) -> InputFile:
     """A file looked through once. One that holds what is known of it is read for its checksum alone."""
     kind = DATASET if os.path.isdir(path) else os.path.splitext(path)[1].lower()
     if kind in PACKED:
@@ -172,12 +172,12 @@ def described(path: str, columns: Sequence[str], known: Source | None) -> Source
     if kind not in (*SUFFIXES, DATASET):
         raise DataError(f"{path} is none of {', '.join(SUFFIXES)}.")
     try:
-        size, changed = measured(path)
+        size, changed = measure_file(path)
         content = sha256_of(path)
         if known is not None and known.sha256 == content and set(columns) <= set(known.kinds):
             return replace(known, bytes=size, changed=changed)
-        looked = {".parquet": parquet, DATASET: dataset}.get(kind, lines)(path, kind, columns)
-        return Source(path, kind, looked[0], size, changed, content, looked[1], looked[2])
+        looked = {".parquet": parquet, DATASET: look_through_dataset}.get(kind, look_through_lines)(path, kind, columns)
+        return InputFile(path, kind, looked[0], size, changed, content, looked[1], looked[2])
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
 
@@ -190,16 +190,16 @@ def contents(path: str) -> list[Path]:
     return sorted(p for p in here.rglob("*") if p.is_file() and not p.name.startswith("cache-"))
 
 
-def measured(path: str) -> tuple[int, tuple[int, int]]:
+def measure_file(path: str) -> tuple[int, tuple[int, int]]:
     found = [file.stat() for file in contents(path)]
     times = max(one.st_mtime_ns for one in found), max(one.st_ctime_ns for one in found)
     return sum(one.st_size for one in found), times
 
 
-def not_as_known(file: Source) -> bool:
+def has_changed(file: InputFile) -> bool:
     """Read again only if its size or one of its times is another."""
     try:
-        return measured(file.path) != (file.bytes, file.changed) and sha256_of(file.path) != file.sha256
+        return measure_file(file.path) != (file.bytes, file.changed) and sha256_of(file.path) != file.sha256
     except OSError:
         return True
 
@@ -228,7 +228,7 @@ def parquet(path: str, _: str, columns: Sequence[str]) -> Looked:
     return rows, arrow_kinds(path, schema, columns), ()
 
 
-def dataset(path: str, _: str, columns: Sequence[str]) -> Looked:
+def look_through_dataset(path: str, _: str, columns: Sequence[str]) -> Looked:
     found = load_split(path)
     return len(found), arrow_kinds(path, found.features.arrow_schema, columns), ()
 
@@ -246,7 +246,7 @@ def arrow_kinds(path: str, schema: Any, columns: Sequence[str]) -> dict[str, str
     return found
 
 
-def lines(path: str, suffix: str, columns: Sequence[str]) -> Looked:
+def look_through_lines(path: str, suffix: str, columns: Sequence[str]) -> Looked:
     """Every row is passed once, to know where each 512th begins."""
     offsets, rows, keys = [], 0, set()
     with open(path, "rb") as file, wide_fields():
@@ -272,7 +272,7 @@ def need_columns(path: str, columns: Sequence[str], known: Sequence[str]) -> Non
             raise DataError(f"{path} has {known.count(name)} columns called {name!r}. Rename all but one of them.")
 
 
-def agreed(file: Source, first: Source, columns: Sequence[str]) -> Mapping[str, str]:
+def check_kinds_agree(file: InputFile, first: InputFile, columns: Sequence[str]) -> Mapping[str, str]:
     """The columns that go along have one type in all files. Which it is, the first file says."""
     for name in columns[1:]:
         if file.kinds[name] != first.kinds[name]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from headwater.models.graphs.paths import UNKNOWN, UNREACHABLE
 
 
-def batched_distances(adjacency: Tensor) -> Tensor:
+def find_distances(adjacency: Tensor) -> Tensor:
     """[batch, nodes, nodes] of booleans → the number of edges between nodes, int16, -1 where there is no way.
 
     A step along all edges at once is a product of matrices; whoever is met for the first time after n steps is at
@@ -28,7 +28,7 @@ def batched_distances(adjacency: Tensor) -> Tensor:
     return distances
 
 
-def batched_paths(edge_types: Tensor, distances: Tensor, type_count: int, longest: int) -> Tensor:
+def find_paths(edge_types: Tensor, distances: Tensor, type_count: int, longest: int) -> Tensor:
     """[batch, nodes, nodes, longest]: the type plus 1 of each edge on the way from i to j, 0 where there is none.
 
     `edge_types` [batch, nodes, nodes] holds the type plus 1 for neighbours and 0 for all others.
@@ -39,12 +39,12 @@ def batched_paths(edge_types: Tensor, distances: Tensor, type_count: int, longes
     codes = torch.full(distances.shape, UNKNOWN, device=distances.device)
     codes.diagonal(dim1=-2, dim2=-1).zero_()
     for level in range(1, int(distances.max()) + 1):
-        before = _gathered(codes, neighbours)
-        valid = (_gathered(distances, neighbours) == level - 1) & (steps[:, None] > 0)
+        before = _gather_neighbours(codes, neighbours)
+        valid = (_gather_neighbours(distances, neighbours) == level - 1) & (steps[:, None] > 0)
         candidates = before * type_count + steps[:, None] - 1 if level <= longest else before
         best = reduce(torch.minimum, candidates.masked_fill(~valid, UNKNOWN).unbind(-1))  # amin: 60 times as long
         codes = torch.where(distances == level, best, codes)
-    return _unpacked(codes, distances, type_count, longest)
+    return _unpack_codes(codes, distances, type_count, longest)
 
 
 def _neighbour_lists(edge_types: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,14 +54,14 @@ def _neighbour_lists(edge_types: Tensor) -> tuple[Tensor, Tensor]:
     return found, edge_types.gather(-1, found).long()
 
 
-def _gathered(pairs: Tensor, neighbours: Tensor) -> Tensor:
+def _gather_neighbours(pairs: Tensor, neighbours: Tensor) -> Tensor:
     """[batch, i, j, m]: the entry for i and the m-th neighbour of j."""
     batch, nodes, most = neighbours.shape
     index = neighbours.reshape(batch, 1, nodes * most).expand(-1, nodes, -1)
     return pairs.gather(-1, index).reshape(batch, nodes, nodes, most)
 
 
-def _unpacked(codes: Tensor, distances: Tensor, type_count: int, longest: int) -> Tensor:
+def _unpack_codes(codes: Tensor, distances: Tensor, type_count: int, longest: int) -> Tensor:
     length = distances.clamp(max=longest).long()
     places = []
     for place in range(longest):
@@ -71,7 +71,7 @@ def _unpacked(codes: Tensor, distances: Tensor, type_count: int, longest: int) -
     return torch.stack(places, -1)
 
 
-def induced(batch: Mapping[str, Tensor], keep: Tensor, type_count: int = 0) -> dict[str, Tensor]:
+def induce_subgraphs(batch: Mapping[str, Tensor], keep: Tensor, type_count: int = 0) -> dict[str, Tensor]:
     """The batch of induced subgraphs: the nodes in `keep` [batch, nodes], with degrees and paths found anew.
 
     Nodes stay at their places and the others become padding, so the result is that of collating the subgraphs.
@@ -79,10 +79,10 @@ def induced(batch: Mapping[str, Tensor], keep: Tensor, type_count: int = 0) -> d
     """
     keep = keep.bool() & batch["attention_mask"].bool()
     adjacency = (batch["distances"] == 1) & keep[:, :, None] & keep[:, None, :]
-    distances = batched_distances(adjacency)
+    distances = find_distances(adjacency)
     new = {**batch, "attention_mask": keep, "degrees": adjacency.sum(-1), "distances": distances}
     if "edge_paths" in batch:
         old = batch["edge_paths"]
         types = torch.where(adjacency, old[..., 0], 0)
-        new["edge_paths"] = batched_paths(types, distances, type_count, old.shape[-1]).to(old.dtype)
+        new["edge_paths"] = find_paths(types, distances, type_count, old.shape[-1]).to(old.dtype)
     return new

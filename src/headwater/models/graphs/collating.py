@@ -33,18 +33,18 @@ def collate(
         check_fits(graph, config, allow_empty)
     size = max(map(len, graphs))
     batch: dict[str, NDArray[Any]] = {
-        "degrees": _padded([g.degrees for g in graphs], (size,)),
-        "distances": _padded([g.distances for g in graphs], (size, size), UNREACHABLE),
-        "attention_mask": _padded([np.ones(len(g), bool) for g in graphs], (size,)),
+        "degrees": _pad_arrays([g.degrees for g in graphs], (size,)),
+        "distances": _pad_arrays([g.distances for g in graphs], (size, size), UNREACHABLE),
+        "attention_mask": _pad_arrays([np.ones(len(g), bool) for g in graphs], (size,)),
     }
     if config.node_ranges:
-        batch["node_features"] = _padded([g.features for g in graphs], (size, len(config.node_ranges)))
+        batch["node_features"] = _pad_arrays([g.features for g in graphs], (size, len(config.node_ranges)))
     if config.edge_ranges:
         paths = [g.edge_paths(config.edge_ranges, config.max_path) for g in graphs]
-        batch["edge_paths"] = _padded(paths, (size, size, config.max_path))
+        batch["edge_paths"] = _pad_arrays(paths, (size, size, config.max_path))
     tensors = {name: torch.from_numpy(values) for name, values in batch.items()}
     if config.number_features:
-        numbers = _padded([_numbers(g) for g in graphs], (size, config.number_features))
+        numbers = _pad_arrays([_node_numbers(g) for g in graphs], (size, config.number_features))
         tensors["node_numbers"] = torch.from_numpy(numbers).to(dtype)
     labels = [g.label for g in graphs if g.label is not None]
     if len(labels) == len(graphs):
@@ -61,7 +61,7 @@ def check_fits(graph: Graph, config: GraphormerConfig, allow_empty: bool = False
             raise EmptyInput("the graph has no nodes, and the model no virtual node: there is nothing to read from.")
     for what, found, needed in (
         ("categorical", graph.features.shape[1], len(config.node_ranges)),
-        ("continuous", _numbers(graph).shape[1], config.number_features),
+        ("continuous", _node_numbers(graph).shape[1], config.number_features),
     ):
         if found != needed:
             raise InputError(
@@ -73,11 +73,11 @@ def check_fits(graph: Graph, config: GraphormerConfig, allow_empty: bool = False
         graph.edge_types(config.edge_ranges)
 
 
-def _numbers(graph: Graph) -> NDArray[np.float64]:
+def _node_numbers(graph: Graph) -> NDArray[np.float64]:
     return np.zeros((len(graph), 0)) if graph.numbers is None else graph.numbers
 
 
-def _padded(arrays: Sequence[NDArray[Any]], shape: tuple[int, ...], fill: int = 0) -> NDArray[Any]:
+def _pad_arrays(arrays: Sequence[NDArray[Any]], shape: tuple[int, ...], fill: int = 0) -> NDArray[Any]:
     """[arrays, *shape]: each array in the first places of its row."""
     batch = np.full((len(arrays), *shape), fill, arrays[0].dtype)
     for row, array in zip(batch, arrays, strict=True):

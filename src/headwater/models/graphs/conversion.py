@@ -53,7 +53,7 @@ def from_pyg(data: Any, numbers: Sequence[str] | None = None) -> Graph:
     whole = x is not None and x.dtype.kind in "iub"
     if numbers is None:
         numbers = () if x is None or whole else ("x",)
-    parts = [_named(data, name) for name in numbers]
+    parts = [_array_of(data, name) for name in numbers]
     edge_features = _array(data.edge_attr)
     if edge_features is not None and edge_features.dtype.kind not in "iub":
         raise InputError(
@@ -70,7 +70,7 @@ def from_pyg(data: Any, numbers: Sequence[str] | None = None) -> Graph:
     )
 
 
-def _named(data: Any, name: str) -> NDArray[Any]:
+def _array_of(data: Any, name: str) -> NDArray[Any]:
     found = _array(getattr(data, name, None))
     if found is None:
         raise InputError(f"the PyG data has no attribute {name!r}; it has {', '.join(data.keys())}.")

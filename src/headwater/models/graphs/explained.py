@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headwater.errors import EmptyInput, InputError
-from headwater.inputs.protocol import Beside, Link, Prepared
+from headwater.inputs.protocol import Link, Prepared, SideInput, sample_name
 from headwater.models.graphs.collating import check_fits, collate
 from headwater.models.graphs.config import GraphormerConfig
 from headwater.models.graphs.conversion import as_graph, is_networkx
@@ -30,9 +30,9 @@ class Graphormer(Protocol):
     def dtype(self) -> torch.dtype: ...
 
 
-def prepared(model: Graphormer, samples: Sequence[Any]) -> Prepared:
+def prepare_graphs(model: Graphormer, samples: Sequence[Any]) -> Prepared:
     """Nodes are the items. The virtual node comes before them; without it the answer is read off all of them."""
-    graphs = [checked(model, sample, which(i, len(samples))) for i, sample in enumerate(samples)]
+    graphs = [check_graph(model, sample, sample_name("graph", i, len(samples))) for i, sample in enumerate(samples)]
     arguments = collate(graphs, model.config, dtype=model.dtype)
     arguments.pop("labels", None)
     return Prepared(
@@ -41,17 +41,13 @@ def prepared(model: Graphormer, samples: Sequence[Any]) -> Prepared:
         real=arguments["attention_mask"],
         before=() if model.virtual_node is None else (VIRTUAL_NODE,),
         pooled=model.virtual_node is None,
-        beside=None if model.structure.edges is None else beside(model, graphs),
+        beside=None if model.structure.edges is None else edge_input(model, graphs),
     )
 
 
-def which(index: int, count: int) -> str:
-    return "the graph" if count == 1 else f"graph {index}"
-
-
-def checked(model: Graphormer, sample: Any, name: str) -> Graph:
+def check_graph(model: Graphormer, sample: Any, name: str) -> Graph:
     """The graph that a sample is, or why it cannot be explained."""
-    graph = given(model, sample, name)
+    graph = graph_from_sample(model, sample, name)
     if not len(graph):
         raise EmptyInput(f"{name} has no nodes: there is nothing to explain.")
     try:
@@ -61,7 +57,7 @@ def checked(model: Graphormer, sample: Any, name: str) -> Graph:
     return graph
 
 
-def given(model: Graphormer, sample: Any, name: str) -> Graph:
+def graph_from_sample(model: Graphormer, sample: Any, name: str) -> Graph:
     if isinstance(sample, (str, tuple)):
         raise InputError(
             f"{name} is a {type(sample).__name__}, and the model takes graphs. If it is a SMILES string: "
@@ -78,7 +74,7 @@ def given(model: Graphormer, sample: Any, name: str) -> Graph:
     return as_graph(sample)
 
 
-def beside(model: Graphormer, graphs: Sequence[Graph]) -> Beside:
+def edge_input(model: Graphormer, graphs: Sequence[Graph]) -> SideInput:
     """The edges' features, which attention is told of and nothing else."""
     encoding, config = model.structure.edges, model.config
     assert encoding is not None
@@ -90,4 +86,4 @@ def beside(model: Graphormer, graphs: Sequence[Graph]) -> Beside:
         found = on_edges(graph, paths, graph.edge_types(config.edge_ranges), amounts)
         return [(int(u), int(v), float(amount)) for (u, v), amount in zip(graph.edges.T, found, strict=True)]
 
-    return Beside(EDGES, encoding, relevance)
+    return SideInput(EDGES, encoding, relevance)

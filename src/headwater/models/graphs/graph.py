@@ -40,7 +40,7 @@ class Graph:
         features = _matrix(self.features, np.int64, "node features")
         numbers = None if self.numbers is None else _matrix(self.numbers, np.float64, "node numbers")
         positions = None if self.positions is None else _matrix(self.positions, np.float64, "positions")
-        edges, edge_features = undirected(self.edges, self.edge_features, len(features))
+        edges, edge_features = merge_directions(self.edges, self.edge_features, len(features))
         names = tuple(map(str, self.names or range(len(features))))
         _check_rows(len(features), {"node numbers": numbers, "names": names, "positions": positions})
         _check_finite(numbers)
@@ -100,7 +100,7 @@ class Graph:
 
         `keep` lists nodes, or says yes or no for each. Degrees and distances are those of the subgraph.
         """
-        chosen = self._chosen(keep)
+        chosen = self._indices(keep)
         place = np.full(len(self), -1)
         place[chosen] = np.arange(len(chosen))
         edges = place[self.edges]
@@ -122,7 +122,7 @@ class Graph:
             raise InputError(f"the order must name each of the {len(self)} nodes once; {wanted.tolist()} does not.")
         return self.subgraph(wanted)
 
-    def _chosen(self, keep: Sequence[int] | ArrayLike) -> Integers:
+    def _indices(self, keep: Sequence[int] | ArrayLike) -> Integers:
         chosen = np.asarray(keep)
         if chosen.dtype == bool and chosen.shape == (len(self),):
             return np.nonzero(chosen)[0]
@@ -150,7 +150,7 @@ def _check_finite(numbers: Numbers | None) -> None:
         raise InputError(f"node {node} has a number that is not finite. Replace it before the graph is made.")
 
 
-def undirected(edges: ArrayLike, features: ArrayLike | None, nodes: int) -> tuple[Integers, Integers | None]:
+def merge_directions(edges: ArrayLike, features: ArrayLike | None, nodes: int) -> tuple[Integers, Integers | None]:
     """Each edge once, the smaller node first, in order. Both directions of an edge must have the same features."""
     pairs = np.asarray(edges)
     pairs = np.zeros((2, 0), np.int64) if pairs.size == 0 else pairs

@@ -50,10 +50,10 @@ def edges_on_paths(
         code = codes[sources, via]
         candidates = code * type_count + step if level < longest else code
         np.minimum.at(codes, (sources[new], beyond[new]), candidates[new])
-    return unpacked(codes, distances, type_count, longest)
+    return unpack_codes(codes, distances, type_count, longest)
 
 
-def unpacked(codes: Integers, distances: NDArray[np.int16], type_count: int, longest: int) -> NDArray[np.int16]:
+def unpack_codes(codes: Integers, distances: NDArray[np.int16], type_count: int, longest: int) -> NDArray[np.int16]:
     """The digits of each code, from the first edge on, plus 1."""
     length = np.minimum(distances, longest)
     places = []

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from .interface import Lacking, Sheet, Word, Words
+from .interface import Lacking, Sheet, Words, WordTotal
 
 NUMBERS = ("row", "relevance", "score")
 LEFT_OUT = ("start", "end")
@@ -70,7 +70,7 @@ class BiasStore(Lacking):
     def words(self) -> Words:
         """The names that push most to each side."""
         found = [
-            Word(one["name"], one["mentions"], one["mean"], one["mean"] * one["mentions"])
+            WordTotal(one["name"], one["mentions"], one["mean"], one["mean"] * one["mentions"])
             for one in self.found.get("names", [])
         ]
         return Words(found, int(self.found.get("texts", 0)))

@@ -13,49 +13,49 @@ from ...evaluation.report import AXES
 from ...evaluation.sheets import sheet
 from ...viz.reading import signed, visible
 from ...viz.svg import picture
-from .interface import Query, Store, Word
+from .interface import Query, Store, WordTotal
 
 PARTS = ("rows", "words", "curves")
 WIDTH = 130  # of a table, in characters
 LONG = 90  # characters of a text in it
 
 
-def drawn(store: Store, part: str, query: Query) -> str:
+def draw_part(store: Store, part: str, query: Query) -> str:
     if part == "rows":
-        return rows(store, query)
+        return draw_rows(store, query)
     if part == "words":
-        return words(store, query.count)
+        return draw_words(store, query.count)
     if part == "curves":
-        return curves(store)
+        return draw_curves(store)
     raise UnknownName("part", part, PARTS)
 
 
-def rows(store: Store, query: Query) -> str:
+def draw_rows(store: Store, query: Query) -> str:
     """The rows that the query finds."""
     found = store.sheet()
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=visible(store.name), title_justify="left")
     for name in found.columns:
         grid.add_column(Text(visible(name)), overflow="fold", justify="left" if found.is_text(name) else "right")
     for row in found.find(query).rows:
-        grid.add_row(*(Text(shown(cell)) for cell in row))
+        grid.add_row(*(Text(cell_text(cell)) for cell in row))
     return picture(grid, width=WIDTH + 12 * len(found.columns), title="headwater", theme="light")
 
 
-def shown(cell: object) -> str:
+def cell_text(cell: object) -> str:
     if isinstance(cell, float):
         return signed(cell, 3).strip()
     text = "" if cell in (None, "") else visible(str(cell))
     return text if len(text) <= LONG else f"{text[:LONG]} …"
 
 
-def words(store: Store, count: int) -> str:
+def draw_words(store: Store, count: int) -> str:
     """The words that add most, and those that take away most."""
     found = store.words().words
     both = (("add most over all", list(found[:count])), ("take away most", list(reversed(found[-count:]))))
-    return picture(Group(*(word_table(*one) for one in both)), width=80, title="headwater", theme="light")
+    return picture(Group(*(draw_word_table(*one) for one in both)), width=80, title="headwater", theme="light")
 
 
-def word_table(title: str, found: list[Word]) -> Table:
+def draw_word_table(title: str, found: list[WordTotal]) -> Table:
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     grid.add_column("word", overflow="fold")
     for name in ("times", "mean", "in all"):
@@ -65,7 +65,7 @@ def word_table(title: str, found: list[Word]) -> Table:
     return grid
 
 
-def curves(store: Store) -> str:
+def draw_curves(store: Store) -> str:
     """The charts of all measures."""
     found = store.curves()
     charts = [

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...evaluation.files import load
 from ...evaluation.report import page
 from ...evaluation.results import BETTER, Evaluation, total_of
-from .interface import Curve, Curves, Lacking, Sheet
+from .interface import Curves, Lacking, MethodCurve, Sheet
 
 
 class EvaluationStore(Lacking):
@@ -56,7 +56,7 @@ class EvaluationStore(Lacking):
                 name,
                 BETTER[tasks[name].score],
                 list(next(iter(self.found)).curves[name].fractions),
-                [Curve(one.method, one.curves[name].mean.tolist(), one.curves[name].area) for one in self.found],
+                [MethodCurve(one.method, one.curves[name].mean.tolist(), one.curves[name].area) for one in self.found],
             )
             for name in names
         ]

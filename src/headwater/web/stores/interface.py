@@ -27,7 +27,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRows:
     """Some rows of a sheet, and how many there are to these terms."""
 
     rows: list[list[Cell]]
@@ -46,14 +46,14 @@ class Sheet:
     def is_text(self, name: str) -> bool:
         return self.columns[name].dtype == object
 
-    def find(self, query: Query) -> Found:
+    def find(self, query: Query) -> FoundRows:
         chosen = self._matching(query.find)
         if query.sort is not None:
             if query.sort not in self.columns:
                 raise UnknownName("column", query.sort, self.columns)
             chosen = chosen[self._order(query.sort, chosen, query.down)]
         shown = chosen[query.start : query.start + query.count]
-        return Found([[plain(column[i]) for column in self.columns.values()] for i in shown], len(chosen))
+        return FoundRows([[json_cell(column[i]) for column in self.columns.values()] for i in shown], len(chosen))
 
     def _matching(self, find: str) -> NDArray[np.int64]:
         everything = np.arange(len(self))
@@ -72,7 +72,7 @@ class Sheet:
         return order[::-1] if down else order
 
 
-def plain(value: Any) -> Cell:
+def json_cell(value: Any) -> Cell:
     """As JSON has it."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -82,7 +82,7 @@ def plain(value: Any) -> Cell:
 
 
 @dataclass(frozen=True)
-class Word:
+class WordTotal:
     """A word over all rows: how often it stands there, its mean relevance and the sum."""
 
     text: str
@@ -95,12 +95,12 @@ class Word:
 class Words:
     """The words that matter most, from those that add most to those that take away most; `rows` were counted."""
 
-    words: Sequence[Word]
+    words: Sequence[WordTotal]
     rows: int
 
 
 @dataclass(frozen=True)
-class Curve:
+class MethodCurve:
     method: str
     mean: list[float]
     area: float
@@ -113,7 +113,7 @@ class Curves:
     name: str
     better: str
     fractions: list[float]
-    series: list[Curve]
+    series: list[MethodCurve]
 
 
 class Store(Protocol):

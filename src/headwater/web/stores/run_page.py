@@ -7,15 +7,15 @@ from html import escape
 
 from ...viz.html import amounts, document, facts_list
 from ...viz.reading import decimals, signed, visible
-from .interface import Query, Sheet, Word, Words
+from .interface import Query, Sheet, Words, WordTotal
 
 WORDS, ROWS = 40, 50
 
 
-def page(name: str, facts: Sequence[tuple[str, str]], words: Words, sheet: Sheet) -> str:
+def run_page(name: str, facts: Sequence[tuple[str, str]], words: Words, sheet: Sheet) -> str:
     best, least = words.words[:WORDS], list(reversed(words.words[-WORDS:]))
     both = "".join(
-        f"<div><h3>{title}</h3>{word_table(found)}</div>"
+        f"<div><h3>{title}</h3>{word_amounts(found)}</div>"
         for title, found in (("Add most over all", best), ("Take away most", least))
         if found
     )
@@ -27,7 +27,7 @@ def page(name: str, facts: Sequence[tuple[str, str]], words: Words, sheet: Sheet
     return document(body, title="Headwater", style=STYLE)
 
 
-def word_table(found: Sequence[Word]) -> str:
+def word_amounts(found: Sequence[WordTotal]) -> str:
     rows = [(f"{visible(word.text)} ({word.count})", word.total) for word in found]
     total = sum(amount for _, amount in rows)
     return amounts(("word (how often)", "relevance"), rows, ("sum of these", total), decimals(a for _, a in rows))
@@ -39,12 +39,12 @@ def row_table(sheet: Sheet, down: bool, title: str) -> str:
     names = list(sheet.columns)
     found = sheet.find(Query(sort="score", down=down, count=ROWS)).rows
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    rows = "".join("<tr>" + "".join(f"<td>{shown(cell)}</td>" for cell in row) + "</tr>" for row in found)
+    rows = "".join("<tr>" + "".join(f"<td>{cell_html(cell)}</td>" for cell in row) + "</tr>" for row in found)
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
     return f'<details><summary>{title}</summary><div class="wide">{table}</div></details>'
 
 
-def shown(cell: object) -> str:
+def cell_html(cell: object) -> str:
     if isinstance(cell, float):
         return signed(cell, 3).strip()
     return escape(visible(str(cell))) if cell not in (None, "") else ""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...errors import DataError
 from ...results.explanation import Explanation
 from ...store.runs import StoredRun, open_run
-from .interface import Lacking, Sheet, Word, Words
+from .interface import Lacking, Sheet, Words, WordTotal
 
 ROWS = 200_000  # that are sorted and searched
 BYTES = 256 * 2**20  # of these rows: long texts make fewer of them
@@ -83,7 +83,7 @@ class RunStore(Lacking):
             for word, amount in words_in(record):
                 count, total = sums.get(word, (0, 0.0))
                 sums[word] = (count + 1, total + amount)
-        found = [Word(word, n, total / n, total) for word, (n, total) in sums.items() if n >= min(LEAST, rows)]
+        found = [WordTotal(word, n, total / n, total) for word, (n, total) in sums.items() if n >= min(LEAST, rows)]
         return Words(sorted(found, key=lambda word: -word.total), rows)
 
     def explanation(self, row: int) -> Explanation:
@@ -95,9 +95,9 @@ class RunStore(Lacking):
         return found
 
     def page(self) -> str:
-        from .run_page import page
+        from .run_page import run_page
 
-        return page(self.name, self.facts(), self.words(), self.sheet())
+        return run_page(self.name, self.facts(), self.words(), self.sheet())
 
 
 def as_column(column: Any) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from headwater.viz.colour import NEGATIVE, POSITIVE
 
 from .marks import label
 from .page import SMALL, beside
-from .sentences import chosen_rows, hexadecimal, minus, total
+from .sentences import choose_rows, hexadecimal, minus, total
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ RED, BLUE = hexadecimal(POSITIVE["light"]), hexadecimal(NEGATIVE["light"])
 
 def columns_of(every: Sequence[Comparison], methods: Sequence[str] | None) -> list[list[Explanation]]:
     """The explanations of each sample by the methods asked for; all samples must have the same."""
-    rows = [chosen_rows(found, methods) for found in every]
+    rows = [choose_rows(found, methods) for found in every]
     if not rows or not rows[0]:
         raise UsageError("there is nothing to draw: no comparison holds a method that was asked for.")
     if len({tuple(e.method for e in row) for row in rows}) != 1:
@@ -37,32 +37,32 @@ def columns_of(every: Sequence[Comparison], methods: Sequence[str] | None) -> li
     return rows
 
 
-def headed(axes: Sequence[Axes], names: Sequence[str]) -> None:
+def write_heads(axes: Sequence[Axes], names: Sequence[str]) -> None:
     """The name of each column."""
     for axis, name in zip(axes, names, strict=True):
         axis.set_title(name, fontsize=SMALL, pad=4)
 
 
-def named(rows: Sequence[Sequence[Explanation]]) -> list[str]:
+def method_labels(rows: Sequence[Sequence[Explanation]]) -> list[str]:
     return [label(e.method) for e in rows[0]]
 
 
-def below(axes: Axes, text: str) -> None:
+def write_below(axes: Axes, text: str) -> None:
     """A line under a picture."""
     axes.annotate(
         text, (0.5, 0), (0, -2), "axes fraction", "offset points", ha="center", va="top", fontsize=SMALL, color="0.25"
     )
 
 
-def summed(axes: Axes, explanation: Explanation) -> None:
-    below(axes, total(explanation))
+def write_sum(axes: Axes, explanation: Explanation) -> None:
+    write_below(axes, total(explanation))
 
 
-def scored(explanation: Explanation) -> str:
+def score_text(explanation: Explanation) -> str:
     return minus(f"score {explanation.score:+.2f}")
 
 
-def keyed(figure: Figure, left: float, low: float, cue: str, mark: Any) -> None:
+def draw_colour_key(figure: Figure, left: float, low: float, cue: str, mark: Any) -> None:
     """Both colours with their meaning; `mark` draws the sign of what takes away over its swatch, in inches."""
     from matplotlib.patches import Rectangle
 

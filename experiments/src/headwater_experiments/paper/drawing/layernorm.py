@@ -12,7 +12,7 @@ from headwater.errors import UsageError
 from headwater.evaluation.tasks import Floats
 
 from .marks import BLACK, GREY, Mark, label, marks
-from .page import SMALL, Margins, beside, few_ticks, panels, styled
+from .page import SMALL, Margins, beside, few_ticks, panels, use_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ class Passed:
             return np.asarray(np.abs(self.after / self.before), dtype=np.float64)
 
 
-@styled()
+@use_style()
 def collapse(audits: Mapping[str, Sequence[Audit]]) -> Figure:
     """Relevance before and after each LayerNorm, a panel a method: audits of the same inputs, by method.
 
@@ -48,7 +48,7 @@ def collapse(audits: Mapping[str, Sequence[Audit]]) -> Figure:
     |after / before|, of the median sample, with bars over 80 % of the samples, beside what the proposition predicts:
     eps / (eps + Var) for the gradient, 1 for the LN-rule. Audit in float64: in float32 rounding hides so small a share.
     """
-    found = {method: passed(several) for method, several in audits.items()}
+    found = {method: gather_flows(several) for method, several in audits.items()}
     if not found:
         raise UsageError("the figure needs the audits of at least one method.")
     if len({one.before.shape[1] for one in found.values()}) > 1:
@@ -63,12 +63,12 @@ def collapse(audits: Mapping[str, Sequence[Audit]]) -> Figure:
     for axis in axes[0, 1:-1]:
         axis.set_yticklabels([])
     shares(axes[0, -1], found)
-    moved(axes[0, -1], 0.44)
-    keyed(figure, axes[0], margins)
+    make_room(axes[0, -1], 0.44)
+    draw_marker_key(figure, axes[0], margins)
     return figure
 
 
-def passed(audits: Sequence[Audit]) -> Passed:
+def gather_flows(audits: Sequence[Audit]) -> Passed:
     """The flows of all samples, the normalisation next to the score first."""
     if not audits or not audits[0].norms:
         raise UsageError("there is no normalisation in these audits: nothing can be drawn of what passes it.")
@@ -101,7 +101,7 @@ def slopes(axes: Axes, one: Passed, ends: tuple[float, float]) -> None:
     axes.plot(places + APART, means[1], **{**AFTER, "markersize": dot(len(places))})
     axes.set_ylim(*ends)
     few_ticks(axes)
-    counted(axes, len(places))
+    number_ticks(axes, len(places))
 
 
 BEFORE: dict[str, Any] = {
@@ -115,7 +115,7 @@ def dot(count: int) -> float:
     return max(2.0, min(3.6, 36 / count))
 
 
-def counted(axes: Axes, count: int) -> None:
+def number_ticks(axes: Axes, count: int) -> None:
     """Normalisations have their number from the input, so the last comes first."""
     step = 1 if count <= FEW else -(-count // 6)
     places = list(range(0, count, step))
@@ -128,24 +128,24 @@ def shares(axes: Axes, found: Mapping[str, Passed]) -> None:
     looks = marks(found)
     for method, one in found.items():
         places = np.arange(one.share.shape[1])
-        low, middle, high = spread(one.share)
+        low, middle, high = percentiles(one.share)
         axes.vlines(places, low, high, color=looks[method].colour, linewidth=1.0, zorder=2)
-        axes.plot(places, middle, **pointed(looks[method], len(places)), label=f"{looks[method].label}, measured")
+        axes.plot(places, middle, **point_style(looks[method], len(places)), label=f"{looks[method].label}, measured")
         axes.plot(places, np.median(one.predicted, 0), **PREDICTED)
     axes.set_yscale("log")
     axes.set_title("share that passes")
     axes.set_ylabel("|after / before|")
-    counted(axes, len(places))
+    number_ticks(axes, len(places))
 
 
-def spread(share: Floats) -> tuple[Floats, Floats, Floats]:
+def percentiles(share: Floats) -> tuple[Floats, Floats, Floats]:
     """The 10th, 50th and 90th percentile of the samples; those left out to which nothing came."""
     finite = [column[np.isfinite(column)] for column in share.T]
     low, middle, high = np.array([np.quantile(c, [0.1, 0.5, 0.9]) if len(c) else [np.nan] * 3 for c in finite]).T
     return low, middle, high
 
 
-def pointed(look: Mark, count: int) -> dict[str, Any]:
+def point_style(look: Mark, count: int) -> dict[str, Any]:
     return {**look.line, "linestyle": "none", "markersize": dot(count), "zorder": 3}
 
 
@@ -154,13 +154,13 @@ PREDICTED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def moved(axes: Axes, inches: float) -> None:
+def make_room(axes: Axes, inches: float) -> None:
     """Room on the left for the numbers of another scale."""
     box, width = axes.get_position(), axes.figure.get_size_inches()[0]
     axes.set_position((box.x0 + inches / width, box.y0, box.width - inches / width, box.height))
 
 
-def keyed(figure: Figure, axes: Any, margins: Margins) -> None:
+def draw_marker_key(figure: Figure, axes: Any, margins: Margins) -> None:
     """The name of the axis below all panels, and what the markers mean."""
     from matplotlib.lines import Line2D
 

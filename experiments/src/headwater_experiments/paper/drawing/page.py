@@ -75,7 +75,7 @@ class Margins:
 
 
 @contextmanager
-def styled() -> Iterator[None]:
+def use_style() -> Iterator[None]:
     """Draw by matplotlib's defaults and `STYLE`, whatever the caller has set; the caller's settings come back."""
     try:
         import matplotlib
@@ -124,7 +124,7 @@ def panel_height(rows: int, margins: Margins) -> float:
     return (TALL - margins.top - margins.bottom - (rows - 1) * margins.down) / rows
 
 
-def titled(figure: Figure, axes: Axes, text: str, above: float) -> None:
+def write_title(figure: Figure, axes: Axes, text: str, above: float) -> None:
     """The name of a block, so many inches above its first panel and as far left as its numbers."""
     width, height = figure.get_size_inches()
     box = axes.get_position()
@@ -146,7 +146,7 @@ def beside(figure: Figure, x: float, y: float, text: str, **options: Any) -> Non
     figure.text(x / width, y / height, text, parse_math=False, **{"fontsize": SMALL, **options})
 
 
-def save(figure: Figure, stem: str | Path) -> tuple[Path, Path]:
+def save_figure(figure: Figure, stem: str | Path) -> tuple[Path, Path]:
     """Write `stem`.svg and `stem`.png. The same figure gives the same bytes: no date, no random names, no version.
 
     Letters are outlines in the SVG, so that it looks the same where the font is missing.
@@ -154,7 +154,7 @@ def save(figure: Figure, stem: str | Path) -> tuple[Path, Path]:
     svg, png = Path(f"{stem}.svg"), Path(f"{stem}.png")
     try:
         svg.parent.mkdir(parents=True, exist_ok=True)
-        with styled():
+        with use_style():
             figure.savefig(svg, format="svg", dpi=DOTS, metadata={"Date": None, "Creator": None})
             figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None})
     except OSError as error:

@@ -11,8 +11,19 @@ import numpy as np
 from headwater.errors import UsageError
 from headwater.viz.colour import NEGATIVE, POSITIVE, largest, shade
 
-from .grids import MARK, SWATCH, VISIBLE, below, columns_of, headed, keyed, named, scored, summed
-from .page import Margins, panel_width, panels, styled
+from .grids import (
+    MARK,
+    SWATCH,
+    VISIBLE,
+    columns_of,
+    draw_colour_key,
+    method_labels,
+    score_text,
+    write_below,
+    write_heads,
+    write_sum,
+)
+from .page import Margins, panel_width, panels, use_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +48,7 @@ class Digit:
     found: Comparison
 
 
-@styled()
+@use_style()
 def digits(every: Sequence[Digit], methods: Sequence[str] | None = None) -> Figure:
     """A row a digit: the image as it is cut with its class and score, then each method with its sum.
 
@@ -49,16 +60,16 @@ def digits(every: Sequence[Digit], methods: Sequence[str] | None = None) -> Figu
     figure, axes = panels(len(rows), columns, panel_width(columns, MARGINS), MARGINS)
     for line, digit, row in zip(axes, every, rows, strict=True):
         ground(line[0], digit)
-        below(line[0], scored(row[0]))
+        write_below(line[0], score_text(row[0]))
         for axis, explanation in zip(line[1:], row, strict=True):
             ground(axis, digit, FAINT)
             tint(axis, digit, explanation)
-            summed(axis, explanation)
-    headed(axes[0], ["image", *named(rows)])
+            write_sum(axis, explanation)
+    write_heads(axes[0], ["image", *method_labels(rows)])
     for line, row in zip(axes, rows, strict=True):
         number = {"va": "top", "fontweight": "bold", "bbox": {"facecolor": "white", "pad": 1}, "zorder": 5}
         line[0].annotate(str(row[0].target), (0.06, 0.94), xycoords="axes fraction", **number)
-    keyed(figure, MARGINS.left, 0.07, "hatched", hatch_swatch)
+    draw_colour_key(figure, MARGINS.left, 0.07, "hatched", hatch_swatch)
     return figure
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.evaluation.tasks import TASKS
 
 from .marks import Mark, canonical, marks, scores_of
-from .page import SMALL, Margins, few_ticks, panel_height, panels, styled, titled
+from .page import SMALL, Margins, few_ticks, panel_height, panels, use_style, write_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ LINE = 0.155
 LOWEST = 0.7
 
 
-@styled()
+@use_style()
 def curves(
     evaluations: Mapping[str, Evaluation],
     methods: Sequence[str],
@@ -45,21 +45,21 @@ def curves(
     looks = marks(canonical(evaluations, methods))
     beside_each_other = 1 if len(evaluations) <= PAIRS else 2
     rows, columns = -(-len(evaluations) // beside_each_other), beside_each_other * len(tasks)
-    margins = placed(len(looks), columns)
+    margins = find_margins(len(looks), columns)
     figure, axes = panels(rows, columns, tall(rows, columns, margins), margins, beside_each_other)
     for number, (dataset, evaluation) in enumerate(evaluations.items()):
         row, first = number // beside_each_other, number % beside_each_other * len(tasks)
         for axis, task in zip(axes[row, first : first + len(tasks)], tasks, strict=True):
-            panel(axis, evaluation, task, looks)
-        titled(figure, axes[row, first], f"{dataset} (n = {len(evaluation):,})", above=0.21)
+            draw_curves(axis, evaluation, task, looks)
+        write_title(figure, axes[row, first], f"{dataset} (n = {len(evaluation):,})", above=0.21)
     last = len(evaluations) % beside_each_other
     for axis in axes[-1, last * len(tasks) :] if last else ():
         axis.remove()
-    keyed(figure, looks, margins)
+    draw_method_key(figure, looks, margins)
     return figure
 
 
-def placed(methods: int, columns: int) -> Margins:
+def find_margins(methods: int, columns: int) -> Margins:
     lines = -(-methods // per_line(methods))
     return Margins(
         left=0.46, top=0.36, bottom=0.46 + LINE * lines, across=0.46 if columns > 2 else 0.6, down=0.68, apart=0.1
@@ -76,7 +76,7 @@ def tall(rows: int, columns: int, margins: Margins) -> float:
     return max(LOWEST, min(panel_height(rows, margins), 1.9 if columns <= 2 else 1.25))
 
 
-def panel(axes: Axes, evaluation: Evaluation, task: str, looks: Mapping[str, Mark]) -> None:
+def draw_curves(axes: Axes, evaluation: Evaluation, task: str, looks: Mapping[str, Mark]) -> None:
     """The curves of all methods in one task."""
     for number, (method, look) in enumerate(looks.items()):
         scores = scores_of(evaluation, method)
@@ -110,7 +110,7 @@ def up(task: str, protocol: Protocol) -> str:
     return f"p ({protocol.target if TASKS[task].of == 'protocol' else 'predicted'} class)"
 
 
-def keyed(figure: Figure, looks: Mapping[str, Mark], margins: Margins) -> None:
+def draw_method_key(figure: Figure, looks: Mapping[str, Mark], margins: Margins) -> None:
     from matplotlib.lines import Line2D
 
     width, height = figure.get_size_inches()

@@ -10,7 +10,7 @@ import numpy as np
 from headwater.evaluation.tasks import Floats
 
 from .marks import BLACK, BLUE, canonical, label, scores_of
-from .page import SMALL, Margins, beside, few_ticks, panel_height, panel_width, panels, styled, titled
+from .page import SMALL, Margins, beside, few_ticks, panel_height, panel_width, panels, use_style, write_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ MEANING = "r: correlation of sum and score; error, in % or multiples (×): mean 
 RING: dict[str, Any] = {"facecolors": "white", "edgecolors": BLACK, "linewidths": 0.7, "zorder": 3}
 
 
-@styled()
+@use_style()
 def conservation(evaluations: Mapping[str, Evaluation], methods: Sequence[str]) -> Figure:
     """A panel a dataset and method: each dot is a sample, and on the dashed line its relevance adds up to its score.
 
@@ -41,20 +41,20 @@ def conservation(evaluations: Mapping[str, Evaluation], methods: Sequence[str]) 
     constants to the inputs, for samples spread evenly over the scores. Every sample is drawn, none is cut off.
     """
     names = canonical(evaluations, methods)
-    rows, blocks, columns = arranged(len(evaluations), len(names))
+    rows, blocks, columns = arrange_panels(len(evaluations), len(names))
     several = len(evaluations) > 1
     margins = Margins(left=0.56, top=0.5, bottom=0.82, across=0.34, down=0.7 if several else 0.52, apart=0.12)
-    figure, axes = panels(rows, blocks * columns, sized(rows, columns, blocks, margins), margins, blocks)
+    figure, axes = panels(rows, blocks * columns, panel_size(rows, columns, blocks, margins), margins, blocks)
     places = axes.reshape(-1, columns) if several else axes.reshape(1, -1)
     for place, (dataset, evaluation) in zip(places, evaluations.items(), strict=False):
         block(figure, place, dataset, evaluation, names)
     for axis in (axis for axis in axes.flat if not axis.has_data() and not axis.texts):
         axis.remove()
-    explained(figure, margins, any_rings(evaluations, names))
+    write_legend(figure, margins, any_rings(evaluations, names))
     return figure
 
 
-def arranged(datasets: int, methods: int) -> tuple[int, int, int]:
+def arrange_panels(datasets: int, methods: int) -> tuple[int, int, int]:
     """Rows, datasets in a row, and panels that a dataset has in its row."""
     if datasets == 1:
         rows = -(-methods // WIDEST)
@@ -63,7 +63,7 @@ def arranged(datasets: int, methods: int) -> tuple[int, int, int]:
     return -(-datasets // blocks), blocks, methods
 
 
-def sized(rows: int, columns: int, blocks: int, margins: Margins) -> float:
+def panel_size(rows: int, columns: int, blocks: int, margins: Margins) -> float:
     """The height of a panel: square where the page is tall enough."""
     wanted = min(LARGEST, panel_width(blocks * columns, margins, blocks), panel_height(rows, margins))
     return max(SMALLEST, wanted)
@@ -71,13 +71,13 @@ def sized(rows: int, columns: int, blocks: int, margins: Margins) -> float:
 
 def block(figure: Figure, axes: Any, dataset: str, evaluation: Evaluation, names: Sequence[str]) -> None:
     """The panels of one dataset, its name above the first."""
-    ends = shared(evaluation, names)
+    ends = find_ends(evaluation, names)
     for axis, method in zip(axes.flat, names, strict=False):
-        panel(axis, evaluation, method, ends)
-    titled(figure, axes.flat[0], f"{dataset} (n = {len(evaluation):,})", above=0.33)
+        draw_points(axis, evaluation, method, ends)
+    write_title(figure, axes.flat[0], f"{dataset} (n = {len(evaluation):,})", above=0.33)
 
 
-def shared(evaluation: Evaluation, names: Sequence[str]) -> Ends:
+def find_ends(evaluation: Evaluation, names: Sequence[str]) -> Ends:
     """The ends of the axes that a dataset's panels share: all scores, and all sums that are not far from them."""
     held = [evaluation.samples.values[s.method] for name in names if (s := scores_of(evaluation, name)) is not None]
     scores = np.concatenate([values["score"] for values in held]) if held else np.zeros(1)
@@ -97,7 +97,7 @@ def far(total: Floats, ends: Ends) -> bool:
     return high - low > FAR * (ends[1] - ends[0])
 
 
-def panel(axes: Axes, evaluation: Evaluation, method: str, ends: Ends) -> None:
+def draw_points(axes: Axes, evaluation: Evaluation, method: str, ends: Ends) -> None:
     """The points of one method on one dataset, and above them what they come to."""
     axes.set_title(label(method), fontsize=SMALL, pad=12)
     found = scores_of(evaluation, method)
@@ -110,11 +110,11 @@ def panel(axes: Axes, evaluation: Evaluation, method: str, ends: Ends) -> None:
     axes.plot(ends, ends, color=BLACK, linewidth=0.7, dashes=(5, 3), zorder=1)
     axes.scatter(score, total, **dots(len(score)), color=BLUE, linewidths=0, zorder=2, rasterized=True)
     if closes(found.conservation):
-        chosen = spread(score, round(RINGS * width_of(axes)))
+        chosen = evenly_over_range(score, round(RINGS * width_of(axes)))
         axes.scatter(score[chosen], books(values)[chosen], s=10, **RING)
     axes.set(xlim=ends, ylim=limits(np.append(total, ends)) if far(total, ends) else ends)
     few_ticks(axes, 3, 3)
-    noted(axes, found.conservation)
+    write_numbers(axes, found.conservation)
 
 
 def dots(samples: int) -> dict[str, float]:
@@ -131,7 +131,7 @@ def books(values: Mapping[str, Any]) -> Floats:
     return np.asarray(sum(values[name] for name in ("inputs", "biases", "constants", "readout")), dtype=np.float64)
 
 
-def spread(score: Floats, count: int) -> Any:
+def evenly_over_range(score: Floats, count: int) -> Any:
     """The samples whose scores lie nearest to places evenly over their range: rings on all would hide each other."""
     places = np.linspace(score.min(), score.max(), count)
     return np.unique([np.abs(score - place).argmin() for place in places])
@@ -142,9 +142,11 @@ def any_rings(evaluations: Mapping[str, Evaluation], names: Sequence[str]) -> bo
     return any(one is not None and closes(one.conservation) for one in held)
 
 
-def noted(axes: Axes, kept: Conservation) -> None:
+def write_numbers(axes: Axes, kept: Conservation) -> None:
     """Correlation and error above the panel, where they hide no point."""
-    said = f"r = {number(kept.correlation)}, {'error ' if width_of(axes) >= NARROW else ''}{share(kept.error)}"
+    said = (
+        f"r = {format_correlation(kept.correlation)}, {'error ' if width_of(axes) >= NARROW else ''}{share(kept.error)}"
+    )
     axes.annotate(said, (0.5, 1), (0, 3), "axes fraction", "offset points", ha="center", fontsize=SMALL, color="0.25")
 
 
@@ -153,7 +155,7 @@ def width_of(axes: Axes) -> float:
     return float(axes.get_position().width * axes.figure.get_size_inches()[0])
 
 
-def number(correlation: float) -> str:
+def format_correlation(correlation: float) -> str:
     return "–" if np.isnan(correlation) else f"{correlation:.2f}".replace("-", "−")
 
 
@@ -161,7 +163,7 @@ def share(error: float) -> str:
     return f"{100 * error:.0f} %" if error < 9.995 else f"{error:.0f} ×"
 
 
-def explained(figure: Figure, margins: Margins, rings: bool) -> None:
+def write_legend(figure: Figure, margins: Margins, rings: bool) -> None:
     """Names of both axes, and what dot, ring, line and the two numbers mean."""
     from matplotlib.lines import Line2D
 

@@ -11,8 +11,8 @@ from headwater.viz.colour import NEGATIVE, POSITIVE, Shade, largest, shade
 from headwater.viz.reading import signed
 
 from .marks import label
-from .page import PAGE, PLAIN, SMALL, blank, styled
-from .wrapping import Placed, legible, wide, words, wrapped
+from .page import PAGE, PLAIN, SMALL, blank, use_style
+from .wrapping import Placed, legible, wide, word_cells, wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ INK = "#111111"
 
 
 @dataclass(frozen=True)
-class Row:
+class HeatmapRow:
     """A method's heatmap, set in lines."""
 
     name: str
@@ -47,50 +47,50 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Block:
+class SentenceBlock:
     """A sentence by several methods."""
 
     heading: str
-    rows: list[Row]
+    rows: list[HeatmapRow]
 
     @property
     def height(self) -> float:
         return LEADING * PLAIN + ROWS + sum(row.height for row in self.rows)
 
 
-@styled()
+@use_style()
 def heatmaps(comparisons: Mapping[str, Comparison], methods: Sequence[str] | None = None) -> Figure:
     """A block a sentence under its title, a row a method; sub-words are joined, long sentences wrap.
 
     Each row has full colour at its own largest relevance, because methods differ in unit and size; behind it stands
     what its relevance adds up to. What takes away is underlined, so that the sign shows without colour.
     """
-    chosen = {title: chosen_rows(found, methods) for title, found in comparisons.items()}
+    chosen = {title: choose_rows(found, methods) for title, found in comparisons.items()}
     every = [e for rows in chosen.values() for e in rows]
     if not every:
         raise UsageError("there is nothing to draw: no comparison holds a method that was asked for.")
     left = EDGE + max(wide(label(e.method), SMALL) for e in every) + GAP
     right = max(wide(text, SMALL) for text in [*map(total, every), "sum"]) + GAP + EDGE
     blocks = [
-        Block(heading(title, rows[0]), [set_in(e, WIDTH - left - right) for e in rows])
+        SentenceBlock(block_heading(title, rows[0]), [set_in(e, WIDTH - left - right) for e in rows])
         for title, rows in chosen.items()
         if rows
     ]
-    return laid_out(blocks, left)
+    return lay_out_blocks(blocks, left)
 
 
-def chosen_rows(comparison: Comparison, methods: Sequence[str] | None) -> list[Explanation]:
+def choose_rows(comparison: Comparison, methods: Sequence[str] | None) -> list[Explanation]:
     """The explanations by the methods asked for, in that order; one that gave none for this sentence is left out."""
     if methods is None:
         return list(comparison.explanations)
-    from headwater.methods import resolve
+    from headwater.methods import resolve_method
 
     by_name = {e.method: e for e in comparison.explanations}
-    names = [resolve(method).name for method in methods]
+    names = [resolve_method(method).name for method in methods]
     return [by_name[name] for name in names if name in by_name]
 
 
-def heading(title: str, explanation: Explanation) -> str:
+def block_heading(title: str, explanation: Explanation) -> str:
     facts = f"{explanation.target}, score {minus(signed(explanation.score, 2).strip())}"
     return legible(f"{title}: {facts}" if title else facts)
 
@@ -103,13 +103,13 @@ def minus(number: str) -> str:
     return number.replace("-", "−")
 
 
-def set_in(explanation: Explanation, room: float) -> Row:
-    line = words(explanation)
+def set_in(explanation: Explanation, room: float) -> HeatmapRow:
+    line = word_cells(explanation)
     scale = largest(cell.relevance for cell in line)
-    return Row(label(explanation.method), total(explanation), wrapped(line, room, PLAIN, TINY), scale)
+    return HeatmapRow(label(explanation.method), total(explanation), wrap(line, room, PLAIN, TINY), scale)
 
 
-def laid_out(blocks: Sequence[Block], left: float) -> Figure:
+def lay_out_blocks(blocks: Sequence[SentenceBlock], left: float) -> Figure:
     """All blocks, one below the other, on a sheet as tall as they need."""
     key = LEADING * PLAIN + 4
     height = 2 * EDGE + sum(block.height for block in blocks) + BLOCKS * (len(blocks) - 1) + key
@@ -124,10 +124,10 @@ def laid_out(blocks: Sequence[Block], left: float) -> Figure:
     return figure
 
 
-def draw_block(axes: Axes, block: Block, left: float, down: float) -> None:
+def draw_block(axes: Axes, block: SentenceBlock, left: float, down: float) -> None:
     line = down + HIGH * PLAIN
-    write(axes, EDGE, line, block.heading, PLAIN, fontweight="bold")
-    write(axes, WIDTH - EDGE, line, "sum", SMALL, ha="right", color="0.35")
+    write_text(axes, EDGE, line, block.heading, PLAIN, fontweight="bold")
+    write_text(axes, WIDTH - EDGE, line, "sum", SMALL, ha="right", color="0.35")
     down += LEADING * PLAIN
     axes.plot([EDGE, WIDTH - EDGE], [down, down], color="0.6", linewidth=0.5)
     down += ROWS
@@ -136,9 +136,9 @@ def draw_block(axes: Axes, block: Block, left: float, down: float) -> None:
         down += row.height
 
 
-def draw_row(axes: Axes, row: Row, left: float, line: float) -> None:
-    write(axes, EDGE, line, row.name, SMALL)
-    write(axes, WIDTH - EDGE, line, row.total, SMALL, ha="right")
+def draw_row(axes: Axes, row: HeatmapRow, left: float, line: float) -> None:
+    write_text(axes, EDGE, line, row.name, SMALL)
+    write_text(axes, WIDTH - EDGE, line, row.total, SMALL, ha="right")
     for number, placed in enumerate(row.lines):
         for word in placed:
             draw_word(axes, word, left, line + number * LEADING * PLAIN, shade(word.cell.relevance, row.scale))
@@ -158,7 +158,7 @@ def draw_word(axes: Axes, word: Placed, left: float, line: float, look: Shade) -
             axes.plot(
                 [x, x + word.width], [below] * 2, color=INK, linewidth=thick, solid_capstyle="butt", label="minus"
             )
-    write(axes, x, line, word.cell.text, word.size, color=INK)
+    write_text(axes, x, line, word.cell.text, word.size, color=INK)
 
 
 def draw_key(axes: Axes, left: float, line: float) -> None:
@@ -171,10 +171,10 @@ def draw_key(axes: Axes, left: float, line: float) -> None:
             axes, Placed(Cell(meaning, relevance), x, wide(meaning, SMALL), SMALL), left, line, shade(relevance, 1)
         )
         x += wide(meaning, SMALL) + GAP
-    write(axes, left + x, line, FULL, SMALL, color="0.35")
+    write_text(axes, left + x, line, FULL, SMALL, color="0.35")
 
 
-def write(axes: Axes, x: float, y: float, text: str, size: float, **options: Any) -> None:
+def write_text(axes: Axes, x: float, y: float, text: str, size: float, **options: Any) -> None:
     axes.text(x, y, text, fontsize=size, va="baseline", parse_math=False, **options)
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from headwater.errors import UsageError
 from headwater.viz.colour import Shade, largest, shade
 
-from .grids import MARK, SWATCH, VISIBLE, columns_of, headed, keyed, named, summed
-from .page import PLAIN, Margins, beside, panel_width, panels, styled
-from .sentences import heading, hexadecimal
+from .grids import MARK, SWATCH, VISIBLE, columns_of, draw_colour_key, method_labels, write_heads, write_sum
+from .page import PLAIN, Margins, beside, panel_width, panels, use_style
+from .sentences import block_heading, hexadecimal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,7 @@ class Molecule:
     found: Comparison
 
 
-@styled()
+@use_style()
 def molecules(every: Mapping[str, Molecule], methods: Sequence[str] | None = None) -> Figure:
     """A row a molecule under its title, a column a method; below each picture stands its sum.
 
@@ -60,15 +60,15 @@ def molecules(every: Mapping[str, Molecule], methods: Sequence[str] | None = Non
     figure, axes = panels(len(rows), columns, height, MARGINS)
     for line, one, row, bound in zip(axes, drawn, rows, bounds, strict=True):
         for axis, explanation in zip(line, row, strict=True):
-            placed(axis, bound, wide / unit, height / unit)
+            centre_molecule(axis, bound, wide / unit, height / unit)
             draw(axis, one, explanation, 72 * unit)
-            summed(axis, explanation)
+            write_sum(axis, explanation)
     for number, (title, row) in enumerate(zip(every, rows, strict=True)):
         top = axes[number, 0].get_position().y1 * figure.get_size_inches()[1]
         above = 0.24 if number == 0 else 0.06  # the first row stands under the methods' names
-        beside(figure, MARGINS.left, top + above, heading(title, row[0]), fontsize=PLAIN, fontweight="bold")
-    headed(axes[0], named(rows))
-    keyed(figure, MARGINS.left, 0.07, "dashed", dashed_swatch)
+        beside(figure, MARGINS.left, top + above, block_heading(title, row[0]), fontsize=PLAIN, fontweight="bold")
+    write_heads(axes[0], method_labels(rows))
+    draw_colour_key(figure, MARGINS.left, 0.07, "dashed", ring_swatch)
     return figure
 
 
@@ -80,7 +80,7 @@ def extent(one: Molecule) -> tuple[float, float, float, float]:
     return float(middle[0]), float(middle[1]), float(size[0]), float(size[1])
 
 
-def placed(axes: Axes, bound: tuple[float, float, float, float], wide: float, high: float) -> None:
+def centre_molecule(axes: Axes, bound: tuple[float, float, float, float], wide: float, high: float) -> None:
     """All molecules at one scale, each in the middle of its panel."""
     axes.set(xlim=(bound[0] - wide / 2, bound[0] + wide / 2), ylim=(bound[1] - high / 2, bound[1] + high / 2))
     axes.set_axis_off()
@@ -125,7 +125,7 @@ def bond_tint(axes: Axes, a: Any, b: Any, look: Shade, points: float) -> None:
     axes.plot(*zip(a, b, strict=True), color=hexadecimal(look.background("light")), **band)
     if look.sign < 0:
         for side in (-1, 1):
-            ends = shifted(a, b, side * BAND / 2, RADIUS)
+            ends = shift_line(a, b, side * BAND / 2, RADIUS)
             axes.plot(*zip(*ends, strict=True), color=MARK, linewidth=0.5, linestyle=DASHES, zorder=3, label="minus")
 
 
@@ -134,12 +134,12 @@ def lines_of(axes: Axes, one: Molecule, bond: tuple[int, int, int], points: floa
     a, b, order = bond
     for number in range(order):
         aside = (number - (order - 1) / 2) * 2 * BESIDE
-        ends = shifted(one.places[a], one.places[b], aside, *(LETTER if one.names[i] else 0.0 for i in (a, b)))
+        ends = shift_line(one.places[a], one.places[b], aside, *(LETTER if one.names[i] else 0.0 for i in (a, b)))
         width = min(0.9, 0.08 * points)
         axes.plot(*zip(*ends, strict=True), color=BLACK, linewidth=width, solid_capstyle="round", zorder=4)
 
 
-def shifted(a: Any, b: Any, aside: float, short: float, short_too: float | None = None) -> list[tuple[float, float]]:
+def shift_line(a: Any, b: Any, aside: float, short: float, short_too: float | None = None) -> list[tuple[float, float]]:
     """The line from a to b moved aside and shortened at both ends."""
     start, end = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     along = (end - start) / (np.linalg.norm(end - start) or 1.0)
@@ -148,7 +148,7 @@ def shifted(a: Any, b: Any, aside: float, short: float, short_too: float | None 
     return [(float(x), float(y)) for x, y in ends]
 
 
-def dashed_swatch(axes: Axes, left: float, low: float) -> None:
+def ring_swatch(axes: Axes, left: float, low: float) -> None:
     """The ring of the key, in inches."""
     from matplotlib.patches import Circle
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..published import RUNTIME as PAPER
 from .marks import BLACK, BLUE, VERMILLION, label
-from .page import Margins, panels, styled
+from .page import Margins, panels, use_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,19 +58,19 @@ def timing(name: str, cost: Cost | None, paper: Mapping[str, float]) -> Timing:
     return Timing(name, cost.seconds, cost.ratio, cost.low, cost.high, seconds, ratio)
 
 
-def called(method: str) -> str:
+def row_label(method: str) -> str:
     return "prediction" if method == FORWARD else label(method)
 
 
-def markdown(rows: Sequence[Timing]) -> str:
+def timing_markdown(rows: Sequence[Timing]) -> str:
     """The table for a page."""
     lines = [f"| {' | '.join(HEADS)} |", "|---|" + "---:|" * (len(HEADS) - 1)]
-    lines += [f"| {' | '.join(told(row))} |" for row in rows]
+    lines += [f"| {' | '.join(row_cells(row))} |" for row in rows]
     return "\n".join([*lines, "", NOTE, ""])
 
 
-def told(row: Timing) -> Iterator[str]:
-    yield called(row.method)
+def row_cells(row: Timing) -> Iterator[str]:
+    yield row_label(row.method)
     yield from (few(row.seconds), few(row.ratio))
     yield "" if row.low is None or row.method == FORWARD else f"{few(row.low)} to {few(row.high)}"
     yield from (few(row.paper_seconds), few(row.paper_ratio))
@@ -81,7 +81,7 @@ def few(value: float | None) -> str:
     return "" if value is None else f"{float(f'{value:.2g}'):g}"
 
 
-def comma_separated(rows: Sequence[Timing]) -> str:
+def to_csv(rows: Sequence[Timing]) -> str:
     """All digits, for a program."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -90,7 +90,7 @@ def comma_separated(rows: Sequence[Timing]) -> str:
     return text.getvalue()
 
 
-@styled()
+@use_style()
 def runtime(costs: Sequence[Cost], paper: Mapping[str, float] = PAPER) -> Figure:
     """Seconds per sample and multiples of a prediction, a row a method; dots are measured, diamonds the paper's."""
     rows = timings(costs, paper)
@@ -103,10 +103,10 @@ def runtime(costs: Sequence[Cost], paper: Mapping[str, float] = PAPER) -> Figure
         if row.low is not None:
             axes[0, 1].plot([row.low, row.high], [place, place], color=BLUE, linewidth=1, zorder=1)
     for axis, name in zip(axes[0], ("seconds per sample", "times the prediction"), strict=True):
-        scaled(axis, name, len(rows))
-    axes[0, 0].set_yticks(places, [called(row.method) for row in rows])
+        set_scale(axis, name, len(rows))
+    axes[0, 0].set_yticks(places, [row_label(row.method) for row in rows])
     axes[0, 1].axvline(1, color=BLACK, linewidth=0.6, dashes=(5, 3), zorder=0)
-    keyed(figure, margins)
+    draw_interval_key(figure, margins)
     return figure
 
 
@@ -126,7 +126,7 @@ REPORTED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def scaled(axes: Axes, name: str, rows: int) -> None:
+def set_scale(axes: Axes, name: str, rows: int) -> None:
     """A logarithmic axis across, and a fine line for every method."""
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
@@ -138,7 +138,7 @@ def scaled(axes: Axes, name: str, rows: int) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def keyed(figure: Figure, margins: Margins) -> None:
+def draw_interval_key(figure: Figure, margins: Margins) -> None:
     from matplotlib.lines import Line2D
 
     width, height = figure.get_size_inches()

@@ -25,13 +25,13 @@ class Placed:
     size: float
 
 
-def words(explanation: Explanation) -> list[Cell]:
+def word_cells(explanation: Explanation) -> list[Cell]:
     """Whole words where the tokenizer says which tokens make one; else tokens, those of one word without a space."""
     joined = explanation.offsets is not None and len(explanation.offsets) == len(explanation.tokens)
     return [replace(cell, text=legible(cell.text)) for cell in cells(explanation, words=joined)]
 
 
-def wrapped(line_of: Iterable[Cell], width: float, size: float, small: float) -> list[list[Placed]]:
+def wrap(line_of: Iterable[Cell], width: float, size: float, small: float) -> list[list[Placed]]:
     """Lines no wider than `width`. They break at spaces, and inside a word only where it alone is too wide."""
     lines: list[list[Placed]] = [[]]
     for group in together(line_of):
