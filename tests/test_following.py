@@ -14,7 +14,7 @@ from weighing import drawn
 
 import headwater as hw
 from headwater.rules import Books, RuleSet, Scope
-from headwater.rules.attention.fused import Even, exponent_of
+from headwater.rules.attention.facts import Even, exponent_of
 from headwater.rules.attention.query import ASKED, OFFSET, Tangent
 from headwater.rules.lineage import Kind, lineage, mark
 from headwater.rules.scope import Scope as Acting

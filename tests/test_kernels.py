@@ -16,7 +16,8 @@ from torch import Tensor
 import headwater as hw
 from headwater.kernels import attention, blocked, forward, sparse_rows
 from headwater.rules import gamma, linear
-from headwater.rules.attention.fused import fused as plain
+from headwater.rules.attention import constant as plain
+from headwater.rules.attention.call import masked_scores
 
 pytest.importorskip("triton")  # it is made for Linux alone
 from headwater.kernels import fused
@@ -99,7 +100,7 @@ class Attention:
     def sums(self) -> Tensor:
         key = self.key.repeat_interleave(self.query.shape[1] // self.key.shape[1], 1).double()
         mask = self.mask.double() if self.mask is not None and self.mask.dtype is not torch.bool else self.mask
-        return plain.masked_scores(self.query.double(), key, mask, self.options).logsumexp(-1).float()
+        return masked_scores(self.query.double(), key, mask, self.options).logsumexp(-1).float()
 
 
 def looks(shape: Shape, generator: torch.Generator, device: str) -> Tensor:
@@ -196,7 +197,7 @@ class TestTriton:
 
     def test_scores_that_are_capped(self) -> None:
         case = Attention.drawn(SQUARE, "causal")
-        scores = plain.masked_scores(case.query.double(), case.key.double(), None, {"scale": SCALE})
+        scores = masked_scores(case.query.double(), case.key.double(), None, {"scale": SCALE})
         seen = torch.ones_like(scores, dtype=torch.bool).tril()
         weights = (3 * (scores / 3).tanh()).masked_fill(~seen, -math.inf).softmax(-1)
         found = fused.values_gradient(case.gradient, case.query, case.key, None, scale=SCALE, causal=True, cap=3.0)

@@ -13,8 +13,8 @@ from weighing import drawn, seeded
 
 import headwater as hw
 from headwater.kernels.capped import capped_attention
-from headwater.rules.attention import fused as attention
-from headwater.rules.attention.fused import masked_scores
+from headwater.rules.attention import constant as attention
+from headwater.rules.attention.call import masked_scores
 
 HEADS, LENGTH, SIZE = 4, 7, 5
 ALLOWED = (drawn(LENGTH, LENGTH, seed=4) > -0.3) | torch.eye(LENGTH, dtype=torch.bool)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .attention.fused import Exponent, holds_softmax, is_log_weights, takes_part, with_exponent
+from .attention.facts import Exponent, is_log_weights, with_exponent
+from .attention.softmax import holds_softmax
 from .lineage import Kind, carry, kind, lineage, mark
 from .ratio import Scaled, ratio, scaled
 from .scope import Call, Scope, is_signal, on, value_of
@@ -42,7 +43,7 @@ def activation(scope: Scope, call: Call) -> Any:
         mark(result, before, root)  # a bound makes nothing a gate, and of a size a size is made
     else:
         mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED, root)
-    if call.name == "exp" and not call.inplace and takes_part(scope):
+    if call.name == "exp" and not call.inplace and scope.follows:
         with_exponent(result, Exponent(x))
     return result
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .attention.fused import between, log_weights
+from .attention.facts import log_weights
+from .attention.secant import between
 from .lineage import Kind, lineage, mark
 from .ratio import ratio
 from .scope import Call, Scope, is_signal, on, value_of

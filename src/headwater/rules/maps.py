@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .attention.fused import attention_weights
+from .attention.call import AttentionCall, attention_weights
 from .lineage import Kind, kind
 from .scope import Call, Scope, is_signal
 
@@ -79,13 +79,10 @@ class MapScope(Scope):
     def _fused(self, call: Call) -> tuple[AttentionMap, tuple[int, ...]] | None:
         if call.name != "scaled_dot_product_attention":
             return None
-        query, key, values = (call.get(i, name).detach() for i, name in enumerate(("query", "key", "value")))
-        options = dict(zip(("attn_mask", "dropout_p", "is_causal"), call.args[3:], strict=False), **call.kwargs)
-        if query.dim() > 2 and query.shape[-3] != key.shape[-3]:
-            groups = query.shape[-3] // key.shape[-3]
-            key, values = key.repeat_interleave(groups, -3), values.repeat_interleave(groups, -3)
-        mask = options.get("attn_mask")
-        weights = attention_weights(query, key, None if mask is None else mask.detach(), options, slice(None))
+        given = AttentionCall.read(call)
+        key, values = (part.detach() for part in given.keys_and_values_per_head())
+        mask = None if given.mask is None else given.mask.detach()
+        weights = attention_weights(given.query.detach(), key, mask, given.options, slice(None))
         return AttentionMap(weights, values), tuple(range(values.dim()))
 
     def _mixed(self, call: Call) -> tuple[AttentionMap, tuple[int, ...]] | None:

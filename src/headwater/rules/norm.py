@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from .activation import held
-from .attention.fused import holds_softmax, softmax_by_hand, takes_part
+from .attention.registry import Softmax
+from .attention.softmax import holds_softmax, softmax_by_hand
 from .lineage import Kind, carry, kind, lineage, mark
 from .scope import Call, Scope, is_signal, on, value_of
 from .sources import Sort, wide
@@ -252,7 +253,7 @@ def over_sum(scope: Scope, call: Call, above: Tensor, below: Tensor, factor: Ten
 
     `factor` is what the call has beside `above`: the sum itself, or one over it.
     """
-    if takes_part(scope):
+    if scope.follows:
         with torch.no_grad():
             value = replaced(call, above, above.clone() if call.inplace else above, factor)
         found = softmax_by_hand(scope, value, above, below)
@@ -262,7 +263,7 @@ def over_sum(scope: Scope, call: Call, above: Tensor, below: Tensor, factor: Ten
         scope.applies("ah")
         with torch.no_grad():
             return call.run()
-    keeps = scope.rules.attention == "half" or not scope.applies("gate")
+    keeps = scope.variant.softmax is Softmax.GRADIENT or not scope.applies("gate")
     result = call.run() if keeps else replaced(call, above, above, factor.detach())
     mark(result, Kind.WEIGHTS)
     return result

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import HiddenOperation
+from ..errors import HiddenOperation, UnknownName
 from ..inputs.restoring import Mode
+from .attention.registry import Named, Softmax, find_variant
 from .cuts import ORIGIN, READS, Chosen, Cuts, Origin, merge, numbers_of, tensors
 from .gamma import Gamma
 from .lineage import Kind, carry, mark
@@ -37,20 +38,30 @@ RULES: dict[str, str] = {
     "gamma": "in a linear layer, contributions that agree with the output count 1 + gamma times",
 }
 
+GATES = ("constant", "half")  # the values of `gate=`
+
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Which rules act. `gate` and `attention` say how a product is shared: the one factor "constant", or "half" each.
+    """Which rules act, and how.
 
-    With `attention="half"` the softmax keeps its gradient; with "secant" it is linear in its scores; with "query" the
-    query alone takes part, and what its gradient leaves is booked. `gamma` is a number, or numbers by patterns of
-    names.
+    `gate` says how a product of two signals is shared: one factor is "constant", or each takes "half". `attention` is
+    the name of a variant of attention (`attention.registry.VARIANTS`). `gamma` is a number, or numbers by patterns of
+    names. A name that is not known is an error.
     """
 
     names: frozenset[str]
     gate: str = "constant"
     attention: str = "constant"
     gamma: Gamma = 0.0
+
+    def __post_init__(self) -> None:
+        for rule in self.names:
+            if rule not in RULES:
+                raise UnknownName("rule", rule, RULES)
+        if self.gate not in GATES:
+            raise UnknownName("share for 'gate'", self.gate, GATES)
+        find_variant(self.attention)
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
@@ -105,6 +116,7 @@ class Scope(Mode):
     reads_weights: bool = False  # attention is to be written out, for somebody looks at its weights
     fleeting: bool = False  # weights are put into their modules when those are called, and taken out again
     cuts: Cuts = field(init=False)
+    variant: Named = field(init=False)  # of attention
     follows: bool = field(init=False)  # whether scores take part in attention, and what they leave is accounted for
     entered: list[Entered] | None = None  # constants as they enter, where somebody compares them
     _frozen: dict[int, Tensor] = field(default_factory=dict)
@@ -114,7 +126,8 @@ class Scope(Mode):
         super().__init__()
         self.cuts = Cuts(self.where)
         self._memory, self._selected = self.cuts.memory, self.cuts.selected  # asked at every operation
-        self.follows = "ah" in self.rules and self.rules.attention in ("secant", "query")
+        self.variant = find_variant(self.rules.attention)
+        self.follows = "ah" in self.rules and self.variant.softmax is Softmax.LINEAR
 
     def applies(self, rule: str) -> bool:
         """Whether `rule` acts here; noted as met if so."""

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from .. import gate, linear, norm, shape_ops  # noqa: F401  (their handlers are what is followed)
-from ..gate import Place, operand_places, replaced
 from ..lineage import Kind, kind, lineage, mark
+from ..operands import Place, operand_places, run_with
 from ..scope import FOLLOWED, OPERATIONS, Call, Handler, Scope, is_signal
 from ..shape_ops import MOVE, STAY
-from .fused import Even, Exponent, exponent_of, with_exponent
+from .facts import Even, Exponent, exponent_of, with_exponent
 
 _WEIGHED = ("mul", "div", "masked_fill", "where")  # by what is constant, or with nothing in place of some
 _JOINED = ("add", "sub", "rsub", "cat", "stack")
@@ -96,7 +96,7 @@ def through(call: Call, evens: dict[Place, Even], part: str) -> Tensor:
     swapped |= {place: getattr(root, part) for place, root in evens.items()}
     if call.inplace:
         swapped = {place: value.clone() for place, value in swapped.items()}
-    made: Tensor = replaced(call, swapped)
+    made: Tensor = run_with(call, swapped)
     return made
 
 
@@ -114,7 +114,7 @@ def exponent_after(call: Call) -> Exponent | None:
     if call.name not in _WEIGHED or not is_alone(call, place) or (call.name == "div" and is_signal(call.args[1])):
         return None
     base = torch.ones_like(known.scores, requires_grad=False) if known.base is None else known.base
-    made = replaced(call, {place: base.clone() if call.inplace else base})
+    made = run_with(call, {place: base.clone() if call.inplace else base})
     return replace(known, base=made) if made.shape == base.shape else None
 
 
