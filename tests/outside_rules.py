@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import Any
 
-from headwater.rules import Call, Place, Scope, Softmax, Variant, register_variant, share_product
+import torch
+from torch import Tensor
+from torch.overrides import wrap_torch_function
+
+from headwater.rules import (
+    Call,
+    Place,
+    Scope,
+    Softmax,
+    Variant,
+    is_signal,
+    on,
+    register_variant,
+    share_product,
+    value_of,
+)
 from headwater.rules.attention.facts import Even
 from headwater.rules.attention.secant import by_its_secant
 from headwater.rules.lineage import lineage
@@ -43,3 +58,56 @@ class Thirds(Variant):
         )
         seen: Tensor = run_with(call, {weights: to_values})
         return seen + brought
+
+
+@on(torch.i0, torch.special.i0)
+def bessel(scope: Scope, call: Call) -> Any:
+    """i0(x) is i0(0) = 1 plus its input times a constant."""
+    x, value = call.args[0], call.func(call.args[0].detach().clone())
+    result = value_of(value, gradient_of=x * ((value - 1) / x).nan_to_num(0.0).detach())
+    scope.source(result, 1.0, "i0(0)")
+    return result.copy_(value) if call.inplace else result
+
+
+@torch.library.custom_op("outside::cube", mutates_args=())
+def cube(x: Tensor) -> Tensor:
+    """An operation that torch does not have."""
+    return x**3
+
+
+@cube.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def keep_input(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def triple(ctx: Any, gradient: Tensor) -> Tensor:
+    (x,) = ctx.saved_tensors
+    slope: Tensor = 3 * x**2 * gradient
+    return slope
+
+
+cube.register_autograd(triple, setup_context=keep_input)
+
+
+@on("cube")
+def cube_rule(scope: Scope, call: Call) -> Any:
+    """x^3 is x times a constant, x^2. Its gradient passes on three times what there is."""
+    (x,) = call.args
+    return value_of(call.run(), gradient_of=x * x.detach().square()) if scope.applies("act") else call.run()
+
+
+@wrap_torch_function(lambda x, gain: (x, gain))
+def steer(x: Tensor, gain: Tensor) -> Tensor:
+    """A function in Python: x exp(gain)."""
+    return x * torch.expm1(gain)
+
+
+@on(steer)
+def steer_rule(scope: Scope, call: Call) -> Any:
+    """The gain is a gate whatever it is made of."""
+    x, gain = call.args
+    return call.func(x, gain.detach()) if is_signal(gain) else call.run()

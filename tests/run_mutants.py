@@ -35,7 +35,14 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "headwater"
 STORE = ROOT / ".mutants"
 PAGE = ROOT / "docs" / "mutants.md"
-FILES = ("rules/*.py", "rules/attention/*.py", "ledger.py", "methods/passes.py", "methods/checks.py", "methods/propagation.py")
+FILES = (
+    "rules/*.py",
+    "rules/attention/*.py",
+    "ledger.py",
+    "methods/passes.py",
+    "methods/checks.py",
+    "methods/propagation.py",
+)
 TESTS = """
 closing norm_definitions activation_definitions kinds logs_and_distances softmax_by_hand ratios steps fused products
 sums norms curves places weights_held operations ledger secant gamma asking linearised paper_rules capped beyond

@@ -6,7 +6,7 @@ from .attention.call import AttentionCall
 from .attention.registry import VARIANTS, Softmax
 from .attention.variant import Variant, register_variant
 from .operands import Place, share_product
-from .scope import OPERATIONS, RULES, Call, RuleSet, Scope, on, value_of
+from .scope import OPERATIONS, RULES, Call, RuleSet, Scope, is_signal, on, value_of
 from .sources import Books
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "fused",
     "gate",
     "half",
+    "is_signal",
     "linear",
     "logarithm",
     "norm",

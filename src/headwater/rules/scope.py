@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import HiddenOperation, UnknownName
+from ..errors import HiddenOperation, UnknownName, UsageError
 from ..inputs.restoring import Mode
 from .attention.registry import Named, Softmax, find_variant
 from .cuts import ORIGIN, READS, Chosen, Cuts, Origin, merge, numbers_of, tensors
@@ -90,15 +90,42 @@ FOLLOWED: dict[str, Handler] = {}  # the same where scores take part in attentio
 SPELLED: dict[str, Callable[..., Any]] = {}  # operations of our own, written out in those of torch
 
 
-def on(*names: str) -> Callable[[Handler], Handler]:
-    """Register what happens at an operation, under torch's name for it without underscores."""
+def on(*operations: str | Callable[..., Any]) -> Callable[[Handler], Handler]:
+    """The rule for operations, by torch's name ("i0", however it is spelled: `i0_` too) or as functions (`torch.i0`).
+
+    It works in any package. The result has the model's value, with the gradient that relevance takes:
+
+        @on(torch.i0)
+        def bessel(scope, call):
+            '''i0(x) is i0(0) = 1 plus its input times a constant.'''
+            x, value = call.args[0], call.run().detach()
+            result = value_of(value, gradient_of=x * ((value - 1) / x).nan_to_num(0.0).detach())
+            scope.source(result, 1.0, "i0(0)")  # a line of the ledger
+            return result
+
+    Operations of your own are seen, too: those of `torch.library`, and functions in Python to which you add
+    `torch.overrides.wrap_torch_function`. Parameters among `call.args` are constants; `is_signal` tells what depends on
+    the input. One operation has one rule: a second one is an error.
+    """
+    names = [canonical(one if isinstance(one, str) else name_of_operation(one))[0] for one in operations]
 
     def register(handler: Handler) -> Handler:
         for name in names:
+            known = OPERATIONS.setdefault(name, handler)
+            if (known.__module__, known.__qualname__) != (handler.__module__, handler.__qualname__):
+                raise UsageError(f"the operation {name!r} has a rule already: {known.__module__}.{known.__name__}.")
             OPERATIONS[name] = handler
         return handler
 
     return register
+
+
+def name_of_operation(function: Callable[..., Any]) -> str:
+    """The name under which the scope meets a function."""
+    name: str = getattr(function, "__name__", "")
+    if not name:
+        raise UsageError(f"a rule acts on an operation, by name or as a function, not on {function!r}.")
+    return name
 
 
 @dataclass(eq=False)
