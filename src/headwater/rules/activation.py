@@ -16,14 +16,15 @@ from .scope import Call, Scope, is_signal, on, value_of
 
 _FUNCTIONS = """
 relu gelu silu tanh sigmoid softplus elu celu selu leaky_relu prelu rrelu hardtanh relu6 hardswish hardsigmoid mish
-log_sigmoid softsign tanhshrink softshrink hardshrink threshold erf exp exp2 expm1 log1p sin cos arctan atan sinh asinh
+log_sigmoid softsign tanhshrink softshrink hardshrink threshold erf exp2 expm1 log1p sin cos arctan atan sinh asinh
 special_expit special_erf clamp clamp_min clamp_max square
 """.split()
 
 
-@on(*_FUNCTIONS)
+@on("exp", rules=("ah", "act"))
+@on(*_FUNCTIONS, rules=("act",))
 def activation(scope: Scope, call: Call) -> Any:
-    """Left to its gradient, f passes x f'(x) instead of f(x): for GELU and tanh that is another number."""
+    """f(x) is f(0) plus its input times a constant. Left to its gradient, f passes on x f'(x) instead of f(x)."""
     x: Any = call.args[0]
     if not is_signal(x):
         return call.run()
@@ -125,7 +126,7 @@ def itself(tensor: Tensor) -> Tensor:
 _AT_ZERO: dict[Any, tuple[float, float]] = {}
 
 
-@on("pow")
+@on("pow", rules=("ln", "act"))
 def power(scope: Scope, call: Call) -> Any:
     """x^n is an activation (ReLU^2) or a step towards a norm (x^2, v^0.5, v^-0.5); the exponent tells."""
     x, exponent = call.args[:2]

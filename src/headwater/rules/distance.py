@@ -68,7 +68,7 @@ def distance(scope: Scope, call: Call) -> Any:
     return result
 
 
-@on("cosine_similarity")
+@on("cosine_similarity", rules=("ln", "act", "gate"))
 def cosine(scope: Scope, call: Call) -> Any:
     """a b / (|a| |b|): the sizes are held constant as those of a normalisation, the product is shared as any other."""
     a, b = call.args[0], call.args[1]

@@ -20,7 +20,7 @@ from .ratio import settle
 from .scope import Call, Scope, is_signal, on, value_of
 
 
-@on("mul")
+@on("mul", rules=("ah", "ln", "act", "gate"))
 def product(scope: Scope, call: Call) -> Any:
     """a * b with both alive passes relevance twice if left to its gradient."""
     a, b = call.args
@@ -104,18 +104,10 @@ class _Halved(torch.autograd.Function):
         return (half * b).sum_to_size(a.shape), (half * a).sum_to_size(b.shape)
 
 
+@on("matmul", rules=("ah", "ln", "gate", "gamma"))
 @on(
-    "matmul",
-    "mm",
-    "bmm",
-    "mv",
-    "dot",
-    "rmatmul",
-    "einsum",
-    "tensordot",
-    "inner",
-    "_grouped_mm",
-    "grouped_mm",
+    *("mm", "bmm", "mv", "dot", "rmatmul", "einsum", "tensordot", "inner", "_grouped_mm", "grouped_mm"),
+    rules=("ah", "ln", "gate"),
 )
 def contraction(scope: Scope, call: Call) -> Any:
     """A sum of products. Two signals in it share as in a product; a softmax among them is attention."""
@@ -161,7 +153,7 @@ def contraction_of_many(scope: Scope, call: Call, operands: dict[Place, Any], al
     return value_of(value, gradient_of=torch.stack(parts).mean(0))
 
 
-@on("bilinear")
+@on("bilinear", rules=("ah", "ln", "gate"))
 def bilinear(scope: Scope, call: Call) -> Any:
     """a W b + c: the bias is no part of the product."""
     bias = (*call.args, None)[3]
@@ -177,7 +169,7 @@ def plus_bias(scope: Scope, call: Call, product: Tensor, bias: Tensor) -> Tensor
     return value_of(value, gradient_of=total)
 
 
-@on("linear")
+@on("linear", rules=("ah", "ln", "gate", "gamma"))
 def layer(scope: Scope, call: Call) -> Any:
     """x W^T + b. Weights that are made from the input are no weights but a second signal: a sum of products of two."""
     if not is_signal(call.args[1]):
@@ -203,7 +195,8 @@ def contracted(scope: Scope, a: Tensor, b: Tensor) -> Split | Variant:
     return Split.SECOND_CONSTANT if scores else share
 
 
-@on("addmm", "baddbmm", "addbmm", "addmv")
+@on("addmm", rules=("ah", "ln", "gate", "gamma"))
+@on("baddbmm", "addbmm", "addmv", rules=("ah", "ln", "gate"))
 def added_contraction(scope: Scope, call: Call) -> Any:
     """A product that something is added to; two signals in it share as in any other."""
     base, a, b = call.args
@@ -233,7 +226,7 @@ def copying(func: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda first, *rest, **more: func(first.clone(), *rest, **more)
 
 
-@on("linalg_solve_triangular", "linalg_solve", "linalg_inv", "inverse", "linalg_pinv", "pinverse")
+@on("linalg_solve_triangular", "linalg_solve", "linalg_inv", "inverse", "linalg_pinv", "pinverse", rules=("gate",))
 def solved(scope: Scope, call: Call) -> Any:
     """A X = B, as in a delta rule: linear in B with A held constant, as the weights of an attention are.
 
@@ -245,7 +238,7 @@ def solved(scope: Scope, call: Call) -> Any:
     return call.func(matrix.detach(), *rest, **call.kwargs)
 
 
-@on("glu")
+@on("glu", rules=("gate",))
 def gated_linear_unit(scope: Scope, call: Call) -> Any:
     """glu(x) = a * sigmoid(b)."""
     result = call.run()
@@ -262,7 +255,7 @@ def gated_linear_unit(scope: Scope, call: Call) -> Any:
     return value_of(result, gradient_of=linear)
 
 
-@on("lerp")
+@on("lerp", rules=("ah", "ln", "act", "gate"))
 def blend(scope: Scope, call: Call) -> Any:
     """start + weight * (end - start), taken apart so that its product and its constants meet their rules."""
     start, end, weight = call.args
@@ -277,7 +270,7 @@ def blend(scope: Scope, call: Call) -> Any:
     return start.copy_(result) if call.inplace else result
 
 
-@on("addcmul", "addcdiv")
+@on("addcmul", "addcdiv", rules=("ah", "ln", "act", "gate"))
 def sum_and_product(scope: Scope, call: Call) -> Any:
     """input + value * a * b, taken apart so that its product and its constants meet their rules."""
     base, a, b = call.args

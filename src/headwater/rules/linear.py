@@ -116,8 +116,9 @@ def times_matrix(scope: Scope, call: Call, x: Tensor, matrix: Tensor) -> Any:
     return affine(scope, x, transposed, None, lambda x: call.func(x, original(matrix)), "matmul")
 
 
-@on("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+@on("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", rules=("gamma",))
 def convolution(scope: Scope, call: Call) -> Any:
+    """A convolution is linear; its bias is a line of the ledger."""
     x, weight, bias = call.args[0], call.get(1, "weight"), call.get(2, "bias")
     result, factor = call.run(), None
     axis = result.dim() - int(call.name[-2]) - 1
@@ -157,6 +158,7 @@ def added_product(scope: Scope, call: Call) -> Any:
 
 @on("add", "sub", "rsub")
 def sum_of_two(scope: Scope, call: Call) -> Any:
+    """A sum passes relevance on to both; a constant in it is a line of the ledger."""
     a, b = call.args
     alpha = float(call.kwargs.get("alpha", 1))
     signs = {"add": (1.0, alpha), "sub": (1.0, -alpha), "rsub": (-alpha, 1.0)}[call.name]
@@ -213,6 +215,7 @@ def beside(scope: Scope, result: Tensor, value: Tensor, axis: int, start: int, l
 
 @on("where")
 def chosen(scope: Scope, call: Call) -> Any:
+    """One of two by a condition: a constant is a line of the ledger where it is chosen."""
     result = call.run()
     if len(call.args) < 3 and "other" not in call.kwargs:
         return result
@@ -230,6 +233,7 @@ def chosen(scope: Scope, call: Call) -> Any:
 
 @on("masked_fill")
 def filled(scope: Scope, call: Call) -> Any:
+    """A constant in some places: a line of the ledger."""
     before, mask, value = scope.as_it_was(call), *call.args[1:]
     result = call.run()
     if is_signal(before):

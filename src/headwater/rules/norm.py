@@ -18,7 +18,7 @@ from .sources import Sort, wide
 _INVERSE = "_headwater_inverse"
 
 
-@on("layer_norm")
+@on("layer_norm", rules=("ln",))
 def layer_norm(scope: Scope, call: Call) -> Any:
     r"""y = (x - E[x]) / sqrt(eps + Var[x]) with the root held fixed is linear in x, so it conserves.
 
@@ -63,7 +63,7 @@ class _LayerNormHeld(torch.autograd.Function):
         return flow.to(gradients[0].dtype), None, None, None, None
 
 
-@on("rms_norm")
+@on("rms_norm", rules=("ln",))
 def rms_norm(scope: Scope, call: Call) -> Any:
     """y = x / sqrt(eps + E[x^2]) with the root held fixed."""
     x, shape, weight = call.args[0], tuple(call.get(1, "normalized_shape")), call.get(2, "weight")
@@ -80,7 +80,7 @@ def rms_norm(scope: Scope, call: Call) -> Any:
     return value_of(value, gradient_of=x * factor)
 
 
-@on("group_norm")
+@on("group_norm", rules=("ln",))
 def group_norm(scope: Scope, call: Call) -> Any:
     """LayerNorm over groups of channels."""
     x, groups = call.args[0], call.get(1, "num_groups")
@@ -93,7 +93,7 @@ def group_norm(scope: Scope, call: Call) -> Any:
     return bias_of_channels(scope, result, bias, "group_norm")
 
 
-@on("instance_norm")
+@on("instance_norm", rules=("ln",))
 def instance_norm(scope: Scope, call: Call) -> Any:
     """LayerNorm over the positions of one channel; with running statistics it is affine like BatchNorm."""
     x, (mean, variance, weight, bias) = call.args[0], statistics(call)
@@ -162,7 +162,7 @@ def deviation_inverse(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
         return (x.var(tuple(axes), correction=0, keepdim=True) + eps).rsqrt()
 
 
-@on("rsqrt", "reciprocal")
+@on("rsqrt", "reciprocal", rules=("ln",))
 def inverse(scope: Scope, call: Call) -> Any:
     """1/sqrt(v), 1/v of a signal: what a hand-written normalisation multiplies by. Of an activation it is one more."""
     x = call.args[0]
@@ -192,7 +192,7 @@ def deviation(scope: Scope, call: Call) -> Any:
     return sized(call.run())
 
 
-@on("var", "var_mean")
+@on("var", "var_mean", rules=("act",))
 def variance(scope: Scope, call: Call) -> Any:
     """A mean of squares, each its root times a constant: half of the gradient, which passes on twice what there is."""
     result = call.run()
@@ -208,7 +208,7 @@ def sized(result: Any) -> Any:
     return result
 
 
-@on("sqrt")
+@on("sqrt", rules=("act",))
 def root(scope: Scope, call: Call) -> Any:
     """sqrt(u) = u * [sqrt(u) / u]: a size if u is a sum of squares, an activation if u is one (softplus, say).
 
@@ -221,7 +221,7 @@ def root(scope: Scope, call: Call) -> Any:
     return result
 
 
-@on("div", "rdiv")
+@on("div", "rdiv", rules=("ah", "ln", "act", "gate"))
 def division(scope: Scope, call: Call) -> Any:
     """A signal in the denominator is a normaliser, unless it is made of an activation or of a softmax.
 

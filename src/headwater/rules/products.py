@@ -10,7 +10,7 @@ from .lineage import Kind, kind, mark
 from .scope import Call, Scope, on, value_of
 
 
-@on("prod")
+@on("prod", rules=("gate",))
 def product_of_all(scope: Scope, call: Call) -> Any:
     """Left to its gradient, a product of n factors passes on n times what it is."""
     x, result = call.args[0], call.run()
@@ -20,7 +20,7 @@ def product_of_all(scope: Scope, call: Call) -> Any:
     return gate_still(result, kind(x))
 
 
-@on("cumprod")
+@on("cumprod", rules=("gate",))
 def product_so_far(scope: Scope, call: Call) -> Any:
     """The n-th entry is a product of n factors."""
     x, axis = call.args[0], call.get(1, "dim")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -86,11 +86,12 @@ class Call:
 
 Handler = Callable[["Scope", Call], Any]
 OPERATIONS: dict[str, Handler] = {}
+RULES_AT: dict[str, tuple[str, ...]] = {}  # by operation: the rules that its handler asks for
 FOLLOWED: dict[str, Handler] = {}  # the same where scores take part in attention: what is known of weights goes along
 SPELLED: dict[str, Callable[..., Any]] = {}  # operations of our own, written out in those of torch
 
 
-def on(*operations: str | Callable[..., Any]) -> Callable[[Handler], Handler]:
+def on(*operations: str | Callable[..., Any], rules: Sequence[str] = ()) -> Callable[[Handler], Handler]:
     """The rule for operations, by torch's name ("i0", however it is spelled: `i0_` too) or as functions (`torch.i0`).
 
     It works in any package. The result has the model's value, with the gradient that relevance takes:
@@ -105,8 +106,12 @@ def on(*operations: str | Callable[..., Any]) -> Callable[[Handler], Handler]:
 
     Operations of your own are seen, too: those of `torch.library`, and functions in Python to which you add
     `torch.overrides.wrap_torch_function`. Parameters among `call.args` are constants; `is_signal` tells what depends on
-    the input. One operation has one rule: a second one is an error.
+    the input. One operation has one such function: a second one is an error. `rules` names the rules (`ah`, `ln`, ...)
+    that the function asks for by `scope.applies`; `headwater methods --operations` shows them.
     """
+    for rule in rules:
+        if rule not in RULES:
+            raise UnknownName("rule", rule, RULES)
     names = [canonical(one if isinstance(one, str) else name_of_operation(one))[0] for one in operations]
 
     def register(handler: Handler) -> Handler:
@@ -114,7 +119,7 @@ def on(*operations: str | Callable[..., Any]) -> Callable[[Handler], Handler]:
             known = OPERATIONS.setdefault(name, handler)
             if (known.__module__, known.__qualname__) != (handler.__module__, handler.__qualname__):
                 raise UsageError(f"the operation {name!r} has a rule already: {known.__module__}.{known.__name__}.")
-            OPERATIONS[name] = handler
+            OPERATIONS[name], RULES_AT[name] = handler, tuple(rules)
         return handler
 
     return register

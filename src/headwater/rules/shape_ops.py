@@ -50,8 +50,9 @@ topk sort gather index_select index take take_along_dim max min amax amin
 """.split()
 
 
-@on(*STAY)
+@on(*STAY, rules=("act",))
 def elements_stay(scope: Scope, call: Call) -> Any:
+    """A copy or a cast: what is known of the tensor stays known. A number that was in float8 is scaled back."""
     signal = first_signal(call)
     before = getattr(signal, _BEFORE, None)
     result = call.run()
@@ -84,6 +85,7 @@ def brought_back(scope: Scope, before: Tensor, result: Tensor) -> Tensor:
 
 @on(*MOVE)
 def elements_move(scope: Scope, call: Call) -> Any:
+    """Another shape or order of the same elements: relevance goes along."""
     signal = first_signal(call)
     scope.books.scrambled |= may_reorder_samples(call)
     result = call.run()
@@ -92,6 +94,7 @@ def elements_move(scope: Scope, call: Call) -> Any:
 
 @on(*_CHOOSE)
 def elements_chosen(scope: Scope, call: Call) -> Any:
+    """Some of the elements: relevance goes to those that are chosen."""
     if call.name in ("max", "min") and len(call.args) > 1 and isinstance(call.args[1], Tensor):
         return larger(scope, replace(call, name=f"{call.name}imum"))
     scope.books.scrambled |= may_reorder_samples(call)

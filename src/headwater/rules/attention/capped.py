@@ -18,7 +18,7 @@ from .sinks import WITHIN, sinks_entered
 from .variant import variant_of
 
 
-@on("capped_attention")
+@on("capped_attention", rules=("ah", "act", "gate"))
 def capped_attention(scope: Scope, call: Call) -> Any:
     """y_j = sum_i v_i p_ij with p held fixed (`ah=constant`), by a kernel; or as the variant of attention shares it."""
     given = AttentionCall.read(call)

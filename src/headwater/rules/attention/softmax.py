@@ -25,7 +25,7 @@ def holds_softmax(scope: Scope) -> bool:
     return "ah" in scope.rules and "gate" in scope.rules and scope.variant.softmax is Softmax.CONSTANT
 
 
-@on("softmax")
+@on("softmax", rules=("ah",))
 def softmax(scope: Scope, call: Call) -> Any:
     """With `ah` and `gate` both on, a softmax is constant whatever it weighs. With one of them, its use decides."""
     if holds_softmax(scope):
