@@ -21,7 +21,7 @@ from headwater.rules import (
     value_of,
 )
 from headwater.rules.attention.facts import Even
-from headwater.rules.attention.secant import by_its_secant
+from headwater.rules.attention.secant import weigh_by_secant
 from headwater.rules.lineage import lineage
 from headwater.rules.operands import operand_places, run_with
 
@@ -46,7 +46,7 @@ class Thirds(Variant):
     softmax = Softmax.LINEAR
 
     def weigh(self, scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:
-        return by_its_secant(scope, scores, value, axis, base)
+        return weigh_by_secant(scope, scores, value, axis, base)
 
     def mix(self, call: Call, weights: Place, values: Place) -> Tensor:
         operands = operand_places(call)

@@ -180,7 +180,7 @@ def test_arguments_stand_in_the_same_places(way: str) -> None:
             seen.append(call)
             return call.run()
 
-        attend_capped = attend
+        attend_with_cap = attend
 
     register_variant(Reads)
     try:

@@ -19,7 +19,7 @@ Operations = Annotated[
 def command(as_json: options.Json = False, plain: options.Plain = False, operations: Operations = False) -> None:
     """List the methods, and the rules that can be combined."""
     if operations:
-        list_operations(as_json, plain)
+        print_operations(as_json, plain)
         return
     with waiting("looking"):
         from headwater import methods
@@ -36,7 +36,7 @@ def command(as_json: options.Json = False, plain: options.Plain = False, operati
     show(lambda _: render_methods(named, rules), lambda: plain_methods(named, rules), plain)
 
 
-def list_operations(as_json: bool, plain: bool) -> None:
+def print_operations(as_json: bool, plain: bool) -> None:
     """Operation, rules, function and its first line. Operations that are not listed keep their gradient."""
     with waiting("looking"):
         from headwater import methods

@@ -29,13 +29,13 @@ def distances(scope: Scope, call: Call) -> Any:
                 name,
                 sort=sort,
                 varies=(result.dim() + axis,),
-                amount=partial(booked, power, axis),
+                amount=partial(book_points, power, axis),
                 held=(points, others, result),
             )
     return result
 
 
-def booked(power: float, axis: int, gradient: Tensor, points: Tensor, others: Tensor, distance: Tensor) -> Tensor:
+def book_points(power: float, axis: int, gradient: Tensor, points: Tensor, others: Tensor, distance: Tensor) -> Tensor:
     return times(gradient, part_of_points(points, others, distance, power, axis))
 
 

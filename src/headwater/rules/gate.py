@@ -12,32 +12,32 @@ from torch import Tensor
 
 from .attention.registry import Softmax
 from .attention.variant import Variant, variant_of
-from .lineage import Kind, carry, kind, lineage, mark
-from .linear import added_product, linear, times_matrix
-from .norm import inverted, over_sum
+from .lineage import Kind, carry, kind_of, lineage, mark
+from .linear import add_product, linear, times_matrix
+from .norm import denominator_of, over_sum
 from .operands import Place, operand_places, run_with, share_product
-from .ratio import settle
+from .ratio import settle_ratio
 from .scope import Call, Scope, is_signal, on, value_of
 
 
 @on("mul", rules=("ah", "ln", "act", "gate"))
-def product(scope: Scope, call: Call) -> Any:
+def multiply(scope: Scope, call: Call) -> Any:
     """a * b with both alive passes relevance twice if left to its gradient."""
     a, b = call.args
     if not (is_signal(a) and is_signal(b)):
         signal = a if is_signal(a) else b
-        settle(signal)
+        settle_ratio(signal)
         result = call.run()
         return carry(result, signal, same_elements=result.shape == signal.shape)
     by_hand = lineage(a).root is lineage(b).root
-    kinds, root = (kind(a), kind(b)), lineage(a).root
+    kinds, root = (kind_of(a), kind_of(b)), lineage(a).root
     if not by_hand and not call.inplace and (weights := times_inverse(scope, call, a, b)) is not None:
         return weights
-    share = split(scope, a, b, "act" if by_hand else "gate")
+    share = decide_split(scope, a, b, "act" if by_hand else "gate")
     for factor, constant in ((a, Split.FIRST_CONSTANT), (b, Split.SECOND_CONSTANT)):
         if share is not constant:
-            settle(factor)
-    result = shared(call, a, b, share)
+            settle_ratio(factor)
+    result = share_factors(call, a, b, share)
     if by_hand:
         mark(result, max(Kind.ACTIVATED, kinds[0], kinds[1]), root)
     else:
@@ -48,8 +48,8 @@ def product(scope: Scope, call: Call) -> Any:
 def times_inverse(scope: Scope, call: Call, a: Tensor, b: Tensor) -> Any:
     """exp(s) * (1 / sum) is exp(s) / sum."""
     for above, inverse in ((a, b), (b, a)):
-        below = inverted(inverse)
-        if below is not None and kind(above) is kind(below):
+        below = denominator_of(inverse)
+        if below is not None and kind_of(above) is kind_of(below):
             return over_sum(scope, call, above, below, inverse)
     return None
 
@@ -63,22 +63,22 @@ class Split(Enum):
     GRADIENT = "the product is left to its gradient"
 
 
-def split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> Split:
+def decide_split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> Split:
     """How `a * b` is shared by a rule, "gate" or "act": the factor that is more surely a gate is the constant one."""
-    gate = a if kind(a) > kind(b) else b
+    gate = a if kind_of(a) > kind_of(b) else b
     which = Split.FIRST_CONSTANT if gate is a else Split.SECOND_CONSTANT
-    if kind(gate) is Kind.NORM:  # a size that multiplies is held as one that divides is
+    if kind_of(gate) is Kind.NORM:  # a size that multiplies is held as one that divides is
         return which if scope.applies("ln") else Split.GRADIENT
     if not scope.applies(rule):
         return Split.GRADIENT
-    if kind(gate) is Kind.WEIGHTS and (rule == "ah" or scope.variant.softmax is Softmax.LINEAR):
+    if kind_of(gate) is Kind.WEIGHTS and (rule == "ah" or scope.variant.softmax is Softmax.LINEAR):
         return which
-    if kind(a) == kind(b) or (rule == "gate" and scope.rules.gate == "half"):
+    if kind_of(a) == kind_of(b) or (rule == "gate" and scope.rules.gate == "half"):
         return Split.HALF
     return which
 
 
-def shared(call: Call, a: Tensor, b: Tensor, share: Split) -> Any:
+def share_factors(call: Call, a: Tensor, b: Tensor, share: Split) -> Any:
     """The product as the model computes it, with relevance going to the factors that are not constant."""
     if share is Split.GRADIENT:
         return call.run()
@@ -119,7 +119,7 @@ def contraction(scope: Scope, call: Call) -> Any:
         return call.run()
     if len(alive) > 2:
         return contraction_of_many(scope, call, operands, alive)
-    share = contracted(scope, *(operands[place] for place in alive))
+    share = decide_contraction(scope, *(operands[place] for place in alive))
     if share is Split.GRADIENT:
         return call.run()
     mixed = mixture(call, alive, share)
@@ -135,7 +135,7 @@ def mixture(call: Call, places: list[Place], share: Split | Variant) -> Any:
     operands = operand_places(call)
     first, second = places
     if isinstance(share, Variant):
-        return share.mix(call, *(places if kind(operands[first]) is Kind.WEIGHTS else places[::-1]))
+        return share.mix(call, *(places if kind_of(operands[first]) is Kind.WEIGHTS else places[::-1]))
     if share is Split.HALF:
         return share_product(call, first, second)
     held = first if share is Split.FIRST_CONSTANT else second
@@ -144,8 +144,8 @@ def mixture(call: Call, places: list[Place], share: Split | Variant) -> Any:
 
 def contraction_of_many(scope: Scope, call: Call, operands: dict[Place, Any], alive: list[Place]) -> Any:
     """A sum of products of three signals or more: gates are constants, the others share."""
-    least = Kind.SHIFTED if scope.rules.gate == "half" else min(kind(operands[place]) for place in alive)
-    sharing = [place for place in alive if kind(operands[place]) <= least] or alive
+    least = Kind.SHIFTED if scope.rules.gate == "half" else min(kind_of(operands[place]) for place in alive)
+    sharing = [place for place in alive if kind_of(operands[place]) <= least] or alive
     with torch.no_grad():
         value = call.run()
     held = {place: operands[place].detach() for place in alive}
@@ -170,7 +170,7 @@ def plus_bias(scope: Scope, call: Call, product: Tensor, bias: Tensor) -> Tensor
 
 
 @on("linear", rules=("ah", "ln", "gate", "gamma"))
-def layer(scope: Scope, call: Call) -> Any:
+def linear_layer(scope: Scope, call: Call) -> Any:
     """x W^T + b. Weights that are made from the input are no weights but a second signal: a sum of products of two."""
     if not is_signal(call.args[1]):
         return linear(scope, call)
@@ -179,33 +179,33 @@ def layer(scope: Scope, call: Call) -> Any:
     return product if bias is None else plus_bias(scope, call, product, bias)
 
 
-def contracted(scope: Scope, a: Tensor, b: Tensor) -> Split | Variant:
+def decide_contraction(scope: Scope, a: Tensor, b: Tensor) -> Split | Variant:
     """How a sum of products is shared: weights times values by the variant of attention, all else as in a product.
 
     Scores are a sum of products of two signals of one kind. A variant may hold keys, which stand second, constant.
     """
     variant = variant_of(scope)
-    if Kind.WEIGHTS in (kind(a), kind(b)):
+    if Kind.WEIGHTS in (kind_of(a), kind_of(b)):
         if "ah" not in scope.rules:
             return Split.GRADIENT
-        held = split(scope, a, b, "ah")
-        return held if Kind.NORM in (kind(a), kind(b)) or variant.softmax is Softmax.CONSTANT else variant
-    share = split(scope, a, b, "gate")
-    scores = share is Split.HALF and kind(a) == kind(b) and "ah" in scope.rules and variant.holds_keys
+        held = decide_split(scope, a, b, "ah")
+        return held if Kind.NORM in (kind_of(a), kind_of(b)) or variant.softmax is Softmax.CONSTANT else variant
+    share = decide_split(scope, a, b, "gate")
+    scores = share is Split.HALF and kind_of(a) == kind_of(b) and "ah" in scope.rules and variant.holds_keys
     return Split.SECOND_CONSTANT if scores else share
 
 
 @on("addmm", rules=("ah", "ln", "gate", "gamma"))
 @on("baddbmm", "addbmm", "addmv", rules=("ah", "ln", "gate"))
-def added_contraction(scope: Scope, call: Call) -> Any:
+def add_contraction(scope: Scope, call: Call) -> Any:
     """A product that something is added to; two signals in it share as in any other."""
     base, a, b = call.args
     if call.inplace:
         on_copy = replace(call, func=copying(call.func), inplace=False, args=(scope.as_it_was(call), a, b))
-        return base.copy_(added_contraction(scope, on_copy))
-    share = contracted(scope, a, b) if is_signal(a) and is_signal(b) else Split.GRADIENT
+        return base.copy_(add_contraction(scope, on_copy))
+    share = decide_contraction(scope, a, b) if is_signal(a) and is_signal(b) else Split.GRADIENT
     if share is Split.GRADIENT:
-        return added_product(scope, call)
+        return add_product(scope, call)
     with torch.no_grad():
         value = call.run()
     product, beta = _WITHIN[call.name], call.kwargs.get("beta", 1)
@@ -227,7 +227,7 @@ def copying(func: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 @on("linalg_solve_triangular", "linalg_solve", "linalg_inv", "inverse", "linalg_pinv", "pinverse", rules=("gate",))
-def solved(scope: Scope, call: Call) -> Any:
+def solve(scope: Scope, call: Call) -> Any:
     """A X = B, as in a delta rule: linear in B with A held constant, as the weights of an attention are.
 
     Left to its gradient, A takes away what B was given: X = A^-1 B falls as A grows, so the two together pass nothing.
@@ -239,7 +239,7 @@ def solved(scope: Scope, call: Call) -> Any:
 
 
 @on("glu", rules=("gate",))
-def gated_linear_unit(scope: Scope, call: Call) -> Any:
+def linear_unit_with_gate(scope: Scope, call: Call) -> Any:
     """glu(x) = a * sigmoid(b)."""
     result = call.run()
     if not scope.applies("gate"):
@@ -256,7 +256,7 @@ def gated_linear_unit(scope: Scope, call: Call) -> Any:
 
 
 @on("lerp", rules=("ah", "ln", "act", "gate"))
-def blend(scope: Scope, call: Call) -> Any:
+def interpolate(scope: Scope, call: Call) -> Any:
     """start + weight * (end - start), taken apart so that its product and its constants meet their rules."""
     start, end, weight = call.args
     if is_signal(start) and is_signal(end) and not is_signal(weight):

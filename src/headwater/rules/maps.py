@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from .attention.call import AttentionCall, attention_weights
-from .lineage import Kind, kind
+from .lineage import Kind, kind_of
 from .scope import Call, Scope, is_signal
 
 _MIXES = ("matmul", "bmm", "einsum")
@@ -68,7 +68,7 @@ class MapScope(Scope):
     reads_weights: bool = True
 
     def perform(self, call: Call) -> Any:
-        found = self._fused(call) or self._mixed(call)
+        found = self._read_fused(call) or self._read_product(call)
         result = super().perform(call)
         if found is not None and is_signal(result):
             one, order = found
@@ -76,7 +76,7 @@ class MapScope(Scope):
             result.register_hook(lambda gradient: self._note(one, gradient, order))
         return result
 
-    def _fused(self, call: Call) -> tuple[AttentionMap, tuple[int, ...]] | None:
+    def _read_fused(self, call: Call) -> tuple[AttentionMap, tuple[int, ...]] | None:
         if call.name != "scaled_dot_product_attention":
             return None
         given = AttentionCall.read(call)
@@ -85,11 +85,11 @@ class MapScope(Scope):
         weights = attention_weights(given.query.detach(), key, mask, given.options, slice(None))
         return AttentionMap(weights, values), tuple(range(values.dim()))
 
-    def _mixed(self, call: Call) -> tuple[AttentionMap, tuple[int, ...]] | None:
+    def _read_product(self, call: Call) -> tuple[AttentionMap, tuple[int, ...]] | None:
         if call.name not in _MIXES or not all(isinstance(a, Tensor) for a in call.args[-2:]):
             return None
         weights, values = call.args[-2:]
-        order = order_of(call) if is_signal(weights) and kind(weights) is Kind.WEIGHTS else None
+        order = order_of(call) if is_signal(weights) and kind_of(weights) is Kind.WEIGHTS else None
         if order is None:
             return None
         one = AttentionMap(weights.detach().permute(order.weights), values.detach().permute(order.values))

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .activation import held
+from .activation import apply_act_rule
 from .attention.registry import Softmax
 from .attention.softmax import holds_softmax, softmax_by_hand
-from .lineage import Kind, carry, kind, lineage, mark
+from .lineage import Kind, carry, kind_of, lineage, mark
 from .scope import Call, Scope, is_signal, on, value_of
 from .sources import Sort, wide
 
@@ -34,7 +34,7 @@ def layer_norm(scope: Scope, call: Call) -> Any:
     result = _LayerNormHeld.apply(x, tuple(shape), weight, bias, eps)
     if bias is not None and bias.dim() == 1:
         name, sort = scope.label(bias, "layer_norm")
-        result.grad_fn.record = scope.books.vector_entered(result, name, bias, sort=sort)
+        result.grad_fn.record = scope.books.record_vector(result, name, bias, sort=sort)
     elif bias is not None:
         scope.source(result, bias, "layer_norm")
     return result
@@ -166,7 +166,7 @@ def deviation_inverse(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
 def inverse(scope: Scope, call: Call) -> Any:
     """1/sqrt(v), 1/v of a signal: what a hand-written normalisation multiplies by. Of an activation it is one more."""
     x = call.args[0]
-    normalises = call.name == "rsqrt" or kind(x) in (Kind.LINEAR, Kind.NORM)
+    normalises = call.name == "rsqrt" or kind_of(x) in (Kind.LINEAR, Kind.NORM)
     if normalises and scope.applies("ln"):
         with torch.no_grad():
             return call.run()
@@ -189,7 +189,7 @@ def deviation(scope: Scope, call: Call) -> Any:
 
     Where something is divided by it, it is held constant.
     """
-    return sized(call.run())
+    return mark_size(call.run())
 
 
 @on("var", "var_mean", rules=("act",))
@@ -197,13 +197,13 @@ def variance(scope: Scope, call: Call) -> Any:
     """A mean of squares, each its root times a constant: half of the gradient, which passes on twice what there is."""
     result = call.run()
     if not scope.applies("act"):
-        return sized(result)
+        return mark_size(result)
     if isinstance(result, Tensor):
-        return sized(value_of(result, gradient_of=0.5 * result))
-    return sized((value_of(result[0], gradient_of=0.5 * result[0]), *result[1:]))
+        return mark_size(value_of(result, gradient_of=0.5 * result))
+    return mark_size((value_of(result[0], gradient_of=0.5 * result[0]), *result[1:]))
 
 
-def sized(result: Any) -> Any:
+def mark_size(result: Any) -> Any:
     mark(result if isinstance(result, Tensor) else result[0], Kind.NORM)
     return result
 
@@ -216,7 +216,7 @@ def root(scope: Scope, call: Call) -> Any:
     """
     x = call.args[0]
     before, origin = lineage(x)
-    result = held(scope, call, x, 0.0, 0.0) if scope.applies("act") else call.run()
+    result = apply_act_rule(scope, call, x, 0.0, 0.0) if scope.applies("act") else call.run()
     mark(result, *((before, origin) if before in (Kind.ACTIVATED, Kind.SHIFTED) else (Kind.NORM,)))
     return result
 
@@ -233,17 +233,17 @@ def division(scope: Scope, call: Call) -> Any:
         above, below = below, above
     if not is_signal(below):
         return carry(call.run(), above, same_elements=True)
-    if kind(below) in (Kind.LINEAR, Kind.NORM):
-        return normalised(scope, call, above, below)
+    if kind_of(below) in (Kind.LINEAR, Kind.NORM):
+        return normalise(scope, call, above, below)
     if not is_signal(above):
         result = call.run()
         mark(result, Kind.SHIFTED, lineage(below).root)
         return inverse_of(result, below) if is_one(above) else result
     by_hand, root = lineage(above).root is lineage(below).root, lineage(below).root
-    if kind(above) is kind(below) and kind(above) in (Kind.SHIFTED, Kind.WEIGHTS) and not by_hand:
+    if kind_of(above) is kind_of(below) and kind_of(above) in (Kind.SHIFTED, Kind.WEIGHTS) and not by_hand:
         return over_sum(scope, call, above, below, below)
-    before = kind(above)
-    result = divided(call, above, below.detach()) if scope.applies("act" if by_hand else "gate") else call.run()
+    before = kind_of(above)
+    result = divide(call, above, below.detach()) if scope.applies("act" if by_hand else "gate") else call.run()
     mark(result, max(before, Kind.ACTIVATED) if by_hand else Kind.LINEAR, root if by_hand else None)
     return result
 
@@ -255,7 +255,7 @@ def over_sum(scope: Scope, call: Call, above: Tensor, below: Tensor, factor: Ten
     """
     if scope.follows:
         with torch.no_grad():
-            value = replaced(call, above, above.clone() if call.inplace else above, factor)
+            value = run_with_pair(call, above, above.clone() if call.inplace else above, factor)
         found = softmax_by_hand(scope, value, above, below)
         if found is not None:
             return carry(above.copy_(found), found, same_elements=True) if call.inplace else found
@@ -264,12 +264,12 @@ def over_sum(scope: Scope, call: Call, above: Tensor, below: Tensor, factor: Ten
         with torch.no_grad():
             return call.run()
     keeps = scope.variant.softmax is Softmax.GRADIENT or not scope.applies("gate")
-    result = call.run() if keeps else replaced(call, above, above, factor.detach())
+    result = call.run() if keeps else run_with_pair(call, above, above, factor.detach())
     mark(result, Kind.WEIGHTS)
     return result
 
 
-def replaced(call: Call, above: Tensor, first: Tensor, second: Tensor) -> Any:
+def run_with_pair(call: Call, above: Tensor, first: Tensor, second: Tensor) -> Any:
     """The call with other tensors for `above` and what stands beside it."""
     pair = (first, second) if call.args[0] is above else (second, first)
     return call.func(*pair, **call.kwargs)
@@ -285,18 +285,18 @@ def inverse_of(result: Tensor, below: Tensor) -> Tensor:
     return result
 
 
-def inverted(tensor: Tensor) -> Tensor | None:
+def denominator_of(tensor: Tensor) -> Tensor | None:
     """What a tensor is one over."""
     return getattr(tensor, _INVERSE, None)
 
 
-def normalised(scope: Scope, call: Call, above: Any, below: Tensor) -> Any:
-    result = divided(call, above, below.detach()) if scope.applies("ln") else call.run()
+def normalise(scope: Scope, call: Call, above: Any, below: Tensor) -> Any:
+    result = divide(call, above, below.detach()) if scope.applies("ln") else call.run()
     mark(result, *(lineage(above) if is_signal(above) else (Kind.NORM,)))
     return result
 
 
-def divided(call: Call, above: Any, below: Tensor) -> Any:
+def divide(call: Call, above: Any, below: Tensor) -> Any:
     first, second = (below, above) if call.name == "rdiv" else (above, below)
     return call.func(first, second, **call.kwargs)
 
@@ -304,7 +304,7 @@ def divided(call: Call, above: Any, below: Tensor) -> Any:
 @on("mean", "sum", "nanmean", "cumsum", "logcumsumexp")
 def total(scope: Scope, call: Call) -> Any:
     """A sum over a softmax or a normaliser stays one; over anything else it starts anew."""
-    result, before = call.run(), kind(call.args[0])
+    result, before = call.run(), kind_of(call.args[0])
     if before in (Kind.WEIGHTS, Kind.NORM, Kind.SHIFTED):
         mark(result, before)
     return result

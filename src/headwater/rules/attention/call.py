@@ -56,7 +56,7 @@ class AttentionCall:
         return self.key.repeat_interleave(groups, -3), self.value.repeat_interleave(groups, -3)
 
     def scores(self, query: Tensor, key: Tensor) -> Tensor:
-        return masked_scores(query, key, self.mask, self.options)
+        return scores_with_mask(query, key, self.mask, self.options)
 
 
 def attention_weights(
@@ -66,7 +66,7 @@ def attention_weights(
 
     A query that may look at nothing attends to nothing.
     """
-    scores = masked_scores(query, key, mask, options, block)
+    scores = scores_with_mask(query, key, mask, options, block)
     sinks = options.get("sinks")
     if sinks is not None:
         sink = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
@@ -75,7 +75,7 @@ def attention_weights(
     return weights if mask is None and not options.get("is_causal") else weights.nan_to_num(0.0)
 
 
-def masked_scores(
+def scores_with_mask(
     query: Tensor, key: Tensor, mask: Tensor | None, options: Mapping[str, Any], block: slice = _ALL
 ) -> Tensor:
     """q k^T / sqrt(d), capped if there is a cap, + mask for a block of queries; -inf where a query may not look."""

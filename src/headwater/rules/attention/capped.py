@@ -14,27 +14,27 @@ from torch import Tensor
 from ...kernels.capped import exact
 from ..scope import SPELLED, Call, Scope, on
 from .call import AttentionCall
-from .sinks import WITHIN, sinks_entered
+from .sinks import WITHIN, enter_sinks
 from .variant import variant_of
 
 
 @on("capped_attention", rules=("ah", "act", "gate"))
-def capped_attention(scope: Scope, call: Call) -> Any:
+def share_capped_attention(scope: Scope, call: Call) -> Any:
     """y_j = sum_i v_i p_ij with p held fixed (`ah=constant`), by a kernel; or as the variant of attention shares it."""
     given = AttentionCall.read(call)
     if "ah" in scope.rules:
-        result = variant_of(scope).attend_capped(scope, given)
+        result = variant_of(scope).attend_with_cap(scope, given)
         if result is not None:
             scope.applies("ah")
             return result
     if any(rule in scope.rules for rule in WITHIN):
         with scope:
-            return written_out(*call.args, **call.kwargs)
-    told = sinks_entered(scope, given.query, given.sinks)
+            return spell_capped_attention(*call.args, **call.kwargs)
+    told = enter_sinks(scope, given.query, given.sinks)
     return exact(given.query, given.key, given.value, given.mask, given.sinks, dict(given.options), told)
 
 
-def written_out(
+def spell_capped_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -47,13 +47,13 @@ def written_out(
 ) -> Tensor:
     """As models write it, operation by operation; with all weights."""
     groups = query.shape[1] // key.shape[1]
-    scores = torch.matmul(query, repeated(key, groups).transpose(2, 3)) * (scale or query.shape[-1] ** -0.5)
+    scores = torch.matmul(query, repeat_heads(key, groups).transpose(2, 3)) * (scale or query.shape[-1] ** -0.5)
     if cap:
         scores = torch.tanh(scores / cap) * cap
     if is_causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if mask is not None:
-        scores = scores + added(mask, scores.dtype)
+        scores = scores + make_model_mask(mask, scores.dtype)
     if sinks is not None:
         column = sinks.reshape(1, -1, 1, 1).expand(scores.shape[0], -1, scores.shape[2], -1)
         scores = torch.cat([scores, column.to(scores.dtype)], dim=-1)
@@ -61,20 +61,20 @@ def written_out(
     weights = torch.softmax(scores, dim=-1, dtype=precise)
     if sinks is not None:
         weights = weights[..., :-1]
-    return torch.matmul(weights.to(value.dtype), repeated(value, groups))
+    return torch.matmul(weights.to(value.dtype), repeat_heads(value, groups))
 
 
-SPELLED["capped_attention"] = written_out
+SPELLED["capped_attention"] = spell_capped_attention
 
 
-def added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def make_model_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """A mask as models add it to scores: the lowest number there is where nobody looks."""
     if mask.dtype is not torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
 
 
-def repeated(shared: Tensor, groups: int) -> Tensor:
+def repeat_heads(shared: Tensor, groups: int) -> Tensor:
     """Keys or values of a group of heads, once for each of them."""
     if groups == 1:
         return shared

@@ -24,7 +24,7 @@ _BLOCK = 1 << 24  # elements of attention weights made at a time on the way back
 
 
 @register_variant
-class Constant(Variant):
+class ConstantVariant(Variant):
     """y_j = sum_i v_i p_ij with p held fixed."""
 
     name = "constant"
@@ -35,22 +35,28 @@ class Constant(Variant):
             with torch.no_grad():
                 return call.run()
         options = dict(call.options)
-        return weights_held(call.value, call.query, call.key, call.mask, partial(forward.attend, call.func), options)
+        return hold_weights(
+            call.value, call.query, call.key, call.mask, partial(forward.attend_by_torch, call.func), options
+        )
 
-    def attend_capped(self, scope: Scope, call: AttentionCall) -> Any:
+    def attend_with_cap(self, scope: Scope, call: AttentionCall) -> Any:
         options = {**call.options, "sinks": call.sinks}
         if not is_signal(call.value):
-            return capped.attend(call.query.detach(), call.key.detach(), call.value, call.mask, call.sinks, options)[0]
-        return weights_held(call.value, call.query, call.key, call.mask, partial(attend_with, call.sinks), options)
+            return capped.attend_with_sums(
+                call.query.detach(), call.key.detach(), call.value, call.mask, call.sinks, options
+            )[0]
+        return hold_weights(
+            call.value, call.query, call.key, call.mask, partial(attend_with_sinks, call.sinks), options
+        )
 
 
-def attend_with(
+def attend_with_sinks(
     sinks: Tensor | None, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any
 ) -> Any:
-    return capped.attend(query, key, value, mask, sinks, options)
+    return capped.attend_with_sums(query, key, value, mask, sinks, options)
 
 
-def weights_held(value: Tensor, query: Tensor, key: Tensor, mask: Tensor | None, forwards: Any, options: Any) -> Tensor:
+def hold_weights(value: Tensor, query: Tensor, key: Tensor, mask: Tensor | None, forwards: Any, options: Any) -> Tensor:
     """Attention by `forwards`, which gives its result and the logsumexp, with its weights held constant."""
     made: Tensor = _WeightsHeld.apply(value, query.detach(), key.detach(), mask, forwards, options)
     return made
@@ -68,7 +74,7 @@ class _WeightsHeld(torch.autograd.Function):
     ) -> Tensor:
         result: Tensor
         result, sums = forwards(query, key, value, mask, options)
-        ctx.save_for_backward(*apart(query, key), mask, sums)
+        ctx.save_for_backward(*copy_if_sliced(query, key), mask, sums)
         ctx.options, ctx.heads = options, value.shape[-3] if value.dim() > 2 else None
         return result
 
@@ -79,18 +85,18 @@ class _WeightsHeld(torch.autograd.Function):
         if query.dim() == 4 and ctx.heads == key.shape[1]:
             found = kernels.values_gradient(gradients[0], query, key, sums, mask, ctx.options)
         if found is None:
-            found = values_gradient(gradients[0], query, key, mask, ctx.options, ctx.heads)
+            found = values_gradient_torch(gradients[0], query, key, mask, ctx.options, ctx.heads)
         return (found, *[None] * 5)
 
 
-def apart(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+def copy_if_sliced(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     """Queries and keys that are cut out of something larger (queries, keys and values in one) are kept without it."""
     storages = [part.untyped_storage() for part in (query, key)]
     held = storages[0].nbytes() + (storages[1].nbytes() if storages[1].data_ptr() != storages[0].data_ptr() else 0)
     return (query, key) if held <= query.nbytes + key.nbytes else (query.clone(), key.clone())
 
 
-def values_gradient(
+def values_gradient_torch(
     gradient: Tensor, query: Tensor, key: Tensor, mask: Tensor | None, options: Mapping[str, Any], heads: int | None
 ) -> Tensor:
     """P^T dO. Keys and values shared by a group of heads (`enable_gqa`) gather the gradients of the group."""

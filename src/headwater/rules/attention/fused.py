@@ -10,7 +10,7 @@ from .variant import variant_of
 
 
 @on("scaled_dot_product_attention", rules=("ah",))
-def attention(scope: Scope, call: Call) -> Any:
+def share_fused_attention(scope: Scope, call: Call) -> Any:
     r"""y_j = sum_i v_i p_ij with p held fixed (`ah=constant`), or shared between queries, keys and values."""
     if not scope.applies("ah"):
         return call.run()

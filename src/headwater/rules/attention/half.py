@@ -15,12 +15,12 @@ from ..operands import Place, share_product
 from ..scope import Call, Scope
 from .call import AttentionCall
 from .registry import Softmax
-from .sinks import is_whole, sinks_entered
+from .sinks import can_stay_fused, enter_sinks
 from .variant import Variant, register_variant
 
 
 @register_variant
-class Half(Variant):
+class HalfVariant(Variant):
     """Half to the values and half to the weights, of which queries and keys get half each: a quarter."""
 
     name = "half"
@@ -33,10 +33,10 @@ class Half(Variant):
     def attend(self, scope: Scope, call: AttentionCall) -> Any:
         return call.run(*quarters(call))
 
-    def attend_capped(self, scope: Scope, call: AttentionCall) -> Any:
-        if not is_whole(scope, call):
+    def attend_with_cap(self, scope: Scope, call: AttentionCall) -> Any:
+        if not can_stay_fused(scope, call):
             return None
-        told = sinks_entered(scope, call.query, call.sinks, 0.5)
+        told = enter_sinks(scope, call.query, call.sinks, 0.5)
         return exact(*quarters(call), call.mask, call.sinks, {**call.options, "ratio": True}, told)
 
 

@@ -16,51 +16,53 @@ from torch import Tensor
 from ...kernels.capped import exact
 from ..lineage import Kind, mark
 from ..operands import Place, share_product
-from ..saved import Lent
+from ..saved import BorrowedTensor
 from ..scope import Call, Scope, is_signal, times
 from ..sources import Sort
 from .call import AttentionCall
 from .half import Share
 from .registry import Softmax
-from .sinks import is_whole, sinks_entered
+from .sinks import can_stay_fused, enter_sinks
 from .variant import Variant, register_variant
 
 OFFSET = "attention offset"
-ASKED = 0.6  # of a product of weights and values belongs to the weights: docs/generation.md says how it was chosen
+QUERY_SHARE = (
+    0.6  # of a product of weights and values belongs to the weights: docs/generation.md says how it was chosen
+)
 
 
 @register_variant
-class Query(Variant):
-    """`ASKED` of a product of weights and values goes to the query, the rest to the values. Keys are held constant."""
+class QueryVariant(Variant):
+    """The query takes `QUERY_SHARE` of weights times values, the values take the rest. Keys are constants."""
 
     name = "query"
     softmax = Softmax.LINEAR
     holds_keys = True
 
     def weigh(self, scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:
-        return asked_softmax(scope, scores, value, axis)
+        return weigh_by_tangent(scope, scores, value, axis)
 
     def mix(self, call: Call, weights: Place, values: Place) -> Tensor:
-        mixed: Tensor = share_product(call, weights, values, ASKED)
+        mixed: Tensor = share_product(call, weights, values, QUERY_SHARE)
         return mixed
 
     def attend(self, scope: Scope, call: AttentionCall) -> Any:
-        return asked_attention(scope, call)
+        return attend_by_query(scope, call)
 
-    def attend_capped(self, scope: Scope, call: AttentionCall) -> Any:
-        return asked_capped(scope, call) if is_whole(scope, call) else None
+    def attend_with_cap(self, scope: Scope, call: AttentionCall) -> Any:
+        return attend_with_cap_by_query(scope, call) if can_stay_fused(scope, call) else None
 
 
-def asked_attention(scope: Scope, call: AttentionCall) -> Any:
+def attend_by_query(scope: Scope, call: AttentionCall) -> Any:
     """A fused attention. Where only the keys depend on the input, they stand in for the query."""
     query, key, value = call.query, call.key, call.value
     asker = query if is_signal(query) else key
     if not is_signal(asker):
         return call.run()
-    share = ASKED if is_signal(value) else 1.0
+    share = QUERY_SHARE if is_signal(value) else 1.0
     own = Share.apply(asker, share)
     pair = (own, key.detach()) if asker is query else (query, own)
-    values = Share.apply(value, 1 - ASKED) if is_signal(value) else value
+    values = Share.apply(value, 1 - QUERY_SHARE) if is_signal(value) else value
     result = call.run(*pair, values)
     name = offset_name(scope)
     scope.books.enter(
@@ -70,20 +72,22 @@ def asked_attention(scope: Scope, call: AttentionCall) -> Any:
     return result
 
 
-def asked_capped(scope: Scope, call: AttentionCall) -> Tensor:
+def attend_with_cap_by_query(scope: Scope, call: AttentionCall) -> Tensor:
     """The query takes part, and keys are held. What comes neither from it nor from the sinks is the offset."""
     query, sinks = call.query, call.sinks
-    own, name = Share.apply(query, ASKED), offset_name(scope)
-    told = [sinks_entered(scope, query, sinks, ASKED), sinks_entered(scope, query, sinks, -ASKED, name)]
-    parts = (own, call.key.detach(), Share.apply(call.value, 1 - ASKED))
-    entered = None if sinks is None else every(told)
+    own, name = Share.apply(query, QUERY_SHARE), offset_name(scope)
+    told = [enter_sinks(scope, query, sinks, QUERY_SHARE), enter_sinks(scope, query, sinks, -QUERY_SHARE, name)]
+    parts = (own, call.key.detach(), Share.apply(call.value, 1 - QUERY_SHARE))
+    entered = None if sinks is None else tell_all(told)
     result = exact(*parts, call.mask, sinks, {**call.options, "ratio": True}, entered)
-    scope.books.enter(result, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, y: ASKED * g * y, held=(result,))
-    scope.books.enter(own, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, q: -ASKED * g * q, held=(query,))
+    scope.books.enter(
+        result, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, y: QUERY_SHARE * g * y, held=(result,)
+    )
+    scope.books.enter(own, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, q: -QUERY_SHARE * g * q, held=(query,))
     return result
 
 
-def every(told: list[Any]) -> Any:
+def tell_all(told: list[Any]) -> Any:
     """One that tells all of them."""
 
     def tell(gradient: Tensor) -> None:
@@ -93,10 +97,10 @@ def every(told: list[Any]) -> Any:
     return tell
 
 
-def asked_softmax(scope: Scope, scores: Tensor, value: Tensor, axis: int) -> Tensor:
+def weigh_by_tangent(scope: Scope, scores: Tensor, value: Tensor, axis: int) -> Tensor:
     """A softmax that is written out, with its own gradient; what that leaves is the offset."""
     tangent = Tangent(value, axis)
-    scope.pending.lend(tangent)
+    scope.pending.register_borrower(tangent)
     weights: Tensor = _Tangent.apply(scores, [value], tangent)
     held = value.nan_to_num(0.0)
     seen = torch.where(held > 0, scores.detach().to(held.dtype), torch.zeros_like(held))
@@ -112,10 +116,10 @@ class Tangent:
     __slots__ = ("__weakref__", "_weights", "axis")
 
     def __init__(self, weights: Tensor, axis: int) -> None:
-        self._weights, self.axis = Lent(weights), axis
+        self._weights, self.axis = BorrowedTensor(weights), axis
 
-    def spare(self, written: Tensor) -> None:
-        self._weights.spare(written)
+    def copy_before_write(self, written: Tensor) -> None:
+        self._weights.copy_before_write(written)
 
     def back(self, gradient: Tensor) -> Tensor:
         """J g. A query that may look at nothing has no weights (NaN, which models fill later): its gradient is zero."""

@@ -29,21 +29,21 @@ _NEAR = 1e-6  # of a score to the centre: there the slope is that of the weights
 
 
 @register_variant
-class Secant(Variant):
+class SecantVariant(Variant):
     """Even attention belongs to the values. What the scores make of it goes half to the values, half to the scores."""
 
     name = "secant"
     softmax = Softmax.LINEAR
 
     def weigh(self, scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:
-        return by_its_secant(scope, scores, value, axis, base)
+        return weigh_by_secant(scope, scores, value, axis, base)
 
     def mix(self, call: Call, weights: Place, values: Place) -> Tensor:
         """Attention written out. Weights of which nothing is known have no even part."""
         operands = operand_places(call)
         own, root = operands[weights], lineage(operands[weights]).root
         line, even = (root.line, root.weights) if isinstance(root, Even) else (own, torch.zeros_like(own))
-        to_values, to_weights = mixed_by_secant(own, line, even)
+        to_values, to_weights = split_by_secant(own, line, even)
         seen: Tensor = run_with(call, {weights: to_values})
         brought: Tensor = run_with(call, {weights: to_weights, values: operands[values].detach()})
         return seen + brought
@@ -59,11 +59,11 @@ class Secant(Variant):
         weights = torch.softmax(scores.detach(), -1).nan_to_num(0.0)
         even = even_weights(weights)
         line = value_of(weights, gradient_of=secant(scores, weights, even))
-        to_values, to_weights = mixed_by_secant(weights, line, even)
+        to_values, to_weights = split_by_secant(weights, line, even)
         return value_of(result, gradient_of=to_values @ value + to_weights @ value.detach())
 
 
-def by_its_secant(scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:
+def weigh_by_secant(scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:
     """A query that may look at nothing has no weights (NaN, which models fill later), and passes nothing on.
 
     Even attention, which scores have no part in, belongs to the values. Where no values are met it is a constant.
@@ -126,6 +126,6 @@ def between(own: Tensor, weights: Tensor, even: Tensor, dim: int | tuple[int, ..
     return torch.lerp(even, weights, share)
 
 
-def mixed_by_secant(weights: Tensor, line: Tensor, even: Tensor) -> tuple[Tensor, Tensor]:
+def split_by_secant(weights: Tensor, line: Tensor, even: Tensor) -> tuple[Tensor, Tensor]:
     """Of weights times values: the weights that the values see, and what the weights themselves bring, by `line`."""
     return 0.5 * (weights.detach() + even), 0.5 * (line - even)

@@ -13,7 +13,7 @@ from .call import AttentionCall
 WITHIN = ("ah", "act", "gate")  # rules that act on something inside attention
 
 
-def is_whole(scope: Scope, call: AttentionCall) -> bool:
+def can_stay_fused(scope: Scope, call: AttentionCall) -> bool:
     """Whether the gradients of blocks are what the rules make of attention in which queries take part.
 
     Inside it the cap is an activation, its input times a constant, and products are shared.
@@ -21,11 +21,9 @@ def is_whole(scope: Scope, call: AttentionCall) -> bool:
     return all(rule in scope.rules for rule in WITHIN) and scope.rules.gate == "half" and call.is_alive
 
 
-def sinks_entered(
-    scope: Scope, query: Tensor, sinks: Tensor | None, share: float = 1.0, line: str | None = None
-) -> Any:
+def enter_sinks(scope: Scope, query: Tensor, sinks: Tensor | None, share: float = 1.0, line: str | None = None) -> Any:
     """What the backward pass tells the gradient of the sinks, of each sample: they are a bias of the scores."""
     if sinks is None:
         return None
     name, sort = scope.label(sinks, "sinks") if line is None else (line, Sort.CONSTANT)
-    return scope.books.vector_entered(query[:, :, 0, 0], name, share * sinks, sort=sort)
+    return scope.books.record_vector(query[:, :, 0, 0], name, share * sinks, sort=sort)

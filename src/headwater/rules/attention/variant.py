@@ -16,7 +16,7 @@ A variant is one class in one file, in this package or in yours:
 
 It acts on attention however it is computed. Attention that a model writes out is a softmax and a product: `weigh` and
 `mix`. Fused attention and attention with a cap or sinks are written out in the same two steps, unless the variant knows
-a faster way (`attend`, `attend_capped`).
+a faster way (`attend`, `attend_with_cap`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Variant:
             mixed = write_out(call)
         return value_of(value, gradient_of=mixed) if mixed.requires_grad else value
 
-    def attend_capped(self, scope: Scope, call: AttentionCall) -> Any:
+    def attend_with_cap(self, scope: Scope, call: AttentionCall) -> Any:
         """Attention with a cap or sinks. None: it is written out, and each of its operations has its own rule."""
         return None
 
@@ -91,13 +91,13 @@ def register_variant(variant: Kind) -> Kind:
     if (variant.weigh is Variant.weigh) == (softmax is Softmax.LINEAR):
         raise UsageError(f"{variant.__name__} needs `weigh` if its softmax is linear, and none otherwise.")
     known = VARIANTS.get(name)
-    if known is not None and place_of(type(known)) != place_of(variant):
+    if known is not None and home_of(type(known)) != home_of(variant):
         raise UsageError(f"there is an attention variant called {name!r} already, in {type(known).__module__}.")
     VARIANTS[name] = cast(Named, variant())
     return variant
 
 
-def place_of(variant: type) -> tuple[str, str]:
+def home_of(variant: type) -> tuple[str, str]:
     return variant.__module__, variant.__qualname__
 
 
