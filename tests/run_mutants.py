@@ -35,13 +35,20 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "headwater"
 STORE = ROOT / ".mutants"
 PAGE = ROOT / "docs" / "mutants.md"
-FILES = ("rules/*.py", "ledger.py", "methods/passes.py", "methods/checks.py", "methods/propagation.py")
+FILES = (
+    "rules/*.py",
+    "rules/attention/*.py",
+    "ledger.py",
+    "methods/passes.py",
+    "methods/checks.py",
+    "methods/propagation.py",
+)
 TESTS = """
 closing norm_definitions activation_definitions kinds logs_and_distances softmax_by_hand ratios steps fused products
 sums norms curves places weights_held operations ledger secant gamma asking linearised paper_rules capped beyond
 review promises precision methods targets kept audit generation recording text adversarial cuts random_cuts maps
 hidden spellings keywords pooling recurrent left_behind memory factors written_into summands attended choices origins
-books waiting passes scopes propagation following
+books waiting passes scopes propagation following attention_variants
 """.split()
 SLOW = 5.0  # seconds: longer tests say nothing that shorter ones do not
 SPARE = 20.0  # seconds that a mutant may take beyond three times what its tests take without it
@@ -52,13 +59,21 @@ ABOUT = {  # files of tests that were written for a module: they come first
     "methods/passes.py": "passes propagation",
     "methods/propagation.py": "propagation",
     "rules/activation.py": "activation_definitions curves",
-    "rules/asking.py": "following asking",
-    "rules/attention.py": "attended softmax_by_hand",
-    "rules/capped.py": "capped attended",
-    "rules/carriers.py": "choices written_into",
+    "rules/attention/call.py": "attended attention_variants",
+    "rules/attention/capped.py": "capped attended",
+    "rules/attention/constant.py": "weights_held attended capped",
+    "rules/attention/facts.py": "following softmax_by_hand",
+    "rules/attention/fused.py": "attended attention_variants",
+    "rules/attention/half.py": "attended capped",
+    "rules/attention/query.py": "following asking",
+    "rules/attention/registry.py": "attention_variants",
+    "rules/attention/secant.py": "attended secant",
+    "rules/attention/sinks.py": "capped attended",
+    "rules/attention/softmax.py": "softmax_by_hand attended",
+    "rules/attention/variant.py": "attention_variants",
+    "rules/attention/weights.py": "following",
     "rules/cuts.py": "origins",
     "rules/distance.py": "logs_and_distances",
-    "rules/following.py": "following",
     "rules/gamma.py": "summands gamma",
     "rules/gate.py": "factors kinds",
     "rules/lineage.py": "waiting",
@@ -67,12 +82,14 @@ ABOUT = {  # files of tests that were written for a module: they come first
     "rules/maps.py": "maps",
     "rules/modules.py": "fused hidden",
     "rules/norm.py": "norm_definitions softmax_by_hand norms",
+    "rules/operands.py": "factors attention_variants",
     "rules/products.py": "logs_and_distances products",
     "rules/ratio.py": "ratios",
     "rules/recurrent.py": "steps recurrent",
+    "rules/saved.py": "waiting",
     "rules/scope.py": "scopes origins",
+    "rules/shape_ops.py": "choices written_into",
     "rules/sources.py": "books scopes",
-    "rules/waiting.py": "waiting",
 }
 ROOM = 6 << 30  # bytes that a fork may take beyond what its parent has
 QUIET = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-o", "addopts=--strict-markers"]

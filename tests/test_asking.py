@@ -11,7 +11,7 @@ from tiny import BUILD, arguments, tiny
 from torch import Tensor, nn
 
 import headwater as hw
-from headwater.rules.attention.query import ASKED, OFFSET
+from headwater.rules.attention.query import OFFSET, QUERY_SHARE
 
 METHODS = ("lrp-query", "lrp(ah=query+ln+act+gate)")
 
@@ -49,10 +49,10 @@ def test_it_is_what_the_sums_say(fused: bool) -> None:
     tangent = weights * (scores - (weights * scores).sum(-1, keepdim=True))
     of_values, of_scores = (float((p @ value).sum()) for p in (weights, tangent))
     relevance = e.relevance.reshape(3, -1).sum(1)
-    expected = torch.tensor([ASKED * of_scores, 0.0, (1 - ASKED) * of_values], dtype=relevance.dtype)
+    expected = torch.tensor([QUERY_SHARE * of_scores, 0.0, (1 - QUERY_SHARE) * of_values], dtype=relevance.dtype)
     torch.testing.assert_close(relevance, expected, rtol=1e-6, atol=1e-9)
     offset = sum(amount for name, amount in e.ledger.constants.items() if OFFSET in name)
-    assert offset == pytest.approx(ASKED * (of_values - of_scores))
+    assert offset == pytest.approx(QUERY_SHARE * (of_values - of_scores))
     assert e.ledger.closed
 
 

@@ -14,8 +14,10 @@ from torch import Tensor
 from weighing import drawn
 
 from headwater.kernels.capped import capped_attention
-from headwater.rules.attention import fused as attention
-from headwater.rules.attention.fused import capped, even_of, even_weights, secant
+from headwater.rules.attention import capped
+from headwater.rules.attention.call import attention_scores, attention_weights, scores_with_mask
+from headwater.rules.attention.constant import copy_if_sliced
+from headwater.rules.attention.secant import even_of, even_weights, secant
 
 H, N, M, E = 2, 4, 5, 3  # heads, queries, keys, their size
 Q, K, V = drawn(1, H, N, E, seed=1), drawn(1, H, M, E, seed=2), drawn(1, H, M, 6, seed=3)
@@ -438,27 +440,27 @@ def test_queries_and_keys_that_are_cut_out_are_kept_alone() -> None:
     """What waits for the way back keeps no memory beside itself alive; what is whole is not copied."""
     one = drawn(2, 3, 12)
     q, k, _ = one.chunk(3, -1)
-    for part, kept in zip((q, k), attention.apart(q, k), strict=True):
+    for part, kept in zip((q, k), copy_if_sliced(q, k), strict=True):
         assert torch.equal(part, kept)
         assert kept.untyped_storage().nbytes() == part.nbytes
     q, k = drawn(2, 3, 4), drawn(2, 3, 4, seed=2)
-    assert attention.apart(q, k)[0] is q
-    assert attention.apart(q, k)[1] is k
+    assert copy_if_sliced(q, k)[0] is q
+    assert copy_if_sliced(q, k)[1] is k
     both = drawn(2, 2, 3, 4)
-    assert attention.apart(both[0], both[1])[0].data_ptr() == both.data_ptr()  # together they are all of it
+    assert copy_if_sliced(both[0], both[1])[0].data_ptr() == both.data_ptr()  # together they are all of it
     q, k = drawn(3, 4)[:2], drawn(2, 4, seed=2)
-    assert attention.apart(q, k)[0].untyped_storage().nbytes() == q.nbytes
+    assert copy_if_sliced(q, k)[0].untyped_storage().nbytes() == q.nbytes
 
 
 def test_scores_of_two_types_are_made_in_that_of_the_queries() -> None:
-    found = attention.fused_scores(Q.float(), K, 0.5)
+    found = attention_scores(Q.float(), K, 0.5)
     assert found.dtype is torch.float32
     torch.testing.assert_close(found.double(), 0.5 * Q @ K.mT, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("cap", [0.0, 0.8])
 def test_scores_that_are_capped(cap: float) -> None:
-    made = attention.masked_scores(Q, K, BIAS, {"cap": cap, "scale": 2.0})
+    made = scores_with_mask(Q, K, BIAS, {"cap": cap, "scale": 2.0})
     plain = 2 * Q @ K.mT
     torch.testing.assert_close(made, (cap * (plain / cap).tanh() if cap else plain) + BIAS)
 
@@ -466,7 +468,7 @@ def test_scores_that_are_capped(cap: float) -> None:
 def test_sinks_take_weight_and_have_no_column() -> None:
     sinks = drawn(H, seed=7)
     for block in (slice(None), slice(1, 3)):
-        made = attention.fused_weights(Q, K, None, {"sinks": sinks}, block)
+        made = attention_weights(Q, K, None, {"sinks": sinks}, block)
         whole = torch.cat([Q @ K.mT * E**-0.5, sinks.reshape(1, H, 1, 1).expand(1, H, N, 1)], -1).softmax(-1)
         torch.testing.assert_close(made, whole[:, :, block, :-1])
 
@@ -552,8 +554,8 @@ def masked(found: Any) -> float:
 
 def test_keys_of_a_group_of_heads_stand_once_for_each() -> None:
     keys = drawn(3, 2, 4, 5)
-    assert torch.equal(capped.repeated(keys, 3), keys.repeat_interleave(3, 1))
-    assert capped.repeated(keys, 1) is keys
+    assert torch.equal(capped.repeat_heads(keys, 3), keys.repeat_interleave(3, 1))
+    assert capped.repeat_heads(keys, 1) is keys
 
 
 @pytest.mark.parametrize("mode", ["constant, all", "half", "query", "gradient"])

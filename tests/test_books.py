@@ -139,7 +139,7 @@ def test_a_vector_along_the_last_axis(shape: tuple[int, ...], dtype: torch.dtype
 def test_a_vector_of_rows_that_were_reached() -> None:
     """A backward pass that knows which rows have a gradient tells those alone."""
     books, vector, result = Books(2), drawn(4, seed=1), drawn(2, 3, 4)
-    tell = books.vector_entered(result, "table", vector, sort=Sort.CONSTANT)
+    tell = books.record_vector(result, "table", vector, sort=Sort.CONSTANT)
     rows = torch.tensor([1, 5])
     gradient = drawn(2, 4, seed=2)
     tell(gradient, rows, torch.Size((2, 3)))
@@ -227,7 +227,7 @@ def test_taken_books_are_whole_and_leave_empty_ones() -> None:
     books = filled(a=[1.0, 2.0])
     books.sizes[0], books.probe = torch.ones(2), 0
     books.first_seen[0], books.digits[0] = [torch.ones(2)], [torch.ones(2)]
-    taken = books.taken()
+    taken = books.take()
     assert (books.amounts, books.sizes, books.first_seen, books.digits, books.probe) == ({}, {}, {}, {}, None)
     assert [len(found) for found in (taken.amounts, taken.sizes, taken.first_seen, taken.digits)] == [1, 1, 1, 1]
     assert taken.sites is books.sites
@@ -236,7 +236,7 @@ def test_taken_books_are_whole_and_leave_empty_ones() -> None:
 def test_copied_books_have_memory_of_their_own() -> None:
     books = filled(a=[1.0, 2.0])
     books.sizes[0] = torch.ones(2)
-    copied = books.copied()
+    copied = books.copy()
     books.amounts[0].zero_()
     books.sizes[0].zero_()
     assert copied.amounts[0].tolist() == [1.0, 2.0]

@@ -26,8 +26,8 @@ from headwater.api import fast_attention as interface
 from headwater.errors import NotApplicable
 from headwater.kernels import attention as kernels
 from headwater.kernels import blocked, capped, fused, rows
-from headwater.rules.attention.fused import capped as rule
-from headwater.rules.attention.fused import fused as plain
+from headwater.rules.attention import capped as rule
+from headwater.rules.attention import constant as plain
 
 CAP = 1.5  # low enough to bend the scores of random queries and keys
 KINDS = {"capped": (CAP, False), "sinks": (0.0, True), "both": (CAP, True), "neither": (0.0, False)}
@@ -119,7 +119,7 @@ class TestInBlocks:
     def test_forwards(self, kind: str, masked: str) -> None:
         case = Case.of(ODD, kind, masked)
         expected = case.exactly()
-        found, sums = capped.attend(case.query, case.key, case.value, case.mask, case.sinks, case.options)
+        found, sums = capped.attend_with_sums(case.query, case.key, case.value, case.mask, case.sinks, case.options)
         assert apart(found, expected.result.detach()) < 1e-12
         torch.testing.assert_close(sums, expected.sums)
 
@@ -140,9 +140,9 @@ class TestInBlocks:
     def test_every_shape(self, kind: str, shape: Shape) -> None:
         case = Case.of(shape, kind, "causal" if shape.queries == shape.keys else "none")
         expected = case.exactly()
-        found, _ = capped.attend(case.query, case.key, case.value, case.mask, case.sinks, case.options)
+        found, _ = capped.attend_with_sums(case.query, case.key, case.value, case.mask, case.sinks, case.options)
         assert apart(found, expected.result.detach()) < 1e-12
-        made = rows.attended(case.query, case.key, case.value, case.mask, case.sinks, case.options)
+        made = rows.plan_blocks(case.query, case.key, case.value, case.mask, case.sinks, case.options)
         gradients = expected.gradients(case.gradient)
         for one, other in zip(total(made.gradients(case.gradient, found)), gradients, strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=1e-11)  # of a single key, the scores have no gradient
@@ -155,7 +155,7 @@ class TestInBlocks:
         expected = case.exactly()
         options = {**case.options, "sinks": case.sinks}
         found = kernels.values_gradient(case.gradient, case.query, case.key, expected.sums, case.mask, options)
-        simple = plain.values_gradient(case.gradient, case.query, case.key, case.mask, options, case.key.shape[1])
+        simple = plain.values_gradient_torch(case.gradient, case.query, case.key, case.mask, options, case.key.shape[1])
         assert (found is None) == (masked == "lowest" and not KINDS[kind][1])  # the sum's digits are lost
         for one in (simple, *([] if found is None else [found])):
             assert apart(one, expected.gradients(case.gradient)[2]) < 1e-12
@@ -163,7 +163,7 @@ class TestInBlocks:
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
     def test_half_precision(self, dtype: torch.dtype) -> None:
         case = Case.of(ODD, "both", "causal", dtype)
-        found, sums = capped.attend(case.query, case.key, case.value, case.mask, case.sinks, case.options)
+        found, sums = capped.attend_with_sums(case.query, case.key, case.value, case.mask, case.sinks, case.options)
         assert found.dtype is dtype
         assert sums.dtype is torch.float32
         assert apart(found, case.exactly().result.detach()) < ROOM[dtype]
@@ -171,16 +171,16 @@ class TestInBlocks:
     def test_autocast_does_not_round_its_blocks(self) -> None:
         case = Case.of(ODD, "both", "causal", torch.float32)
         with torch.autocast("cpu", torch.bfloat16):
-            found, _ = capped.attend(case.query, case.key, case.value, case.mask, case.sinks, case.options)
+            found, _ = capped.attend_with_sums(case.query, case.key, case.value, case.mask, case.sinks, case.options)
         assert apart(found, case.exactly().result.detach()) < ROOM[torch.float32]
 
     @pytest.mark.parametrize("broken", ["cap", "slope", "sinks"])
     def test_a_broken_kernel_is_found(self, broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
         case = Case.of(ODD, "both", "causal")
-        made = rows.attended(case.query, case.key, case.value, case.mask, case.sinks, case.options)
+        made = rows.plan_blocks(case.query, case.key, case.value, case.mask, case.sinks, case.options)
         expected = case.exactly().gradients(case.gradient)
         if broken == "slope":
-            monkeypatch.setattr(rows.Attended, "slope", lambda self, scores, block: torch.ones_like(scores))
+            monkeypatch.setattr(rows.BlockedAttention, "slope", lambda self, scores, block: torch.ones_like(scores))
         else:
             made = replace(made, **{"cap": {"cap": 1.001 * CAP}, "sinks": {"sinks": None}}[broken])
         result = made.result()[0]
@@ -198,12 +198,12 @@ def total(gradients: Any) -> list[Tensor]:
 class TestTriton:
     def check(self, case: Case, room: float) -> None:
         expected = case.exactly()
-        found, sums = fused.attended(case.query, case.key, case.value, case.mask, case.sinks, **case.told)
+        found, sums = fused.attend_by_triton(case.query, case.key, case.value, case.mask, case.sinks, **case.told)
         assert apart(found, expected.result.detach()) < room
         seen = expected.sums > -1e30
         torch.testing.assert_close(sums.double()[seen], expected.sums[seen], rtol=max(room, 1e-5), atol=max(room, 1e-5))
         for given in (sums, None):  # the backward kernel with these sums, and with its own
-            made = fused.values_gradient(
+            made = fused.values_gradient_triton(
                 case.gradient, case.query, case.key, given, case.mask, sinks=case.sinks, **case.told
             )
             assert apart(made, expected.gradients(case.gradient)[2]) < room
@@ -227,9 +227,9 @@ class TestTriton:
         case = Case.of(ODD, "both", "causal", torch.float32, DEVICE)
         told = {**case.told, "sinks": case.sinks, **wrong}
         expected = case.exactly()
-        found, _ = fused.attended(case.query, case.key, case.value, case.mask, **told)
+        found, _ = fused.attend_by_triton(case.query, case.key, case.value, case.mask, **told)
         assert apart(found, expected.result.detach()) > 10 * ROOM[torch.float32]
-        made = fused.values_gradient(case.gradient, case.query, case.key, None, case.mask, **told)
+        made = fused.values_gradient_triton(case.gradient, case.query, case.key, None, case.mask, **told)
         assert apart(made, expected.gradients(case.gradient)[2]) > 10 * ROOM[torch.float32]
 
 
@@ -471,7 +471,7 @@ class TestTheModelTakesIt:
         def never(*_: Any, **__: Any) -> Any:
             raise AssertionError("it was written out")
 
-        monkeypatch.setattr(rule, "written_out", never)
+        monkeypatch.setattr(rule, "spell_capped_attention", never)
         hw.explain(fast, sentences(False))
         with pytest.raises(AssertionError, match="written out"):
             hw.explain(fast, sentences(False), method="lrp-secant")

@@ -14,8 +14,8 @@ from weighing import drawn
 
 import headwater as hw
 from headwater.rules import Books, RuleSet, Scope
-from headwater.rules.attention.fused import Even, exponent_of
-from headwater.rules.attention.query import ASKED, OFFSET, Tangent
+from headwater.rules.attention.facts import Even, exponent_of
+from headwater.rules.attention.query import OFFSET, QUERY_SHARE, Tangent
 from headwater.rules.lineage import Kind, lineage, mark
 from headwater.rules.scope import Scope as Acting
 
@@ -320,12 +320,12 @@ def by_hand(taking: str, x: Tensor, constants: Tensor, mask: Tensor | None = Non
     slopes = torch.autograd.grad((result * upstream).sum(), parts)
     products = [(part * slope).detach() for part, slope in zip(parts, slopes, strict=True)]
     asker = 0 if "q" in taking else 1 if "k" in taking else None
-    share = ASKED if "v" in taking else 1.0
+    share = QUERY_SHARE if "v" in taking else 1.0
     found = torch.zeros_like(x)
     if asker is not None:
         found[:, asker] = share * products[asker]
         if "v" in taking:
-            found[:, 2] = (1 - ASKED) * products[2]
+            found[:, 2] = (1 - QUERY_SHARE) * products[2]
         offset = share * (float((result * upstream).sum().detach()) - float(products[asker].sum()))
     else:
         found[:, 2], offset = products[2], 0.0
@@ -336,7 +336,7 @@ def by_hand(taking: str, x: Tensor, constants: Tensor, mask: Tensor | None = Non
 @pytest.mark.parametrize("name", SPELLED)
 def test_a_fused_attention_whose_query_takes_part_is_what_the_sums_say(name: str, taking: str) -> None:
     """Element by element, whoever is a signal; and nothing for the keys while a query asks."""
-    assert ASKED == 0.6  # docs/generation.md says how it was chosen
+    assert QUERY_SHARE == 0.6  # docs/generation.md says how it was chosen
     attend, options = SPELLED[name]
     model = Attending(taking, attend).eval()
     x = drawn(1, 3, 2, 4, 5, seed=13)

@@ -13,12 +13,12 @@ from weighing import drawn
 
 from headwater.rules.modules import (
     PointwiseOnly,
+    acts_linearly,
     adds_up,
     around_zero,
     has_own_gradient,
     is_bare,
     is_elementwise,
-    is_linear,
     is_plain,
     outermost,
     stays,
@@ -156,41 +156,41 @@ BENT: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def test_a_linear_function_adds_up() -> None:
-    assert is_linear(Function(affine), X, affine(X), BIAS)
+    assert acts_linearly(Function(affine), X, affine(X), BIAS)
     for dtype in (torch.float32, torch.bfloat16):
         layer = nn.Linear(6, 5).to(dtype).requires_grad_(False)
-        assert is_linear(layer, X.to(dtype), layer(X.to(dtype)), layer.bias)
+        assert acts_linearly(layer, X.to(dtype), layer(X.to(dtype)), layer.bias)
     assert adds_up(Function(affine), X, affine(X) - BIAS, BIAS, -2.0)
 
 
 def test_what_is_linear_is_so_for_any_numbers() -> None:
     """Nothing at all, a single number, very small and very large ones."""
-    assert is_linear(Function(lambda x: 0 * affine(x)), X, 0 * affine(X), 0 * BIAS)
+    assert acts_linearly(Function(lambda x: 0 * affine(x)), X, 0 * affine(X), 0 * BIAS)
     one = torch.ones(1, 1, dtype=X.dtype)
     for x in (one, -one):
-        assert is_linear(Function(lambda x: 2 * x), x, 2 * x, 0 * one)
+        assert acts_linearly(Function(lambda x: 2 * x), x, 2 * x, 0 * one)
     for size in (1e-3, 1.0, 1e3):
         x = size * X
-        assert is_linear(Function(affine), x, affine(x), BIAS)
+        assert acts_linearly(Function(affine), x, affine(x), BIAS)
         for bent in (
             Function(lambda x, size=size: affine(x.clamp(-20 * size, 20 * size))),
             Function(lambda x, size=size: affine(F.hardshrink(x, 0.02 * size))),
         ):
-            assert not is_linear(bent, x, bent(x), BIAS)
+            assert not acts_linearly(bent, x, bent(x), BIAS)
 
 
 def test_a_bend_where_the_input_is_small_is_seen() -> None:
     x = X.clone()
     x[..., 0] = 1e-3
     bent = Function(lambda x: affine(x) + F.hardshrink(x[..., :1], 0.5))
-    assert not is_linear(bent, x, bent(x), BIAS)
+    assert not acts_linearly(bent, x, bent(x), BIAS)
 
 
 @pytest.mark.parametrize("name", BENT)
 def test_a_bent_one_does_not(name: str) -> None:
     module = Function(BENT[name])
     bias = module(torch.zeros(1, 6, dtype=X.dtype))
-    assert not is_linear(module, X, module(X), bias)
+    assert not acts_linearly(module, X, module(X), bias)
 
 
 class WithGradient(torch.autograd.Function):

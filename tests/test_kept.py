@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from headwater.inputs.places import start
 from headwater.methods.lrp import ORDER, QUERY, all_rules
 from headwater.rules import Books, RuleSet, Scope
-from headwater.rules.modules import modules_seen
-from headwater.rules.saved import Lent, Waiting
+from headwater.rules.modules import watch_foreign_modules
+from headwater.rules.saved import BorrowedTensor, SavedTensor
 
 HIDDEN, HEADS, INNER = (tiny.SMALL[key] for key in ("hidden_size", "num_attention_heads", "intermediate_size"))
 GROUPED = HIDDEN // 2  # tiny's decoders have one key for two heads
@@ -42,7 +42,7 @@ def kept(model: nn.Module, length: int, rules: RuleSet) -> int:
     """Bytes that the graph behind the prediction holds, weights not counted."""
     vectors = model.get_input_embeddings()(torch.arange(length)[None]).detach().requires_grad_(True)
     scope = Scope(rules, Books(1), {id(p): n for n, p in model.named_parameters()}, {})
-    with modules_seen(model, scope), scope:
+    with watch_foreign_modules(model, scope), scope:
         out = model(inputs_embeds=start(vectors))
     weights = {p.untyped_storage().data_ptr() for p in (*model.parameters(), *model.buffers())}
     found = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in held_by(out.logits.grad_fn)}
@@ -62,7 +62,7 @@ def held_by(node: Any) -> Iterator[Tensor]:
         saved += [getattr(node, name) for name in dir(node) if name.startswith("_saved_")]
         later = [getattr(node, name, None) for name in ("factor", "boost")]
         saved += [getattr(one, name, None) for one in later for name in ("_x", "_value", "_made", "_z", "_factor")]
-        saved = [value.tensor() if isinstance(value, Waiting | Lent) else value for value in saved]
+        saved = [value.tensor() if isinstance(value, SavedTensor | BorrowedTensor) else value for value in saved]
         yield from (value for value in saved if isinstance(value, Tensor))
 
 

@@ -16,7 +16,8 @@ from torch import Tensor
 import headwater as hw
 from headwater.kernels import attention, blocked, forward, sparse_rows
 from headwater.rules import gamma, linear
-from headwater.rules.attention.fused import fused as plain
+from headwater.rules.attention import constant as plain
+from headwater.rules.attention.call import scores_with_mask
 
 pytest.importorskip("triton")  # it is made for Linux alone
 from headwater.kernels import fused
@@ -94,12 +95,12 @@ class Attention:
         """The plain rule in float64."""
         parts = (part.double() for part in (self.gradient, self.query, self.key))
         mask = self.mask.double() if self.mask is not None and self.mask.dtype is not torch.bool else self.mask
-        return plain.values_gradient(*parts, mask, self.options, self.key.shape[1])
+        return plain.values_gradient_torch(*parts, mask, self.options, self.key.shape[1])
 
     def sums(self) -> Tensor:
         key = self.key.repeat_interleave(self.query.shape[1] // self.key.shape[1], 1).double()
         mask = self.mask.double() if self.mask is not None and self.mask.dtype is not torch.bool else self.mask
-        return plain.masked_scores(self.query.double(), key, mask, self.options).logsumexp(-1).float()
+        return scores_with_mask(self.query.double(), key, mask, self.options).logsumexp(-1).float()
 
 
 def looks(shape: Shape, generator: torch.Generator, device: str) -> Tensor:
@@ -157,7 +158,9 @@ def apart(found: Tensor, expected: Tensor) -> float:
 
 
 def in_triton(case: Attention, sums: Tensor | None) -> Tensor:
-    return fused.values_gradient(case.gradient, case.query, case.key, sums, case.mask, scale=SCALE, causal=case.causal)
+    return fused.values_gradient_triton(
+        case.gradient, case.query, case.key, sums, case.mask, scale=SCALE, causal=case.causal
+    )
 
 
 def on_processor(case: Attention) -> Tensor | None:
@@ -196,24 +199,26 @@ class TestTriton:
 
     def test_scores_that_are_capped(self) -> None:
         case = Attention.drawn(SQUARE, "causal")
-        scores = plain.masked_scores(case.query.double(), case.key.double(), None, {"scale": SCALE})
+        scores = scores_with_mask(case.query.double(), case.key.double(), None, {"scale": SCALE})
         seen = torch.ones_like(scores, dtype=torch.bool).tril()
         weights = (3 * (scores / 3).tanh()).masked_fill(~seen, -math.inf).softmax(-1)
-        found = fused.values_gradient(case.gradient, case.query, case.key, None, scale=SCALE, causal=True, cap=3.0)
+        found = fused.values_gradient_triton(
+            case.gradient, case.query, case.key, None, scale=SCALE, causal=True, cap=3.0
+        )
         assert apart(found, weights.transpose(-2, -1) @ case.gradient.double()) < ROOM[torch.float32]
 
     @pytest.mark.parametrize(("scale", "shift"), [(0.2002, 0.0), (0.2, 1e-3)])
     def test_a_wrong_constant_is_found(self, scale: float, shift: float) -> None:
         case = Attention.drawn(SQUARE, "causal")
         sums = case.sums() + shift
-        found = fused.values_gradient(case.gradient, case.query, case.key, sums, scale=scale, causal=True)
+        found = fused.values_gradient_triton(case.gradient, case.query, case.key, sums, scale=scale, causal=True)
         assert apart(found, case.expected()) > 10 * ROOM[torch.float32]
 
     def test_what_it_does_not_know_it_refuses(self) -> None:
         case = Attention.drawn(Shape(4, 4, 32, 32), dtype=torch.float64)
-        assert not fused.knows(case.query, case.key, case.gradient)
+        assert not fused.supports(case.query, case.key, case.gradient)
         wide = Attention.drawn(Shape(4, 4, 288, 32))
-        assert not fused.knows(wide.query, wide.key, wide.gradient)
+        assert not fused.supports(wide.query, wide.key, wide.gradient)
 
 
 @pytest.fixture(params=[blocked.CACHED, 4096], ids=["at once", "by blocks"])
@@ -269,9 +274,9 @@ class TestOnTheProcessor:
         reached[-1, :, slice(*stretch)] = 1.0  # in one sample alone
         case.gradient = case.gradient * reached
         seen: list[int] = []
-        scored = blocked.scored
+        scored = blocked.score_into
         monkeypatch.setattr(
-            blocked, "scored", lambda *args, **rest: (seen.append(args[1].numel()), scored(*args, **rest))[1]
+            blocked, "score_into", lambda *args, **rest: (seen.append(args[1].numel()), scored(*args, **rest))[1]
         )
         found = on_processor(case)
         if masked == "lowest":
@@ -285,8 +290,8 @@ class TestOnTheProcessor:
     def test_a_block_left_out_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(blocked, "KEYS", 16)
         monkeypatch.setattr(blocked, "CACHED", 4096)
-        case, every = Attention.drawn(SQUARE, "causal", device="cpu"), blocked.spans
-        monkeypatch.setattr(blocked, "spans", lambda first, last, step: list(every(first, last, step))[:-1])
+        case, every = Attention.drawn(SQUARE, "causal", device="cpu"), blocked.split_range
+        monkeypatch.setattr(blocked, "split_range", lambda first, last, step: list(every(first, last, step))[:-1])
         found = on_processor(case)
         assert found is not None
         assert not apart(found, case.expected()) < ROOM[torch.float32]  # what was not written may be anything
@@ -296,7 +301,7 @@ def attended(case: Attention) -> tuple[Tensor, Tensor, Tensor | None]:
     value = torch.randn_like(case.key[..., : case.gradient.shape[-1]])
     func = F.scaled_dot_product_attention
     expected = func(case.query, case.key, value, attn_mask=case.mask, **case.options)
-    return expected, *forward.attend(func, case.query, case.key, value, case.mask, case.options)
+    return expected, *forward.attend_by_torch(func, case.query, case.key, value, case.mask, case.options)
 
 
 @pytest.mark.parametrize("masked", MASKS)
@@ -331,27 +336,27 @@ class TestRowsReached:
         gradient[2, 3, 7] = -1e-300  # tiny, below zero, and not where the quick look falls
         gradient[2, 4, 0] = 0.0
         expected = [i for i, row in enumerate(gradient.view(-1, 8).tolist()) if any(row)]
-        assert sparse_rows.rows_reached(gradient).tolist() == expected
+        assert sparse_rows.find_nonzero_rows(gradient).tolist() == expected
 
     def test_what_is_not_a_number_counts(self) -> None:
         gradient = torch.zeros(64, 8)
         gradient[5, 3] = torch.nan
-        assert sparse_rows.rows_reached(gradient).tolist() == [5]
+        assert sparse_rows.find_nonzero_rows(gradient).tolist() == [5]
 
     @pytest.mark.parametrize("zeros", [0, 1, 15])
     def test_a_few_zeros_are_not_worth_it(self, zeros: int) -> None:
         gradient = torch.randn(64, 8)
         gradient[:zeros] = 0.0
-        assert sparse_rows.rows_reached(gradient) is None
+        assert sparse_rows.find_nonzero_rows(gradient) is None
 
     def test_columns_of_zeros_are_no_rows(self) -> None:
         gradient = torch.randn(64, 8)
         gradient[:, 0] = 0.0
-        assert sparse_rows.rows_reached(gradient) is None
+        assert sparse_rows.find_nonzero_rows(gradient) is None
 
     @pytest.mark.parametrize("shape", [(0, 8), (64, 0), (64,), ()])
     def test_odd_shapes(self, shape: tuple[int, ...]) -> None:
-        assert sparse_rows.rows_reached(torch.zeros(shape)) is None
+        assert sparse_rows.find_nonzero_rows(torch.zeros(shape)) is None
 
 
 @pytest.mark.parametrize("method", ["gi", "lrp", "lrp-gamma"])
@@ -383,7 +388,7 @@ def test_positions_that_are_not_reached_change_nothing(name: str, method: str, m
 
     def counting(made: Tensor, rows: Tensor | None, shape: torch.Size) -> Tensor:
         left_out.append(shape.numel() - len(made))
-        return sparse_rows.spread(made, rows, shape)
+        return sparse_rows.scatter_rows(made, rows, shape)
 
     for module in (linear, gamma):
         monkeypatch.setattr(module, "spread", counting)

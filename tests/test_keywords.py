@@ -211,7 +211,8 @@ HELD = {"softmax", "rsqrt", "reciprocal", "inverse", "pinverse", "linalg_inv", "
 
 
 def test_every_operation_has_an_example() -> None:
-    assert set(OPERATIONS) == set(EXAMPLES) | WITHOUT
+    own = {name for name, handler in OPERATIONS.items() if handler.__module__.startswith("headwater.")}
+    assert own == set(EXAMPLES) | WITHOUT
 
 
 class Called(nn.Module):

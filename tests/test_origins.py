@@ -12,10 +12,22 @@ from torch import Tensor, nn
 from weighing import drawn, seeded
 
 import headwater as hw
-from headwater.rules.cuts import ORIGIN, Choice, Chosen, Cuts, Origin, before, chooses, held, merge, numbers_of, tensors
+from headwater.rules.cuts import (
+    ORIGIN,
+    Choice,
+    Chosen,
+    Cuts,
+    Origin,
+    before,
+    chooses,
+    make_held_origin,
+    merge,
+    numbers_of,
+    tensors,
+)
 
 CUT, OTHER = Origin("block: detach"), Origin("block: round")
-HELD = held("softmax")
+HELD = make_held_origin("softmax")
 
 
 def followed() -> Cuts:

@@ -66,7 +66,7 @@ from headwater.inputs.protocol import SideInput
 from headwater.inputs.targets import Reader, ScoreReading
 from headwater.rules import Books, RuleSet, Scope
 from headwater.rules.cuts import Choice, Chosen
-from headwater.rules.scope import BESIDE_HELD, Entered
+from headwater.rules.scope import BESIDE_HELD, EnteredConstant
 from headwater.rules.sources import Site, Sort
 
 NOTHING = RuleSet(frozenset())
@@ -588,8 +588,8 @@ def test_a_look_up_by_a_choice_that_weighs_is_a_bias_or_a_constant_after_all() -
     ]
 
 
-def entered(*constants: tuple[int, str, float]) -> list[Entered]:
-    return [Entered(site, name, (value, 0.0)) for site, name, value in constants]
+def entered(*constants: tuple[int, str, float]) -> list[EnteredConstant]:
+    return [EnteredConstant(site, name, (value, 0.0)) for site, name, value in constants]
 
 
 def test_sites_whose_constant_is_another() -> None:
@@ -600,7 +600,7 @@ def test_sites_whose_constant_is_another() -> None:
     assert changing_sites(ours, entered((0, "b", 2.0), (1, "a", 3.0), (2, "a", 1.0))) == set()
     assert changing_sites(ours, entered((0, "b", 2.0), (1, "a", 3.0), (2, "a", 1.5))) == {0, 4}
     assert changing_sites(ours, entered((0, "a", 1.0), (1, "a", 3.0))) == {1}
-    assert changing_sites([Entered(2, "a", (1.0, 5.0))], [Entered(2, "a", (1.0, 6.0))]) == {2}
+    assert changing_sites([EnteredConstant(2, "a", (1.0, 5.0))], [EnteredConstant(2, "a", (1.0, 6.0))]) == {2}
 
 
 def sorted_by(

@@ -13,7 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from weighing import drawn
 
 from headwater.errors import HiddenOperation
-from headwater.rules.ratio import Pending, Ratio, is_alone, ratio, scaled, settle
+from headwater.rules.ratio import Pending, Ratio, is_only_holder, ratio, scale_by_constant, settle_ratio
 
 
 def made_alone() -> Tensor:
@@ -22,17 +22,17 @@ def made_alone() -> Tensor:
 
 def test_memory_is_alone_where_nobody_else_holds_it() -> None:
     x = made_alone()
-    assert is_alone(x)
+    assert is_only_holder(x)
     other = x.detach()
-    assert not is_alone(x)
+    assert not is_only_holder(x)
     del other
-    assert is_alone(x)
+    assert is_only_holder(x)
 
 
 def test_a_part_or_another_order_is_not_alone() -> None:
-    assert not is_alone(drawn(8)[:4].detach())
-    assert not is_alone(torch.empty(0, dtype=torch.float64).set_(drawn(8).clone().untyped_storage(), 0, (4,)))
-    assert not is_alone(torch.empty_strided((4, 6), (1, 4)))
+    assert not is_only_holder(drawn(8)[:4].detach())
+    assert not is_only_holder(torch.empty(0, dtype=torch.float64).set_(drawn(8).clone().untyped_storage(), 0, (4,)))
+    assert not is_only_holder(torch.empty_strided((4, 6), (1, 4)))
 
 
 def test_the_factor_takes_the_place_of_an_input_that_nobody_else_holds() -> None:
@@ -40,7 +40,7 @@ def test_the_factor_takes_the_place_of_an_input_that_nobody_else_holds() -> None
     expected, place = value / x, x.data_ptr()
     factor = Ratio(x, value, (0.0, 1.0))
     del x
-    made = factor.made()
+    made = factor.compute()
     assert torch.equal(made, expected)
     assert made.data_ptr() == place
 
@@ -48,7 +48,7 @@ def test_the_factor_takes_the_place_of_an_input_that_nobody_else_holds() -> None
 def test_an_input_that_somebody_holds_stays() -> None:
     x, value = made_alone(), drawn(4, 6, seed=4)
     before = x.clone()
-    made = Ratio(x, value, (0.0, 1.0)).made()
+    made = Ratio(x, value, (0.0, 1.0)).compute()
     assert torch.equal(x, before)
     assert torch.equal(made, value / x)
 
@@ -117,21 +117,21 @@ class Holder:
     def __init__(self) -> None:
         self.told: list[Tensor] = []
 
-    def spare(self, written: Tensor) -> None:
+    def copy_before_write(self, written: Tensor) -> None:
         self.told.append(written)
 
 
 def test_who_holds_tensors_is_told_what_is_written_over() -> None:
     pending, x, y = Pending(), drawn(2), drawn(3)
     before, after = Holder(), Holder()
-    pending.lend(before)
+    pending.register_borrower(before)
     since = pending.moment()
-    pending.lend(after)
+    pending.register_borrower(after)
     pending.settle(x)
     pending.settle([x, 1.0, y])
     pending.settle((y,))
     assert [id(t) for t in before.told] == [id(t) for t in after.told] == [id(t) for t in (x, x, y, y)]
-    pending.forget_lenders(since)
+    pending.forget_borrowers(since)
     pending.settle(x)
     assert (len(before.told), len(after.told)) == (5, 4)
     assert pending.moment() < pending.moment()
@@ -139,7 +139,7 @@ def test_who_holds_tensors_is_told_what_is_written_over() -> None:
 
 def test_lenders_that_are_gone_are_told_nothing() -> None:
     pending, holder = Pending(), Holder()
-    pending.lend(holder)
+    pending.register_borrower(holder)
     told = holder.told
     del holder
     pending.settle(drawn(2))
@@ -149,14 +149,14 @@ def test_lenders_that_are_gone_are_told_nothing() -> None:
 def test_a_value_that_is_used_has_its_factor_made() -> None:
     x = made_alone().requires_grad_()
     pending = Pending()
-    value = scaled(x, torch.sigmoid(x.detach()), (0.5, 0.25), pending)
+    value = scale_by_constant(x, torch.sigmoid(x.detach()), (0.5, 0.25), pending)
     (factor,) = pending
-    settle(value)
-    settle(3.0)
-    settle(drawn(2))
+    settle_ratio(value)
+    settle_ratio(3.0)
+    settle_ratio(drawn(2))
     with torch.no_grad():
         x.add_(1.0)  # too late to matter
-    torch.testing.assert_close(factor.made(), (torch.sigmoid(x.detach() - 1) - 0.5) / (x.detach() - 1))
+    torch.testing.assert_close(factor.compute(), (torch.sigmoid(x.detach() - 1) - 0.5) / (x.detach() - 1))
 
 
 @pytest.mark.parametrize("written", ["input", "value"])

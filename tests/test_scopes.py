@@ -17,21 +17,21 @@ from headwater.engine.forward import KNOWN
 from headwater.errors import HiddenOperation
 from headwater.rules import OPERATIONS, Books, RuleSet, Scope
 from headwater.rules.cuts import ORIGIN, Choice, Chosen, Origin
-from headwater.rules.lineage import Kind, kind, lineage, mark
+from headwater.rules.lineage import Kind, kind_of, lineage, mark
 from headwater.rules.scope import (
     BESIDE_HELD,
     Call,
-    Entered,
+    EnteredConstant,
     canonical,
     check_derivative,
-    fingerprint,
-    first_signal,
+    find_signal,
+    fingerprint_constant,
     inside,
     is_signal,
-    kept_kind,
+    keep_kind,
     on,
     only_looking,
-    original,
+    parameter_of,
     positional,
     times,
     value_of,
@@ -147,7 +147,7 @@ def test_signals_among_arguments() -> None:
     assert [is_signal(value) for value in (one, constant, 3.0, None, [one])] == [True, False, False, False, False]
 
     def first(*args: Any, **kwargs: Any) -> Any:
-        return first_signal(Call(max, "max", False, args, kwargs))
+        return find_signal(Call(max, "max", False, args, kwargs))
 
     assert first(constant, one, other) is one
     assert first(constant, [constant, other], one) is other
@@ -158,14 +158,14 @@ def test_signals_among_arguments() -> None:
 
 def test_two_numbers_tell_a_constant_from_others() -> None:
     x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    assert fingerprint(x) == (10.0, 1.0 + 4.0 + 9.0 + 16.0)
-    assert fingerprint(x.flip(0)) != fingerprint(x)
-    assert fingerprint(torch.tensor([torch.nan, 1.0])) == (1.0, 2.0)
-    assert fingerprint(2.5) == (2.5, 0.0)
-    assert fingerprint(torch.tensor([True, False, True])) == (2.0, 4.0)
-    assert fingerprint(torch.tensor([1.0, 2.0], requires_grad=True)) == (3.0, 5.0)
+    assert fingerprint_constant(x) == (10.0, 1.0 + 4.0 + 9.0 + 16.0)
+    assert fingerprint_constant(x.flip(0)) != fingerprint_constant(x)
+    assert fingerprint_constant(torch.tensor([torch.nan, 1.0])) == (1.0, 2.0)
+    assert fingerprint_constant(2.5) == (2.5, 0.0)
+    assert fingerprint_constant(torch.tensor([True, False, True])) == (2.0, 4.0)
+    assert fingerprint_constant(torch.tensor([1.0, 2.0], requires_grad=True)) == (3.0, 5.0)
     tiny = torch.full((2,), 1.0, dtype=torch.float32)
-    assert fingerprint(tiny + 1e-7) != fingerprint(tiny)
+    assert fingerprint_constant(tiny + 1e-7) != fingerprint_constant(tiny)
 
 
 @pytest.mark.parametrize("known", Kind)
@@ -173,15 +173,15 @@ def test_two_numbers_tell_a_constant_from_others() -> None:
 def test_what_a_hidden_activation_has_been_through_goes_along(known: Kind, name: str) -> None:
     source, result, smaller = torch.ones(2), torch.ones(2), torch.ones(1)
     mark(source, known)
-    assert kept_kind(result, name, (source,)) is result
-    kept_kind(smaller, name, (source,))
+    assert keep_kind(result, name, (source,)) is result
+    keep_kind(smaller, name, (source,))
     goes = known in (Kind.ACTIVATED, Kind.SHIFTED) and name != "matmul"
-    assert kind(result) is (known if goes else Kind.LINEAR)
-    assert kind(smaller) is Kind.LINEAR
+    assert kind_of(result) is (known if goes else Kind.LINEAR)
+    assert kind_of(smaller) is Kind.LINEAR
     assert hasattr(result, "_headwater_lineage") is goes
-    assert kept_kind(None, name, (source,)) is None
-    assert kept_kind(result, name, ()) is result
-    assert kept_kind(result, name, (3.0, source)) is result
+    assert keep_kind(None, name, (source,)) is None
+    assert keep_kind(result, name, ()) is result
+    assert keep_kind(result, name, (3.0, source)) is result
 
 
 def test_an_operation_without_a_derivative_is_refused() -> None:
@@ -406,9 +406,9 @@ def test_weights_are_handed_on_without_gradient_and_once() -> None:
     _, one, again, buffer, plain = seen
     assert one is again
     assert (one.requires_grad, one.data_ptr()) == (False, model.weight.data_ptr())
-    assert original(one) is model.weight
-    assert original(buffer) is model.constant
-    assert original(plain) is plain
+    assert parameter_of(one) is model.weight
+    assert parameter_of(buffer) is model.constant
+    assert parameter_of(plain) is plain
     assert scope.name_of(one) == "weight"
     assert scope.name_of(buffer) == "constant"
     assert scope.name_of(plain) is scope.name_of(3.0) is None
@@ -443,10 +443,10 @@ def test_constants_are_noted_where_somebody_compares_them_but_for_whole_paramete
     )
     model_weight, buffer = drawn(4, seed=4), drawn(4, seed=6)
     assert scope.entered == [
-        Entered(1, "weight", fingerprint(2 * model_weight)),
-        Entered(2, "constant", fingerprint(buffer)),
-        Entered(3, "add", (2.0, 5.0)),
-        Entered(4, "add", (3.0, 0.0)),
+        EnteredConstant(1, "weight", fingerprint_constant(2 * model_weight)),
+        EnteredConstant(2, "constant", fingerprint_constant(buffer)),
+        EnteredConstant(3, "add", (2.0, 5.0)),
+        EnteredConstant(4, "add", (3.0, 0.0)),
     ]
     assert set(scope.cuts.nodes) == {0, 1, 2, 3, 4}
     assert entered(lambda m, x: x + 1.0).entered is None
@@ -593,9 +593,9 @@ def test_what_a_view_has_been_through_goes_along_when_it_is_written_into() -> No
     with acting():
         part = y[:2]
         assert part.sigmoid_() is part
-        assert kind(part) is Kind.SHIFTED
+        assert kind_of(part) is Kind.SHIFTED
         part.mul_(2.0)
-        assert kind(part) is Kind.SHIFTED
+        assert kind_of(part) is Kind.SHIFTED
         root = lineage(part).root
         part.mul_(2.0)
         assert lineage(part).root is root
@@ -672,7 +672,7 @@ def test_properties_that_are_operations() -> None:
     with scope:
         mark(x, Kind.SHIFTED)
         for turned in (x.T, x.mT, x.H, x.mH):
-            assert kind(turned) is Kind.SHIFTED
+            assert kind_of(turned) is Kind.SHIFTED
         assert getattr(x.data, ORIGIN).name == "data"
         assert x.shape == (3, 4)
         assert not hasattr(x.grad_fn, ORIGIN)

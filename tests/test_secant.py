@@ -10,7 +10,7 @@ from torch import Tensor
 
 import headwater as hw
 from headwater.errors import UnknownName
-from headwater.rules.attention.fused import even_weights, secant
+from headwater.rules.attention.secant import even_weights, secant
 
 METHODS = ("lrp-secant", "lrp(ah=secant+ln+act+gate=half)", "lrp(ah=secant+ln+act+gate+gamma=0.05)")
 

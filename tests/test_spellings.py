@@ -12,7 +12,7 @@ from tiny import randomised
 from torch import Tensor, nn
 
 import headwater as hw
-from headwater.rules.attention.query import ASKED, OFFSET
+from headwater.rules.attention.query import OFFSET, QUERY_SHARE
 
 METHODS = ("lrp-secant", "lrp-query")
 Spelling = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -191,10 +191,10 @@ def test_masked_afterwards_by_hand_with_the_query() -> None:
     weights = scores.softmax(-1)
     tangent = weights * (scores - (weights * scores).sum(-1, keepdim=True))
     of_weights, of_scores = (float(((p * causal()) @ value).sum()) for p in (weights, tangent))
-    expected = torch.tensor([ASKED * of_scores, 0.0, (1 - ASKED) * of_weights], dtype=torch.float64)
+    expected = torch.tensor([QUERY_SHARE * of_scores, 0.0, (1 - QUERY_SHARE) * of_weights], dtype=torch.float64)
     torch.testing.assert_close(e.relevance.reshape(3, -1).sum(1), expected, rtol=1e-9, atol=1e-9)
     offset = sum(amount for name, amount in e.ledger.constants.items() if OFFSET in name)
-    assert offset == pytest.approx(ASKED * (of_weights - of_scores))
+    assert offset == pytest.approx(QUERY_SHARE * (of_weights - of_scores))
 
 
 def test_weights_without_values_leave_even_attention_as_a_constant() -> None:

@@ -14,7 +14,7 @@ from weighing import drawn
 
 from headwater.inputs.places import start
 from headwater.rules import Books, Scope
-from headwater.rules.linear import plain
+from headwater.rules.linear import dequantize
 from headwater.rules.scope import is_signal
 
 A, B, C = (drawn(3, 4, seed=seed) for seed in (1, 2, 3))
@@ -661,9 +661,9 @@ def test_a_convolution_by_the_gamma_rule_is_its_matrix(name: str, biased: bool) 
 
 
 def test_packed_weights_are_taken_apart() -> None:
-    assert plain(W) is W
+    assert dequantize(W) is W
     own = nn.Parameter(W)
-    assert plain(own) is own
+    assert dequantize(own) is own
 
     class Half(torch.Tensor):
         def dequantize(self) -> Tensor:
@@ -673,6 +673,6 @@ def test_packed_weights_are_taken_apart() -> None:
         def dequantize(self) -> Tensor:
             raise NotImplementedError
 
-    assert plain(W.as_subclass(Half)).tolist() == [1.0, 1.0]
+    assert dequantize(W.as_subclass(Half)).tolist() == [1.0, 1.0]
     kept = W.as_subclass(Whole)
-    assert plain(kept) is kept
+    assert dequantize(kept) is kept

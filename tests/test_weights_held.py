@@ -13,8 +13,8 @@ from weighing import drawn, seeded
 
 import headwater as hw
 from headwater.kernels.capped import capped_attention
-from headwater.rules.attention import fused as attention
-from headwater.rules.attention.fused import masked_scores
+from headwater.rules.attention import constant as attention
+from headwater.rules.attention.call import scores_with_mask
 
 HEADS, LENGTH, SIZE = 4, 7, 5
 ALLOWED = (drawn(LENGTH, LENGTH, seed=4) > -0.3) | torch.eye(LENGTH, dtype=torch.bool)
@@ -41,7 +41,7 @@ def test_attention_in_blocks_is_attention(name: str, heads: int, rows: int, monk
     result = F.scaled_dot_product_attention(query, key, value, **options, enable_gqa=heads < HEADS)
     (theirs,) = torch.autograd.grad(result, value, upstream)
     monkeypatch.setattr(attention, "_BLOCK", rows * 2 * HEADS * LENGTH)
-    ours = attention.values_gradient(upstream, query, key, options.get("attn_mask"), options, heads)
+    ours = attention.values_gradient_torch(upstream, query, key, options.get("attn_mask"), options, heads)
     torch.testing.assert_close(ours, theirs)
 
 
@@ -51,7 +51,7 @@ def test_two_queries_in_blocks_of_one_have_a_row_of_the_mask_each(monkeypatch: p
     result = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     (theirs,) = torch.autograd.grad(result, value, upstream)
     monkeypatch.setattr(attention, "_BLOCK", 2)
-    torch.testing.assert_close(attention.values_gradient(upstream, query, key, mask, {}, 1), theirs)
+    torch.testing.assert_close(attention.values_gradient_torch(upstream, query, key, mask, {}, 1), theirs)
 
 
 @pytest.mark.parametrize("axes", [2, 3])
@@ -62,23 +62,23 @@ def test_attention_in_blocks_of_fewer_axes(axes: int, monkeypatch: pytest.Monkey
     (theirs,) = torch.autograd.grad(F.scaled_dot_product_attention(query, key, value), value, upstream)
     monkeypatch.setattr(attention, "_BLOCK", 3 * LENGTH)
     heads = None if axes == 2 else HEADS
-    torch.testing.assert_close(attention.values_gradient(upstream, query, key, None, {}, heads), theirs)
+    torch.testing.assert_close(attention.values_gradient_torch(upstream, query, key, None, {}, heads), theirs)
 
 
 def test_a_query_that_may_look_at_nothing_sees_nothing() -> None:
     query, key, upstream = (drawn(1, 1, LENGTH, SIZE, seed=n) for n in (1, 2, 3))
     mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
     mask[2] = False
-    found = attention.values_gradient(upstream, query, key, mask, {"attn_mask": mask}, 1)
+    found = attention.values_gradient_torch(upstream, query, key, mask, {"attn_mask": mask}, 1)
     kept = torch.arange(LENGTH) != 2
-    without = attention.values_gradient(upstream[:, :, kept], query[:, :, kept], key, None, {}, 1)
+    without = attention.values_gradient_torch(upstream[:, :, kept], query[:, :, kept], key, None, {}, 1)
     torch.testing.assert_close(found, without)
 
 
 def test_a_mask_and_the_order_of_time_both_count() -> None:
     """-inf where one of them forbids it."""
     query, key = drawn(1, 1, LENGTH, SIZE, seed=1), drawn(1, 1, LENGTH, SIZE, seed=2)
-    scores = masked_scores(query, key, ALLOWED, {"is_causal": True})
+    scores = scores_with_mask(query, key, ALLOWED, {"is_causal": True})
     assert torch.equal(scores[0, 0] == -torch.inf, ~(ALLOWED & torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()))
 
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
 from . import options
 from .screen import show, waiting
 
+Operations = Annotated[
+    bool, typer.Option("--operations", help="List the operations that have a rule, and what acts on each.")
+]
 
-def command(as_json: options.Json = False, plain: options.Plain = False) -> None:
+
+def command(as_json: options.Json = False, plain: options.Plain = False, operations: Operations = False) -> None:
     """List the methods, and the rules that can be combined."""
+    if operations:
+        print_operations(as_json, plain)
+        return
     with waiting("looking"):
         from headwater import methods
 
@@ -25,3 +34,23 @@ def command(as_json: options.Json = False, plain: options.Plain = False) -> None
 
     named = [(method.name, method.summary) for method in known]
     show(lambda _: render_methods(named, rules), lambda: plain_methods(named, rules), plain)
+
+
+def print_operations(as_json: bool, plain: bool) -> None:
+    """Operation, rules, function and its first line. Operations that are not listed keep their gradient."""
+    with waiting("looking"):
+        from headwater import methods
+        from headwater.rules.table import list_operations
+
+        methods.available()  # plug-ins register their rules
+        found = list_operations()
+    if as_json:
+        typer.echo(json.dumps({"operations": [asdict(one) for one in found]}))
+        return
+    from headwater.viz.tables import Table
+
+    from .tables import draw_tables, tables_as_text
+
+    rows = [(one.operation, ", ".join(one.rules) or "-", one.function, one.summary) for one in found]
+    table = Table("operations", ("operation", "rules", "function", "what it does"), rows, left=4)
+    show(lambda _: draw_tables([], [table]), lambda: tables_as_text([], [table]).lstrip(), plain)

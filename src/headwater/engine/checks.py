@@ -28,7 +28,7 @@ from ..inputs.restoring import outside_inference
 from ..inputs.walking import named_modules
 from ..rules import Scope
 from ..rules.modules import is_foreign_node
-from ..rules.scope import BESIDE_HELD, Entered
+from ..rules.scope import BESIDE_HELD, EnteredConstant
 from ..rules.sources import Sort
 from .compiled import run_eagerly
 from .forward import (
@@ -166,7 +166,7 @@ def looks_words_up(one: Captured, text: Tensor | None) -> bool:
     return torch.allclose(rows * scale, one.leaf, rtol=1e-3, atol=1e-5)
 
 
-Look = tuple[list[Entered], list[bool]]
+Look = tuple[list[EnteredConstant], list[bool]]
 
 OTHERS = 4  # inputs that are tried where numbers are read: an index may be the same for some
 
@@ -237,7 +237,7 @@ def lookups(batch: Batch, inputs: list[Captured]) -> list[bool]:
     return [any(one.ids is not None and torch.equal(one.ids, text) for text in texts) for one in inputs if texts]
 
 
-def find_constants(run: Run, demand: Demand) -> tuple[list[Entered], list[Captured]]:
+def find_constants(run: Run, demand: Demand) -> tuple[list[EnteredConstant], list[Captured]]:
     """Every constant that enters on the way forward, in order; and the inputs."""
     scope = scope_for(replace(run, scope=Scope), demand)
     scope.entered = []
@@ -248,7 +248,7 @@ def find_constants(run: Run, demand: Demand) -> tuple[list[Entered], list[Captur
     return scope.entered, inputs
 
 
-def changing_sites(ours: list[Entered], others: list[Entered]) -> set[int]:
+def changing_sites(ours: list[EnteredConstant], others: list[EnteredConstant]) -> set[int]:
     """The sites whose constant is another one for another input. Where the two ways differ, names tell."""
     if [one.name for one in ours] == [one.name for one in others]:
         return {one.site for one, other in zip(ours, others, strict=True) if one.value != other.value}
@@ -256,7 +256,7 @@ def changing_sites(ours: list[Entered], others: list[Entered]) -> set[int]:
     return {one.site for one in ours if values[one.name] != seen.get(one.name)}
 
 
-def values_by_name(entered: list[Entered]) -> dict[str, list[tuple[float, float]]]:
+def values_by_name(entered: list[EnteredConstant]) -> dict[str, list[tuple[float, float]]]:
     found: dict[str, list[tuple[float, float]]] = {}
     for one in sorted(entered, key=lambda one: one.value):
         found.setdefault(one.name, []).append(one.value)

@@ -21,7 +21,7 @@ from ..inputs.places import Captured, capture_inputs, start
 from ..inputs.targets import ScoreReading
 from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, RuleSet, Scope
-from ..rules.modules import modules_seen
+from ..rules.modules import watch_foreign_modules
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
     places = [*batch.places, *tables_of(run)]
     with (
         capture_inputs(places, run.noise, other) if batch.places else nullcontext(given) as inputs,
-        modules_seen(run.model, scope),
+        watch_foreign_modules(run.model, scope),
         run.watch(scope),
         scope,
     ):

@@ -23,7 +23,7 @@ from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference
 from ..inputs.targets import ScoreReading
 from ..rules import Books, Scope
-from ..rules.linear import plain
+from ..rules.linear import dequantize
 from ..rules.sources import Sort, wide
 from .checks import (
     check_met,
@@ -106,7 +106,7 @@ def propagate_each(
         last = number == len(readers)
         if last:
             scope.release()
-        outcome = outcome_of(read, linear, inputs, gradients, books if last else books.taken(), scope)
+        outcome = outcome_of(read, linear, inputs, gradients, books if last else books.take(), scope)
         check_finite(run, demand, outcome)
         yield outcome
 
@@ -196,7 +196,7 @@ def not_finite(outcome: Outcome) -> str | None:
 
 
 def has_nan(tensor: Tensor) -> bool:
-    return bool(plain(tensor).isnan().any())
+    return bool(dequantize(tensor).isnan().any())
 
 
 def find_first_nonfinite(run: Run, demand: Demand) -> str:

@@ -25,9 +25,9 @@ def values_gradient(
     if not is_usual_shape(query, key, mask, options):
         return None
     if query.is_cuda:
-        return on_card(gradient, query, key, sums, mask, options)
-    if query.device.type == "cpu" and sums is not None and blocked.knows(sums, mask):
-        return blocked.values_gradient(gradient, query, key, sums, mask, **numbers(query, options))
+        return values_gradient_on_card(gradient, query, key, sums, mask, options)
+    if query.device.type == "cpu" and sums is not None and blocked.keeps_digits(sums, mask):
+        return blocked.values_gradient_in_blocks(gradient, query, key, sums, mask, **numbers(query, options))
     return None
 
 
@@ -37,17 +37,17 @@ def numbers(query: Tensor, options: Any) -> dict[str, Any]:
     return {"scale": scale, "causal": bool(options.get("is_causal")), "cap": float(options.get("cap") or 0.0)}
 
 
-def on_card(
+def values_gradient_on_card(
     gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, mask: Tensor | None, options: Any
 ) -> Tensor | None:
     if not has_triton(query.device):
         return None
     from . import fused
 
-    if not fused.knows(query, key, gradient):
+    if not fused.supports(query, key, gradient):
         return None
     told = numbers(query, options)
-    return fused.values_gradient(gradient, query, key, sums, mask, sinks=options.get("sinks"), **told)
+    return fused.values_gradient_triton(gradient, query, key, sums, mask, sinks=options.get("sinks"), **told)
 
 
 def forward_on_card(
@@ -58,9 +58,9 @@ def forward_on_card(
         return None
     from . import fused
 
-    if not fused.knows(query, key, value):
+    if not fused.supports(query, key, value):
         return None
-    return fused.attended(query, key, value, mask, sinks, **numbers(query, options))
+    return fused.attend_by_triton(query, key, value, mask, sinks, **numbers(query, options))
 
 
 @cache

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .sparse_rows import queries_reached
+from .sparse_rows import find_nonzero_queries
 
 CACHED = 1 << 20  # weights in a block: 4 MiB of float32
 KEYS = 256  # in a block, where there are more
@@ -52,14 +52,14 @@ class Held:
         return replace(self, query=query, sums=sums, mask=mask, key=self.key[i])
 
 
-def knows(sums: Tensor | None, mask: Tensor | None) -> bool:
+def keeps_digits(sums: Tensor | None, mask: Tensor | None) -> bool:
     """Whether the weights can be had from the logsumexp without losing digits."""
     if sums is None:
         return False
     return mask is None or mask.dtype is torch.bool or bool((sums > DEEP).all())
 
 
-def values_gradient(
+def values_gradient_in_blocks(
     gradient: Tensor,
     query: Tensor,
     key: Tensor,
@@ -73,7 +73,7 @@ def values_gradient(
     """P^T dO, [batch, heads of the values, keys, size]."""
     dtype = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
     held = Held(query, key, sums.to(dtype), mask, scale, causal, cap)
-    start, stop = queries_reached(gradient)
+    start, stop = find_nonzero_queries(gradient)
     if start == stop:
         return gradient.new_zeros(*key.shape[:3], gradient.shape[-1])
     if (start, stop) != (0, query.shape[2]):
@@ -89,7 +89,7 @@ def at_once(gradient: Tensor, held: Held) -> Tensor:
     parts = (held.query.to(dtype), gradient.to(dtype), held.sums)
     q, g, s = (part.reshape(batch * kv_heads, rows, -1) for part in parts)
     k = held.key.to(dtype).reshape(batch * kv_heads, n_keys, -1)
-    weights = scored(s.neg(), q, k, held.scale, held.cap)
+    weights = score_into(s.neg(), q, k, held.scale, held.cap)
     of_heads, mask = weights.view(*held.query.shape[:3], n_keys), held.mask
     if mask is not None and mask.dtype is not torch.bool:
         of_heads.add_(mask)
@@ -124,9 +124,9 @@ class Blocks:
     def sums_to(self, out: Tensor, rows: int, columns: int) -> None:
         """Writes P^T dO into `out`, [heads of the values, keys, size]."""
         groups, n_queries = self.gradient.shape[1:3]
-        for k in spans(0, out.shape[1], columns):
+        for k in split_range(0, out.shape[1], columns):
             total: Tensor | None = None
-            for q in spans(max(0, k[0] - self.held.first) if self.held.causal else 0, n_queries, rows):
+            for q in split_range(max(0, k[0] - self.held.first) if self.held.causal else 0, n_queries, rows):
                 for group in range(groups):
                     weights = self.weights(group, q, k)
                     if weights is None:
@@ -144,7 +144,7 @@ class Blocks:
         query, key = (part.to(buffer.dtype) for part in (held.query[:, group, q[0] : q[1]], held.key[:, k[0] : k[1]]))
         made = buffer[: len(query) * query.shape[1] * key.shape[1]].view(len(query), query.shape[1], key.shape[1])
         below = held.sums[:, group, q[0] : q[1], None].neg()
-        scored(below, query, key, held.scale, held.cap, out=made)
+        score_into(below, query, key, held.scale, held.cap, out=made)
         if mask is not None and mask.dtype is not torch.bool:
             made.add_(mask)
         made.exp_()
@@ -156,7 +156,9 @@ class Blocks:
         return made
 
 
-def scored(below: Tensor, query: Tensor, key: Tensor, scale: float, cap: float, out: Tensor | None = None) -> Tensor:
+def score_into(
+    below: Tensor, query: Tensor, key: Tensor, scale: float, cap: float, out: Tensor | None = None
+) -> Tensor:
     """below + scale q k^T, or below + cap tanh(scale q k^T / cap)."""
     if not cap:
         return torch.baddbmm(below, query, key.transpose(1, 2), alpha=scale, out=out)
@@ -164,6 +166,6 @@ def scored(below: Tensor, query: Tensor, key: Tensor, scale: float, cap: float, 
     return made.mul_(scale / cap).tanh_().mul_(cap).add_(below)
 
 
-def spans(first: int, last: int, step: int) -> Iterator[Part]:
+def split_range(first: int, last: int, step: int) -> Iterator[Part]:
     for start in range(first, last, step):
         yield start, min(start + step, last)

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import handle_torch_function, has_torch_function
 
 from .attention import forward_on_card
-from .rows import attended
+from .rows import plan_blocks
 
 
 def capped_attention(
@@ -43,7 +43,7 @@ def capped_attention(
     return exact(query, key, value, attn_mask, sinks, options)
 
 
-def attend(
+def attend_with_sums(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor | None, options: Any
 ) -> tuple[Tensor, Tensor]:
     """The result, and the logsumexp [batch, heads, queries] with the sinks in it."""
@@ -51,7 +51,7 @@ def attend(
     if found is not None:
         return found
     with torch.autocast(query.device.type, enabled=False):  # it would round blocks that are precise on purpose
-        return attended(query, key, value, mask, sinks, options).result()
+        return plan_blocks(query, key, value, mask, sinks, options).result()
 
 
 Told = Callable[[Tensor], None]
@@ -84,7 +84,7 @@ class _Exact(Function):
         options: Any,
         told: Told | None,
     ) -> Tensor:
-        result, _ = attend(query, key, value, mask, sinks, options)
+        result, _ = attend_with_sums(query, key, value, mask, sinks, options)
         ctx.save_for_backward(query, key, value, sinks, mask, result)
         ctx.options, ctx.told = options, told
         return result
@@ -93,7 +93,7 @@ class _Exact(Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         query, key, value, sinks, mask, result = ctx.saved_tensors
-        found = attended(query, key, value, mask, sinks, ctx.options).gradients(gradient, result)
+        found = plan_blocks(query, key, value, mask, sinks, ctx.options).gradients(gradient, result)
         to_query, to_key, to_value, to_sinks = found
         if to_sinks is not None and ctx.told is not None:
             ctx.told(to_sinks)

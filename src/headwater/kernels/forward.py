@@ -13,20 +13,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Attended = tuple[Tensor, Tensor | None]
+ResultAndSums = tuple[Tensor, Tensor | None]
 
 FLASH, EFFICIENT, CUDNN = 1, 2, 3  # torch.nn.attention.SDPBackend
 ALIGNED = 8  # flash attention on a graphics card takes head sizes that are multiples of this
 ROWS = 4  # of queries whose logsumexp is checked, once for each kind of call
 
 
-def attend(func: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any) -> Attended:
+def attend_by_torch(
+    func: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any
+) -> ResultAndSums:
     """What `func`, torch's attention, gives, and the logsumexp [batch, heads, queries], None where nobody knows it."""
-    kernel = None if is_unusual(query, key, value, mask, options) else chosen(query, key, value, mask, options)
+    kernel = None if is_unusual(query, key, value, mask, options) else choose_kernel(query, key, value, mask, options)
     if kernel is None:
         return func(query, key, value, attn_mask=mask, **options), None
-    result, sums = kernel(query, key, value, added(mask, query.dtype), options)
-    if not trusted(kernel, sums, query, key, mask, options):
+    result, sums = kernel(query, key, value, make_additive_mask(mask, query.dtype), options)
+    if not trusts_sums(kernel, sums, query, key, mask, options):
         sums = None
     return result, sums
 
@@ -54,10 +56,10 @@ def is_usual_shape(query: Tensor, key: Tensor, mask: Tensor | None, options: Any
     return 2 <= mask.dim() <= 4 and fits and not options.get("is_causal")
 
 
-Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None, Any], Attended]
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None, Any], ResultAndSums]
 
 
-def chosen(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any) -> Kernel | None:
+def choose_kernel(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any) -> Kernel | None:
     """The kernel that torch itself would take, if it tells the logsumexp."""
     choice = torch._fused_sdp_choice(
         query,
@@ -77,21 +79,21 @@ def chosen(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, optio
     return {FLASH: flash, EFFICIENT: efficient, CUDNN: cudnn}.get(choice)
 
 
-def added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+def make_additive_mask(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """A mask as something to add to the scores."""
     if mask is None or mask.dtype is not torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
 
 
-def flash_on_cpu(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any) -> Attended:
+def flash_on_cpu(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any) -> ResultAndSums:
     attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     return attention(  # type: ignore[no-any-return]
         query, key, value, 0.0, bool(options.get("is_causal")), attn_mask=mask, scale=options.get("scale")
     )
 
 
-def flash(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any) -> Attended:
+def flash(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any) -> ResultAndSums:
     size = query.shape[-1]
     scale = options.get("scale") or size**-0.5
     missing = -size % ALIGNED
@@ -102,14 +104,14 @@ def flash(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, option
     return result[..., :size], sums
 
 
-def efficient(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any) -> Attended:
+def efficient(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any) -> ResultAndSums:
     attention = torch.ops.aten._scaled_dot_product_efficient_attention
     causal, scale = bool(options.get("is_causal")), options.get("scale")
     result, sums = attention(query, key, value, mask, True, 0.0, causal, scale=scale)[:2]
     return result, sums[..., : query.shape[-2]]  # it comes padded
 
 
-def cudnn(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any) -> Attended:
+def cudnn(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any) -> ResultAndSums:
     attention = torch.ops.aten._scaled_dot_product_cudnn_attention
     causal, scale = bool(options.get("is_causal")), options.get("scale")
     result, sums = attention(query, key, value, mask, True, 0.0, causal, False, scale=scale)[:2]
@@ -119,7 +121,9 @@ def cudnn(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, option
 _TRUSTED: dict[Any, bool] = {}
 
 
-def trusted(kernel: Kernel, sums: Tensor | None, query: Tensor, key: Tensor, mask: Tensor | None, options: Any) -> bool:
+def trusts_sums(
+    kernel: Kernel, sums: Tensor | None, query: Tensor, key: Tensor, mask: Tensor | None, options: Any
+) -> bool:
     """Whether the logsumexp is what we take it for: seen once on a few queries for every kind of call.
 
     Nobody promises what these kernels return beside their result; a wrong one would bend every explanation.

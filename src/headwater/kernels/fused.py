@@ -26,14 +26,14 @@ LARGE = (config(64, 64, 4, 3), config(64, 128, 8, 3), config(32, 64, 4, 3))
 
 
 @functools.cache
-def tuned(large: bool) -> Any:
+def tune(large: bool) -> Any:
     """Tried once in a process for every size of head and rough length, of which the fastest stays."""
     return triton.autotune(list(LARGE if large else SMALL), key=["SIZE", "BLOCK_D", "BLOCK_E", "CAUSAL", "MASK"])(
         gradient_kernel
     )
 
 
-def knows(query: Tensor, key: Tensor, gradient: Tensor) -> bool:
+def supports(query: Tensor, key: Tensor, gradient: Tensor) -> bool:
     """Whether the kernels are made for these tensors."""
     if query.dtype not in (torch.float16, torch.bfloat16, torch.float32) or query.dim() != 4:
         return False
@@ -43,7 +43,7 @@ def knows(query: Tensor, key: Tensor, gradient: Tensor) -> bool:
     return max(query.shape[-1], gradient.shape[-1]) <= 256 and far < 1 << 31  # places inside a head have 32 bits
 
 
-def values_gradient(
+def values_gradient_triton(
     gradient: Tensor,
     query: Tensor,
     key: Tensor,
@@ -69,7 +69,7 @@ def values_gradient(
     out = torch.empty((parts, batch, n_keys, kv_heads, width), dtype=kept, device=query.device).transpose(2, 3)
     seen = mask_like(mask, query, n_keys)
     sizes = {"BLOCK_D": block(head), "BLOCK_E": block(width)}
-    run(
+    launch(
         lambda blocks: (triton.cdiv(n_keys, blocks["BLOCK_N"]), batch * kv_heads, parts),
         *(query, key, top, rest, gradient, seen, out),
         *(*query.stride()[:3], *key.stride()[:3], *gradient.stride()[:3], *seen.stride(), *out.stride()[:4]),
@@ -95,11 +95,11 @@ def logsumexp(
     sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """log sum_k exp(q k^T scale + mask), [batch, heads, queries]; with an added mask in two parts, see the kernel."""
-    _, top, rest = walk(query, key, None, mask, sinks, scale, causal, cap)
+    _, top, rest = walk_blocks(query, key, None, mask, sinks, scale, causal, cap)
     return top, rest
 
 
-def attended(
+def attend_by_triton(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -111,11 +111,11 @@ def attended(
     cap: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Attention, [batch, heads, queries, size], and its logsumexp. `sinks` is a score for each head."""
-    out, top, rest = walk(query, key, value, mask, sinks, scale, causal, cap)
+    out, top, rest = walk_blocks(query, key, value, mask, sinks, scale, causal, cap)
     return out, top + rest / PER_LOG_E.value if mask_kind(mask) == ADDED.value else top
 
 
-def walk(
+def walk_blocks(
     query: Tensor,
     key: Tensor,
     value: Tensor | None,
@@ -158,12 +158,12 @@ def walk(
     return out, top, rest
 
 
-def run(grid: Any, *args: Any, **options: Any) -> None:
+def launch(grid: Any, *args: Any, **options: Any) -> None:
     """With the blocks that suit the card, found out where there is enough to do; else with small ones."""
     large = args[0].dtype is not torch.float32 and max(options["BLOCK_D"], options["BLOCK_E"]) <= 128
     if args[0].is_cuda and options["SIZE"] > 0:
         with on_device(args[0]):
-            tuned(large)[grid](*args, **options)
+            tune(large)[grid](*args, **options)
         return
     blocks = {"BLOCK_M": 32, "BLOCK_N": 64 if large else 32}
     with on_device(args[0]):

@@ -17,7 +17,7 @@ NONE, LOOKS, ADDED = (tl.constexpr(kind) for kind in range(3))  # kinds of masks
 # fmt: off
 
 @triton.jit
-def scores(
+def block_scores(
     q, k, mask, m, n, n_queries, n_keys, step_m, step_n, scale, cap,
     CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr,
 ):
@@ -44,7 +44,7 @@ def scores(
 
 
 @triton.jit
-def walked(
+def accumulate(
     acc, k, Q, G, TOP, REST, mask, first, last, n, n_queries, n_keys, head, width, step_q, step_g, step_m, step_n,
     scale, cap,
     CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr, FULL: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -63,7 +63,7 @@ def walked(
             q = tl.load(Q + m[:, None] * step_q + d[None, :], mask=row & (d[None, :] < head), other=0.0)
             g = tl.load(G + m[:, None] * step_g + e[None, :], mask=row & (e[None, :] < width), other=0.0)
             top = tl.load(TOP + m, mask=m < n_queries, other=float("inf"))
-        s = scores(q, k, mask, m, n, n_queries, n_keys, step_m, step_n, scale, cap, CAUSAL, MASK, CAP)
+        s = block_scores(q, k, mask, m, n, n_queries, n_keys, step_m, step_n, scale, cap, CAUSAL, MASK, CAP)
         if MASK == NONE:
             p = tl.exp2(s - (top * PER_LOG_E)[None, :])
             acc += tl.dot(p.to(g.dtype), g, input_precision="ieee")
@@ -104,12 +104,12 @@ def gradient_kernel(
         row = (batch * kv_heads * groups + h) * n_queries
         at_mask = MASK_AT + batch * mask_b + h * mask_h
         if CAUSAL:
-            acc = walked(
+            acc = accumulate(
                 acc, k, at_q, at_g, TOP + row, REST + row, at_mask, first, tl.minimum(free, n_queries), n, n_queries,
                 n_keys, head, width, q_m, g_m, mask_m, mask_n, scale, cap, True, MASK, CAP, FULL, BLOCK_M, BLOCK_D,
                 BLOCK_E
             )
-        acc = walked(
+        acc = accumulate(
             acc, k, at_q, at_g, TOP + row, REST + row, at_mask, free, n_queries, n, n_queries, n_keys, head, width,
             q_m, g_m, mask_m, mask_n, scale, cap, False, MASK, CAP, FULL, BLOCK_M, BLOCK_D, BLOCK_E
         )
@@ -151,7 +151,7 @@ def sums_kernel(
         n = begin + tl.arange(0, BLOCK_N)
         of_keys = (n[:, None] < n_keys) & (d[None, :] < head)
         k = tl.load(at_k + n[:, None] * k_n + d[None, :], mask=of_keys, other=0.0)
-        s = scores(q, k, at_mask, m, n, n_queries, n_keys, mask_m, mask_n, scale, cap, CAUSAL, MASK, CAP)
+        s = block_scores(q, k, at_mask, m, n, n_queries, n_keys, mask_m, mask_n, scale, cap, CAUSAL, MASK, CAP)
         s = tl.where(n[:, None] < n_keys, s, float("-inf"))
         higher = tl.maximum(most, tl.max(s, 0))
         base = tl.where(higher > float("-inf"), higher, 0.0)

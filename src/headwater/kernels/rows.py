@@ -20,7 +20,7 @@ Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
 
 
 @dataclass(frozen=True)
-class Block:
+class QueryBlock:
     """Some queries of the heads that share one head of keys, and the keys that they may see."""
 
     sample: int
@@ -30,7 +30,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Attended:
+class BlockedAttention:
     """One attention, [batch, heads, length, size]. `sinks`, a score for each head, takes weight and gives nothing.
 
     With `ratio` the cap passes back as its input times a constant, which is no gradient, but conserves.
@@ -54,18 +54,18 @@ class Attended:
     def dtype(self) -> torch.dtype:
         return torch.float32 if self.query.dtype in (torch.float16, torch.bfloat16) else self.query.dtype
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[QueryBlock]:
         batch, _, n_queries, _ = self.query.shape
         most = CACHED if self.query.device.type == "cpu" else LENT
         step = max(1, min(n_queries, most // (self.groups * self.key.shape[2])))
         for sample in range(batch):
             for start in range(0, n_queries, step):
                 queries = slice(start, min(start + step, n_queries))
-                keys = self.seen_by(sample, queries)
+                keys = self.key_range(sample, queries)
                 for kv_head in range(self.key.shape[1]):
-                    yield Block(sample, kv_head, queries, keys)
+                    yield QueryBlock(sample, kv_head, queries, keys)
 
-    def seen_by(self, sample: int, queries: slice) -> slice:
+    def key_range(self, sample: int, queries: slice) -> slice:
         """The keys between the first and the last that any of these queries sees, in any head."""
         n_keys = self.key.shape[2]
         if self.causal:
@@ -78,29 +78,29 @@ class Attended:
         seen = part.any(0).any(0).expand(n_keys).nonzero()
         return slice(int(seen[0]), int(seen[-1]) + 1) if len(seen) else slice(0, 1)
 
-    def heads(self, block: Block) -> slice:
+    def heads(self, block: QueryBlock) -> slice:
         return slice(block.kv_head * self.groups, (block.kv_head + 1) * self.groups)
 
-    def queries(self, tensor: Tensor, block: Block) -> Tensor:
+    def queries(self, tensor: Tensor, block: QueryBlock) -> Tensor:
         """Of something that every query has: this block's, heads and queries in one axis."""
         return tensor[block.sample, self.heads(block), block.queries].to(self.dtype).flatten(0, 1)
 
-    def keys(self, tensor: Tensor, block: Block) -> Tensor:
+    def keys(self, tensor: Tensor, block: QueryBlock) -> Tensor:
         return tensor[block.sample, block.kv_head, block.keys].to(self.dtype)
 
-    def scores(self, block: Block) -> Tensor:
+    def scores(self, block: QueryBlock) -> Tensor:
         """cap tanh(scale q k^T / cap), [heads and queries, keys]."""
         made = self.queries(self.query, block) @ self.keys(self.key, block).T
         return made.mul_(self.scale / self.cap).tanh_().mul_(self.cap) if self.cap else made.mul_(self.scale)
 
-    def slope(self, scores: Tensor, block: Block) -> Tensor:
+    def slope(self, scores: Tensor, block: QueryBlock) -> Tensor:
         """The derivative of the cap where it gave these scores, or their ratio to what it was given."""
         if not self.ratio:
             return 1 - (scores / self.cap).square_()
         given = (self.queries(self.query, block) @ self.keys(self.key, block).T).mul_(self.scale)
         return (scores / given).masked_fill_(given == 0, 1.0)
 
-    def weighed(self, scores: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:
+    def exponentiate(self, scores: Tensor, block: QueryBlock) -> tuple[Tensor, Tensor, Tensor]:
         """exp(scores - top), in the memory of `scores`; its sums with the sinks', and top, [heads and queries, 1]."""
         by_head = scores.view(self.groups, -1, scores.shape[-1])
         self.hide(by_head, block)
@@ -114,7 +114,7 @@ class Attended:
             total += (sinks - top).exp_()
         return scores, total.view(-1, 1), top.view(-1, 1)
 
-    def hide(self, scores: Tensor, block: Block) -> None:
+    def hide(self, scores: Tensor, block: QueryBlock) -> None:
         """-inf where a query does not look, [heads, queries, keys]."""
         if self.mask is not None:
             whole = self.mask.expand(*self.query.shape[:3], self.key.shape[2])
@@ -135,7 +135,7 @@ class Attended:
         out = self.query.new_empty(batch, n_queries, heads, self.value.shape[-1]).transpose(1, 2)
         sums = torch.empty(batch, heads, n_queries, dtype=self.dtype, device=self.query.device)
         for block in self.blocks():
-            weights, total, top = self.weighed(self.scores(block), block)
+            weights, total, top = self.exponentiate(self.scores(block), block)
             mixed = (weights @ self.keys(self.value, block)).div_(alive(total))
             place = block.sample, self.heads(block), block.queries
             out[place] = mixed.view(self.groups, -1, mixed.shape[-1]).to(out.dtype)
@@ -150,7 +150,7 @@ class Attended:
         for block in self.blocks():
             scores = self.scores(block)
             slope = self.slope(scores, block) if self.cap else None
-            weights, total, top = self.weighed(scores, block)
+            weights, total, top = self.exponentiate(scores, block)
             weights = weights.div_(alive(total))
             from_query = self.queries(gradient, block)
             mean = (from_query * self.queries(result, block)).sum(-1, keepdim=True)
@@ -174,10 +174,10 @@ def alive(total: Tensor) -> Tensor:
     return total.masked_fill(total == 0, 1.0)
 
 
-def attended(
+def plan_blocks(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor | None, options: Any
-) -> Attended:
+) -> BlockedAttention:
     """By the options of torch's attention, `cap` and `ratio`."""
     scale = options.get("scale") or query.shape[-1] ** -0.5
     causal, cap = bool(options.get("is_causal")), float(options.get("cap") or 0.0)
-    return Attended(query, key, value, mask, sinks, scale, causal, cap, bool(options.get("ratio")))
+    return BlockedAttention(query, key, value, mask, sinks, scale, causal, cap, bool(options.get("ratio")))

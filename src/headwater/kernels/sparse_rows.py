@@ -14,7 +14,7 @@ FEW = 32  # rows: so few are not worth the look
 SHARE = 1 / 4  # of the rows that must be zero, or they are not worth being left out
 
 
-def rows_reached(gradient: Tensor) -> Tensor | None:
+def find_nonzero_rows(gradient: Tensor) -> Tensor | None:
     """Numbers of the rows that are not zero, all axes but the last taken as one; None where all are better kept."""
     width = gradient.shape[-1] if gradient.dim() > 1 else 0
     count = gradient.numel() // width if width else 0
@@ -27,20 +27,20 @@ def rows_reached(gradient: Tensor) -> Tensor | None:
     return rows if len(rows) <= most else None
 
 
-def picked(tensor: Tensor, rows: Tensor | None) -> Tensor:
+def gather_rows(tensor: Tensor, rows: Tensor | None) -> Tensor:
     """These rows of a tensor, or all, as a matrix."""
     flat = tensor.reshape(tensor.shape[:-1].numel(), tensor.shape[-1])  # -1 is no number of rows without columns
     return flat if rows is None else flat.index_select(0, rows)
 
 
-def spread(made: Tensor, rows: Tensor | None, shape: torch.Size) -> Tensor:
+def scatter_rows(made: Tensor, rows: Tensor | None, shape: torch.Size) -> Tensor:
     """What was made of these rows in its place, and zero in the others'; `shape` without the last axis."""
     if rows is not None:
         made = made.new_zeros(shape.numel(), made.shape[-1]).index_copy_(0, rows, made)
     return made.view(*shape, made.shape[-1])
 
 
-def queries_reached(gradient: Tensor) -> tuple[int, int]:
+def find_nonzero_queries(gradient: Tensor) -> tuple[int, int]:
     """From where to where along the last axis but one a gradient is not zero: (0, 0) if nowhere."""
     length = gradient.shape[-2]
     if length < 2 or bool(gradient[..., 0, :].any() & gradient[..., -1, :].any()):

@@ -141,7 +141,7 @@ class CapturedExplanation:
             assert self.backwards is not None
             gradients = self.backwards()
             linear = read.linear_part()
-        outcome = outcome_of(read, linear, way.inputs, gradients, way.books.copied(), way.scope)
+        outcome = outcome_of(read, linear, way.inputs, gradients, way.books.copy(), way.scope)
         own = [gradient.clone() for gradient in outcome.gradients]  # the next replay writes over the graph's memory
         outcome = replace(outcome, score=outcome.score.clone(), gradients=own)
         check_finite(run, self.demand, outcome)

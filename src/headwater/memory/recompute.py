@@ -23,8 +23,8 @@ from ..inputs.places import is_stack, start
 from ..inputs.restoring import hook_saved_tensors, outside_inference
 from ..rules import Books, Scope
 from ..rules.lineage import Lineage, lineage, mark
-from ..rules.modules import FUSED, modules_seen
-from ..rules.saved import Waiting
+from ..rules.modules import FUSED, watch_foreign_modules
+from ..rules.saved import SavedTensor
 from .saved_tensors import memories, memory_of
 
 Count = int | str | None
@@ -82,7 +82,7 @@ class Recomputing:
                 return
             scope.pending.settle_ratios()
             stack = ExitStack()
-            stack.callback(scope.pending.forget_lenders, scope.pending.moment())
+            stack.callback(scope.pending.forget_borrowers, scope.pending.moment())
             passage = BlockCall(self, scope, module, BlockArguments.of(args, kwargs), Precision.now(signal))
             stack.enter_context(hook_saved_tensors(passage.pack, passage.unpack))
             inside.append((module, stack))
@@ -180,7 +180,7 @@ class BlockCall:
         with outside_inference(), torch.enable_grad(), run_eagerly(), self.precision.again():
             args, kwargs = self.entered.again()
             with (
-                modules_seen(self.owner.model, scope),
+                watch_foreign_modules(self.owner.model, scope),
                 hook_saved_tensors(collect, unread),
                 scope,
                 suppress(Enough),
@@ -252,7 +252,7 @@ class BlockArguments:
 class Signal:
     """A tensor that entered; it waits as saved tensors do, elsewhere if these are kept there."""
 
-    value: Waiting
+    value: SavedTensor
     origin: Tensor | None
     version: int
     lineage: Lineage
@@ -260,7 +260,7 @@ class Signal:
     @classmethod
     def of(cls, tensor: Tensor) -> Signal:
         with torch._C.DisableTorchFunction():
-            waiting = Waiting(tensor)
+            waiting = SavedTensor(tensor)
             own = tensor.detach() if waiting.here else None
         return cls(waiting, own, tensor._version, lineage(tensor))
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +16,13 @@ from ..engine.propagate import Outcome, propagate, propagate_each
 from ..engine.replay import find_recorder
 from ..engine.sharing import plain_pass, sharing
 from ..errors import UnknownName, UsageError, in_range
-from ..rules import RULES, RuleSet, Scope
+from ..rules import RULES, VARIANTS, RuleSet, Scope
+from ..rules.scope import GATES
 from .registry import Method, family, register
 
 ALL = ("ah", "ln", "act", "gate")
 ORDER = (*ALL, "gamma")
-SHARES = {"ah": ("constant", "half", "secant", "query"), "gate": ("constant", "half")}
+SHARES: dict[str, Collection[str]] = {"ah": VARIANTS, "gate": GATES}
 MOST_GAMMA = 1e6  # from some 1e7 on, what is not boosted is below float32's rounding, and gamma changes nothing more
 GAMMA = 0.05  # chosen on the held-back part of SST-2 that no table reports on: docs/methods.md
 

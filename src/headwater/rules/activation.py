@@ -8,26 +8,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .attention.fused import Exponent, holds_softmax, is_log_weights, takes_part, with_exponent
-from .lineage import Kind, carry, kind, lineage, mark
-from .ratio import Scaled, ratio, scaled
+from .attention.facts import Exponent, is_log_weights, with_exponent
+from .attention.softmax import holds_softmax
+from .lineage import Kind, carry, kind_of, lineage, mark
+from .ratio import Scaled, ratio, scale_by_constant
 from .scope import Call, Scope, is_signal, on, value_of
 
 _FUNCTIONS = """
 relu gelu silu tanh sigmoid softplus elu celu selu leaky_relu prelu rrelu hardtanh relu6 hardswish hardsigmoid mish
-log_sigmoid softsign tanhshrink softshrink hardshrink threshold erf exp exp2 expm1 log1p sin cos arctan atan sinh asinh
+log_sigmoid softsign tanhshrink softshrink hardshrink threshold erf exp2 expm1 log1p sin cos arctan atan sinh asinh
 special_expit special_erf clamp clamp_min clamp_max square
 """.split()
 
 
-@on(*_FUNCTIONS)
+@on("exp", rules=("ah", "act"))
+@on(*_FUNCTIONS, rules=("act",))
 def activation(scope: Scope, call: Call) -> Any:
-    """Left to its gradient, f passes x f'(x) instead of f(x): for GELU and tanh that is another number."""
+    """f(x) is f(0) plus its input times a constant. Left to its gradient, f passes on x f'(x) instead of f(x)."""
     x: Any = call.args[0]
     if not is_signal(x):
         return call.run()
-    if call.name in _BOUNDS and any(isinstance(v, Tensor) and v.numel() > 1 for v in bounds(call)):
-        return bounded(scope, call, x)
+    if call.name in _BOUNDS and any(isinstance(v, Tensor) and v.numel() > 1 for v in clamp_bounds(call)):
+        return clamp_by_element(scope, call, x)
     if call.name == "exp" and is_log_weights(x) and holds_softmax(scope) and not call.inplace:
         scope.applies("ah")
         with torch.no_grad():
@@ -37,12 +39,12 @@ def activation(scope: Scope, call: Call) -> Any:
         return carry(call.run(), x, same_elements=True)
     zero, slope = at_zero(call, x.device)
     acts = scope.applies("act") and math.isfinite(zero)
-    result = held(scope, call, x, zero, slope) if acts else call.run()
+    result = apply_act_rule(scope, call, x, zero, slope) if acts else call.run()
     if before is Kind.NORM or call.name in ("clamp", "clamp_min", "clamp_max"):
         mark(result, before, root)  # a bound makes nothing a gate, and of a size a size is made
     else:
         mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED, root)
-    if call.name == "exp" and not call.inplace and takes_part(scope):
+    if call.name == "exp" and not call.inplace and scope.follows:
         with_exponent(result, Exponent(x))
     return result
 
@@ -50,24 +52,24 @@ def activation(scope: Scope, call: Call) -> Any:
 _BOUNDS = {"clamp": ("min", "max"), "clamp_min": ("min",), "clamp_max": ("max",)}
 
 
-def bounds(call: Call) -> list[Any]:
+def clamp_bounds(call: Call) -> list[Any]:
     return [call.get(number, name) for number, name in enumerate(_BOUNDS[call.name], 1)]
 
 
-def bounded(scope: Scope, call: Call, x: Tensor) -> Any:
+def clamp_by_element(scope: Scope, call: Call, x: Tensor) -> Any:
     """Bounds of their own for each element are constants where they are reached, as in `minimum` and `maximum`."""
     with torch.no_grad():
         value = call.func(x.detach().clone(), *call.args[1:], **call.kwargs)
     result = x.clone() if call.inplace else x  # which is written over
     with scope:
-        for name, bound in zip(_BOUNDS[call.name], bounds(call), strict=True):
+        for name, bound in zip(_BOUNDS[call.name], clamp_bounds(call), strict=True):
             if bound is not None:  # a tensor, as torch has no bounds of which one is a number
                 result = torch.maximum(result, bound) if name == "min" else torch.minimum(result, bound)
     result = value_of(value, gradient_of=result)
     return x.copy_(result) if call.inplace else result
 
 
-def held(scope: Scope, call: Call, x: Tensor, zero: float, slope: float) -> Tensor:
+def apply_act_rule(scope: Scope, call: Call, x: Tensor, zero: float, slope: float) -> Tensor:
     rest, kwargs = call.args[1:], without_inplace(call)
     if call.inplace or call.kwargs.get("inplace"):
         scope.pending.settle(x)
@@ -79,7 +81,7 @@ def held(scope: Scope, call: Call, x: Tensor, zero: float, slope: float) -> Tens
     else:
         with torch.no_grad():
             value = call.func(x, *rest, **kwargs)
-        result = scaled(x, value, (zero, slope), scope.pending)
+        result = scale_by_constant(x, value, (zero, slope), scope.pending)
     if zero != 0:
         scope.source(result, zero, f"{call.name}(0)")
     return result
@@ -94,7 +96,7 @@ def at_zero(call: Call, device: torch.device) -> tuple[float, float]:
     rest, kwargs = call.args[1:], without_inplace(call)
     if any(isinstance(v, Tensor) and v.numel() > 1 for v in (*rest, *kwargs.values())):
         return 0.0, 0.0  # prelu: one slope a channel, and nothing at 0
-    key = call.name, str([number(v) for v in rest]), str({k: number(v) for k, v in kwargs.items()})
+    key = call.name, str([exact_number(v) for v in rest]), str({k: exact_number(v) for k, v in kwargs.items()})
     if key not in _AT_ZERO:
         with torch.autograd.graph.saved_tensors_hooks(itself, itself):
             x = torch.zeros(1, dtype=torch.float64, device=device, requires_grad=True)
@@ -107,7 +109,7 @@ def at_zero(call: Call, device: torch.device) -> tuple[float, float]:
     return _AT_ZERO[key]
 
 
-def number(value: Any) -> Any:
+def exact_number(value: Any) -> Any:
     """All of its digits, which the text of a tensor does not have."""
     return value.item() if isinstance(value, Tensor) else value
 
@@ -124,7 +126,7 @@ def itself(tensor: Tensor) -> Tensor:
 _AT_ZERO: dict[Any, tuple[float, float]] = {}
 
 
-@on("pow")
+@on("pow", rules=("ln", "act"))
 def power(scope: Scope, call: Call) -> Any:
     """x^n is an activation (ReLU^2) or a step towards a norm (x^2, v^0.5, v^-0.5); the exponent tells."""
     x, exponent = call.args[:2]
@@ -133,7 +135,7 @@ def power(scope: Scope, call: Call) -> Any:
     if isinstance(exponent, Tensor) and exponent.numel() > 1:
         return power_of_each(scope, call, x, exponent)
     exponent = float(exponent)
-    if exponent < 0 and kind(x) in (Kind.LINEAR, Kind.NORM) and scope.applies("ln"):
+    if exponent < 0 and kind_of(x) in (Kind.LINEAR, Kind.NORM) and scope.applies("ln"):
         with torch.no_grad():
             return call.run()
     before, root = lineage(x)
@@ -142,7 +144,7 @@ def power(scope: Scope, call: Call) -> Any:
     elif exponent == 2 and not call.inplace:
         result = x * x.detach()  # as torch computes it; what x is multiplied by is x
     else:
-        result = held(scope, call, x, 0.0, 0.0)
+        result = apply_act_rule(scope, call, x, 0.0, 0.0)
     if exponent <= 0.5:
         mark(result, Kind.NORM)
     else:
@@ -154,7 +156,7 @@ def power_of_each(scope: Scope, call: Call, x: Tensor, exponent: Tensor) -> Any:
     """x^n with an exponent for each channel, as x times a constant."""
     before, root = lineage(x)
     positive = bool((exponent > 0).all())
-    result = held(scope, call, x, 0.0, 0.0) if positive and scope.applies("act") else call.run()
+    result = apply_act_rule(scope, call, x, 0.0, 0.0) if positive and scope.applies("act") else call.run()
     mark(result, max(before, Kind.ACTIVATED), root)
     return result
 

@@ -126,7 +126,7 @@ class Cuts:
         for value in tensors(values):
             if value.requires_grad:
                 if not value.is_leaf:
-                    found = merge(found, self._here(blocked_by()))
+                    found = merge(found, self._here(name_blocking_mode()))
             else:
                 found = merge(found, self.of(value))
         return found
@@ -155,7 +155,7 @@ class Cuts:
                 return
             origin = again
         written = args[0] if inplace else None
-        origin = self._contracted(name, args) or origin
+        origin = self._origin_in_sum(name, args) or origin
         if origin.choice is None and chooses(result):
             origin = replace(origin, choice=self._choice(args))
         for tensor in tensors((result, written)):
@@ -174,7 +174,9 @@ class Cuts:
             self.pass_on(result, given, name, args)
             return
         if by_rule and isinstance(result, Tensor) and result.is_floating_point() and name not in FIRST:
-            setattr(result, ORIGIN, self._held(name, args, given))  # often, so it is not asked in which module
+            setattr(
+                result, ORIGIN, self._origin_by_rule(name, args, given)
+            )  # often, so it is not asked in which module
             return
         first = next(tensors(args), None)
         if name in FIRST and first is not None and not first.requires_grad:
@@ -195,18 +197,18 @@ class Cuts:
             for tensor in tensors(result):
                 self._select(tensor, origin.choice)
 
-    def _held(self, name: str, args: Any, given: Origin | None) -> Origin:
+    def _origin_by_rule(self, name: str, args: Any, given: Origin | None) -> Origin:
         """By a rule. A weight that a choice selected is still that choice's; values that one looked up stay those."""
         if given is None and not self.selected:
-            return held(name)
-        values = self._contracted(name, args)
+            return make_held_origin(name)
+        values = self._origin_in_sum(name, args)
         if values is not None:
             return values
         choices = [self.selected[n] for t in tensors(args) for n in before(t, _FAR, _STOPS) if n in self.selected]
         choice = given.choice if given is not None else None
         return Origin(name, True, choice or (choices[0] if choices else None))
 
-    def _contracted(self, name: str, args: Any) -> Origin | None:
+    def _origin_in_sum(self, name: str, args: Any) -> Origin | None:
         """In a sum of products, the origin of values that were looked up by a choice: what weighs them is another."""
         if name not in CONTRACTING:
             return None
@@ -336,7 +338,7 @@ def numbers_of(name: str, args: Any, kwargs: Any) -> Any:
 
 
 @cache
-def held(name: str) -> Origin:
+def make_held_origin(name: str) -> Origin:
     return Origin(name, held=True)
 
 
@@ -345,7 +347,7 @@ def chooses(result: Any) -> bool:
     return any(not tensor.is_floating_point() and not tensor.is_complex() for tensor in tensors(result))
 
 
-def blocked_by() -> str:
+def name_blocking_mode() -> str:
     return "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
 
 

@@ -29,13 +29,13 @@ def distances(scope: Scope, call: Call) -> Any:
                 name,
                 sort=sort,
                 varies=(result.dim() + axis,),
-                amount=partial(booked, power, axis),
+                amount=partial(book_points, power, axis),
                 held=(points, others, result),
             )
     return result
 
 
-def booked(power: float, axis: int, gradient: Tensor, points: Tensor, others: Tensor, distance: Tensor) -> Tensor:
+def book_points(power: float, axis: int, gradient: Tensor, points: Tensor, others: Tensor, distance: Tensor) -> Tensor:
     return times(gradient, part_of_points(points, others, distance, power, axis))
 
 
@@ -68,7 +68,7 @@ def distance(scope: Scope, call: Call) -> Any:
     return result
 
 
-@on("cosine_similarity")
+@on("cosine_similarity", rules=("ln", "act", "gate"))
 def cosine(scope: Scope, call: Call) -> Any:
     """a b / (|a| |b|): the sizes are held constant as those of a normalisation, the product is shared as any other."""
     a, b = call.args[0], call.args[1]

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.sparse_rows import picked, rows_reached, spread
+from ..kernels.sparse_rows import find_nonzero_rows, gather_rows, scatter_rows
 from .ratio import ratio
-from .saved import Lent
+from .saved import BorrowedTensor
 
 CACHED = 1 << 19  # numbers of one matrix at a time: 2 MiB of float32
 
@@ -53,14 +53,14 @@ class Boost:
     __slots__ = ("__weakref__", "_factor", "_x", "_z", "bias", "gamma")
 
     def __init__(self, x: Tensor, z: Tensor, bias: Tensor | None, gamma: float) -> None:
-        self._x, self._z = Lent(x), Lent(z)
+        self._x, self._z = BorrowedTensor(x), BorrowedTensor(z)
         self._factor: Tensor | None = None
         self.bias, self.gamma = bias, gamma
 
-    def spare(self, written: Tensor) -> None:
+    def copy_before_write(self, written: Tensor) -> None:
         """Memory is about to be written over."""
-        self._x.spare(written)
-        self._z.spare(written)
+        self._x.copy_before_write(written)
+        self._z.copy_before_write(written)
 
     def factor(self, size: Tensor, z: Tensor, sizes: Tensor) -> Tensor:
         """z / D as matrices, given |x| and |W|."""
@@ -76,20 +76,20 @@ class Boost:
     def _remember(self, x: Tensor, z: Tensor, sizes: Tensor) -> None:
         further = torch._C._autograd._get_current_graph_task_keep_graph()
         if further and self._factor is None and self._x.here and self._z.here:
-            self._factor = self.factor(picked(x.abs(), None), picked(z, None), sizes)
+            self._factor = self.factor(gather_rows(x.abs(), None), gather_rows(z, None), sizes)
 
     def back(self, gradient: Tensor, weight: Tensor, record: Callable[..., None] | None) -> Tensor:
         """The gradient at x; `record` is told what reaches the bias. Memory is used again: to get it takes long."""
         gradient, weight, x, z = in_the_finest(gradient, weight, self._x.tensor(), self._z.tensor())
         sizes, half = weight.abs(), 0.5 * self.gamma
         self._remember(x, z, sizes)
-        rows, shape = rows_reached(gradient), gradient.shape[:-1]
-        gradient, x, z = (picked(part, rows) for part in (gradient, x, z))
+        rows, shape = find_nonzero_rows(gradient), gradient.shape[:-1]
+        gradient, x, z = (gather_rows(part, rows) for part in (gradient, x, z))
         size = x.abs()
         if self._factor is None:
             flow = self.factor(size, z, sizes).mul_(gradient)
         else:
-            flow = gradient * picked(self._factor, rows)
+            flow = gradient * gather_rows(self._factor, rows)
         if record is not None:
             record(flow, rows, shape)
         whole = flow @ weight
@@ -98,7 +98,7 @@ class Boost:
         other = torch.mm(flow, sizes, out=size)
         for total, sign, part in pieces(whole, x, other):
             total.mul_(1 + half).addcmul_(sign.sign(), part, value=half)
-        return spread(whole, rows, shape)
+        return scatter_rows(whole, rows, shape)
 
 
 def pieces(*matrices: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -116,7 +116,7 @@ def in_the_finest(*tensors: Tensor) -> list[Tensor]:
     return [tensor.to(fine) for tensor in tensors]
 
 
-def boosted_map(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | float, product: Product, gamma: float) -> Any:
+def boost_map(x: Tensor, weight: Tensor, z: Tensor, bias: Tensor | float, product: Product, gamma: float) -> Any:
     """The same for any linear map (a convolution): what stands for its gradient, and the factor."""
     plain = product(x, weight)
     size = product(x * x.detach().sign(), weight.abs())

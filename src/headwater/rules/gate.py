@@ -4,38 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .attention.fused import Even, mixed_by_secant
-from .attention.query import ASKED
-from .lineage import Kind, carry, kind, lineage, mark
-from .linear import added_product, linear, times_matrix
-from .norm import inverted, over_sum
-from .ratio import settle
+from .attention.registry import Softmax
+from .attention.variant import Variant, variant_of
+from .lineage import Kind, carry, kind_of, lineage, mark
+from .linear import add_product, linear, times_matrix
+from .norm import denominator_of, over_sum
+from .operands import Place, operand_places, run_with, share_product
+from .ratio import settle_ratio
 from .scope import Call, Scope, is_signal, on, value_of
 
 
-@on("mul")
-def product(scope: Scope, call: Call) -> Any:
+@on("mul", rules=("ah", "ln", "act", "gate"))
+def multiply(scope: Scope, call: Call) -> Any:
     """a * b with both alive passes relevance twice if left to its gradient."""
     a, b = call.args
     if not (is_signal(a) and is_signal(b)):
         signal = a if is_signal(a) else b
-        settle(signal)
+        settle_ratio(signal)
         result = call.run()
         return carry(result, signal, same_elements=result.shape == signal.shape)
     by_hand = lineage(a).root is lineage(b).root
-    kinds, root = (kind(a), kind(b)), lineage(a).root
+    kinds, root = (kind_of(a), kind_of(b)), lineage(a).root
     if not by_hand and not call.inplace and (weights := times_inverse(scope, call, a, b)) is not None:
         return weights
-    share = split(scope, a, b, "act" if by_hand else "gate")
-    for factor, constant in ((a, "a"), (b, "b")):
-        if share != constant:
-            settle(factor)
-    result = shared(call, a, b, share)
+    share = decide_split(scope, a, b, "act" if by_hand else "gate")
+    for factor, constant in ((a, Split.FIRST_CONSTANT), (b, Split.SECOND_CONSTANT)):
+        if share is not constant:
+            settle_ratio(factor)
+    result = share_factors(call, a, b, share)
     if by_hand:
         mark(result, max(Kind.ACTIVATED, kinds[0], kinds[1]), root)
     else:
@@ -46,43 +48,47 @@ def product(scope: Scope, call: Call) -> Any:
 def times_inverse(scope: Scope, call: Call, a: Tensor, b: Tensor) -> Any:
     """exp(s) * (1 / sum) is exp(s) / sum."""
     for above, inverse in ((a, b), (b, a)):
-        below = inverted(inverse)
-        if below is not None and kind(above) is kind(below):
+        below = denominator_of(inverse)
+        if below is not None and kind_of(above) is kind_of(below):
             return over_sum(scope, call, above, below, inverse)
     return None
 
 
-def split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> str:
-    """Which factor is constant: "a", "b", "half" or "none" (left to its gradient)."""
-    gate = a if kind(a) > kind(b) else b
-    which = "a" if gate is a else "b"
-    if kind(gate) is Kind.NORM:  # a size that multiplies is held as one that divides is
-        return which if scope.applies("ln") else "none"
-    if rule == "ah":
-        scope.applies("ah")
-        return which if scope.rules.attention == "constant" else scope.rules.attention
+class Split(Enum):
+    """How a product of two signals is shared."""
+
+    FIRST_CONSTANT = "the first is constant"
+    SECOND_CONSTANT = "the second is constant"
+    HALF = "each takes half"
+    GRADIENT = "the product is left to its gradient"
+
+
+def decide_split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> Split:
+    """How `a * b` is shared by a rule, "gate" or "act": the factor that is more surely a gate is the constant one."""
+    gate = a if kind_of(a) > kind_of(b) else b
+    which = Split.FIRST_CONSTANT if gate is a else Split.SECOND_CONSTANT
+    if kind_of(gate) is Kind.NORM:  # a size that multiplies is held as one that divides is
+        return which if scope.applies("ln") else Split.GRADIENT
     if not scope.applies(rule):
-        return "none"
-    if kind(gate) is Kind.WEIGHTS and scope.rules.attention in ("secant", "query"):
+        return Split.GRADIENT
+    if kind_of(gate) is Kind.WEIGHTS and (rule == "ah" or scope.variant.softmax is Softmax.LINEAR):
         return which
-    if kind(a) == kind(b) or (rule == "gate" and scope.rules.gate == "half"):
-        return "half"
+    if kind_of(a) == kind_of(b) or (rule == "gate" and scope.rules.gate == "half"):
+        return Split.HALF
     return which
 
 
-def shared(call: Call, a: Tensor, b: Tensor, share: str) -> Any:
+def share_factors(call: Call, a: Tensor, b: Tensor, share: Split) -> Any:
     """The product as the model computes it, with relevance going to the factors that are not constant."""
-    if share == "none":
+    if share is Split.GRADIENT:
         return call.run()
-    if share == "b":
+    if share is Split.SECOND_CONSTANT:
         return call.func(a, b.detach())
+    first = share is Split.FIRST_CONSTANT
     if not call.inplace:
-        return call.func(a.detach(), b) if share == "a" else _Halved.apply(a, b)
+        return call.func(a.detach(), b) if first else _Halved.apply(a, b)
     before = a.detach().clone()
-    return a.copy_(before * b) if share == "a" else a.copy_(_Halved.apply(a.clone(), b))
-
-
-Place = tuple[int, int]
+    return a.copy_(before * b) if first else a.copy_(_Halved.apply(a.clone(), b))
 
 
 class _Halved(torch.autograd.Function):
@@ -98,18 +104,10 @@ class _Halved(torch.autograd.Function):
         return (half * b).sum_to_size(a.shape), (half * a).sum_to_size(b.shape)
 
 
+@on("matmul", rules=("ah", "ln", "gate", "gamma"))
 @on(
-    "matmul",
-    "mm",
-    "bmm",
-    "mv",
-    "dot",
-    "rmatmul",
-    "einsum",
-    "tensordot",
-    "inner",
-    "_grouped_mm",
-    "grouped_mm",
+    *("mm", "bmm", "mv", "dot", "rmatmul", "einsum", "tensordot", "inner", "_grouped_mm", "grouped_mm"),
+    rules=("ah", "ln", "gate"),
 )
 def contraction(scope: Scope, call: Call) -> Any:
     """A sum of products. Two signals in it share as in a product; a softmax among them is attention."""
@@ -121,42 +119,41 @@ def contraction(scope: Scope, call: Call) -> Any:
         return call.run()
     if len(alive) > 2:
         return contraction_of_many(scope, call, operands, alive)
-    share = contracted(scope, *(operands[place] for place in alive))
-    if share == "none":
+    share = decide_contraction(scope, *(operands[place] for place in alive))
+    if share is Split.GRADIENT:
         return call.run()
     mixed = mixture(call, alive, share)
-    if share in ("a", "b"):
+    if share in (Split.FIRST_CONSTANT, Split.SECOND_CONSTANT):
         return mixed
     with torch.no_grad():
         value = call.run()
     return value_of(value, gradient_of=mixed)
 
 
-def mixture(call: Call, places: list[Place], share: str) -> Any:
+def mixture(call: Call, places: list[Place], share: Split | Variant) -> Any:
     """A sum of products of two signals: the one with the other held constant, or of each its part."""
     operands = operand_places(call)
-    a, b = (operands[place] for place in places)
-    if share == "secant":
-        return by_secant(call, *(places if kind(a) is Kind.WEIGHTS else places[::-1]))
-    by_first, by_second = {places[1]: b.detach()}, {places[0]: a.detach()}
-    if share in ("a", "b"):
-        return replaced(call, by_second if share == "a" else by_first)
-    part = part_of_first(share, a)
-    return part * replaced(call, by_first) + (1 - part) * replaced(call, by_second)
+    first, second = places
+    if isinstance(share, Variant):
+        return share.mix(call, *(places if kind_of(operands[first]) is Kind.WEIGHTS else places[::-1]))
+    if share is Split.HALF:
+        return share_product(call, first, second)
+    held = first if share is Split.FIRST_CONSTANT else second
+    return run_with(call, {held: operands[held].detach()})
 
 
 def contraction_of_many(scope: Scope, call: Call, operands: dict[Place, Any], alive: list[Place]) -> Any:
     """A sum of products of three signals or more: gates are constants, the others share."""
-    least = Kind.SHIFTED if scope.rules.gate == "half" else min(kind(operands[place]) for place in alive)
-    sharing = [place for place in alive if kind(operands[place]) <= least] or alive
+    least = Kind.SHIFTED if scope.rules.gate == "half" else min(kind_of(operands[place]) for place in alive)
+    sharing = [place for place in alive if kind_of(operands[place]) <= least] or alive
     with torch.no_grad():
         value = call.run()
     held = {place: operands[place].detach() for place in alive}
-    parts = [replaced(call, {p: own for p, own in held.items() if p != place}) for place in sharing]
+    parts = [run_with(call, {p: own for p, own in held.items() if p != place}) for place in sharing]
     return value_of(value, gradient_of=torch.stack(parts).mean(0))
 
 
-@on("bilinear")
+@on("bilinear", rules=("ah", "ln", "gate"))
 def bilinear(scope: Scope, call: Call) -> Any:
     """a W b + c: the bias is no part of the product."""
     bias = (*call.args, None)[3]
@@ -172,8 +169,8 @@ def plus_bias(scope: Scope, call: Call, product: Tensor, bias: Tensor) -> Tensor
     return value_of(value, gradient_of=total)
 
 
-@on("linear")
-def layer(scope: Scope, call: Call) -> Any:
+@on("linear", rules=("ah", "ln", "gate", "gamma"))
+def linear_layer(scope: Scope, call: Call) -> Any:
     """x W^T + b. Weights that are made from the input are no weights but a second signal: a sum of products of two."""
     if not is_signal(call.args[1]):
         return linear(scope, call)
@@ -182,32 +179,33 @@ def layer(scope: Scope, call: Call) -> Any:
     return product if bias is None else plus_bias(scope, call, product, bias)
 
 
-def part_of_first(share: str, a: Tensor) -> float:
-    """What the first of two signals takes of their product."""
-    if share != "query":
-        return 0.5
-    return ASKED if kind(a) is Kind.WEIGHTS else 1 - ASKED
+def decide_contraction(scope: Scope, a: Tensor, b: Tensor) -> Split | Variant:
+    """How a sum of products is shared: weights times values by the variant of attention, all else as in a product.
+
+    Scores are a sum of products of two signals of one kind. A variant may hold keys, which stand second, constant.
+    """
+    variant = variant_of(scope)
+    if Kind.WEIGHTS in (kind_of(a), kind_of(b)):
+        if "ah" not in scope.rules:
+            return Split.GRADIENT
+        held = decide_split(scope, a, b, "ah")
+        return held if Kind.NORM in (kind_of(a), kind_of(b)) or variant.softmax is Softmax.CONSTANT else variant
+    share = decide_split(scope, a, b, "gate")
+    scores = share is Split.HALF and kind_of(a) == kind_of(b) and "ah" in scope.rules and variant.holds_keys
+    return Split.SECOND_CONSTANT if scores else share
 
 
-def contracted(scope: Scope, a: Tensor, b: Tensor) -> str:
-    """How a sum of products is shared. Where the query takes part, keys, which stand second, are held."""
-    if Kind.WEIGHTS in (kind(a), kind(b)):
-        return split(scope, a, b, "ah") if "ah" in scope.rules else "none"
-    share = split(scope, a, b, "gate")
-    scores = share == "half" and kind(a) == kind(b) and "ah" in scope.rules and scope.rules.attention == "query"
-    return "b" if scores else share
-
-
-@on("addmm", "baddbmm", "addbmm", "addmv")
-def added_contraction(scope: Scope, call: Call) -> Any:
+@on("addmm", rules=("ah", "ln", "gate", "gamma"))
+@on("baddbmm", "addbmm", "addmv", rules=("ah", "ln", "gate"))
+def add_contraction(scope: Scope, call: Call) -> Any:
     """A product that something is added to; two signals in it share as in any other."""
     base, a, b = call.args
     if call.inplace:
         on_copy = replace(call, func=copying(call.func), inplace=False, args=(scope.as_it_was(call), a, b))
-        return base.copy_(added_contraction(scope, on_copy))
-    share = contracted(scope, a, b) if is_signal(a) and is_signal(b) else "none"
-    if share == "none":
-        return added_product(scope, call)
+        return base.copy_(add_contraction(scope, on_copy))
+    share = decide_contraction(scope, a, b) if is_signal(a) and is_signal(b) else Split.GRADIENT
+    if share is Split.GRADIENT:
+        return add_product(scope, call)
     with torch.no_grad():
         value = call.run()
     product, beta = _WITHIN[call.name], call.kwargs.get("beta", 1)
@@ -228,40 +226,8 @@ def copying(func: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda first, *rest, **more: func(first.clone(), *rest, **more)
 
 
-def by_secant(call: Call, weights: Place, values: Place) -> Any:
-    """Attention written out: even attention belongs to the values, what the scores made of it is shared."""
-    operands = operand_places(call)
-    own, root = operands[weights], lineage(operands[weights]).root
-    line, even = (root.line, root.weights) if isinstance(root, Even) else (own, torch.zeros_like(own))
-    to_values, to_weights = mixed_by_secant(own, line, even)
-    seen = replaced(call, {weights: to_values})
-    brought = replaced(call, {weights: to_weights, values: operands[values].detach()})
-    return seen + brought
-
-
-def operand_places(call: Call) -> dict[Place, Any]:
-    """Tensors among the arguments, also inside a list, by where they stand."""
-    places: dict[Place, Any] = {}
-    for i, value in enumerate(call.args):
-        if isinstance(value, Tensor):
-            places[i, -1] = value
-        elif isinstance(value, (list, tuple)):
-            places.update({(i, k): item for k, item in enumerate(value) if isinstance(item, Tensor)})
-    return places
-
-
-def replaced(call: Call, new: dict[Place, Tensor]) -> Any:
-    args = list(call.args)
-    for (i, k), tensor in new.items():
-        if k < 0:
-            args[i] = tensor
-        else:
-            args[i] = [tensor if j == k else item for j, item in enumerate(args[i])]
-    return call.func(*args, **call.kwargs)
-
-
-@on("linalg_solve_triangular", "linalg_solve", "linalg_inv", "inverse", "linalg_pinv", "pinverse")
-def solved(scope: Scope, call: Call) -> Any:
+@on("linalg_solve_triangular", "linalg_solve", "linalg_inv", "inverse", "linalg_pinv", "pinverse", rules=("gate",))
+def solve(scope: Scope, call: Call) -> Any:
     """A X = B, as in a delta rule: linear in B with A held constant, as the weights of an attention are.
 
     Left to its gradient, A takes away what B was given: X = A^-1 B falls as A grows, so the two together pass nothing.
@@ -272,8 +238,8 @@ def solved(scope: Scope, call: Call) -> Any:
     return call.func(matrix.detach(), *rest, **call.kwargs)
 
 
-@on("glu")
-def gated_linear_unit(scope: Scope, call: Call) -> Any:
+@on("glu", rules=("gate",))
+def linear_unit_with_gate(scope: Scope, call: Call) -> Any:
     """glu(x) = a * sigmoid(b)."""
     result = call.run()
     if not scope.applies("gate"):
@@ -289,8 +255,8 @@ def gated_linear_unit(scope: Scope, call: Call) -> Any:
     return value_of(result, gradient_of=linear)
 
 
-@on("lerp")
-def blend(scope: Scope, call: Call) -> Any:
+@on("lerp", rules=("ah", "ln", "act", "gate"))
+def interpolate(scope: Scope, call: Call) -> Any:
     """start + weight * (end - start), taken apart so that its product and its constants meet their rules."""
     start, end, weight = call.args
     if is_signal(start) and is_signal(end) and not is_signal(weight):
@@ -304,7 +270,7 @@ def blend(scope: Scope, call: Call) -> Any:
     return start.copy_(result) if call.inplace else result
 
 
-@on("addcmul", "addcdiv")
+@on("addcmul", "addcdiv", rules=("ah", "ln", "act", "gate"))
 def sum_and_product(scope: Scope, call: Call) -> Any:
     """input + value * a * b, taken apart so that its product and its constants meet their rules."""
     base, a, b = call.args

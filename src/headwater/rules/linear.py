@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.sparse_rows import picked, rows_reached, spread
-from .gamma import Boost, boosted_map, gamma_of, in_the_finest
-from .lineage import Kind, carry, kind, lineage, mark
-from .scope import Call, Scope, is_signal, on, original, times, value_of
+from ..kernels.sparse_rows import find_nonzero_rows, gather_rows, scatter_rows
+from .gamma import Boost, boost_map, gamma_of, in_the_finest
+from .lineage import Kind, carry, kind_of, lineage, mark
+from .scope import Call, Scope, is_signal, on, parameter_of, times, value_of
 
 
 def linear(scope: Scope, call: Call) -> Any:
@@ -28,7 +28,7 @@ def linear(scope: Scope, call: Call) -> Any:
         if bias is not None and not is_signal(bias):
             scope.source(result, bias, "linear")
         return result
-    return affine(scope, x, weight, bias, lambda x: call.func(x, original(weight), original(bias)), "linear")
+    return affine(scope, x, weight, bias, lambda x: call.func(x, parameter_of(weight), parameter_of(bias)), "linear")
 
 
 def is_layer(weight: Tensor, bias: Tensor | None) -> bool:
@@ -45,17 +45,17 @@ def affine(
         result = _Product.apply(x, weight, compute)
         if bias is not None:
             name, sort = scope.label(bias, operation)
-            result.grad_fn.record = scope.books.vector_entered(result, name, bias, sort=sort)
+            result.grad_fn.record = scope.books.record_vector(result, name, bias, sort=sort)
         return result
     scope.applies("gamma")
     with torch.no_grad():
         value = compute(x.detach()).data
     boost = Boost(x, value, bias, gamma)
-    scope.pending.lend(boost)
+    scope.pending.register_borrower(boost)
     boosted = _Boosted.apply(x, weight, [value], boost)
     if bias is not None:
         name, sort = scope.label(bias, operation)
-        boosted.grad_fn.record = scope.books.vector_entered(boosted, name, bias, sort=sort)
+        boosted.grad_fn.record = scope.books.record_vector(boosted, name, bias, sort=sort)
     return boosted
 
 
@@ -71,11 +71,11 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (weight,) = ctx.saved_tensors
-        rows, shape = rows_reached(gradients[0]), gradients[0].shape[:-1]
-        gradient, record = picked(gradients[0], rows), getattr(ctx, "record", None)
+        rows, shape = find_nonzero_rows(gradients[0]), gradients[0].shape[:-1]
+        gradient, record = gather_rows(gradients[0], rows), getattr(ctx, "record", None)
         if record is not None:
             record(gradient, rows, shape)
-        return spread(through(gradient, weight), rows, shape), None, None
+        return scatter_rows(times_weight(gradient, weight), rows, shape), None, None
 
 
 class _Boosted(torch.autograd.Function):
@@ -91,16 +91,16 @@ class _Boosted(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         (weight,) = ctx.saved_tensors
         with torch.no_grad():  # it writes into its own memory, also where somebody goes back a second time
-            return ctx.boost.back(gradients[0], plain(weight), ctx.record), None, None, None
+            return ctx.boost.back(gradients[0], dequantize(weight), ctx.record), None, None, None
 
 
-def through(gradient: Tensor, weight: Tensor) -> Tensor:
+def times_weight(gradient: Tensor, weight: Tensor) -> Tensor:
     """dy W, with weights that are packed taken apart, in the finer of two types where autocast made them differ."""
-    gradient, matrix = in_the_finest(gradient, plain(weight))
+    gradient, matrix = in_the_finest(gradient, dequantize(weight))
     return gradient @ matrix
 
 
-def plain(weight: Tensor) -> Tensor:
+def dequantize(weight: Tensor) -> Tensor:
     """Packed weights (a kind of tensor that can be dequantised) as the numbers that they stand for."""
     if type(weight) in (Tensor, torch.nn.Parameter):
         return weight
@@ -113,11 +113,12 @@ def plain(weight: Tensor) -> Tensor:
 def times_matrix(scope: Scope, call: Call, x: Tensor, matrix: Tensor) -> Any:
     """x @ W with a constant matrix: a linear layer by hand."""
     transposed = scope.rename(matrix.T, scope.name_of(matrix))
-    return affine(scope, x, transposed, None, lambda x: call.func(x, original(matrix)), "matmul")
+    return affine(scope, x, transposed, None, lambda x: call.func(x, parameter_of(matrix)), "matmul")
 
 
-@on("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+@on("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", rules=("gamma",))
 def convolution(scope: Scope, call: Call) -> Any:
+    """A convolution is linear; its bias is a line of the ledger."""
     x, weight, bias = call.args[0], call.get(1, "weight"), call.get(2, "bias")
     result, factor = call.run(), None
     axis = result.dim() - int(call.name[-2]) - 1
@@ -126,7 +127,7 @@ def convolution(scope: Scope, call: Call) -> Any:
     if gamma and is_signal(x) and not is_signal(weight):
         scope.applies("gamma")
         rest, options = call.args[3:], {k: v for k, v in call.kwargs.items() if k not in ("weight", "bias")}
-        linear, factor = boosted_map(
+        linear, factor = boost_map(
             x,
             weight,
             result.detach(),
@@ -142,13 +143,20 @@ def convolution(scope: Scope, call: Call) -> Any:
     return result
 
 
-def added_product(scope: Scope, call: Call) -> Any:
+def add_product(scope: Scope, call: Call) -> Any:
     """beta * input + alpha * a @ b (GPT-2's linear layer, BLOOM's scores)."""
     base, x, matrix = call.args
     plain = call.name == "addmm" and not call.kwargs and not (is_signal(base) or is_signal(matrix))
     if plain and is_layer(matrix.T, base):
         transposed = scope.rename(matrix.T, scope.name_of(matrix))
-        return affine(scope, x, transposed, base, lambda x: call.func(original(base), x, original(matrix)), call.name)
+        return affine(
+            scope,
+            x,
+            transposed,
+            base,
+            lambda x: call.func(parameter_of(base), x, parameter_of(matrix)),
+            call.name,
+        )
     result = call.run()
     if not is_signal(base):
         scope.source(result, base, call.name, sign=float(call.kwargs.get("beta", 1)))
@@ -157,6 +165,7 @@ def added_product(scope: Scope, call: Call) -> Any:
 
 @on("add", "sub", "rsub")
 def sum_of_two(scope: Scope, call: Call) -> Any:
+    """A sum passes relevance on to both; a constant in it is a line of the ledger."""
     a, b = call.args
     alpha = float(call.kwargs.get("alpha", 1))
     signs = {"add": (1.0, alpha), "sub": (1.0, -alpha), "rsub": (-alpha, 1.0)}[call.name]
@@ -179,7 +188,7 @@ def sum_of_two(scope: Scope, call: Call) -> Any:
 
 
 @on("cat", "stack", "hstack", "vstack")
-def joined(scope: Scope, call: Call) -> Any:
+def concatenate(scope: Scope, call: Call) -> Any:
     """Constants that stand beside signals (a class token, a memory) are sources in their own place."""
     parts, axis = call.args[0], call.get(1, "dim", 0)
     result = call.run()
@@ -191,15 +200,17 @@ def joined(scope: Scope, call: Call) -> Any:
         new = part.dim() < result.dim()  # the axis, of which it is one place
         length = 1 if new else part.shape[axis]
         if not is_signal(part) and part.is_floating_point():
-            value = scope.known_as(part.unsqueeze(axis), part) if new else part
-            beside(scope, result, value, axis, start, length, call.name)
+            value = scope.name_as(part.unsqueeze(axis), part) if new else part
+            enter_beside(scope, result, value, axis, start, length, call.name)
         start += length
-    kinds = {kind(part) if is_signal(part) else Kind.LINEAR for part in parts}
+    kinds = {kind_of(part) if is_signal(part) else Kind.LINEAR for part in parts}
     mark(result, kinds.pop() if len(kinds) == 1 else Kind.LINEAR)
     return result
 
 
-def beside(scope: Scope, result: Tensor, value: Tensor, axis: int, start: int, length: int, operation: str) -> None:
+def enter_beside(
+    scope: Scope, result: Tensor, value: Tensor, axis: int, start: int, length: int, operation: str
+) -> None:
     name, sort = scope.label(value, operation)
     scope.books.enter(
         result,
@@ -212,7 +223,8 @@ def beside(scope: Scope, result: Tensor, value: Tensor, axis: int, start: int, l
 
 
 @on("where")
-def chosen(scope: Scope, call: Call) -> Any:
+def choose_by_condition(scope: Scope, call: Call) -> Any:
+    """One of two by a condition: a constant is a line of the ledger where it is chosen."""
     result = call.run()
     if len(call.args) < 3 and "other" not in call.kwargs:
         return result
@@ -229,7 +241,8 @@ def chosen(scope: Scope, call: Call) -> Any:
 
 
 @on("masked_fill")
-def filled(scope: Scope, call: Call) -> Any:
+def fill_where(scope: Scope, call: Call) -> Any:
+    """A constant in some places: a line of the ledger."""
     before, mask, value = scope.as_it_was(call), *call.args[1:]
     result = call.run()
     if is_signal(before):
@@ -274,7 +287,7 @@ def larger(scope: Scope, call: Call) -> Any:
 
 
 @on("pad")
-def padded(scope: Scope, call: Call) -> Any:
+def pad_with_number(scope: Scope, call: Call) -> Any:
     """By a number, if one is given: other modes take none."""
     result, value = call.run(), call.kwargs.get("value")
     if value:
@@ -294,7 +307,7 @@ def padded(scope: Scope, call: Call) -> Any:
     "slice_scatter",
     "select_scatter",
 )
-def written(scope: Scope, call: Call) -> Any:
+def overwrite(scope: Scope, call: Call) -> Any:
     """Part of a tensor is overwritten: what stays of a constant, or comes in as one, is a source."""
     target = call.args[0]
     entered = scope.cuts.carry(constants_left(call, target), (call.args, call.kwargs))

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .attention.fused import between, log_weights
+from .attention.facts import log_weights
+from .attention.secant import between
 from .lineage import Kind, lineage, mark
 from .ratio import ratio
 from .scope import Call, Scope, is_signal, on, value_of
@@ -16,7 +17,7 @@ from .scope import Call, Scope, is_signal, on, value_of
 _SLOPES = {"log": 1.0, "log2": 1 / math.log(2), "log10": 1 / math.log(10)}  # at 1
 
 
-@on(*_SLOPES)
+@on(*_SLOPES, rules=("act",))
 def logarithm(scope: Scope, call: Call) -> Any:
     """log(u) = (u - 1) [log(u) / (u - 1)]: a logarithm has no value at 0, and is 0 at 1.
 
@@ -38,7 +39,7 @@ def logarithm(scope: Scope, call: Call) -> Any:
     return result
 
 
-@on("logsumexp", "special_logsumexp")
+@on("logsumexp", "special_logsumexp", rules=("act",))
 def log_sum_exp(scope: Scope, call: Call) -> Any:
     """log sum exp(s) = log n + sum_k w_k s_k, the weights held constant: they lie between even ones and the softmax.
 
@@ -63,7 +64,7 @@ def log_sum_exp(scope: Scope, call: Call) -> Any:
     return result
 
 
-@on("logaddexp", "logaddexp2")
+@on("logaddexp", "logaddexp2", rules=("act",))
 def log_add_exp(scope: Scope, call: Call) -> Any:
     """log(exp(a) + exp(b)), as a log-sum-exp of two."""
     unit = 1.0 if call.name == "logaddexp" else math.log(2)
@@ -75,7 +76,7 @@ def log_add_exp(scope: Scope, call: Call) -> Any:
     return value_of(value, gradient_of=line)
 
 
-@on("log_softmax", "special_log_softmax")
+@on("log_softmax", "special_log_softmax", rules=("act",))
 def log_softmax(scope: Scope, call: Call) -> Any:
     """x - log sum exp(x), so that the two parts meet their rules."""
     x, axis = call.args[0], call.get(1, "dim")

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from .attention.fused import attention_weights
-from .lineage import Kind, kind
+from .attention.call import AttentionCall, attention_weights
+from .lineage import Kind, kind_of
 from .scope import Call, Scope, is_signal
 
 _MIXES = ("matmul", "bmm", "einsum")
@@ -68,7 +68,7 @@ class MapScope(Scope):
     reads_weights: bool = True
 
     def perform(self, call: Call) -> Any:
-        found = self._fused(call) or self._mixed(call)
+        found = self._read_fused(call) or self._read_product(call)
         result = super().perform(call)
         if found is not None and is_signal(result):
             one, order = found
@@ -76,23 +76,20 @@ class MapScope(Scope):
             result.register_hook(lambda gradient: self._note(one, gradient, order))
         return result
 
-    def _fused(self, call: Call) -> tuple[AttentionMap, tuple[int, ...]] | None:
+    def _read_fused(self, call: Call) -> tuple[AttentionMap, tuple[int, ...]] | None:
         if call.name != "scaled_dot_product_attention":
             return None
-        query, key, values = (call.get(i, name).detach() for i, name in enumerate(("query", "key", "value")))
-        options = dict(zip(("attn_mask", "dropout_p", "is_causal"), call.args[3:], strict=False), **call.kwargs)
-        if query.dim() > 2 and query.shape[-3] != key.shape[-3]:
-            groups = query.shape[-3] // key.shape[-3]
-            key, values = key.repeat_interleave(groups, -3), values.repeat_interleave(groups, -3)
-        mask = options.get("attn_mask")
-        weights = attention_weights(query, key, None if mask is None else mask.detach(), options, slice(None))
+        given = AttentionCall.read(call)
+        key, values = (part.detach() for part in given.keys_and_values_per_head())
+        mask = None if given.mask is None else given.mask.detach()
+        weights = attention_weights(given.query.detach(), key, mask, given.options, slice(None))
         return AttentionMap(weights, values), tuple(range(values.dim()))
 
-    def _mixed(self, call: Call) -> tuple[AttentionMap, tuple[int, ...]] | None:
+    def _read_product(self, call: Call) -> tuple[AttentionMap, tuple[int, ...]] | None:
         if call.name not in _MIXES or not all(isinstance(a, Tensor) for a in call.args[-2:]):
             return None
         weights, values = call.args[-2:]
-        order = order_of(call) if is_signal(weights) and kind(weights) is Kind.WEIGHTS else None
+        order = order_of(call) if is_signal(weights) and kind_of(weights) is Kind.WEIGHTS else None
         if order is None:
             return None
         one = AttentionMap(weights.detach().permute(order.weights), values.detach().permute(order.values))

@@ -21,24 +21,24 @@ from ..inputs.hooks import hook_modules, without_hooks
 from ..inputs.walking import named_modules
 from .cuts import tensors
 from .lineage import Kind, mark
-from .ratio import scaled
+from .ratio import scale_by_constant
 from .scope import Scope, is_signal, value_of
 
 FUSED = (nn.Transformer, nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention)
 
 
 @contextmanager
-def modules_seen(model: nn.Module, scope: Scope) -> Iterator[None]:
+def watch_foreign_modules(model: nn.Module, scope: Scope) -> Iterator[None]:
     """Watches the modules of `model` on this thread, and leaves no hook behind."""
 
     def activation(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         if len(args) != 1 or not is_signal(args[0]) or not is_unknown(output):
             return None
-        return activation_held(scope, module, args[0], output)
+        return apply_act_by_value(scope, module, args[0], output)
 
     def linear(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if len(args) == 1 and is_signal(args[0]) and is_unknown(output):
-            linear_known(scope, module, args[0], output)
+            account_linear_module(scope, module, args[0], output)
 
     def fused(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         if not torch.is_grad_enabled():
@@ -95,7 +95,7 @@ def is_foreign_node(node: Any) -> bool:
     return not owner.__module__.startswith("headwater.")
 
 
-def activation_held(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) -> Any:
+def apply_act_by_value(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) -> Any:
     """The ACT-rule for a function that is known by its values alone. Without the rule its own gradient is in order."""
     with torch._C.DisableTorchFunction(), torch.no_grad():
         if output.shape != x.shape or not is_elementwise(module, x.detach(), output.detach()):
@@ -105,7 +105,7 @@ def activation_held(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) 
     if not math.isfinite(zero) or not scope.applies("act"):
         return None
     with torch._C.DisableTorchFunction():
-        result = scaled(x, output.detach(), (zero, slope), scope.pending)
+        result = scale_by_constant(x, output.detach(), (zero, slope), scope.pending)
     mark(result, Kind.ACTIVATED if zero == 0 else Kind.SHIFTED)
     if zero != 0:
         scope.source(result, zero, "activation(0)")
@@ -162,14 +162,14 @@ class PointwiseOnly(TorchDispatchMode):
         return tensor.shape == self.shape if own else tensor.numel() == 1
 
 
-def linear_known(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) -> None:
+def account_linear_module(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) -> None:
     """x W^T + b that is known by its values alone. With the GAMMA-rule its weights would have to be seen."""
     with torch._C.DisableTorchFunction(), torch.no_grad():
         bias = module.forward(torch.zeros_like(x[..., :1, :])).detach() if x.dim() > 1 else None
         if (
             bias is None
             or bias.shape[-1] != output.shape[-1]
-            or not is_linear(module, x.detach(), output.detach(), bias)
+            or not acts_linearly(module, x.detach(), output.detach(), bias)
             or not has_own_gradient(module, x.detach(), bias)
         ):
             return
@@ -182,7 +182,7 @@ def linear_known(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) -> 
         scope.source(output, scope.rename(vector, f"{name}.bias" if name else "bias"), "linear")
 
 
-def is_linear(module: nn.Module, x: Tensor, output: Tensor, bias: Tensor) -> bool:
+def acts_linearly(module: nn.Module, x: Tensor, output: Tensor, bias: Tensor) -> bool:
     """Whether the sum of two inputs gives the sum of their results, for inputs of either sign, small and large."""
     return all(adds_up(module, x, output - bias, bias, scale) for scale in (0.37, -2.0, 30.0))
 
@@ -227,7 +227,7 @@ def with_inference_value(module: nn.Module, args: Any, kwargs: Any, output: Any)
     """The value that the module gives in inference, where it may take its fused path."""
     with torch._C.DisableTorchFunction(), torch.no_grad():
         known: dict[int, Tensor] = {}
-        plain = module.forward(*detached(args, known), **detached(kwargs, known))
+        plain = module.forward(*detach_all(args, known), **detach_all(kwargs, known))
     if isinstance(output, Tensor):
         return inference_value(plain, output)
     return tuple(inference_value(p, o) for p, o in zip(plain, output, strict=True))
@@ -243,10 +243,10 @@ def inference_value(plain: Any, output: Any) -> Any:
         return value_of(plain, gradient_of=kept)
 
 
-def detached(value: Any, known: dict[int, Tensor]) -> Any:
+def detach_all(value: Any, known: dict[int, Tensor]) -> Any:
     """Tensors as constants; one that stands in two places stays one, for torch asks whether query is key."""
     if isinstance(value, Tensor):
         return known.setdefault(id(value), value.detach())
     if isinstance(value, dict):
-        return {k: detached(v, known) for k, v in value.items()}
-    return tuple(detached(v, known) for v in value) if isinstance(value, tuple) else value
+        return {k: detach_all(v, known) for k, v in value.items()}
+    return tuple(detach_all(v, known) for v in value) if isinstance(value, tuple) else value

@@ -8,16 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .activation import held
-from .attention.fused import holds_softmax, softmax_by_hand, takes_part
-from .lineage import Kind, carry, kind, lineage, mark
+from .activation import apply_act_rule
+from .attention.registry import Softmax
+from .attention.softmax import holds_softmax, softmax_by_hand
+from .lineage import Kind, carry, kind_of, lineage, mark
 from .scope import Call, Scope, is_signal, on, value_of
 from .sources import Sort, wide
 
 _INVERSE = "_headwater_inverse"
 
 
-@on("layer_norm")
+@on("layer_norm", rules=("ln",))
 def layer_norm(scope: Scope, call: Call) -> Any:
     r"""y = (x - E[x]) / sqrt(eps + Var[x]) with the root held fixed is linear in x, so it conserves.
 
@@ -33,7 +34,7 @@ def layer_norm(scope: Scope, call: Call) -> Any:
     result = _LayerNormHeld.apply(x, tuple(shape), weight, bias, eps)
     if bias is not None and bias.dim() == 1:
         name, sort = scope.label(bias, "layer_norm")
-        result.grad_fn.record = scope.books.vector_entered(result, name, bias, sort=sort)
+        result.grad_fn.record = scope.books.record_vector(result, name, bias, sort=sort)
     elif bias is not None:
         scope.source(result, bias, "layer_norm")
     return result
@@ -62,7 +63,7 @@ class _LayerNormHeld(torch.autograd.Function):
         return flow.to(gradients[0].dtype), None, None, None, None
 
 
-@on("rms_norm")
+@on("rms_norm", rules=("ln",))
 def rms_norm(scope: Scope, call: Call) -> Any:
     """y = x / sqrt(eps + E[x^2]) with the root held fixed."""
     x, shape, weight = call.args[0], tuple(call.get(1, "normalized_shape")), call.get(2, "weight")
@@ -79,7 +80,7 @@ def rms_norm(scope: Scope, call: Call) -> Any:
     return value_of(value, gradient_of=x * factor)
 
 
-@on("group_norm")
+@on("group_norm", rules=("ln",))
 def group_norm(scope: Scope, call: Call) -> Any:
     """LayerNorm over groups of channels."""
     x, groups = call.args[0], call.get(1, "num_groups")
@@ -92,7 +93,7 @@ def group_norm(scope: Scope, call: Call) -> Any:
     return bias_of_channels(scope, result, bias, "group_norm")
 
 
-@on("instance_norm")
+@on("instance_norm", rules=("ln",))
 def instance_norm(scope: Scope, call: Call) -> Any:
     """LayerNorm over the positions of one channel; with running statistics it is affine like BatchNorm."""
     x, (mean, variance, weight, bias) = call.args[0], statistics(call)
@@ -161,11 +162,11 @@ def deviation_inverse(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
         return (x.var(tuple(axes), correction=0, keepdim=True) + eps).rsqrt()
 
 
-@on("rsqrt", "reciprocal")
+@on("rsqrt", "reciprocal", rules=("ln",))
 def inverse(scope: Scope, call: Call) -> Any:
     """1/sqrt(v), 1/v of a signal: what a hand-written normalisation multiplies by. Of an activation it is one more."""
     x = call.args[0]
-    normalises = call.name == "rsqrt" or kind(x) in (Kind.LINEAR, Kind.NORM)
+    normalises = call.name == "rsqrt" or kind_of(x) in (Kind.LINEAR, Kind.NORM)
     if normalises and scope.applies("ln"):
         with torch.no_grad():
             return call.run()
@@ -188,26 +189,26 @@ def deviation(scope: Scope, call: Call) -> Any:
 
     Where something is divided by it, it is held constant.
     """
-    return sized(call.run())
+    return mark_size(call.run())
 
 
-@on("var", "var_mean")
+@on("var", "var_mean", rules=("act",))
 def variance(scope: Scope, call: Call) -> Any:
     """A mean of squares, each its root times a constant: half of the gradient, which passes on twice what there is."""
     result = call.run()
     if not scope.applies("act"):
-        return sized(result)
+        return mark_size(result)
     if isinstance(result, Tensor):
-        return sized(value_of(result, gradient_of=0.5 * result))
-    return sized((value_of(result[0], gradient_of=0.5 * result[0]), *result[1:]))
+        return mark_size(value_of(result, gradient_of=0.5 * result))
+    return mark_size((value_of(result[0], gradient_of=0.5 * result[0]), *result[1:]))
 
 
-def sized(result: Any) -> Any:
+def mark_size(result: Any) -> Any:
     mark(result if isinstance(result, Tensor) else result[0], Kind.NORM)
     return result
 
 
-@on("sqrt")
+@on("sqrt", rules=("act",))
 def root(scope: Scope, call: Call) -> Any:
     """sqrt(u) = u * [sqrt(u) / u]: a size if u is a sum of squares, an activation if u is one (softplus, say).
 
@@ -215,12 +216,12 @@ def root(scope: Scope, call: Call) -> Any:
     """
     x = call.args[0]
     before, origin = lineage(x)
-    result = held(scope, call, x, 0.0, 0.0) if scope.applies("act") else call.run()
+    result = apply_act_rule(scope, call, x, 0.0, 0.0) if scope.applies("act") else call.run()
     mark(result, *((before, origin) if before in (Kind.ACTIVATED, Kind.SHIFTED) else (Kind.NORM,)))
     return result
 
 
-@on("div", "rdiv")
+@on("div", "rdiv", rules=("ah", "ln", "act", "gate"))
 def division(scope: Scope, call: Call) -> Any:
     """A signal in the denominator is a normaliser, unless it is made of an activation or of a softmax.
 
@@ -232,17 +233,17 @@ def division(scope: Scope, call: Call) -> Any:
         above, below = below, above
     if not is_signal(below):
         return carry(call.run(), above, same_elements=True)
-    if kind(below) in (Kind.LINEAR, Kind.NORM):
-        return normalised(scope, call, above, below)
+    if kind_of(below) in (Kind.LINEAR, Kind.NORM):
+        return normalise(scope, call, above, below)
     if not is_signal(above):
         result = call.run()
         mark(result, Kind.SHIFTED, lineage(below).root)
         return inverse_of(result, below) if is_one(above) else result
     by_hand, root = lineage(above).root is lineage(below).root, lineage(below).root
-    if kind(above) is kind(below) and kind(above) in (Kind.SHIFTED, Kind.WEIGHTS) and not by_hand:
+    if kind_of(above) is kind_of(below) and kind_of(above) in (Kind.SHIFTED, Kind.WEIGHTS) and not by_hand:
         return over_sum(scope, call, above, below, below)
-    before = kind(above)
-    result = divided(call, above, below.detach()) if scope.applies("act" if by_hand else "gate") else call.run()
+    before = kind_of(above)
+    result = divide(call, above, below.detach()) if scope.applies("act" if by_hand else "gate") else call.run()
     mark(result, max(before, Kind.ACTIVATED) if by_hand else Kind.LINEAR, root if by_hand else None)
     return result
 
@@ -252,9 +253,9 @@ def over_sum(scope: Scope, call: Call, above: Tensor, below: Tensor, factor: Ten
 
     `factor` is what the call has beside `above`: the sum itself, or one over it.
     """
-    if takes_part(scope):
+    if scope.follows:
         with torch.no_grad():
-            value = replaced(call, above, above.clone() if call.inplace else above, factor)
+            value = run_with_pair(call, above, above.clone() if call.inplace else above, factor)
         found = softmax_by_hand(scope, value, above, below)
         if found is not None:
             return carry(above.copy_(found), found, same_elements=True) if call.inplace else found
@@ -262,13 +263,13 @@ def over_sum(scope: Scope, call: Call, above: Tensor, below: Tensor, factor: Ten
         scope.applies("ah")
         with torch.no_grad():
             return call.run()
-    keeps = scope.rules.attention == "half" or not scope.applies("gate")
-    result = call.run() if keeps else replaced(call, above, above, factor.detach())
+    keeps = scope.variant.softmax is Softmax.GRADIENT or not scope.applies("gate")
+    result = call.run() if keeps else run_with_pair(call, above, above, factor.detach())
     mark(result, Kind.WEIGHTS)
     return result
 
 
-def replaced(call: Call, above: Tensor, first: Tensor, second: Tensor) -> Any:
+def run_with_pair(call: Call, above: Tensor, first: Tensor, second: Tensor) -> Any:
     """The call with other tensors for `above` and what stands beside it."""
     pair = (first, second) if call.args[0] is above else (second, first)
     return call.func(*pair, **call.kwargs)
@@ -284,18 +285,18 @@ def inverse_of(result: Tensor, below: Tensor) -> Tensor:
     return result
 
 
-def inverted(tensor: Tensor) -> Tensor | None:
+def denominator_of(tensor: Tensor) -> Tensor | None:
     """What a tensor is one over."""
     return getattr(tensor, _INVERSE, None)
 
 
-def normalised(scope: Scope, call: Call, above: Any, below: Tensor) -> Any:
-    result = divided(call, above, below.detach()) if scope.applies("ln") else call.run()
+def normalise(scope: Scope, call: Call, above: Any, below: Tensor) -> Any:
+    result = divide(call, above, below.detach()) if scope.applies("ln") else call.run()
     mark(result, *(lineage(above) if is_signal(above) else (Kind.NORM,)))
     return result
 
 
-def divided(call: Call, above: Any, below: Tensor) -> Any:
+def divide(call: Call, above: Any, below: Tensor) -> Any:
     first, second = (below, above) if call.name == "rdiv" else (above, below)
     return call.func(first, second, **call.kwargs)
 
@@ -303,7 +304,7 @@ def divided(call: Call, above: Any, below: Tensor) -> Any:
 @on("mean", "sum", "nanmean", "cumsum", "logcumsumexp")
 def total(scope: Scope, call: Call) -> Any:
     """A sum over a softmax or a normaliser stays one; over anything else it starts anew."""
-    result, before = call.run(), kind(call.args[0])
+    result, before = call.run(), kind_of(call.args[0])
     if before in (Kind.WEIGHTS, Kind.NORM, Kind.SHIFTED):
         mark(result, before)
     return result

@@ -6,25 +6,25 @@ from typing import Any
 
 import torch
 
-from .lineage import Kind, kind, mark
+from .lineage import Kind, kind_of, mark
 from .scope import Call, Scope, on, value_of
 
 
-@on("prod")
+@on("prod", rules=("gate",))
 def product_of_all(scope: Scope, call: Call) -> Any:
     """Left to its gradient, a product of n factors passes on n times what it is."""
     x, result = call.args[0], call.run()
     if scope.applies("gate"):
         count = x.numel() // max(1, result.numel())
         result = value_of(result, gradient_of=result / count)
-    return gate_still(result, kind(x))
+    return gate_still(result, kind_of(x))
 
 
-@on("cumprod")
+@on("cumprod", rules=("gate",))
 def product_so_far(scope: Scope, call: Call) -> Any:
     """The n-th entry is a product of n factors."""
     x, axis = call.args[0], call.get(1, "dim")
-    before = kind(x)
+    before = kind_of(x)
     result = x.clone().cumprod(axis) if call.inplace else call.run()
     if scope.applies("gate"):
         shape = [-1 if place == axis % result.dim() else 1 for place in range(result.dim())]

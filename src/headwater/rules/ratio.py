@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import HiddenOperation
-from .saved import Waiting
+from .saved import SavedTensor
 
 _FIELD = "_headwater_ratio"
 _NUMBERS = count()
@@ -33,29 +33,29 @@ class Ratio:
         self._x: Tensor | None = x.detach()
         self._value: Tensor | None = value.detach()  # without a graph, so that nothing holds itself
         self._anchor, self._version = anchor, (x._version, value._version)
-        self._made: Waiting | None = None
+        self._made: SavedTensor | None = None
         self.number = next(_NUMBERS)
 
-    def make(self) -> Waiting:
+    def make(self) -> SavedTensor:
         if self._made is None:
             assert self._x is not None
             assert self._value is not None
             if (self._x._version, self._value._version) != self._version:
                 raise HiddenOperation("the model writes over what went into an activation before its result is used.")
             with torch._C.DisableTorchFunction():
-                into = self._x if is_alone(self._x) else None
-                self._made = Waiting(ratio(self._x, self._value, *self._anchor, into))
+                into = self._x if is_only_holder(self._x) else None
+                self._made = SavedTensor(ratio(self._x, self._value, *self._anchor, into))
             self._x = self._value = None
         return self._made
 
-    def made(self) -> Tensor:
+    def compute(self) -> Tensor:
         return self.make().tensor()
 
 
-class Lender(Protocol):
+class Borrower(Protocol):
     """Something that holds tensors of the model's for the way back."""
 
-    def spare(self, written: Tensor) -> None: ...
+    def copy_before_write(self, written: Tensor) -> None: ...
 
 
 class Pending(weakref.WeakSet[Ratio]):
@@ -63,35 +63,35 @@ class Pending(weakref.WeakSet[Ratio]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lenders: weakref.WeakValueDictionary[int, Lender] = weakref.WeakValueDictionary()
+        self._borrowers: weakref.WeakValueDictionary[int, Borrower] = weakref.WeakValueDictionary()
 
-    def lend(self, lender: Lender) -> None:
-        self._lenders[next(_NUMBERS)] = lender
+    def register_borrower(self, borrower: Borrower) -> None:
+        self._borrowers[next(_NUMBERS)] = borrower
 
     def settle(self, written: Any) -> None:
         """Before anything is written in place. In their order, for what they keep goes through hooks that count."""
         self.settle_ratios()
         several = written if isinstance(written, list | tuple) else [written]
-        for _, lender in sorted(self._lenders.items(), key=itemgetter(0)):
+        for _, borrower in sorted(self._borrowers.items(), key=itemgetter(0)):
             for tensor in (one for one in several if isinstance(one, Tensor)):
-                lender.spare(tensor)
+                borrower.copy_before_write(tensor)
 
     def settle_ratios(self) -> None:
         for one in sorted(self, key=lambda one: one.number):
             one.make()
         self.clear()
 
-    def forget_lenders(self, since: int) -> None:
+    def forget_borrowers(self, since: int) -> None:
         """Those who came since then: what they hold is made again, whatever is written over from now on."""
-        for number in [number for number in self._lenders if number >= since]:
-            self._lenders.pop(number, None)
+        for number in [number for number in self._borrowers if number >= since]:
+            self._borrowers.pop(number, None)
 
     @staticmethod
     def moment() -> int:
         return next(_NUMBERS)
 
 
-def is_alone(tensor: Tensor) -> bool:
+def is_only_holder(tensor: Tensor) -> bool:
     """Whether nobody else holds this memory: no tensor of the model, no view, no graph."""
     storage = tensor.untyped_storage()
     whole = storage.nbytes() == tensor.nbytes and tensor.is_contiguous()
@@ -125,11 +125,11 @@ class Scaled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        flow = gradients[0] if ctx.factor is None else gradients[0] * ctx.factor.made()
+        flow = gradients[0] if ctx.factor is None else gradients[0] * ctx.factor.compute()
         return flow, None, None
 
 
-def scaled(x: Tensor, value: Tensor, anchor: tuple[float, float], pending: Pending) -> Tensor:
+def scale_by_constant(x: Tensor, value: Tensor, anchor: tuple[float, float], pending: Pending) -> Tensor:
     """`value` = f(x), through which relevance goes as through x times a constant."""
     factor = Ratio(x, value, anchor)
     result: Tensor = Scaled.apply(x, [value], factor)
@@ -138,7 +138,7 @@ def scaled(x: Tensor, value: Tensor, anchor: tuple[float, float], pending: Pendi
     return result
 
 
-def settle(value: Any) -> None:
+def settle_ratio(value: Any) -> None:
     """`value` is used as a signal: if an activation gave it, its ratio will be needed."""
     found: Ratio | None = getattr(value, _FIELD, None)
     if found is not None:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .scope import Call, Scope, first_signal, is_signal, on, original, value_of
+from .scope import Call, Scope, find_signal, is_signal, on, parameter_of, value_of
 
 State = tuple[Tensor, ...]  # what a step hands on: h, or h and c
 START = "initial state"
@@ -67,12 +67,12 @@ def relu_step(given: Tensor, state: State, weights: Weights) -> State:
 STEPS: dict[str, Step] = {"lstm": lstm_step, "gru": gru_step, "rnn_tanh": tanh_step, "rnn_relu": relu_step}
 
 
-@on(*(f"{name}_cell" for name in STEPS))
+@on(*(f"{name}_cell" for name in STEPS), rules=("act", "gate", "gamma"))
 def cell(scope: Scope, call: Call) -> Any:
     """One step: input, state, W of the input, W of the state, and their biases."""
     x, state, *rest = call.args
-    value = as_it_is(call)
-    step, sources = STEPS[call.name.removesuffix("_cell")], Sources.of(scope, call)
+    value = run_fused(call)
+    step, sources = STEPS[call.name.removesuffix("_cell")], StateSources.of(scope, call)
     with scope:
         weights = Weights(*rest)
         state = tuple(sources.alive(part, START) for part in (state if isinstance(state, (list, tuple)) else (state,)))
@@ -83,26 +83,26 @@ def cell(scope: Scope, call: Call) -> Any:
     return tuple(value_of(v, gradient_of=m) for v, m in zip(value, made, strict=True))
 
 
-@on(*STEPS)
-def layers(scope: Scope, call: Call) -> Any:
+@on(*STEPS, rules=("act", "gate", "gamma"))
+def recurrent_layers(scope: Scope, call: Call) -> Any:
     """Several layers over a sequence, in one direction or two; sequences of different lengths may be packed."""
-    value = as_it_is(call)
+    value = run_fused(call)
     with scope:
-        made = written_out(scope, call)
+        made = write_out_recurrence(scope, call)
     return tuple(value_of(v, gradient_of=m) if is_signal(m) else v for v, m in zip(value, made, strict=True))
 
 
-def as_it_is(call: Call) -> Any:
+def run_fused(call: Call) -> Any:
     """What the fused operation gives, of the model's own parameters: by them torch chooses how it is computed."""
 
     def own(value: Any) -> Any:
-        return type(value)(own(item) for item in value) if isinstance(value, (list, tuple)) else original(value)
+        return type(value)(own(item) for item in value) if isinstance(value, (list, tuple)) else parameter_of(value)
 
     with torch.no_grad():
         return call.func(*own(call.args), **call.kwargs)
 
 
-def written_out(scope: Scope, call: Call) -> tuple[Tensor, ...]:
+def write_out_recurrence(scope: Scope, call: Call) -> tuple[Tensor, ...]:
     """The sequence that comes out, and the last states of every layer and direction."""
     packed = isinstance(call.args[1], Tensor) and not call.args[1].is_floating_point()
     if packed:
@@ -114,8 +114,8 @@ def written_out(scope: Scope, call: Call) -> tuple[Tensor, ...]:
         rows = [x.shape[1]] * x.shape[0]
         x = x.flatten(0, 1)
     states = states if isinstance(states, (list, tuple)) else (states,)
-    parts = weights_of(params, biased, projected=call.name == "lstm" and is_projected(params))
-    sources = Sources.of(scope, call)
+    parts = recurrent_weights(params, biased, projected=call.name == "lstm" and is_projected(params))
+    sources = StateSources.of(scope, call)
     x, ends = sources.alive(x, "input"), []
     for layer in range(count):
         directions = []
@@ -160,7 +160,7 @@ def is_projected(params: Sequence[Tensor]) -> bool:
     return params[1].shape[0] != 4 * params[1].shape[1]
 
 
-def weights_of(params: Sequence[Tensor], biased: bool, projected: bool) -> Iterator[Weights]:
+def recurrent_weights(params: Sequence[Tensor], biased: bool, projected: bool) -> Iterator[Weights]:
     each = 2 + 2 * bool(biased) + bool(projected)
     for start in range(0, len(params), each):
         first, second, *rest = params[start : start + each]
@@ -169,15 +169,15 @@ def weights_of(params: Sequence[Tensor], biased: bool, projected: bool) -> Itera
 
 
 @dataclass(frozen=True)
-class Sources:
+class StateSources:
     """Makes a state or an input that is constant a source where it enters: gates that weigh it are constants then."""
 
     scope: Scope
     signal: Tensor  # any other argument: what is asked of the backward pass are ways that lead to the input
 
     @classmethod
-    def of(cls, scope: Scope, call: Call) -> Sources:
-        signal = first_signal(call)
+    def of(cls, scope: Scope, call: Call) -> StateSources:
+        signal = find_signal(call)
         assert signal is not None
         return cls(scope, signal)
 
@@ -203,7 +203,7 @@ class _Beside(torch.autograd.Function):
 
 
 @on("_pack_padded_sequence", "_pad_packed_sequence")
-def packed(scope: Scope, call: Call) -> Any:
+def pack_or_pad(scope: Scope, call: Call) -> Any:
     """Rows of a packed sequence belong to several samples, in an order that no shape tells."""
     scope.books.scrambled = True
     result = call.run()

@@ -15,12 +15,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ..errors import HiddenOperation
 
 
-class Waiting:
-    """`Waiting(tensor)` on the way forward, `.tensor()` on the way back."""
+class SavedTensor:
+    """`SavedTensor(tensor)` on the way forward, `.tensor()` on the way back."""
 
     __slots__ = ("_hooks", "_kept")
 
-    def __init__(self, tensor: Tensor, like: Waiting | None = None) -> None:
+    def __init__(self, tensor: Tensor, like: SavedTensor | None = None) -> None:
         """By the hooks of this moment, or by those of another that waits."""
         self._hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True) if like is None else like._hooks
         with torch._C.DisableTorchFunction():
@@ -37,11 +37,11 @@ class Waiting:
         return isinstance(self._kept, Tensor)
 
 
-class Lent:
-    """A tensor of the model's that waits. Before the model writes over it, a copy is put in its place (`spare`).
+class BorrowedTensor:
+    """A saved tensor that belongs to the model. The model may write over it before the backward pass.
 
-    While nothing but a ticket is held, its memory is free to go. Whether memory that is written over is still the same
-    one, a weak reference tells: addresses are given out again.
+    Whoever sees that coming calls `copy_before_write`, and a copy is saved in its place. Where a hook of autograd has
+    taken the tensor away, only a weak reference to its memory is held, so that the memory can be freed.
     """
 
     __slots__ = ("_memory", "_version", "_view", "_waiting")
@@ -49,10 +49,10 @@ class Lent:
     def __init__(self, tensor: Tensor) -> None:
         self._hold(tensor, None)
 
-    def _hold(self, tensor: Tensor, like: Waiting | None) -> None:
+    def _hold(self, tensor: Tensor, like: SavedTensor | None) -> None:
         self._version = tensor._version
         self._view = (tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride())
-        self._waiting = Waiting(tensor, like)
+        self._waiting = SavedTensor(tensor, like)
         self._memory = None if self.here else StorageWeakRef(tensor.untyped_storage())
 
     @property
@@ -65,7 +65,7 @@ class Lent:
             self._check(found)
         return found
 
-    def spare(self, written: Tensor) -> None:
+    def copy_before_write(self, written: Tensor) -> None:
         """`written` will be written over: if this lies in the same memory, a copy waits instead."""
         memory = written.untyped_storage()
         mine = self._waiting.tensor().untyped_storage()._cdata if self._memory is None else self._memory.cdata

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import HiddenOperation
+from ..errors import HiddenOperation, UnknownName, UsageError
 from ..inputs.restoring import Mode
+from .attention.registry import Named, Softmax, find_variant
 from .cuts import ORIGIN, READS, Chosen, Cuts, Origin, merge, numbers_of, tensors
 from .gamma import Gamma
-from .lineage import Kind, carry, mark
-from .lineage import kind as kind_of
-from .ratio import Pending, settle
+from .lineage import Kind, carry, kind_of, mark
+from .ratio import Pending, settle_ratio
 from .sources import Books, Sort
 
 _NAME = "_headwater_name"
@@ -37,20 +37,30 @@ RULES: dict[str, str] = {
     "gamma": "in a linear layer, contributions that agree with the output count 1 + gamma times",
 }
 
+GATES = ("constant", "half")  # the values of `gate=`
+
 
 @dataclass(frozen=True)
 class RuleSet:
-    """Which rules act. `gate` and `attention` say how a product is shared: the one factor "constant", or "half" each.
+    """Which rules act, and how.
 
-    With `attention="half"` the softmax keeps its gradient; with "secant" it is linear in its scores; with "query" the
-    query alone takes part, and what its gradient leaves is booked. `gamma` is a number, or numbers by patterns of
-    names.
+    `gate` says how a product of two signals is shared: one factor is "constant", or each takes "half". `attention` is
+    the name of a variant of attention (`attention.registry.VARIANTS`). `gamma` is a number, or numbers by patterns of
+    names. A name that is not known is an error.
     """
 
     names: frozenset[str]
     gate: str = "constant"
     attention: str = "constant"
     gamma: Gamma = 0.0
+
+    def __post_init__(self) -> None:
+        for rule in self.names:
+            if rule not in RULES:
+                raise UnknownName("rule", rule, RULES)
+        if self.gate not in GATES:
+            raise UnknownName("share for 'gate'", self.gate, GATES)
+        find_variant(self.attention)
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
@@ -75,19 +85,51 @@ class Call:
 
 Handler = Callable[["Scope", Call], Any]
 OPERATIONS: dict[str, Handler] = {}
+RULES_AT: dict[str, tuple[str, ...]] = {}  # by operation: the rules that its handler asks for
 FOLLOWED: dict[str, Handler] = {}  # the same where scores take part in attention: what is known of weights goes along
 SPELLED: dict[str, Callable[..., Any]] = {}  # operations of our own, written out in those of torch
 
 
-def on(*names: str) -> Callable[[Handler], Handler]:
-    """Register what happens at an operation, under torch's name for it without underscores."""
+def on(*operations: str | Callable[..., Any], rules: Sequence[str] = ()) -> Callable[[Handler], Handler]:
+    """The rule for operations, by torch's name ("i0", however it is spelled: `i0_` too) or as functions (`torch.i0`).
+
+    It works in any package. The result has the model's value, with the gradient that relevance takes:
+
+        @on(torch.i0)
+        def bessel(scope, call):
+            '''i0(x) is i0(0) = 1 plus its input times a constant.'''
+            x, value = call.args[0], call.run().detach()
+            result = value_of(value, gradient_of=x * ((value - 1) / x).nan_to_num(0.0).detach())
+            scope.source(result, 1.0, "i0(0)")  # a line of the ledger
+            return result
+
+    Operations of your own are seen, too: those of `torch.library`, and functions in Python to which you add
+    `torch.overrides.wrap_torch_function`. Parameters among `call.args` are constants; `is_signal` tells what depends on
+    the input. One operation has one such function: a second one is an error. `rules` names the rules (`ah`, `ln`, ...)
+    that the function asks for by `scope.applies`; `headwater methods --operations` shows them.
+    """
+    for rule in rules:
+        if rule not in RULES:
+            raise UnknownName("rule", rule, RULES)
+    names = [canonical(one if isinstance(one, str) else name_of_operation(one))[0] for one in operations]
 
     def register(handler: Handler) -> Handler:
         for name in names:
-            OPERATIONS[name] = handler
+            known = OPERATIONS.setdefault(name, handler)
+            if (known.__module__, known.__qualname__) != (handler.__module__, handler.__qualname__):
+                raise UsageError(f"the operation {name!r} has a rule already: {known.__module__}.{known.__name__}.")
+            OPERATIONS[name], RULES_AT[name] = handler, tuple(rules)
         return handler
 
     return register
+
+
+def name_of_operation(function: Callable[..., Any]) -> str:
+    """The name under which the scope meets a function."""
+    name: str = getattr(function, "__name__", "")
+    if not name:
+        raise UsageError(f"a rule acts on an operation, by name or as a function, not on {function!r}.")
+    return name
 
 
 @dataclass(eq=False)
@@ -105,8 +147,9 @@ class Scope(Mode):
     reads_weights: bool = False  # attention is to be written out, for somebody looks at its weights
     fleeting: bool = False  # weights are put into their modules when those are called, and taken out again
     cuts: Cuts = field(init=False)
+    variant: Named = field(init=False)  # of attention
     follows: bool = field(init=False)  # whether scores take part in attention, and what they leave is accounted for
-    entered: list[Entered] | None = None  # constants as they enter, where somebody compares them
+    entered: list[EnteredConstant] | None = None  # constants as they enter, where somebody compares them
     _frozen: dict[int, Tensor] = field(default_factory=dict)
     _unfolding: list[Any] = field(default_factory=list)
 
@@ -114,7 +157,8 @@ class Scope(Mode):
         super().__init__()
         self.cuts = Cuts(self.where)
         self._memory, self._selected = self.cuts.memory, self.cuts.selected  # asked at every operation
-        self.follows = "ah" in self.rules and self.rules.attention in ("secant", "query")
+        self.variant = find_variant(self.rules.attention)
+        self.follows = "ah" in self.rules and self.variant.softmax is Softmax.LINEAR
 
     def applies(self, rule: str) -> bool:
         """Whether `rule` acts here; noted as met if so."""
@@ -147,7 +191,7 @@ class Scope(Mode):
             result = self._name_passed_on(func(*args, **kwargs), name, args)
             if origin is not None:
                 self.cuts.pass_on(result, origin, name, args, inplace=inplace)
-                self._note_weighed(name, (args, kwargs))
+                self._note_constants(name, (args, kwargs))
             return result
         if name in HIDDEN:
             raise HiddenOperation(f"{name!r} {HIDDEN[name]}")
@@ -155,12 +199,12 @@ class Scope(Mode):
             with self:
                 return SPELLED[name](*args, **kwargs)
         if name not in OPERATIONS and name not in OPAQUE and isinstance(func, _PYTHON) and func not in self._unfolding:
-            return self._unfolded(func, args, kwargs)
+            return self._unfold(func, args, kwargs)
         known = len(self.books.sites)
         result = self.perform(Call(func, name, inplace, args, kwargs))
         if type(result) is not Tensor or not result.requires_grad:
             self.cuts.lose(result, name, args, origin, by_rule=name in OPERATIONS)
-            self._note_weighed(name, (args, kwargs))
+            self._note_constants(name, (args, kwargs))
         if origin is not None or self._selected:
             self.cuts.meet(result, name, (args, kwargs), origin)
         if self.entered is not None:
@@ -194,13 +238,13 @@ class Scope(Mode):
         """Inside the model's own `no_grad`, or inside somebody's own autograd function."""
         if kwargs:
             args, kwargs = positional(name, args, kwargs)
-        result = kept_kind(func(*args, **kwargs), name, args)
+        result = keep_kind(func(*args, **kwargs), name, args)
         origin = self.cuts.of_any(numbers_of(name, args, kwargs))
         if origin is not None:
             self.cuts.pass_on(result, origin, name, args, inplace=inplace)
         return result
 
-    def _unfolded(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _unfold(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A function in Python: the operations in its body are seen one by one."""
         self._unfolding.append(func)
         try:
@@ -218,13 +262,13 @@ class Scope(Mode):
         """One operation on signals: as its handler has it, or as it is."""
         hooks = _top_hooks(True)
         if hooks is not None and hooks[0].__module__ == _CHECKPOINT:
-            return self._perform_kept(call, hooks)
+            return self._perform_outside_checkpoint(call, hooks)
         if call.inplace:
             self.pending.settle(call.args[0])
             if is_signal(call.args[0]) and call.args[0]._is_view():
                 return self._perform_on_copy(call)
         elif call.args and call.name != "mul":  # a product may hold it constant, and looks after it itself
-            settle(call.args[0])
+            settle_ratio(call.args[0])
         handler = FOLLOWED.get(call.name) if self.follows else None
         handler = handler or OPERATIONS.get(call.name)
         result = handler(self, call) if handler is not None else call.run()
@@ -234,7 +278,7 @@ class Scope(Mode):
             check_derivative(call.name, result)
         return result
 
-    def _perform_kept(self, call: Call, hooks: Any) -> Any:
+    def _perform_outside_checkpoint(self, call: Call, hooks: Any) -> Any:
         """Gradient checkpointing would compute it again on the way back, outside the rules: it is set aside here."""
         torch._C._autograd._pop_saved_tensors_default_hooks()
         try:
@@ -330,37 +374,37 @@ class Scope(Mode):
         """
         name = self.name_of(value)
         sort = Sort.BIAS if name is not None and not getattr(value, _EMBEDDED, False) else Sort.CONSTANT
-        name = name if name is not None else self._placed(operation)
+        name = name if name is not None else self._name_here(operation)
         if self.entered is not None and not self._is_parameter(value):
-            self.entered.append(Entered(len(self.books.sites), name, fingerprint(value)))
+            self.entered.append(EnteredConstant(len(self.books.sites), name, fingerprint_constant(value)))
         origin = self.cuts.of(value)
         if origin is None:
             return name, sort
         if not origin.value and origin.choice is not None:
             self.cuts.chosen.append(Chosen(len(self.books.sites), origin.choice, name, sort is Sort.BIAS))
         if origin.held:
-            return self._placed(origin.name), Sort.HELD if origin.value else Sort.CUT_OFF
+            return self._name_here(origin.name), Sort.HELD if origin.value else Sort.CUT_OFF
         return origin.name, Sort.CUT_OFF
 
-    def _note_weighed(self, operation: str, operands: Any) -> None:
+    def _note_constants(self, operation: str, operands: Any) -> None:
         """Constants that meet what is held: where they change with the input, it is more than the rule that holds."""
         if self.entered is not None:
             for value in tensors(operands):
                 if not value.requires_grad and self.cuts.of(value) is None and not self._is_parameter(value):
-                    self.entered.append(Entered(BESIDE_HELD, operation, fingerprint(value)))
+                    self.entered.append(EnteredConstant(BESIDE_HELD, operation, fingerprint_constant(value)))
 
     def _is_parameter(self, value: Any) -> bool:
         """Whether a constant is a whole parameter of the model, which no input changes."""
-        return isinstance(original(value), nn.Parameter) and id(original(value)) in self.names
+        return isinstance(parameter_of(value), nn.Parameter) and id(parameter_of(value)) in self.names
 
-    def _placed(self, operation: str) -> str:
+    def _name_here(self, operation: str) -> str:
         module = self.where()
         return f"{module}: {operation}" if module else operation
 
     def name_of(self, value: Any) -> str | None:
         """The name of the parameter that a constant is, or was made of."""
         found: str | None = getattr(value, _NAME, None)
-        return found if found is not None else self._name_on_the_stack(original(value))
+        return found if found is not None else self._name_on_the_stack(parameter_of(value))
 
     def _name_on_the_stack(self, value: Any) -> str | None:
         """The name of a weight that was put into its module just now, as offloaded ones are."""
@@ -381,9 +425,9 @@ class Scope(Mode):
         target = call.args[0]
         if not call.inplace or is_signal(target):
             return target
-        return self.known_as(target.clone(), target)
+        return self.name_as(target.clone(), target)
 
-    def known_as(self, value: Tensor, source: Tensor) -> Any:
+    def name_as(self, value: Tensor, source: Tensor) -> Any:
         """`value` is the constant `source` in another shape or memory, and has its name and its origin."""
         return self._name_passed_on(self.cuts.carry(value, source), "", (source,))
 
@@ -397,11 +441,11 @@ class Scope(Mode):
     ) -> None:
         """`sign * value` entered `result` by a sum, broadcast to its shape. `by_rule`: a rule made it, no model."""
         if not isinstance(value, Tensor):
-            self._number_entered(result, sign * float(value), operation)
+            self._enter_number(result, sign * float(value), operation)
             return
         if by_rule:
             amount = value if sign == 1.0 else value * sign
-            name = self._placed(operation)
+            name = self._name_here(operation)
             self.books.enter(result, name, sort=Sort.CONSTANT, varies=(), amount=times, held=(amount,))
             return
         name, sort = self.label(value, operation)
@@ -413,7 +457,7 @@ class Scope(Mode):
         else:
             self.books.enter(result, name, sort=sort, varies=varies, amount=times, held=(amount,))
 
-    def _number_entered(self, result: Tensor, value: float, operation: str) -> None:
+    def _enter_number(self, result: Tensor, value: float, operation: str) -> None:
         if value == 0:
             return
         name, sort = self.label(value, operation)
@@ -424,7 +468,7 @@ BESIDE_HELD = -1  # no site: what meets a constant that a rule holds
 
 
 @dataclass(frozen=True)
-class Entered:
+class EnteredConstant:
     """A constant that entered as line `site` of the books: its name, and two numbers that tell it from others."""
 
     site: int
@@ -432,7 +476,7 @@ class Entered:
     value: tuple[float, float]
 
 
-def fingerprint(value: Any) -> tuple[float, float]:
+def fingerprint_constant(value: Any) -> tuple[float, float]:
     if not isinstance(value, Tensor):
         return float(value), 0.0
     with torch.no_grad():
@@ -440,7 +484,7 @@ def fingerprint(value: Any) -> tuple[float, float]:
         return float(numbers.sum()), float(numbers @ torch.arange(1, len(numbers) + 1).to(numbers))
 
 
-def kept_kind(result: Any, name: str, args: Any) -> Any:
+def keep_kind(result: Any, name: str, args: Any) -> Any:
     """What a tensor has been through goes along where no gradient is made: inside somebody's own autograd function.
 
     Its result then shows whether it is a gate. One that is stays out of the way of relevance, hidden or not.
@@ -613,7 +657,7 @@ def _no(*_: Any) -> bool:
     return False
 
 
-def original(constant: Any) -> Any:
+def parameter_of(constant: Any) -> Any:
     """The parameter behind a constant: by its `requires_grad` torch chooses a kernel even where no gradient is made."""
     return getattr(constant, _ORIGINAL, constant)
 
@@ -622,7 +666,7 @@ def is_signal(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
 
 
-def first_signal(call: Call) -> Tensor | None:
+def find_signal(call: Call) -> Tensor | None:
     """The first tensor among the arguments that depends on the inputs."""
     for value in (*call.args, *call.kwargs.values()):
         if is_signal(value):

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from .lineage import Kind, carry, kind, mark
-from .linear import larger, written
-from .ratio import scaled
-from .scope import Call, Scope, first_signal, is_signal, on, value_of
+from .lineage import Kind, carry, kind_of, mark
+from .linear import larger, overwrite
+from .ratio import scale_by_constant
+from .scope import Call, Scope, find_signal, is_signal, on, value_of
 
 
 def may_reorder_samples(call: Call) -> bool:
@@ -50,9 +50,10 @@ topk sort gather index_select index take take_along_dim max min amax amin
 """.split()
 
 
-@on(*STAY)
+@on(*STAY, rules=("act",))
 def elements_stay(scope: Scope, call: Call) -> Any:
-    signal = first_signal(call)
+    """A copy or a cast: what is known of the tensor stays known. A number that was in float8 is scaled back."""
+    signal = find_signal(call)
     before = getattr(signal, _BEFORE, None)
     result = call.run()
     if signal is None:
@@ -78,38 +79,40 @@ def brought_back(scope: Scope, before: Tensor, result: Tensor) -> Tensor:
     Its gradient does not go through float8, which would round it, too.
     """
     if scope.applies("act"):
-        return scaled(before, result.detach(), (0.0, 0.0), scope.pending)
+        return scale_by_constant(before, result.detach(), (0.0, 0.0), scope.pending)
     return value_of(result, gradient_of=before.to(result.dtype))
 
 
 @on(*MOVE)
 def elements_move(scope: Scope, call: Call) -> Any:
-    signal = first_signal(call)
+    """Another shape or order of the same elements: relevance goes along."""
+    signal = find_signal(call)
     scope.books.scrambled |= may_reorder_samples(call)
     result = call.run()
     return carry(result, signal, same_elements=False) if signal is not None else result
 
 
 @on(*_CHOOSE)
-def elements_chosen(scope: Scope, call: Call) -> Any:
+def choose_elements(scope: Scope, call: Call) -> Any:
+    """Some of the elements: relevance goes to those that are chosen."""
     if call.name in ("max", "min") and len(call.args) > 1 and isinstance(call.args[1], Tensor):
         return larger(scope, replace(call, name=f"{call.name}imum"))
     scope.books.scrambled |= may_reorder_samples(call)
-    return as_chosen(call, call.run())
+    return mark_choice(call, call.run())
 
 
 @on("scatter", "scatter_add", "index_add")
-def elements_scattered(scope: Scope, call: Call) -> Any:
+def scatter_elements(scope: Scope, call: Call) -> Any:
     """The other way round: chosen places are written into, where constants may stand, or come from."""
-    return as_chosen(call, written(scope, call))
+    return mark_choice(call, overwrite(scope, call))
 
 
-def as_chosen(call: Call, result: Any) -> Any:
+def mark_choice(call: Call, result: Any) -> Any:
     """A softmax from which some entries are chosen is a router: a gate, not attention."""
     signals = [v for v in (*call.args, *call.kwargs.values()) if is_signal(v)]
     if len(signals) == 1:
         carry(result, signals[0], same_elements=False)
         for part in (result,) if isinstance(result, Tensor) else tuple(result):
-            if kind(part) is Kind.WEIGHTS:
+            if kind_of(part) is Kind.WEIGHTS:
                 mark(part, Kind.SHIFTED)
     return result

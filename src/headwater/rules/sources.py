@@ -14,8 +14,8 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from ..kernels.sparse_rows import spread
-from .saved import Waiting
+from ..kernels.sparse_rows import scatter_rows
+from .saved import SavedTensor
 
 Told = Callable[..., None]
 
@@ -76,7 +76,7 @@ class Books:
         """
         index = len(self.sites)
         self.sites.append(Site(name, sort, self._axis(result, varies)))
-        waiting = [Waiting(tensor) for tensor in held]
+        waiting = [SavedTensor(tensor) for tensor in held]
 
         def record(gradient: Tensor | None) -> None:
             if gradient is not None:  # a rule that holds this tensor passes nothing on to it
@@ -86,9 +86,9 @@ class Books:
 
     def enter_vector(self, result: Tensor, name: str, vector: Tensor, *, sort: Sort = Sort.BIAS) -> None:
         """A bias along the last axis. One matrix-vector product, so nothing of the result's size is made."""
-        result.register_hook(self.vector_entered(result, name, vector, sort=sort))
+        result.register_hook(self.record_vector(result, name, vector, sort=sort))
 
-    def vector_entered(self, result: Tensor, name: str, vector: Tensor, *, sort: Sort) -> Told:
+    def record_vector(self, result: Tensor, name: str, vector: Tensor, *, sort: Sort) -> Told:
         """The same, for a backward pass that itself says which gradient reaches the bias, or which of its rows."""
         index = len(self.sites)
         self.sites.append(Site(name, sort, self._axis(result, (result.dim() - 1,))))
@@ -99,7 +99,7 @@ class Books:
             gradient = wide(gradient)
             relevance = gradient @ (vector if vector.dtype is gradient.dtype else vector.to(gradient.dtype))
             if shape is not None:
-                relevance = spread(relevance.unsqueeze(-1), rows, shape)
+                relevance = scatter_rows(relevance.unsqueeze(-1), rows, shape)
             self._record(index, relevance)
 
         return record
@@ -114,7 +114,7 @@ class Books:
         if not self.open:
             return
         if site.axis is None:
-            self._record_unplaced(index, relevance)
+            self._record_by_digits(index, relevance)
         elif self.probe is None:
             self._add(self.amounts, index, self._by_sample(relevance, site.axis))
             if site.sort is Sort.CUT_OFF:
@@ -131,7 +131,7 @@ class Books:
         seen = amounts.get(index)
         amounts[index] = relevance if seen is None else seen + relevance
 
-    def _record_unplaced(self, index: int, relevance: Tensor) -> None:
+    def _record_by_digits(self, index: int, relevance: Tensor) -> None:
         """A further pass scales the score of every sample by a power of two that spells a digit of its number.
 
         Scaling by a power of two is exact in any precision, so the ratio of two passes names the digit.
@@ -167,13 +167,13 @@ class Books:
                 if self.sites[index].sort is Sort.CUT_OFF:
                     self._add(self.sizes, index, shares.scatter_add(0, flat, once.double().abs().flatten()))
 
-    def taken(self) -> Books:
+    def take(self) -> Books:
         """What was booked, as books of its own; these are ready for another score of the same forward pass."""
         done = replace(self, amounts=self.amounts, sizes=self.sizes, first_seen=self.first_seen, digits=self.digits)
         self.amounts, self.sizes, self.first_seen, self.digits, self.probe = {}, {}, {}, {}, None
         return done
 
-    def copied(self) -> Books:
+    def copy(self) -> Books:
         """What was booked, in memory of its own."""
         amounts, sizes = ({i: t.clone() for i, t in found.items()} for found in (self.amounts, self.sizes))
         return replace(self, amounts=amounts, sizes=sizes)

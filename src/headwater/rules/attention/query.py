@@ -1,9 +1,9 @@
-"""The query takes part in attention: `ah=query`.
+"""`ah=query`: the query takes part in attention.
 
-A product of weights and values goes in part to the values and in part to the weights; of these the query is the cause,
-and keys are the addresses that it looks up, constants as gates are. The softmax is its tangent at the scores s, p = J s
-+ c. What does not come from the scores, c, is a constant: a line of the ledger, as f(0) is for an activation. So all of
-it adds up, and no more is made than the gradient of a fused attention at its queries and values.
+A product of weights and values goes in part to the values and in part to the weights. The part of the weights goes to
+the query alone; keys are constants, as gates are. The softmax is replaced by its tangent at the scores s: p = J s + c.
+The constant c comes from no score. It is a line of the ledger, as f(0) is for an activation, so the ledger closes. The
+cost is that of the gradient of fused attention with respect to queries and values.
 """
 
 from __future__ import annotations
@@ -13,26 +13,57 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...kernels.capped import exact
 from ..lineage import Kind, mark
-from ..saved import Lent
+from ..operands import Place, share_product
+from ..saved import BorrowedTensor
 from ..scope import Call, Scope, is_signal, times
 from ..sources import Sort
+from .call import AttentionCall
+from .half import Share
+from .registry import Softmax
+from .sinks import can_stay_fused, enter_sinks
+from .variant import Variant, register_variant
 
 OFFSET = "attention offset"
-ASKED = 0.6  # of a product of weights and values belongs to the weights: docs/generation.md says how it was chosen
+QUERY_SHARE = (
+    0.6  # of a product of weights and values belongs to the weights: docs/generation.md says how it was chosen
+)
 
 
-def asked_attention(scope: Scope, call: Call, query: Tensor, key: Tensor, value: Tensor) -> Any:
+@register_variant
+class QueryVariant(Variant):
+    """The query takes `QUERY_SHARE` of weights times values, the values take the rest. Keys are constants."""
+
+    name = "query"
+    softmax = Softmax.LINEAR
+    holds_keys = True
+
+    def weigh(self, scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:
+        return weigh_by_tangent(scope, scores, value, axis)
+
+    def mix(self, call: Call, weights: Place, values: Place) -> Tensor:
+        mixed: Tensor = share_product(call, weights, values, QUERY_SHARE)
+        return mixed
+
+    def attend(self, scope: Scope, call: AttentionCall) -> Any:
+        return attend_by_query(scope, call)
+
+    def attend_with_cap(self, scope: Scope, call: AttentionCall) -> Any:
+        return attend_with_cap_by_query(scope, call) if can_stay_fused(scope, call) else None
+
+
+def attend_by_query(scope: Scope, call: AttentionCall) -> Any:
     """A fused attention. Where only the keys depend on the input, they stand in for the query."""
-    rest = {name: given for name, given in call.kwargs.items() if name not in ("query", "key", "value")}
+    query, key, value = call.query, call.key, call.value
     asker = query if is_signal(query) else key
     if not is_signal(asker):
-        return call.func(query, key, value, *call.args[3:], **rest)
-    share = ASKED if is_signal(value) else 1.0
+        return call.run()
+    share = QUERY_SHARE if is_signal(value) else 1.0
     own = Share.apply(asker, share)
     pair = (own, key.detach()) if asker is query else (query, own)
-    values = Share.apply(value, 1 - ASKED) if is_signal(value) else value
-    result = call.func(*pair, values, *call.args[3:], **rest)
+    values = Share.apply(value, 1 - QUERY_SHARE) if is_signal(value) else value
+    result = call.run(*pair, values)
     name = offset_name(scope)
     scope.books.enter(
         result, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, y: share * times(g, y), held=(result,)
@@ -41,10 +72,35 @@ def asked_attention(scope: Scope, call: Call, query: Tensor, key: Tensor, value:
     return result
 
 
-def asked_softmax(scope: Scope, scores: Tensor, value: Tensor, axis: int) -> Tensor:
+def attend_with_cap_by_query(scope: Scope, call: AttentionCall) -> Tensor:
+    """The query takes part, and keys are held. What comes neither from it nor from the sinks is the offset."""
+    query, sinks = call.query, call.sinks
+    own, name = Share.apply(query, QUERY_SHARE), offset_name(scope)
+    told = [enter_sinks(scope, query, sinks, QUERY_SHARE), enter_sinks(scope, query, sinks, -QUERY_SHARE, name)]
+    parts = (own, call.key.detach(), Share.apply(call.value, 1 - QUERY_SHARE))
+    entered = None if sinks is None else tell_all(told)
+    result = exact(*parts, call.mask, sinks, {**call.options, "ratio": True}, entered)
+    scope.books.enter(
+        result, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, y: QUERY_SHARE * g * y, held=(result,)
+    )
+    scope.books.enter(own, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, q: -QUERY_SHARE * g * q, held=(query,))
+    return result
+
+
+def tell_all(told: list[Any]) -> Any:
+    """One that tells all of them."""
+
+    def tell(gradient: Tensor) -> None:
+        for one in told:
+            one(gradient)
+
+    return tell
+
+
+def weigh_by_tangent(scope: Scope, scores: Tensor, value: Tensor, axis: int) -> Tensor:
     """A softmax that is written out, with its own gradient; what that leaves is the offset."""
     tangent = Tangent(value, axis)
-    scope.pending.lend(tangent)
+    scope.pending.register_borrower(tangent)
     weights: Tensor = _Tangent.apply(scores, [value], tangent)
     held = value.nan_to_num(0.0)
     seen = torch.where(held > 0, scores.detach().to(held.dtype), torch.zeros_like(held))
@@ -60,10 +116,10 @@ class Tangent:
     __slots__ = ("__weakref__", "_weights", "axis")
 
     def __init__(self, weights: Tensor, axis: int) -> None:
-        self._weights, self.axis = Lent(weights), axis
+        self._weights, self.axis = BorrowedTensor(weights), axis
 
-    def spare(self, written: Tensor) -> None:
-        self._weights.spare(written)
+    def copy_before_write(self, written: Tensor) -> None:
+        self._weights.copy_before_write(written)
 
     def back(self, gradient: Tensor) -> Tensor:
         """J g. A query that may look at nothing has no weights (NaN, which models fill later): its gradient is zero."""
@@ -86,16 +142,3 @@ class _Tangent(torch.autograd.Function):
 def offset_name(scope: Scope) -> str:
     module = scope.where()
     return f"{module}: {OFFSET}" if module else OFFSET
-
-
-class Share(torch.autograd.Function):
-    """The same tensor, through which only a part of the gradient goes back."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, part: float) -> Tensor:
-        ctx.part = part
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0] * ctx.part, None

@@ -12,28 +12,32 @@ import torch
 from torch import Tensor
 
 from .. import gate, linear, norm, shape_ops  # noqa: F401  (their handlers are what is followed)
-from ..gate import Place, operand_places, replaced
-from ..lineage import Kind, kind, lineage, mark
+from ..lineage import Kind, kind_of, lineage, mark
+from ..operands import Place, operand_places, run_with
 from ..scope import FOLLOWED, OPERATIONS, Call, Handler, Scope, is_signal
 from ..shape_ops import MOVE, STAY
-from .fused import Even, Exponent, exponent_of, with_exponent
+from .facts import Even, Exponent, exponent_of, with_exponent
 
 _WEIGHED = ("mul", "div", "masked_fill", "where")  # by what is constant, or with nothing in place of some
 _JOINED = ("add", "sub", "rsub", "cat", "stack")
 _SUMMED = ("sum", "mean")
 
 
-def followed(handler: Handler) -> Handler:
+def follow_weights(handler: Handler) -> Handler:
     """The same handler; its result is known to be weights, if weights went in and it is linear in them."""
 
     def follow(scope: Scope, call: Call) -> Any:
         evens, exponent = even_among(call), exponent_after(call)
-        made = Even(*(through(call, evens, part) for part in ("line", "weights"))) if is_linear(call, evens) else None
+        made = (
+            Even(*(apply_to_part(call, evens, part) for part in ("line", "weights")))
+            if is_linear_in_weights(call, evens)
+            else None
+        )
         result = handler(scope, call)
         if made is not None and not is_new(result, evens):
             mark(result, Kind.WEIGHTS, root=made)
         elif made is None and evens and isinstance(result, Tensor) and not is_new(result, evens):
-            mark(result, kind(result))  # what was known of the weights is not so of what was made of them
+            mark(result, kind_of(result))  # what was known of the weights is not so of what was made of them
         if exponent is not None:
             with_exponent(result, exponent)
         return result
@@ -55,17 +59,17 @@ def is_new(result: Any, evens: dict[Place, Even]) -> bool:
     return isinstance(root, Even) and not any(root is known for known in evens.values())
 
 
-def is_linear(call: Call, evens: dict[Place, Even]) -> bool:
+def is_linear_in_weights(call: Call, evens: dict[Place, Even]) -> bool:
     """Whether the operation is a linear one of weights alone, with nothing added."""
     if not evens or (call.name in _MANY):
         return False
     if call.name in _JOINED:
         numbers = [value for value in call.args[:2] if isinstance(value, (int, float))]
         return len(evens) == len(operand_places(call)) and (call.name in ("cat", "stack") or not numbers)
-    return len(evens) == 1 and is_alone(call, next(iter(evens)))
+    return len(evens) == 1 and is_weighed(call, next(iter(evens)))
 
 
-def is_alone(call: Call, place: Place) -> bool:
+def is_weighed(call: Call, place: Place) -> bool:
     """Whether the other operands only weigh the one at `place`."""
     if call.name == "div":
         return place == (0, -1)
@@ -90,13 +94,13 @@ def _is_condition(value: Any) -> bool:
 _MANY = ("chunk", "split", "split_with_sizes", "tensor_split", "unbind")  # several results
 
 
-def through(call: Call, evens: dict[Place, Even], part: str) -> Tensor:
+def apply_to_part(call: Call, evens: dict[Place, Even], part: str) -> Tensor:
     """What the operation makes of `part` of what is known of the weights."""
     swapped = {place: value.detach() for place, value in operand_places(call).items() if is_signal(value)}
     swapped |= {place: getattr(root, part) for place, root in evens.items()}
     if call.inplace:
         swapped = {place: value.clone() for place, value in swapped.items()}
-    made: Tensor = replaced(call, swapped)
+    made: Tensor = run_with(call, swapped)
     return made
 
 
@@ -111,11 +115,11 @@ def exponent_after(call: Call) -> Exponent | None:
         return None
     if call.name in STAY:
         return known
-    if call.name not in _WEIGHED or not is_alone(call, place) or (call.name == "div" and is_signal(call.args[1])):
+    if call.name not in _WEIGHED or not is_weighed(call, place) or (call.name == "div" and is_signal(call.args[1])):
         return None
     base = torch.ones_like(known.scores, requires_grad=False) if known.base is None else known.base
-    made = replaced(call, {place: base.clone() if call.inplace else base})
+    made = run_with(call, {place: base.clone() if call.inplace else base})
     return replace(known, base=made) if made.shape == base.shape else None
 
 
-FOLLOWED |= {name: followed(OPERATIONS[name]) for name in (*STAY, *MOVE, *_WEIGHED, *_JOINED, *_SUMMED)}
+FOLLOWED |= {name: follow_weights(OPERATIONS[name]) for name in (*STAY, *MOVE, *_WEIGHED, *_JOINED, *_SUMMED)}

@@ -1,0 +1,102 @@
+"""One attention's arguments, in the same places however they were given: by position, by name, fused, with a cap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..scope import Call, is_signal
+
+_ALL = slice(None)
+_FUSED = ("attn_mask", "dropout_p", "is_causal")  # what torch's attention takes after queries, keys and values
+_CAPPED = ("attn_mask", "sinks")
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionCall:
+    """softmax(q k^T scale + mask, sinks) v. `options` are those that were given: scale, is_causal, cap and so on."""
+
+    func: Callable[..., Any]
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    sinks: Tensor | None
+    options: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, call: Call) -> AttentionCall:
+        """The arguments of `scaled_dot_product_attention` or `capped_attention`."""
+        names = _CAPPED if call.name == "capped_attention" else _FUSED
+        given = {**dict(zip(("query", "key", "value", *names), call.args, strict=False)), **call.kwargs}
+        query, key, value = (given.pop(name) for name in ("query", "key", "value"))
+        return cls(call.func, query, key, value, given.pop("attn_mask", None), given.pop("sinks", None), given)
+
+    def run(self, *parts: Tensor) -> Any:
+        """The operation itself; with other queries, keys and values if they are given."""
+        query, key, value = parts or (self.query, self.key, self.value)
+        sinks = {} if self.sinks is None else {"sinks": self.sinks}
+        return self.func(query, key, value, attn_mask=self.mask, **sinks, **self.options)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether queries, keys and values all depend on the input."""
+        return all(is_signal(part) for part in (self.query, self.key, self.value))
+
+    def keys_and_values_per_head(self) -> tuple[Tensor, Tensor]:
+        """Keys and values, repeated where a group of heads shares them."""
+        groups = self.query.shape[-3] // self.key.shape[-3] if self.query.dim() > 2 else 1
+        if groups == 1:
+            return self.key, self.value
+        return self.key.repeat_interleave(groups, -3), self.value.repeat_interleave(groups, -3)
+
+    def scores(self, query: Tensor, key: Tensor) -> Tensor:
+        return scores_with_mask(query, key, self.mask, self.options)
+
+
+def attention_weights(
+    query: Tensor, key: Tensor, mask: Tensor | None, options: Mapping[str, Any], block: slice
+) -> Tensor:
+    """softmax(scores + mask, sinks) for a block of queries, without the sinks' column.
+
+    A query that may look at nothing attends to nothing.
+    """
+    scores = scores_with_mask(query, key, mask, options, block)
+    sinks = options.get("sinks")
+    if sinks is not None:
+        sink = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.softmax(torch.cat([scores, sink], -1), -1)[..., :-1]
+    weights = torch.softmax(scores, -1)
+    return weights if mask is None and not options.get("is_causal") else weights.nan_to_num(0.0)
+
+
+def scores_with_mask(
+    query: Tensor, key: Tensor, mask: Tensor | None, options: Mapping[str, Any], block: slice = _ALL
+) -> Tensor:
+    """q k^T / sqrt(d), capped if there is a cap, + mask for a block of queries; -inf where a query may not look."""
+    scale = options.get("scale") or 1 / math.sqrt(query.shape[-1])
+    scores, cap = attention_scores(query[..., block, :], key, scale), options.get("cap")
+    if cap:
+        scores = cap * (scores / cap).tanh()
+    allowed = None
+    if options.get("is_causal"):
+        shape = (query.shape[-2], key.shape[-2])
+        allowed = torch.ones(shape, dtype=torch.bool, device=query.device).tril()[block]
+    if mask is not None:
+        part = mask[..., block, :] if mask.shape[-2] > 1 else mask
+        if part.dtype is torch.bool:
+            allowed = part if allowed is None else allowed & part
+        else:
+            scores = scores + part
+    return scores if allowed is None else scores.masked_fill(~allowed, -math.inf)
+
+
+def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
+    if query.dtype != key.dtype:  # autocast makes them one
+        key = key.to(query.dtype)
+    return (query * scale) @ key.transpose(-2, -1)
