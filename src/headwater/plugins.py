@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 METHODS = "headwater.methods"  # a `Method`, or a module that registers some
-MEASURES = "headwater.measures"  # a `Measure`
+MEASURES = "headwater.measures"  # a `Measure`, or a module that registers some
 COMMANDS = "headwater.commands"  # a function for `headwater NAME`, or a `typer.Typer` of several
 MODELS = "headwater.models"  # a function that makes model classes known to transformers
 DATASETS = "headwater.datasets"  # a function that gives the parts of a dataset, each a name and a `Table`

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .curves import bounds, resampled
-from .tasks import Floats
+from .ranking import Floats
 
 
 @dataclass(frozen=True)

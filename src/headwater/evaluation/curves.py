@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .tasks import Floats
+from .ranking import Floats
 
 RESAMPLES = 2000
 LEVEL = 0.95

@@ -14,19 +14,13 @@ import numpy as np
 
 from ..viz.html import POLICY
 from . import charts
-from .charts import Series, legend, line_chart, scatter
+from .charts import Series, legend, scatter
+from .curve_charts import curve_chart
 from .curves import Difference, Estimate
-from .results import BETTER, Evaluation
-from .sanity import RANDOMISATION
-from .summary import NAMES, best_of, p
-from .tasks import TASKS
+from .measures import RANDOMISATION, Measure
+from .results import Evaluation
+from .summary import best_of, p
 
-AXES = {
-    "activation": ("share of items put back", "probability of the class"),
-    "pruning": ("share of items replaced", "squared error of the logits"),
-    "insertion": ("share of items put back", "probability of the predicted class"),
-    "deletion": ("share of items replaced", "probability of the predicted class"),
-}
 POINTS = 400
 
 
@@ -58,7 +52,7 @@ def facts(evaluation: Evaluation) -> str:
 def scores(evaluation: Evaluation) -> str:
     """Every method in every measure; in each column the best is bold, and a sign marks what cannot be told from it."""
     names = evaluation.measures
-    heads = [*(column_head(name) for name in names), *extra_heads(evaluation)]
+    heads = [*map(column_head, evaluation.chosen), *extra_heads(evaluation)]
     columns = [estimate_cells([one.estimates[name] for one in evaluation], marks(evaluation, name)) for name in names]
     rows = list(zip(*columns, *extra_columns(evaluation), strict=True))
     note = (
@@ -69,8 +63,8 @@ def scores(evaluation: Evaluation) -> str:
     return section("Scores", table("method", heads, evaluation.methods, rows), note)
 
 
-def column_head(name: str) -> str:
-    return f"{escape(NAMES.get(name, name))} {'↑' if BETTER[name] == 'higher' else '↓'}"
+def column_head(measure: Measure) -> str:
+    return f"{escape(measure.title)} {'↑' if measure.better == 'higher' else '↓'}"
 
 
 def marks(evaluation: Evaluation, measure: str) -> list[str]:
@@ -124,13 +118,11 @@ def correlations(evaluation: Evaluation) -> list[Estimate]:
 
 def curves(evaluation: Evaluation) -> str:
     drawn = []
-    for name in next(iter(evaluation)).curves:
-        series = [Series(s.method, s.curves[name].fractions, s.curves[name].mean.tolist()) for s in evaluation]
-        task = TASKS[name]
-        chart = line_chart(series, *AXES[name], f"{name} curves of {', '.join(evaluation.methods)}")
-        better = "a higher curve is better" if task.better == "higher" else "a lower curve is better"
-        drawn.append(f"<figure><figcaption>{name.capitalize()}: {better}</figcaption>{chart}</figure>")
-    details = "".join(curve_table(evaluation, name) for name in next(iter(evaluation)).curves)
+    for measure in evaluation.curves:
+        said = f"{measure.name.capitalize()}: a {measure.better} curve is better"
+        chart = curve_chart(evaluation, measure)
+        drawn.append(f"<figure><figcaption>{escape(said)}</figcaption>{chart}</figure>")
+    details = "".join(curve_table(evaluation, measure.name) for measure in evaluation.curves)
     return section("Curves", f'{legend(evaluation.methods)}<div class="pair">{"".join(drawn)}</div>{details}')
 
 
@@ -138,7 +130,7 @@ def curve_table(evaluation: Evaluation, name: str) -> str:
     fractions = next(iter(evaluation)).curves[name].fractions
     rows = [[f"{value:.4g}" for value in one.curves[name].mean] for one in evaluation]
     shown = table("method", [f"{f:g}" for f in fractions], evaluation.methods, rows)
-    return f"<details><summary>{name} in numbers</summary>{shown}</details>"
+    return f"<details><summary>{escape(name)} in numbers</summary>{shown}</details>"
 
 
 def differences(evaluation: Evaluation) -> str:
@@ -146,14 +138,13 @@ def differences(evaluation: Evaluation) -> str:
     if len(evaluation.methods) < 2:
         return ""
     parts = []
-    for measure in evaluation.measures:
-        best = best_of(evaluation, measure)
-        found = [apart for method, apart in evaluation.to_the_best(measure).items() if method != best]
-        title = f"{escape(NAMES.get(measure, measure))}: against {escape(best)}"
+    for measure in evaluation.chosen:
+        best = best_of(evaluation, measure.score)
+        found = [apart for method, apart in evaluation.to_the_best(measure.score).items() if method != best]
+        title = f"{escape(measure.title)}: against {escape(best)}"
         parts.append(f"<div><h3>{title}</h3>{against(found)}</div>")
     every = "".join(
-        f"<h3>{escape(NAMES.get(measure, measure))}</h3>{matrix(evaluation, measure)}"
-        for measure in evaluation.measures
+        f"<h3>{escape(measure.title)}</h3>{matrix(evaluation, measure.score)}" for measure in evaluation.chosen
     )
     note = (
         "Difference: the method minus the best, on the same samples. Sure: the share of bootstrap resamples in which "

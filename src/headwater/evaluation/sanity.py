@@ -24,10 +24,9 @@ from .graphs import GraphSource, Nodes
 from .images import ImagePart, ImageSource
 from .perturbation import Subjects
 from .protocols import ali2022
-from .tasks import Counts, Floats
+from .ranking import Counts, Floats
 from .tokens import Tokens, TokenSource
 
-RANDOMISATION = "randomisation"
 MODES = ("cascading", "full")
 SAMPLES = 64
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from headwater.evaluation.curves import Estimate, bounds, with_few_samples
-from headwater.evaluation.results import BETTER, Evaluation
+from headwater.evaluation.ranking import Floats
+from headwater.evaluation.results import Evaluation
 from headwater.evaluation.sanity import rank_correlation
-from headwater.evaluation.tasks import Floats
 
 from .published import ROWS, TABLES
 
@@ -72,7 +72,7 @@ def difference(mains: Sequence[Evaluation], first: str, second: str, measure: st
 
 def best(mains: Sequence[Evaluation], measure: str, among: Sequence[str] | None = None) -> str:
     """The method with the best mean over all trainings."""
-    sign = 1 if BETTER[measure] == "higher" else -1
+    sign = mains[0].measure(measure).sign
     chosen = [m for m in mains[0].methods if among is None or m in among]
     return max(chosen, key=lambda m: sign * score(mains, m, measure).value)
 
