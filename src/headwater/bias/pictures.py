@@ -79,7 +79,7 @@ def zero(frame: Frame) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class ForestRow:
     """A named estimate and what is said behind it; `strong` for the one that counts."""
 
     name: str
@@ -88,7 +88,7 @@ class Row:
     strong: bool = False
 
 
-def forest(rows: Sequence[Row], x_label: str, described: str) -> str:
+def forest(rows: Sequence[ForestRow], x_label: str, described: str) -> str:
     """Estimates with their intervals, one below the other, around zero."""
     ends = [v for row in rows for v in (row.estimate.low, row.estimate.high, row.estimate.value) if math.isfinite(v)]
     ticks = nice(min([*ends, 0.0]), max([*ends, 0.0]))
@@ -120,7 +120,7 @@ def scale(inner: Frame, ticks: Sequence[float], x_label: str, height: int) -> st
     return "".join(parts)
 
 
-def estimate_row(row: Row, inner: Frame, place: float) -> str:
+def estimate_row(row: ForestRow, inner: Frame, place: float) -> str:
     found = row.estimate
     low, high = (value if math.isfinite(value) else found.value for value in (found.low, found.high))
     (a, y), (b, _), (c, _) = inner.at(low, place), inner.at(high, place), inner.at(found.value, place)
