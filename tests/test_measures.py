@@ -18,10 +18,9 @@ import torch
 
 from headwater import plugins
 from headwater.errors import DataError, UnknownName, UsageError
-from headwater.evaluation import charts, curves, measures, ranking, sanity, summary
+from headwater.evaluation import charts, measures, ranking, statistics, summary
 from headwater.evaluation.bounds import Bounds
 from headwater.evaluation.conservation import conservation, moments_of
-from headwater.evaluation.curves import resampled, to_the_best, with_few_samples
 from headwater.evaluation.files import load
 from headwater.evaluation.measures import PERTURBATIONS, Answer, Measure, register, resolve_measures
 from headwater.evaluation.perturbation import Perturbed, Pool, batches
@@ -29,6 +28,7 @@ from headwater.evaluation.protocols import ali2022, counts, resolve
 from headwater.evaluation.report import page
 from headwater.evaluation.results import summarised
 from headwater.evaluation.run import Job, evaluate
+from headwater.evaluation.statistics import differences_to_best, resample_means, with_few_samples
 from headwater.results.explanation import Explanation, Provenance
 from headwater.results.ledger import Ledger
 from headwater.web.stores import drawings
@@ -256,7 +256,7 @@ def test_the_bootstrap_interval_covers():
     """Of 300 samples of a known mean, about 95 % have it in their interval; 92 % is three standard errors below."""
     random = np.random.default_rng(0)
     values = random.exponential(size=(60, 300))
-    low, high = curves.bounds(curves.resampled(values, seed=1))
+    low, high = statistics.percentile_interval(statistics.resample_means(values, seed=1))
     covered = float(((low < 1) & (high > 1)).mean())
     assert 0.90 < covered < 0.98  # the percentile interval of a skewed mean is a little narrow
 
@@ -265,18 +265,18 @@ def test_the_bootstrap_is_that_of_a_loop():
     values = np.random.default_rng(0).normal(size=(40, 2))
     random = np.random.default_rng(5)
     slow = np.stack([values[random.integers(40, size=40)].mean(0) for _ in range(2000)])
-    fast = curves.resampled(values, seed=3)
+    fast = statistics.resample_means(values, seed=3)
     assert fast.shape == slow.shape
     assert fast.mean(0) == pytest.approx(slow.mean(0), abs=0.02)
     assert fast.std(0) == pytest.approx(slow.std(0), rel=0.1)
-    assert np.array_equal(fast, curves.resampled(values, seed=3))
+    assert np.array_equal(fast, statistics.resample_means(values, seed=3))
 
 
 def test_blocks_do_not_change_the_resamples(monkeypatch):
     values = np.random.default_rng(0).normal(size=(40, 2))
-    whole = curves.resampled(values, seed=3, resamples=50)
-    monkeypatch.setattr(curves, "BLOCK", 280)
-    assert curves.resampled(values, seed=3, resamples=50) == pytest.approx(whole, abs=1e-15)
+    whole = statistics.resample_means(values, seed=3, resamples=50)
+    monkeypatch.setattr(statistics, "BLOCK", 280)
+    assert statistics.resample_means(values, seed=3, resamples=50) == pytest.approx(whole, abs=1e-15)
 
 
 @pytest.fixture(scope="module")
@@ -348,12 +348,12 @@ def test_conservation_where_nothing_varies():
 
 
 def test_rank_correlation_by_hand():
-    assert sanity.mean_ranks(np.array([3.0, 1.0, 3.0, 2.0])).tolist() == [3.5, 1, 3.5, 2]
+    assert statistics.mean_ranks(np.array([3.0, 1.0, 3.0, 2.0])).tolist() == [3.5, 1, 3.5, 2]
     up = np.array([1.0, 2.0, 3.0, 4.0])
-    assert sanity.rank_correlation(up, up**3) == pytest.approx(1)
-    assert sanity.rank_correlation(up, -up) == pytest.approx(-1)
-    assert sanity.rank_correlation(up, np.array([2.0, 1.0, 4.0, 3.0])) == pytest.approx(0.6)
-    assert math.isnan(sanity.rank_correlation(up, np.ones(4)))
+    assert statistics.rank_correlation(up, up**3) == pytest.approx(1)
+    assert statistics.rank_correlation(up, -up) == pytest.approx(-1)
+    assert statistics.rank_correlation(up, np.array([2.0, 1.0, 4.0, 3.0])) == pytest.approx(0.6)
+    assert math.isnan(statistics.rank_correlation(up, np.ones(4)))
 
 
 def test_a_variant_of_a_protocol_says_what_was_changed():
@@ -446,7 +446,7 @@ def tables_of_equal_methods(tables: int, methods: int = 12, samples: int = 60) -
     for number in range(tables):
         shared = chance.normal(size=(samples, 1))
         values = shared + 0.3 * chance.normal(size=(samples, methods))
-        means = resampled(values, seed=number, resamples=400)
+        means = resample_means(values, seed=number, resamples=400)
         found.append({f"m{i}": (float(values[:, i].mean()), means[:, i]) for i in range(methods)})
     return found
 
@@ -454,7 +454,7 @@ def tables_of_equal_methods(tables: int, methods: int = 12, samples: int = 60) -
 def test_equal_methods_are_rarely_told_from_the_best_though_it_was_picked_afterwards() -> None:
     told, alone = [], []
     for found in tables_of_equal_methods(150):
-        told.append(any(one.better is not None for one in to_the_best("auac", found, True, 60).values()))
+        told.append(any(one.better is not None for one in differences_to_best("auac", found, True, 60).values()))
         best = max(found, key=lambda name: found[name][0])
         gaps = [found[best][1] - means for name, (_, means) in found.items() if name != best]
         alone.append(any(np.quantile(gap, 0.025) > 0 for gap in gaps))
@@ -467,7 +467,7 @@ def test_a_method_that_is_worse_is_told_from_the_best(higher: bool) -> None:
     (found,) = tables_of_equal_methods(1)
     sign = -1 if higher else 1
     found["worse"] = (found["m3"][0] + sign, found["m3"][1] + sign)
-    compared = to_the_best("auac", found, higher, 60)
+    compared = differences_to_best("auac", found, higher, 60)
     best = (max if higher else min)(found, key=lambda name: found[name][0])
     assert compared["worse"].better == best
     assert compared["worse"].p <= 1 / 401 + 1e-12
@@ -481,7 +481,7 @@ def test_a_copy_of_the_best_is_not_told_from_it() -> None:
     (found,) = tables_of_equal_methods(1, methods=2)
     best = max(found, key=lambda name: found[name][0])
     found["copy"] = found[best]
-    compared = to_the_best("auac", found, True, 60)
+    compared = differences_to_best("auac", found, True, 60)
     assert (compared["copy"].value, compared["copy"].low, compared["copy"].high, compared["copy"].p) == (0, 0, 0, 1)
 
 
@@ -491,6 +491,31 @@ def test_with_few_samples_as_much_more_is_asked_as_students_t_asks() -> None:
         for size in (1.0, 2.0, 3.5):
             exact = stats.t.isf(stats.norm.sf(size), samples - 1)
             assert with_few_samples(size, samples) == pytest.approx(exact, rel=6e-3)
+
+
+def test_statistics_agree_with_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    random = np.random.default_rng(0)
+    first, second = random.exponential(size=(40, 1)), 0.3 + random.exponential(size=(50, 1))
+    theirs = stats.bootstrap((first[:, 0],), np.mean, n_resamples=9999, method="percentile", rng=1).confidence_interval
+    low, high = statistics.percentile_interval(resample_means(first, seed=1, resamples=9999)[:, 0])
+    assert (low, high) == pytest.approx((theirs.low, theirs.high), rel=0.02)  # three errors of a quantile
+
+    def mean(sums):
+        return sums[..., 0] / sums[..., 1]
+
+    sums = [np.concatenate([values, np.ones_like(values)], 1) for values in (first, second)]
+    ours = statistics.permutation_p(*sums, mean, seed=0, permutations=9999)
+    theirs = stats.permutation_test(
+        (first[:, 0], second[:, 0]),
+        lambda a, b: abs(a.mean() - b.mean()),
+        n_resamples=9999,
+        alternative="greater",
+        rng=1,
+    )
+    assert ours == pytest.approx(theirs.pvalue, abs=0.015)
+    ranks = random.integers(6, size=(2, 30)).astype(float)
+    assert statistics.rank_correlation(*ranks) == pytest.approx(stats.spearmanr(*ranks).statistic)
 
 
 def keep_nothing(relevance, counts):

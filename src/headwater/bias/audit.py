@@ -16,6 +16,7 @@ from ..engine.model import describe_model, prepare_model, where_it_is
 from ..errors import DataError, HeadwaterError, UsageError
 from ..evaluation.progress import bar
 from ..evaluation.provenance import machine, model_sha256, now, versions
+from ..evaluation.statistics import PERMUTATIONS
 from ..evaluation.stored import opened, same
 from ..inputs.restoring import restores
 from ..inputs.text import encode, length_limit
@@ -23,7 +24,6 @@ from ..results.explanation import Explanation
 from ..store.runs import StoredRun
 from . import saving  # noqa: F401 - a BiasAudit is written by it
 from .analysis import Settings, analyse
-from .effects import PERMUTATIONS
 from .finding import Finder
 from .groups import GENDER_NAMES, read_groups
 from .mentions import Explained, collect

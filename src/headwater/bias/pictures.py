@@ -10,7 +10,7 @@ from html import escape
 import numpy as np
 
 from ..evaluation.charts import BOTTOM, LEFT, RIGHT, TOP, Frame, axes, kind, labels, nice, svg
-from ..evaluation.curves import Estimate
+from ..evaluation.statistics import Estimate
 
 WIDTH, HEIGHT = 760, 320
 BINS = 28

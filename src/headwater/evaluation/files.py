@@ -19,11 +19,11 @@ import numpy as np
 
 from ..errors import DataError, MissingExtra, UsageError
 from .cost import Cost
-from .curves import Estimate
 from .measures import COMMON, Measure, is_measure, known_measures, resolve_measures
 from .protocols import Protocol
 from .provenance import shorten
 from .results import Evaluation, Samples, summarised
+from .statistics import Estimate
 
 FORMAT = 1
 RESULT, SAMPLES, PARTS = "evaluation.json", "samples.parquet", "parts"
@@ -105,7 +105,7 @@ def load(path: str | Path, measures: Iterable[Measure] = ()) -> Evaluation:
         raise DataError(f"the evaluation in {path} was interrupted; run it again with the same options to finish it.")
     measured = found["methods"]
     runtimes = {name: Cost(**m["runtime"]) for name, m in measured.items() if m["runtime"]}
-    randomised = {name: estimate(m["randomisation"]) for name, m in measured.items() if m["randomisation"]}
+    randomised = {name: read_estimate(m["randomisation"]) for name, m in measured.items() if m["randomisation"]}
     samples = read_samples(path / SAMPLES, list(measured))
     there = [name for name in found["fingerprint"]["measures"] if name in samples.values[next(iter(measured))]]
     given = {measure.name: measure for measure in measures}
@@ -120,7 +120,7 @@ def load(path: str | Path, measures: Iterable[Measure] = ()) -> Evaluation:
     return summarised(samples, chosen, protocol, found["provenance"], runtimes, randomised)
 
 
-def estimate(found: Mapping[str, float | None]) -> Estimate:
+def read_estimate(found: Mapping[str, float | None]) -> Estimate:
     return Estimate(**{name: math.nan if value is None else value for name, value in found.items()})
 
 

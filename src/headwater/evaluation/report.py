@@ -18,9 +18,9 @@ from ..viz.pages import render_page
 from . import charts
 from .charts import Series, legend, scatter
 from .curve_charts import curve_chart
-from .curves import Difference, Estimate
 from .measures import RANDOMISATION, Measure
 from .results import Evaluation
+from .statistics import Difference, Estimate
 from .summary import best_of, p
 
 POINTS = 400

@@ -15,10 +15,18 @@ from ..errors import UnknownName, UsageError
 from ..results.display import Shown
 from .conservation import Conservation, conservation, moments_of
 from .cost import Cost
-from .curves import Curve, Difference, Estimate, bounds, difference, estimate, resampled, to_the_best
 from .measures import Measure, is_measure
 from .protocols import Protocol
 from .ranking import Floats
+from .statistics import (
+    Difference,
+    Estimate,
+    differences_to_best,
+    paired_difference,
+    percentile_interval,
+    resample_means,
+    with_interval,
+)
 
 Column = NDArray[Any]
 Found = TypeVar("Found")
@@ -43,6 +51,21 @@ class Samples:
             for method, columns in first.values.items()
         }
         return cls(common, values)
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The mean over samples at every fraction, with its pointwise interval, and the area under it."""
+
+    fractions: tuple[float, ...]
+    mean: Floats
+    low: Floats
+    high: Floats
+    area: float
+
+    def to_dict(self) -> dict[str, object]:
+        columns = {name: getattr(self, name).tolist() for name in ("mean", "low", "high")}
+        return {"fractions": list(self.fractions), **columns, "area": self.area}
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +224,7 @@ class Evaluation(Shown):
         higher, both = self.measure(measure).better == "higher", []
         for name in map(self._name, (first, second)):
             both.append((name, self.totals(name, measure), self.resampled[name][measure]))
-        return difference(measure, both[0], both[1], higher)
+        return paired_difference(measure, both[0], both[1], higher)
 
     def to_the_best(self, measure: str = "auac") -> dict[str, Difference]:
         """Each method minus the one with the best mean. It was picked after looking, so intervals and p allow for that.
@@ -210,7 +233,7 @@ class Evaluation(Shown):
         """
         higher = self.measure(measure).better == "higher"
         found = {m: (self.scores[m].estimates[measure].value, self.resampled[m][measure]) for m in self.methods}
-        return to_the_best(measure, found, higher, len(self))
+        return differences_to_best(measure, found, higher, len(self))
 
     def totals(self, method: str, score: str) -> Floats:
         """A method's score, one number per sample."""
@@ -251,7 +274,7 @@ def summarised(
             method,
             curves={m.name: curve_of(m, method, columns, means, protocol) for m in measures if m.aggregation == "area"},
             estimates={
-                m.score: estimate(float(columns[method][m.score].mean()), means[method][m.score][:, 0])
+                m.score: with_interval(float(columns[method][m.score].mean()), means[method][m.score][:, 0])
                 for m in measures
             },
             conservation=conservation(
@@ -276,7 +299,7 @@ def columns_of(values: Mapping[str, Column], measures: tuple[Measure, ...], prot
 def resampled_by_name(columns: Mapping[str, Mapping[str, Floats]], seed: int) -> dict[str, dict[str, Floats]]:
     """All methods and columns resampled at once, so that all share the same resamples."""
     blocks = [(method, name, block) for method, found in columns.items() for name, block in found.items()]
-    means = resampled(np.concatenate([block for *_, block in blocks], axis=1), seed)
+    means = resample_means(np.concatenate([block for *_, block in blocks], axis=1), seed)
     split: dict[str, dict[str, Floats]] = {method: {} for method in columns}
     start = 0
     for method, name, block in blocks:
@@ -293,6 +316,6 @@ def curve_of(
     protocol: Protocol,
 ) -> Curve:
     steps = columns[method][f"{measure.name} steps"]
-    low, high = bounds(means[method][f"{measure.name} steps"])
+    low, high = percentile_interval(means[method][f"{measure.name} steps"])
     area = float(columns[method][measure.score].mean())
     return Curve(tuple(float(f) for f in protocol.fractions), steps.mean(0), low, high, area)

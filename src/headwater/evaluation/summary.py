@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..viz.tables import Table
-from .curves import Estimate
 from .results import Evaluation
+from .statistics import Estimate
 
 
 def headline(evaluation: Evaluation) -> str:
