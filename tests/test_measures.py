@@ -18,7 +18,7 @@ import torch
 
 from headwater import plugins
 from headwater.errors import DataError, UnknownName, UsageError
-from headwater.evaluation import charts, measures, ranking, statistics, summary
+from headwater.evaluation import charts, measures, progress, ranking, statistics, summary
 from headwater.evaluation.bounds import Bounds
 from headwater.evaluation.conservation import conservation, moments_of
 from headwater.evaluation.files import load
@@ -634,3 +634,18 @@ def test_two_measures_of_one_name_are_refused(monkeypatch):
     with pytest.raises(UsageError, match="there is a measure called 'auac' already"):
         register(dataclasses.replace(NUMBER, score="auac"))
     assert register(NUMBER) is resolve_measures("focus")[0]
+
+
+def test_a_bar_counts_says_and_notes_on_standard_error(capsys):
+    with progress.show_progress(2000, 500, True, "explaining", "rows", tokens=True) as tick:
+        tick(1500, 40)
+        tick.note(", nearly done")
+        tick.say("a line that stays [bold]")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    for said in ("2,000 of 2,000 rows", ", nearly done", "a line that stays [bold]"):
+        assert said in shown.err
+    with progress.show_progress(1, 0, False) as tick:
+        tick(1)
+        tick.say("said")
+    assert capsys.readouterr().err == "said\n"

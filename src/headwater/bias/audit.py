@@ -14,7 +14,7 @@ from .. import methods as registry
 from ..api.explain import explain
 from ..engine.model import describe_model, prepare_model, where_it_is
 from ..errors import DataError, HeadwaterError, UsageError
-from ..evaluation.progress import bar
+from ..evaluation.progress import show_progress
 from ..evaluation.provenance import machine, model_sha256, now, versions
 from ..evaluation.statistics import PERMUTATIONS
 from ..evaluation.stored import opened, same
@@ -122,7 +122,7 @@ def swap(
 ) -> list[Swap]:
     """The texts asked again with members of every group in the place of each mention."""
     total = draws * len(audit.mentions) * len(audit.groups)
-    with bar(total, 0, progress, "swapping") as tick:
+    with show_progress(total, 0, progress, "swapping") as tick:
         scores = scorer(model, tokenizer, target, audit.provenance["output"], batch_size, tick)
         return swapped(audit.mentions, scores, draws, settings)
 
@@ -150,7 +150,7 @@ class Made:
         options: dict[str, Any],
     ) -> Iterator[Explained]:
         size = CHUNK * batch_size
-        with bar(len(texts), 0, progress, "explaining") as tick:
+        with show_progress(len(texts), 0, progress, "explaining") as tick:
             for start in range(0, len(texts), size):
                 part = texts.chosen(range(start, min(start + size, len(texts))))
                 found: list[Explanation] = explain(

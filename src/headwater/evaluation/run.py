@@ -35,7 +35,7 @@ from .graphs import GraphSource, read_graphs, takes_graphs, with_reading
 from .images import ImageSource, read_images, takes_images, with_replacement
 from .measures import DEFAULT, LEDGER, RANDOMISATION, Answer, Measure, resolve_measures, scrambles
 from .perturbation import Pool, Source, Subjects
-from .progress import bar
+from .progress import show_progress
 from .protocols import Protocol
 from .provenance import machine, model_sha256, now, versions
 from .ranking import Counts, Floats
@@ -281,7 +281,7 @@ class Job:
         found = {n: part for n in chunks if place and (part := place.part(n)) is not None}
         done = sum(len(part) for part in found.values())
         left = {n: numbers for n, numbers in chunks.items() if n not in found}
-        with bar(len(self.source), done, progress) as tick:
+        with show_progress(len(self.source), done, progress) as tick:
             for n, part in self.chunks(left, min(workers, len(left)), tick):
                 found[n] = part
                 if place is not None:
