@@ -34,6 +34,7 @@ from headwater.bias.texts import read_texts
 from headwater.cli import bias as bias_command
 from headwater.cli.refusals import Commands
 from headwater.errors import DataError, InputError, UnknownName, UsageError
+from headwater.evaluation.statistics import correct_for_many, permutation_p
 from headwater_experiments.data import load
 
 QUICK = Settings(seed=0, permutations=199, resamples=200)
@@ -68,13 +69,13 @@ def test_the_permutation_test_agrees_with_all_labellings():
         )
 
     exact = np.mean([difference(chosen) >= difference((0, 1)) - 1e-12 for chosen in combinations(range(6), 2)])
-    found = effects.permutation_p(sums[:2], sums[2:], seed=0, permutations=20_000)
+    found = permutation_p(sums[:2], sums[2:], effects.mean_of, seed=0, permutations=20_000)
     assert found == pytest.approx(exact, abs=0.01)  # three standard errors of 20,000 draws
 
 
 def test_holm_by_hand():
-    assert effects.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert effects.holm([]) == []
+    assert correct_for_many([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert correct_for_many([]) == []
 
 
 def test_what_the_text_foretells_is_taken_out():
@@ -106,7 +107,7 @@ def chance_ps(by_mention: bool) -> np.ndarray:
         of = label[owners]
         entries = np.arange(len(values)) if by_mention else owners
         sums = [effects.entry_sums(values[at], entries[at].astype(str)) for at in (of, ~of)]
-        ps.append(effects.permutation_p(sums[0], sums[1], seed, permutations=199))
+        ps.append(permutation_p(sums[0], sums[1], effects.mean_of, seed, permutations=199))
     return np.array(ps)
 
 
@@ -318,7 +319,7 @@ def test_three_groups_are_compared_pairwise_with_a_correction():
     found = audited(bias=1.0, groups=groups)
     assert [(c.first, c.second) for c in found.comparisons] == [("x", "y"), ("x", "z"), ("y", "z")]
     assert [c.corrected for c in found.comparisons] == pytest.approx(
-        effects.holm([c.effect.p for c in found.comparisons])
+        correct_for_many([c.effect.p for c in found.comparisons])
     )
     assert found.comparisons[0].corrected == pytest.approx(3 / 500)
     with pytest.raises(UsageError, match="nothing to compare"):
@@ -337,7 +338,7 @@ def test_parts_are_reported_on_their_own():
     assert [part.name for part in found.parts] == ["2000", "2001"]
     assert sum(g.mentions for part in found.parts for g in part.groups) == len(found.mentions)
     ps = [part.comparisons[0].effect.p for part in found.parts]
-    assert [part.comparisons[0].corrected for part in found.parts] == pytest.approx(effects.holm(ps))
+    assert [part.comparisons[0].corrected for part in found.parts] == pytest.approx(correct_for_many(ps))
 
 
 def test_analysis_needs_no_model():

@@ -35,11 +35,11 @@ from headwater.errors import DataError, InputError, MissingExtra, ModelError, Ta
 from headwater.evaluation import run as evaluations
 from headwater.evaluation import sanity, stability
 from headwater.evaluation.files import load
+from headwater.evaluation.measures import PERTURBATIONS
 from headwater.evaluation.protocols import ali2022
 from headwater.evaluation.provenance import model_sha256
 from headwater.evaluation.report import page
 from headwater.evaluation.run import evaluate
-from headwater.evaluation.tasks import TASKS
 from headwater.evaluation.tokens import TokenSource, find_replacement
 from headwater_experiments.bench import speed
 from headwater_experiments.data import LabelledTexts
@@ -117,7 +117,7 @@ def test_conservation_of_a_model_without_biases():
 def test_the_numbers_are_those_of_a_loop_over_single_sentences(name):
     model = Bag() if name == "bag" else tiny.tiny("bert")
     methods = ["gi"] if name == "bag" else ["gi", "lrp"]
-    slow = speed.loop(model, TOKENS, ROWS[:4], methods, tuple(TASKS))
+    slow = speed.loop(model, TOKENS, ROWS[:4], methods, tuple(measure.name for measure in PERTURBATIONS))
     for options in ({}, {"batch_tokens": 1, "batch_size": 1}, {"batch_tokens": 40, "chunk_size": 2}):
         fast = judged(model, ROWS[:4], methods=methods, measures="all", **options)
         for method in methods:
@@ -433,8 +433,8 @@ def test_workers_end_with_their_parent(tmp_path):
         "        next(given(pool, chunks))\n"
         "        print(*pool._processes, flush=True)\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    from headwater.evaluation import evaluation\n"
-        "    evaluation.computed = killed\n"
+        "    from headwater.evaluation import run\n"
+        "    run.computed = killed\n"
         "    judged(tiny.tiny('bert'), chunk_size=2, workers=2)\n"
     )
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])

@@ -15,9 +15,9 @@ import torch
 
 from headwater.errors import MissingExtra, UnknownName, UsageError
 from headwater.evaluation.cost import Cost
+from headwater.evaluation.measures import resolve_measures
 from headwater.evaluation.protocols import ali2022
 from headwater.evaluation.results import Samples, summarised
-from headwater.evaluation.tasks import resolve
 from headwater.results.audit import Audit, NormFlow
 from headwater.results.comparison import Comparison
 from headwater.results.explanation import Explanation, Provenance
@@ -43,7 +43,7 @@ def evaluation(methods=PAPER, samples=60, seed=0):
     common = {"row": np.arange(samples), "label": np.ones(samples, int), "predicted": np.ones(samples, int)}
     values = {name: method_columns(name, score, random) for name in methods}
     made = Samples({**common, "items": np.full(samples, 9)}, values)
-    return summarised(made, resolve(("activation", "pruning")), ali2022, {"seed": 0})
+    return summarised(made, resolve_measures(("activation", "pruning")), ali2022, {"seed": 0})
 
 
 def method_columns(name, score, random):
@@ -440,7 +440,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtra, match=r"headwater\[paper\]"):
+    with pytest.raises(MissingExtra, match=r"headwater-experiments\[paper\]"):
         drawing.curves({"SST-2": evaluation()}, ["gi"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import subprocess
 import sys
@@ -12,20 +13,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny
 import torch
 
-from headwater.errors import UnknownName, UsageError
-from headwater.evaluation import charts, curves, sanity, tasks
+from headwater import plugins
+from headwater.errors import DataError, UnknownName, UsageError
+from headwater.evaluation import charts, measures, progress, ranking, statistics, summary
 from headwater.evaluation.bounds import Bounds
 from headwater.evaluation.conservation import conservation, moments_of
-from headwater.evaluation.curves import resampled, to_the_best, with_few_samples
+from headwater.evaluation.files import load
+from headwater.evaluation.measures import PERTURBATIONS, Answer, Measure, register, resolve_measures
 from headwater.evaluation.perturbation import Perturbed, Pool, batches
 from headwater.evaluation.protocols import ali2022, counts, resolve
+from headwater.evaluation.report import page
 from headwater.evaluation.results import summarised
-from headwater.evaluation.run import Job
-from headwater.evaluation.tasks import TASKS, Answer
+from headwater.evaluation.run import Job, evaluate
+from headwater.evaluation.statistics import differences_to_best, resample_means, with_few_samples
 from headwater.results.explanation import Explanation, Provenance
 from headwater.results.ledger import Ledger
+from headwater.web.stores import drawings
+from headwater.web.stores.evaluations import EvaluationStore
 
 WHERE = Provenance("", "", None, "", "cpu", "float64")
 
@@ -71,11 +78,11 @@ class Sums:
         return np.array([[0.0, entry.value.sum()] for entry in inputs])
 
 
-def run(weights, relevance, labels=None, protocol=ali2022, measures="all", chunk=16):
+def run(weights, relevance, labels=None, protocol=ali2022, asked="all", chunk=16):
     source = Sums(weights, relevance)
     labels = [1] * len(source) if labels is None else labels
-    chosen = tasks.resolve(measures)
-    job = Job(source, range(len(source)), labels, tuple(relevance), chosen, (), protocol, 4096, 0)
+    chosen = resolve_measures(asked)
+    job = Job(source, range(len(source)), labels, tuple(relevance), chosen, protocol, 4096, 0)
     return summarised(job.run(chunk), chosen, protocol, {"seed": 0})
 
 
@@ -163,13 +170,12 @@ def orders(task: str, random: np.random.Generator, count: int = 60):
     return weights, relevance
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_perfect_before_random_before_reversed(task):
-    weights, relevance = orders(task, np.random.default_rng(0))
+@pytest.mark.parametrize("measure", PERTURBATIONS, ids=lambda measure: measure.name)
+def test_perfect_before_random_before_reversed(measure):
+    weights, relevance = orders(measure.name, np.random.default_rng(0))
     labels = [int(w.sum() > 0) for w in weights]
-    found = run(weights, relevance, labels, measures=[task])
-    score = TASKS[task].score
-    sign = 1 if TASKS[task].better == "higher" else -1
+    found = run(weights, relevance, labels, asked=[measure.name])
+    score, sign = measure.score, measure.sign
     worst, middle, best = (sign * found[m].estimate(score).value for m in ("reversed", "random", "perfect"))
     assert worst < middle < best
     assert found.compare("perfect", "random", score).better == "perfect"
@@ -187,9 +193,9 @@ def test_ten_items_are_counted_one_by_one():
 
 
 def test_equal_relevance_is_taken_as_it_stands():
-    flags = tasks.only_top(np.array([1.0, 2.0, 1.0, 1.0]), np.array([2]))
+    flags = ranking.only_top(np.array([1.0, 2.0, 1.0, 1.0]), np.array([2]))
     assert flags.tolist() == [[True, True, False, False]]
-    flags = tasks.without_smallest(np.array([-1.0, 0.0, 1.0, -0.0]), np.array([1, 3]))
+    flags = ranking.without_smallest(np.array([-1.0, 0.0, 1.0, -0.0]), np.array([1, 3]))
     assert flags.tolist() == [[True, False, True, True], [False, False, True, False]]
 
 
@@ -242,15 +248,15 @@ def test_chunks_do_not_change_the_numbers():
 
 def test_probabilities_of_large_logits_are_finite():
     answer = Answer(np.array([[1e4, 0.0]]), np.array([1e4, 0.0]), 0, ali2022)
-    assert tasks.probability(answer).tolist() == [1.0]
-    assert tasks.squared_error(answer).tolist() == [0.0]
+    assert measures.probability(answer).tolist() == [1.0]
+    assert measures.logit_error(answer).tolist() == [0.0]
 
 
 def test_the_bootstrap_interval_covers():
     """Of 300 samples of a known mean, about 95 % have it in their interval; 92 % is three standard errors below."""
     random = np.random.default_rng(0)
     values = random.exponential(size=(60, 300))
-    low, high = curves.bounds(curves.resampled(values, seed=1))
+    low, high = statistics.percentile_interval(statistics.resample_means(values, seed=1))
     covered = float(((low < 1) & (high > 1)).mean())
     assert 0.90 < covered < 0.98  # the percentile interval of a skewed mean is a little narrow
 
@@ -259,18 +265,18 @@ def test_the_bootstrap_is_that_of_a_loop():
     values = np.random.default_rng(0).normal(size=(40, 2))
     random = np.random.default_rng(5)
     slow = np.stack([values[random.integers(40, size=40)].mean(0) for _ in range(2000)])
-    fast = curves.resampled(values, seed=3)
+    fast = statistics.resample_means(values, seed=3)
     assert fast.shape == slow.shape
     assert fast.mean(0) == pytest.approx(slow.mean(0), abs=0.02)
     assert fast.std(0) == pytest.approx(slow.std(0), rel=0.1)
-    assert np.array_equal(fast, curves.resampled(values, seed=3))
+    assert np.array_equal(fast, statistics.resample_means(values, seed=3))
 
 
 def test_blocks_do_not_change_the_resamples(monkeypatch):
     values = np.random.default_rng(0).normal(size=(40, 2))
-    whole = curves.resampled(values, seed=3, resamples=50)
-    monkeypatch.setattr(curves, "BLOCK", 280)
-    assert curves.resampled(values, seed=3, resamples=50) == pytest.approx(whole, abs=1e-15)
+    whole = statistics.resample_means(values, seed=3, resamples=50)
+    monkeypatch.setattr(statistics, "BLOCK", 280)
+    assert statistics.resample_means(values, seed=3, resamples=50) == pytest.approx(whole, abs=1e-15)
 
 
 @pytest.fixture(scope="module")
@@ -278,7 +284,7 @@ def compared():
     random = np.random.default_rng(2)
     weights = [random.normal(size=12) for _ in range(80)]
     noisy = [w + 0.4 * random.normal(size=12) for w in weights]
-    return run(weights, {"good": weights, "fair": noisy, "twin": noisy}, measures=["activation", "pruning"])
+    return run(weights, {"good": weights, "fair": noisy, "twin": noisy}, asked=["activation", "pruning"])
 
 
 def test_a_method_does_not_differ_from_itself(compared):
@@ -311,7 +317,7 @@ def test_what_was_not_measured_says_so(compared):
     with pytest.raises(UnknownName, match="Did you mean 'auac'"):
         compared.compare("good", "fair", "auca")
     with pytest.raises(UnknownName, match="Did you mean 'pruning'"):
-        tasks.resolve("prunning")
+        resolve_measures("prunning")
 
 
 def test_conservation_by_hand():
@@ -342,12 +348,12 @@ def test_conservation_where_nothing_varies():
 
 
 def test_rank_correlation_by_hand():
-    assert sanity.mean_ranks(np.array([3.0, 1.0, 3.0, 2.0])).tolist() == [3.5, 1, 3.5, 2]
+    assert statistics.mean_ranks(np.array([3.0, 1.0, 3.0, 2.0])).tolist() == [3.5, 1, 3.5, 2]
     up = np.array([1.0, 2.0, 3.0, 4.0])
-    assert sanity.rank_correlation(up, up**3) == pytest.approx(1)
-    assert sanity.rank_correlation(up, -up) == pytest.approx(-1)
-    assert sanity.rank_correlation(up, np.array([2.0, 1.0, 4.0, 3.0])) == pytest.approx(0.6)
-    assert math.isnan(sanity.rank_correlation(up, np.ones(4)))
+    assert statistics.rank_correlation(up, up**3) == pytest.approx(1)
+    assert statistics.rank_correlation(up, -up) == pytest.approx(-1)
+    assert statistics.rank_correlation(up, np.array([2.0, 1.0, 4.0, 3.0])) == pytest.approx(0.6)
+    assert math.isnan(statistics.rank_correlation(up, np.ones(4)))
 
 
 def test_a_variant_of_a_protocol_says_what_was_changed():
@@ -440,7 +446,7 @@ def tables_of_equal_methods(tables: int, methods: int = 12, samples: int = 60) -
     for number in range(tables):
         shared = chance.normal(size=(samples, 1))
         values = shared + 0.3 * chance.normal(size=(samples, methods))
-        means = resampled(values, seed=number, resamples=400)
+        means = resample_means(values, seed=number, resamples=400)
         found.append({f"m{i}": (float(values[:, i].mean()), means[:, i]) for i in range(methods)})
     return found
 
@@ -448,7 +454,7 @@ def tables_of_equal_methods(tables: int, methods: int = 12, samples: int = 60) -
 def test_equal_methods_are_rarely_told_from_the_best_though_it_was_picked_afterwards() -> None:
     told, alone = [], []
     for found in tables_of_equal_methods(150):
-        told.append(any(one.better is not None for one in to_the_best("auac", found, True, 60).values()))
+        told.append(any(one.better is not None for one in differences_to_best("auac", found, True, 60).values()))
         best = max(found, key=lambda name: found[name][0])
         gaps = [found[best][1] - means for name, (_, means) in found.items() if name != best]
         alone.append(any(np.quantile(gap, 0.025) > 0 for gap in gaps))
@@ -461,7 +467,7 @@ def test_a_method_that_is_worse_is_told_from_the_best(higher: bool) -> None:
     (found,) = tables_of_equal_methods(1)
     sign = -1 if higher else 1
     found["worse"] = (found["m3"][0] + sign, found["m3"][1] + sign)
-    compared = to_the_best("auac", found, higher, 60)
+    compared = differences_to_best("auac", found, higher, 60)
     best = (max if higher else min)(found, key=lambda name: found[name][0])
     assert compared["worse"].better == best
     assert compared["worse"].p <= 1 / 401 + 1e-12
@@ -475,7 +481,7 @@ def test_a_copy_of_the_best_is_not_told_from_it() -> None:
     (found,) = tables_of_equal_methods(1, methods=2)
     best = max(found, key=lambda name: found[name][0])
     found["copy"] = found[best]
-    compared = to_the_best("auac", found, True, 60)
+    compared = differences_to_best("auac", found, True, 60)
     assert (compared["copy"].value, compared["copy"].low, compared["copy"].high, compared["copy"].p) == (0, 0, 0, 1)
 
 
@@ -485,3 +491,161 @@ def test_with_few_samples_as_much_more_is_asked_as_students_t_asks() -> None:
         for size in (1.0, 2.0, 3.5):
             exact = stats.t.isf(stats.norm.sf(size), samples - 1)
             assert with_few_samples(size, samples) == pytest.approx(exact, rel=6e-3)
+
+
+def test_statistics_agree_with_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    random = np.random.default_rng(0)
+    first, second = random.exponential(size=(40, 1)), 0.3 + random.exponential(size=(50, 1))
+    theirs = stats.bootstrap((first[:, 0],), np.mean, n_resamples=9999, method="percentile", rng=1).confidence_interval
+    low, high = statistics.percentile_interval(resample_means(first, seed=1, resamples=9999)[:, 0])
+    assert (low, high) == pytest.approx((theirs.low, theirs.high), rel=0.02)  # three errors of a quantile
+
+    def mean(sums):
+        return sums[..., 0] / sums[..., 1]
+
+    sums = [np.concatenate([values, np.ones_like(values)], 1) for values in (first, second)]
+    ours = statistics.permutation_p(*sums, mean, seed=0, permutations=9999)
+    theirs = stats.permutation_test(
+        (first[:, 0], second[:, 0]),
+        lambda a, b: abs(a.mean() - b.mean()),
+        n_resamples=9999,
+        alternative="greater",
+        rng=1,
+    )
+    assert ours == pytest.approx(theirs.pvalue, abs=0.015)
+    ranks = random.integers(6, size=(2, 30)).astype(float)
+    assert statistics.rank_correlation(*ranks) == pytest.approx(stats.spearmanr(*ranks).statistic)
+
+
+def keep_nothing(relevance, counts):
+    return np.zeros((len(counts), len(relevance)), dtype=bool)
+
+
+def count_classes(answer):
+    return np.linspace(1.0, 3.0, len(answer.logits))
+
+
+def largest_share(part, method, explanations, targets, seed):
+    """Of a sample's |relevance|, what its largest item has."""
+    return np.array([float(e.relevance.abs().max() / e.relevance.abs().sum()) for e in explanations])
+
+
+CURVE = Measure(
+    name="emptiness",
+    score="aue",
+    title="AU-<E>",
+    summary="a curve from 1 to 3, whatever the model says",
+    better="lower",
+    axes=("how far & wide", "classes"),
+    aggregation="area",
+    kept=keep_nothing,
+    read=count_classes,
+)
+NUMBER = Measure("focus", "share of the largest item", "higher", title="Focus", compute=largest_share)
+
+
+@pytest.fixture
+def plugged(monkeypatch):
+    """Two measures of a package outside, found by their entry points."""
+    monkeypatch.setattr(measures, "_MEASURES", dict(measures._MEASURES))
+    found = {"emptiness": CURVE, "focus": NUMBER}
+    monkeypatch.setattr(plugins, "load_all", lambda group: found if group == plugins.MEASURES else {})
+
+
+def test_a_measure_from_outside_is_computed_saved_loaded_and_shown(plugged, tmp_path):
+    pytest.importorskip("pyarrow")
+    asked = ["activation", "focus", "aue"]
+    options = {"methods": ["gi", "lrp"], "tokenizer": tiny.tokenizer(), "runtime": False, "progress": False}
+    rows = [("good film", 1), ("a bad film", 0), ("dull", 0)]
+    made = evaluate(tiny.tiny("bert"), rows, measures=asked, out=tmp_path, **options)
+    assert made.measures == ("auac", "aue", "focus")
+    assert made["lrp"].estimate("aue").value == pytest.approx(2)
+    assert 0 < made["lrp"].estimate("focus").value <= 1
+    assert made.compare("gi", "lrp", "focus").value == pytest.approx(
+        made["gi"].estimate("focus").value - made["lrp"].estimate("focus").value
+    )
+    found = load(tmp_path)
+    assert found.to_dict()["methods"] == made.to_dict()["methods"]
+    shown, in_notebook = page(found), found._repr_html_()
+    for said in ("AU-&lt;E&gt; ↓", "Focus ↑", "Emptiness: a lower curve is better", "how far &amp; wide"):
+        assert said in shown
+    assert "how far &amp; wide" in in_notebook
+    assert [table.title for table in summary.tables(found)][:3] == [
+        "AUAC, higher is better",
+        "AU-<E>, lower is better",
+        "Focus, higher is better",
+    ]
+    store = EvaluationStore("e", "e", tmp_path)
+    assert [(c.name, c.better, c.axes) for c in store.curves()][1] == ("emptiness", "lower", CURVE.axes)
+    assert "how far &amp; wide" in drawings.curves(store)
+
+
+def test_a_measure_is_given_as_a_value_too():
+    found = evaluate(
+        tiny.tiny("bert"),
+        [("good film", 1)],
+        measures=[NUMBER],
+        methods=["gi"],
+        tokenizer=tiny.tokenizer(),
+        runtime=False,
+    )
+    assert found.measures == ("focus",)
+    with pytest.raises(UnknownName, match="no measure called 'focus'"):
+        resolve_measures("focus")
+
+
+def test_what_is_saved_names_the_measure_that_is_missing(plugged, monkeypatch, tmp_path):
+    pytest.importorskip("pyarrow")
+    options = {"methods": ["gi"], "tokenizer": tiny.tokenizer(), "runtime": False, "out": tmp_path}
+    evaluate(tiny.tiny("bert"), [("good film", 1)], measures="focus", **options)
+    monkeypatch.setattr(measures, "_MEASURES", {m.name: m for m in PERTURBATIONS})
+    monkeypatch.setattr(plugins, "load_all", lambda group: {})
+    with pytest.raises(DataError, match="holds the measure 'focus', which is not known here"):
+        load(tmp_path)
+
+
+def test_unknown_measures_answer_with_the_nearest(plugged):
+    with pytest.raises(UnknownName, match="Did you mean 'focus'"):
+        resolve_measures(["focsu"])
+    assert {m.name for m in resolve_measures("all")} == {m.name for m in PERTURBATIONS}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"name": "Score"}, "cannot be called 'Score'"),
+        ({"name": "inputs"}, "cannot be called 'inputs'"),
+        ({"better": "more"}, "no direction of a measure called 'more'"),
+        ({"aggregation": "sum"}, "no aggregation of a measure called 'sum'"),
+        ({"aggregation": "area"}, "needs kept="),
+        ({"compute": None}, "needs compute="),
+    ],
+)
+def test_a_measure_that_could_not_be_shown_is_refused_when_it_is_made(changed, message):
+    with pytest.raises(UsageError, match=message):
+        dataclasses.replace(NUMBER, **{"score": "", **changed})
+    with pytest.raises(UsageError, match="needs axes="):
+        dataclasses.replace(CURVE, axes=None)
+
+
+def test_two_measures_of_one_name_are_refused(monkeypatch):
+    monkeypatch.setattr(measures, "_MEASURES", dict(measures._MEASURES))
+    with pytest.raises(UsageError, match="there is a measure called 'auac' already"):
+        register(dataclasses.replace(NUMBER, score="auac"))
+    assert register(NUMBER) is resolve_measures("focus")[0]
+
+
+def test_a_bar_counts_says_and_notes_on_standard_error(capsys):
+    with progress.show_progress(2000, 500, True, "explaining", "rows", tokens=True) as tick:
+        tick(1500, 40)
+        tick.note(", nearly done")
+        tick.say("a line that stays [bold]")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    for said in ("2,000 of 2,000 rows", ", nearly done", "a line that stays [bold]"):
+        assert said in shown.err
+    with progress.show_progress(1, 0, False) as tick:
+        tick(1)
+        tick.say("said")
+    assert capsys.readouterr().err == "said\n"

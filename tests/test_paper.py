@@ -15,9 +15,9 @@ from real_data import any_counts, need_real_data
 from transformers import BertConfig, BertModel
 
 from headwater.errors import LoadError, UnknownName, UsageError
+from headwater.evaluation.measures import ACTIVATION, LEDGER, PRUNING
 from headwater.evaluation.protocols import ali2022
-from headwater.evaluation.results import LEDGER, Evaluation, Samples, summarised
-from headwater.evaluation.tasks import TASKS
+from headwater.evaluation.results import Evaluation, Samples, summarised
 from headwater.inputs.table import DATA_DIRECTORY
 from headwater.models.loading import load
 from headwater_experiments import data
@@ -277,8 +277,7 @@ def made_evaluation(values: dict[str, tuple[float, float]], count: int = 50, see
         for method, (auac, aumse) in values.items()
     }
     common = {"row": np.arange(count), "label": np.zeros(count), "predicted": np.zeros(count), "items": np.ones(count)}
-    tasks = (TASKS["activation"], TASKS["pruning"])
-    return summarised(Samples(common, found), tasks, ali2022, {"seed": 0})
+    return summarised(Samples(common, found), (ACTIVATION, PRUNING), ali2022, {"seed": 0})
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Any
 
 METHODS = "headwater.methods"  # a `Method`, or a module that registers some
 RULES = "headwater.rules"  # a module that registers rules for operations, or variants of attention
-MEASURES = "headwater.measures"  # a `Measure`
+MEASURES = "headwater.measures"  # a `Measure`, or a module that registers some
 COMMANDS = "headwater.commands"  # a function for `headwater NAME`, or a `typer.Typer` of several
 MODELS = "headwater.models"  # a function that makes model classes known to transformers
 DATASETS = "headwater.datasets"  # a function that gives the parts of a dataset, each a name and a `Table`

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from ..evaluation.curves import RESAMPLES, Estimate
-from .effects import PERMUTATIONS, Effect, Floats, adjusted, effect, holm, mean_with_interval
+from ..evaluation.ranking import Floats
+from ..evaluation.statistics import PERMUTATIONS, RESAMPLES, Estimate, correct_for_many
+from .effects import Effect, adjusted, effect, mean_with_interval
 from .finding import Finder
 from .mentions import Collected, Mention
 from .results import BiasAudit, Comparison, GroupSummary, Ranked, Skipped, Stratum
@@ -71,7 +72,7 @@ def strata(
     """Groups and every pair of them, stratum by stratum; p-values are corrected for all pairs in all these strata."""
     grouped = {name: by_group(many, groups) for name, many in mentions.items()}
     pairs = {name: list(pairs_of(found, settings)) for name, found in grouped.items()}
-    corrected = iter(holm([plain.p for found in pairs.values() for _, _, plain, _ in found]))
+    corrected = iter(correct_for_many([plain.p for found in pairs.values() for _, _, plain, _ in found]))
     return [
         Stratum(
             name,

@@ -14,8 +14,9 @@ from .. import methods as registry
 from ..api.explain import explain
 from ..engine.model import describe_model, prepare_model, where_it_is
 from ..errors import DataError, HeadwaterError, UsageError
-from ..evaluation.progress import bar
+from ..evaluation.progress import show_progress
 from ..evaluation.provenance import machine, model_sha256, now, versions
+from ..evaluation.statistics import PERMUTATIONS
 from ..evaluation.stored import opened, same
 from ..inputs.restoring import restores
 from ..inputs.text import encode, length_limit
@@ -24,7 +25,7 @@ from ..store.runs import StoredRun
 from . import saving  # noqa: F401 - a BiasAudit is written by it
 from .analysis import Settings, analyse, relevance_of
 from .calibration import PLANTED, Calibration, calibrate
-from .effects import PERMUTATIONS, Sums, entry_sums
+from .effects import Sums, entry_sums
 from .finding import Finder
 from .groups import GENDER_NAMES, read_groups
 from .mentions import Explained, collect
@@ -130,14 +131,14 @@ def swap(
 ) -> list[Swap]:
     """The texts asked again with members of every group in the place of each mention."""
     total = draws * len(audit.mentions) * len(audit.groups)
-    with bar(total, 0, progress, "swapping") as tick:
+    with show_progress(total, 0, progress, "swapping") as tick:
         scores = scorer(model, tokenizer, target, audit.provenance["output"], batch_size, tick)
         return swapped(audit.mentions, scores, draws, settings)
 
 
 def calibrated(audit: BiasAudit, labellings: int, seed: int, progress: bool | None) -> Iterator[Calibration]:
     """The test of every comparison, asked about random labels on the same entries."""
-    with bar(labellings * (1 + len(PLANTED)) * len(audit.comparisons), 0, progress, "labelling") as tick:
+    with show_progress(labellings * (1 + len(PLANTED)) * len(audit.comparisons), 0, progress, "labelling") as tick:
         for c in audit.comparisons:
             sums = sums_of(audit, c.first), sums_of(audit, c.second)
             yield calibrate((c.first, c.second), sums, c.effect.detectable, labellings, seed, tick)
@@ -171,7 +172,7 @@ class Made:
         options: dict[str, Any],
     ) -> Iterator[Explained]:
         size = CHUNK * batch_size
-        with bar(len(texts), 0, progress, "explaining") as tick:
+        with show_progress(len(texts), 0, progress, "explaining") as tick:
             for start in range(0, len(texts), size):
                 part = texts.chosen(range(start, min(start + size, len(texts))))
                 found: list[Explanation] = explain(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .effects import Sums, permutation_p
+from ..evaluation.statistics import permutation_p
+from .effects import Sums, mean_of
 
 LEVEL = 0.05
 PERMUTATIONS = 999
@@ -54,7 +55,7 @@ def calibrate(
     def found(difference: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         ps = []
         for number, (one, other) in enumerate(labelled(sums, labellings, seed)):
-            ps.append(permutation_p(shifted(one, difference), other, seed + number, PERMUTATIONS))
+            ps.append(permutation_p(shifted(one, difference), other, mean_of, seed + number, PERMUTATIONS))
             tick(1)
         return np.array(ps)
 

@@ -11,15 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..evaluation.curves import LEVEL, RESAMPLES, Estimate, resampling
+from ..evaluation.ranking import Floats
+from ..evaluation.statistics import PERMUTATIONS, RESAMPLES, Estimate, permutation_p, resample_means, with_interval
 
-Floats = NDArray[np.float64]
-Sums = NDArray[np.float64]
+Sums = Floats  # count, sum and sum of squares: [entries, 3]
 
-PERMUTATIONS = 10_000
-BLOCK = 2**21  # numbers drawn at once
 POWER = 1.959964 + 0.841621  # how many standard errors an effect must have to be found, at 5 %, four times in five
 
 
@@ -52,10 +49,10 @@ def entry_sums(values: Floats, entries: Sequence[str]) -> Sums:
 
 def resampled_sums(sums: Sums, seed: int, resamples: int) -> Sums:
     """Totals over entries drawn with replacement: [resamples, 3]."""
-    return np.concatenate([weights @ sums for weights in resampling(len(sums), seed, resamples)]) * len(sums)
+    return resample_means(sums, seed, resamples) * len(sums)
 
 
-def mean(totals: Sums) -> Floats:
+def mean_of(totals: Sums) -> Floats:
     return np.asarray(totals[..., 1] / totals[..., 0])
 
 
@@ -68,19 +65,14 @@ def standardised(first: Sums, second: Sums) -> Floats:
     """Cohen's d: the difference of the means over the pooled standard deviation; 0 where nothing varies."""
     freedom = np.maximum(first[..., 0] + second[..., 0] - 2, 1)
     spread = np.sqrt((squares(first) + squares(second)) / freedom)
-    difference = mean(first) - mean(second)
+    difference = mean_of(first) - mean_of(second)
     return np.divide(difference, spread, out=np.zeros_like(difference), where=spread > 0)
-
-
-def interval(value: float, resampled: Floats) -> Estimate:
-    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(value, float(low), float(high))
 
 
 def mean_with_interval(values: Floats, entries: Sequence[str], seed: int, resamples: int = RESAMPLES) -> Estimate:
     """The mean over mentions, its interval over entries."""
     sums = entry_sums(values, entries)
-    return interval(float(values.mean()), mean(resampled_sums(sums, seed, resamples)))
+    return with_interval(float(values.mean()), mean_of(resampled_sums(sums, seed, resamples)))
 
 
 def effect(
@@ -93,33 +85,15 @@ def effect(
     """How two groups differ; each is given by its values and the entry of each value."""
     one, other = entry_sums(*first), entry_sums(*second)
     again = resampled_sums(one, seed, resamples), resampled_sums(other, seed + 1, resamples)
-    differences = mean(again[0]) - mean(again[1])
-    found = float(mean(one.sum(0)) - mean(other.sum(0)))
+    differences = mean_of(again[0]) - mean_of(again[1])
+    found = float(mean_of(one.sum(0)) - mean_of(other.sum(0)))
     d = float(standardised(one.sum(0, keepdims=True), other.sum(0, keepdims=True))[0])
     return Effect(
-        difference=interval(found, differences),
-        d=interval(d, standardised(*again)),
-        p=permutation_p(one, other, seed, permutations),
+        difference=with_interval(found, differences),
+        d=with_interval(d, standardised(*again)),
+        p=permutation_p(one, other, mean_of, seed, permutations),
         detectable=POWER * float(differences.std()),
     )
-
-
-def permutation_p(first: Sums, second: Sums, seed: int, permutations: int = PERMUTATIONS) -> float:
-    """Two-sided: how often entries that get their group by chance differ at least as much as the real groups do.
-
-    The real labelling counts as one of them, so p is never 0.
-    """
-    both, size = np.concatenate([first, second]), len(first)
-    found = abs(float(mean(first.sum(0)) - mean(second.sum(0))))
-    random = np.random.default_rng(seed)
-    block, reached = max(1, BLOCK // len(both)), 0
-    for start in range(0, permutations, block):
-        count = min(block, permutations - start)
-        chosen = np.argsort(random.random((count, len(both))), axis=1)[:, :size]
-        drawn = both[chosen].sum(1)
-        differences = np.abs(mean(drawn) - mean(both.sum(0) - drawn))
-        reached += int((differences >= found * (1 - 1e-12)).sum())
-    return (reached + 1) / (permutations + 1)
 
 
 def adjusted(values: Sequence[Floats], known: Sequence[Floats]) -> list[Floats]:
@@ -133,12 +107,3 @@ def adjusted(values: Sequence[Floats], known: Sequence[Floats]) -> list[Floats]:
     slopes, *_ = np.linalg.lstsq(within, np.concatenate([v - v.mean() for v in values]), rcond=None)
     middle = np.concatenate(list(known)).mean(0)
     return [v - (k - middle) @ slopes for v, k in zip(values, known, strict=True)]
-
-
-def holm(ps: Sequence[float]) -> list[float]:
-    """p-values of several comparisons, corrected for their number (Holm 1979), in the order given."""
-    corrected, largest = [0.0] * len(ps), 0.0
-    for rank, place in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
-        largest = max(largest, min(1.0, (len(ps) - rank) * ps[place]))
-        corrected[place] = largest
-    return corrected

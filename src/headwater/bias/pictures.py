@@ -11,8 +11,8 @@ import numpy as np
 
 from ..evaluation import charts
 from ..evaluation.charts import BOTTOM, LEFT, RIGHT, TOP, Frame, axes, kind, labels, nice, svg
-from ..evaluation.curves import Estimate
-from ..evaluation.report import COLOURS
+from ..evaluation.statistics import Estimate
+from ..viz.pages import render_page
 
 WIDTH, HEIGHT = 760, 320
 BINS = 28
@@ -42,7 +42,7 @@ def histogram(values: Mapping[str, Sequence[float]], x_label: str) -> str:
 
 def histogram_file(values: Mapping[str, Sequence[float]], x_label: str) -> str:
     """The histogram as a file of its own, with its colours for light and dark and the names of the groups."""
-    style = f"<style>{COLOURS}{charts.STYLE}{STYLE}.chart {{ background: var(--ground); }}</style>"
+    style = f"<style>{render_page('colours.css')}{charts.STYLE}{STYLE}.chart {{ background: var(--ground); }}</style>"
     names = "".join(named(number, name, len(many)) for number, (name, many) in enumerate(values.items()))
     head, rest = histogram(values, x_label).split("<title>", 1)
     return f"{head}{style}<title>{rest.removesuffix('</svg>')}{names}</svg>\n"
@@ -98,7 +98,7 @@ def zero(frame: Frame) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class ForestRow:
     """A named estimate and what is said behind it; `strong` for the one that counts."""
 
     name: str
@@ -107,7 +107,7 @@ class Row:
     strong: bool = False
 
 
-def forest(rows: Sequence[Row], x_label: str, described: str) -> str:
+def forest(rows: Sequence[ForestRow], x_label: str, described: str) -> str:
     """Estimates with their intervals, one below the other, around zero."""
     ends = [v for row in rows for v in (row.estimate.low, row.estimate.high, row.estimate.value) if math.isfinite(v)]
     ticks = nice(min([*ends, 0.0]), max([*ends, 0.0]))
@@ -139,7 +139,7 @@ def scale(inner: Frame, ticks: Sequence[float], x_label: str, height: int) -> st
     return "".join(parts)
 
 
-def estimate_row(row: Row, inner: Frame, place: float) -> str:
+def estimate_row(row: ForestRow, inner: Frame, place: float) -> str:
     found = row.estimate
     low, high = (value if math.isfinite(value) else found.value for value in (found.low, found.high))
     (a, y), (b, _), (c, _) = inner.at(low, place), inner.at(high, place), inner.at(found.value, place)

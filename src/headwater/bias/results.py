@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..errors import UnknownName, UsageError
-from ..evaluation.curves import Estimate
+from ..evaluation.statistics import Estimate
 from ..results.display import FILE, find_form
 from .calibration import Calibration
 from .effects import Effect

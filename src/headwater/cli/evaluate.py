@@ -35,7 +35,7 @@ def command(
         str,
         typer.Option(
             help="What is measured: activation, pruning, insertion, deletion, comprehensiveness, sufficiency, "
-            "randomisation, or all; infidelity, sensitivity."
+            "randomisation, or all; infidelity, sensitivity; or what a plug-in adds."
         ),
     ] = "activation,pruning",
     images: Annotated[

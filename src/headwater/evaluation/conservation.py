@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .curves import bounds, resampled
-from .tasks import Floats
+from .ranking import Floats
+from .statistics import percentile_interval, resample_means
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def conservation(score: Floats, total: Floats, unaccounted: Floats, means: Float
     `means`: resampled means of `moments_of(score, total)`, drawn here where they are not given.
     """
     moments = moments_of(score, total)
-    low, high = spread(correlations(resampled(moments, seed=0) if means is None else means))
+    low, high = spread(correlations(resample_means(moments, seed=0) if means is None else means))
     return Conservation(
         correlation=float(correlations(moments.mean(0, keepdims=True))[0]),
         low=low,
@@ -53,7 +53,7 @@ def conservation(score: Floats, total: Floats, unaccounted: Floats, means: Float
 def spread(found: Floats) -> tuple[float, float]:
     """The interval of resampled correlations, those left out that are no number: one sample drawn throughout."""
     finite = found[np.isfinite(found)]
-    low, high = bounds(finite) if len(finite) else (np.nan, np.nan)
+    low, high = percentile_interval(finite) if len(finite) else (np.nan, np.nan)
     return float(low), float(high)
 
 

@@ -38,7 +38,7 @@ class Cost:
     batch: int | None = None
 
 
-def measure(
+def measure_costs(
     model: nn.Module,
     inputs: dict[str, Any],
     methods: Sequence[str] = METHODS,

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ import numpy as np
 
 from ..errors import DataError, MissingExtra, UsageError
 from .cost import Cost
-from .curves import Estimate
+from .measures import COMMON, Measure, is_measure, known_measures, resolve_measures
 from .protocols import Protocol
-from .results import COMMON, Evaluation, Samples, summarised
-from .tasks import resolve
+from .provenance import shorten
+from .results import Evaluation, Samples, summarised
+from .statistics import Estimate
 
 FORMAT = 1
 RESULT, SAMPLES, PARTS = "evaluation.json", "samples.parquet", "parts"
@@ -87,22 +88,15 @@ def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) 
     """Chunks of another model, of other data or by other choices must not be counted in."""
     other = [name for name in wanted if plain(found.get(name)) != plain(wanted[name])]
     if other:
-        said = "; ".join(f"{name} was {short(found.get(name))}, is {short(wanted[name])}" for name in other)
+        said = "; ".join(f"{name} was {shorten(found.get(name))}, is {shorten(wanted[name])}" for name in other)
         raise UsageError(
             f"{path} holds another evaluation: {said}. Choose another directory, or begin anew with resume=False "
             "(--no-resume), which deletes it."
         )
 
 
-def short(value: Any) -> str:
-    if isinstance(value, dict):
-        return str(value.get("name", "…"))
-    said = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    return said if len(said) <= 60 else f"{said[:12]}…"
-
-
-def load(path: str | Path) -> Evaluation:
-    """A finished evaluation from its directory."""
+def load(path: str | Path, measures: Iterable[Measure] = ()) -> Evaluation:
+    """A finished evaluation from its directory; `measures` are those in it that nobody has registered."""
     path = Path(path)
     found = read_state(path)
     if found is None:
@@ -111,14 +105,22 @@ def load(path: str | Path) -> Evaluation:
         raise DataError(f"the evaluation in {path} was interrupted; run it again with the same options to finish it.")
     measured = found["methods"]
     runtimes = {name: Cost(**m["runtime"]) for name, m in measured.items() if m["runtime"]}
-    randomised = {name: estimate(m["randomisation"]) for name, m in measured.items() if m["randomisation"]}
+    randomised = {name: read_estimate(m["randomisation"]) for name, m in measured.items() if m["randomisation"]}
     samples = read_samples(path / SAMPLES, list(measured))
-    tasks = resolve([name for name in found["fingerprint"]["measures"] if name in samples.values[next(iter(measured))]])
+    there = [name for name in found["fingerprint"]["measures"] if name in samples.values[next(iter(measured))]]
+    given = {measure.name: measure for measure in measures}
+    for name in there:
+        if name not in given and not is_measure(name):
+            raise DataError(
+                f"{path} holds the measure {name!r}, which is not known here: install the package that adds it, or "
+                f"register it first. Known: {', '.join(known_measures())}."
+            )
+    chosen = resolve_measures(given.get(name, name) for name in there)
     protocol = Protocol.from_dict(found["protocol"])
-    return summarised(samples, tasks, protocol, found["provenance"], runtimes, randomised)
+    return summarised(samples, chosen, protocol, found["provenance"], runtimes, randomised)
 
 
-def estimate(found: Mapping[str, float | None]) -> Estimate:
+def read_estimate(found: Mapping[str, float | None]) -> Estimate:
     return Estimate(**{name: math.nan if value is None else value for name, value in found.items()})
 
 

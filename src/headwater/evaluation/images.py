@@ -24,8 +24,8 @@ from ..results.explanation import Explanation
 from .bounds import Bounds
 from .perturbation import Perturbed
 from .protocols import Protocol
+from .ranking import Counts, Flags, Floats
 from .sources import Labelled, column_names, columns_of, label_of
-from .tasks import Counts, Flags, Floats
 from .tokens import check_relevance, classify
 
 MEAN = "mean colour"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from html import escape
+
 from ..results.display import NOTEBOOK, shows
 from ..viz.notebook import tables
-from .charts import Series, legend, line_chart
-from .report import AXES
+from .charts import legend
+from .curve_charts import curve_chart
 from .results import Evaluation
 from .summary import headline
 from .summary import tables as tables_of
@@ -22,10 +24,10 @@ def fragment(evaluation: Evaluation) -> str:
 
 def curves(evaluation: Evaluation) -> str:
     drawn = []
-    for name in next(iter(evaluation)).curves:
-        series = [Series(s.method, s.curves[name].fractions, s.curves[name].mean.tolist()) for s in evaluation]
-        chart = line_chart(series, *AXES[name], f"{name} curves of {', '.join(evaluation.methods)}")
-        drawn.append(f"<figure><figcaption>{name}</figcaption>{chart}</figure>")
+    for measure in evaluation.curves:
+        drawn.append(
+            f"<figure><figcaption>{escape(measure.name)}</figcaption>{curve_chart(evaluation, measure)}</figure>"
+        )
     if not drawn:
         return ""
     return f'<style>{STYLE}</style>{legend(evaluation.methods)}<div class="curves">{"".join(drawn)}</div>'

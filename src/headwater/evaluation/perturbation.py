@@ -20,7 +20,7 @@ from torch import nn
 from ..engine.options import Request
 from ..results.explanation import Explanation
 from .bounds import Bounds
-from .tasks import Counts, Flags, Floats
+from .ranking import Counts, Flags, Floats
 
 
 @dataclass(frozen=True)

@@ -48,3 +48,11 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def shorten(value: Any) -> str:
+    """A value in a few letters, for a message."""
+    if isinstance(value, dict):
+        return str(value.get("name", "…"))
+    said = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return said if len(said) <= 60 else f"{said[:12]}…"

@@ -15,20 +15,21 @@ from ..errors import UnknownName, UsageError
 from ..results.display import Shown
 from .conservation import Conservation, conservation, moments_of
 from .cost import Cost
-from .curves import Curve, Difference, Estimate, bounds, difference, estimate, resampled, to_the_best
+from .measures import Measure, is_measure
 from .protocols import Protocol
-from .tasks import TASKS, Floats, Task
+from .ranking import Floats
+from .statistics import (
+    Difference,
+    Estimate,
+    differences_to_best,
+    paired_difference,
+    percentile_interval,
+    resample_means,
+    with_interval,
+)
 
 Column = NDArray[Any]
 Found = TypeVar("Found")
-
-# What is known of every sample, and of every method's explanation of it.
-COMMON = ("row", "label", "predicted", "items")
-LEDGER = ("score", "inputs", "biases", "constants", "readout", "unaccounted")
-
-# Measures of one number a sample that are no perturbation curves; for all of them less is better.
-SINGLE = ("infidelity", "sensitivity")
-BETTER = {**{task.score: task.better for task in TASKS.values()}, **dict.fromkeys(SINGLE, "lower")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,21 @@ class Samples:
             for method, columns in first.values.items()
         }
         return cls(common, values)
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The mean over samples at every fraction, with its pointwise interval, and the area under it."""
+
+    fractions: tuple[float, ...]
+    mean: Floats
+    low: Floats
+    high: Floats
+    area: float
+
+    def to_dict(self) -> dict[str, object]:
+        columns = {name: getattr(self, name).tolist() for name in ("mean", "low", "high")}
+        return {"fractions": list(self.fractions), **columns, "area": self.area}
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +156,7 @@ class Scores:
 def found_in(table: Mapping[str, Found], name: str, kind: str) -> Found:
     if name in table:
         return table[name]
-    if name in BETTER or name in TASKS:
+    if is_measure(name):
         raise UsageError(f"{name!r} was not measured; ask for it: evaluate(..., measures=[{name!r}, …]).")
     raise UnknownName(kind, name, table)
 
@@ -153,7 +169,7 @@ class Evaluation(Shown):
     """
 
     protocol: Protocol
-    tasks: tuple[Task, ...]
+    chosen: tuple[Measure, ...]
     scores: Mapping[str, Scores]
     samples: Samples = field(repr=False)
     provenance: Mapping[str, Any] = field(repr=False)
@@ -186,7 +202,16 @@ class Evaluation(Shown):
     @property
     def measures(self) -> tuple[str, ...]:
         """The scores that every method has."""
-        return tuple(next(iter(self.scores.values())).estimates)
+        return tuple(measure.score for measure in self.chosen)
+
+    @property
+    def curves(self) -> tuple[Measure, ...]:
+        """The measures that are curves."""
+        return tuple(measure for measure in self.chosen if measure.aggregation == "area")
+
+    def measure(self, score: str) -> Measure:
+        """What a score is: its title, its direction, how it is made of the numbers of a sample."""
+        return found_in({measure.score: measure for measure in self.chosen}, score, "score")
 
     @property
     def accuracy(self) -> float | None:
@@ -196,20 +221,24 @@ class Evaluation(Shown):
 
     def compare(self, first: str, second: str, measure: str = "auac") -> Difference:
         """Is `first` really better than `second`? The mean paired difference, its interval, and how sure it is."""
-        found_in(next(iter(self.scores.values())).estimates, measure, "score")
-        both = []
+        higher, both = self.measure(measure).better == "higher", []
         for name in map(self._name, (first, second)):
-            both.append((name, total_of(self.samples.values[name], measure, self), self.resampled[name][measure]))
-        return difference(measure, both[0], both[1], BETTER[measure] == "higher")
+            both.append((name, self.totals(name, measure), self.resampled[name][measure]))
+        return paired_difference(measure, both[0], both[1], higher)
 
     def to_the_best(self, measure: str = "auac") -> dict[str, Difference]:
         """Each method minus the one with the best mean. It was picked after looking, so intervals and p allow for that.
 
         They hold for all pairs of methods at once, and are wider than those of `compare`.
         """
-        found_in(next(iter(self.scores.values())).estimates, measure, "score")
+        higher = self.measure(measure).better == "higher"
         found = {m: (self.scores[m].estimates[measure].value, self.resampled[m][measure]) for m in self.methods}
-        return to_the_best(measure, found, BETTER[measure] == "higher", len(self))
+        return differences_to_best(measure, found, higher, len(self))
+
+    def totals(self, method: str, score: str) -> Floats:
+        """A method's score, one number per sample."""
+        measure = self.measure(score)
+        return measure.total(self.samples.values[self._name(method)][measure.name], self.protocol)
 
     def differences(self) -> list[Difference]:
         """Every pair of methods in every measure."""
@@ -228,15 +257,9 @@ class Evaluation(Shown):
         }
 
 
-def total_of(columns: Mapping[str, Column], measure: str, evaluation: Evaluation) -> Floats:
-    """One number a sample."""
-    task = next((t for t in evaluation.tasks if t.score == measure), None)
-    return columns[measure] if task is None else task.total(columns[task.name], evaluation.protocol)
-
-
 def summarised(
     samples: Samples,
-    tasks: tuple[Task, ...],
+    measures: tuple[Measure, ...],
     protocol: Protocol,
     provenance: Mapping[str, Any],
     runtimes: Mapping[str, Cost] | None = None,
@@ -244,16 +267,15 @@ def summarised(
 ) -> Evaluation:
     """Means, intervals and curves of all methods, from one set of resamples."""
     seed = int(provenance["seed"])
-    columns = {method: columns_of(values, tasks, protocol) for method, values in samples.values.items()}
+    columns = {method: columns_of(values, measures, protocol) for method, values in samples.values.items()}
     means = resampled_by_name(columns, seed)
     scores = {
         method: Scores(
             method,
-            curves={t.name: curve_of(t, method, columns, means, protocol) for t in tasks if t.grid == "fractions"},
+            curves={m.name: curve_of(m, method, columns, means, protocol) for m in measures if m.aggregation == "area"},
             estimates={
-                name: estimate(float(columns[method][name].mean()), means[method][name][:, 0])
-                for name in columns[method]
-                if name in BETTER
+                m.score: with_interval(float(columns[method][m.score].mean()), means[method][m.score][:, 0])
+                for m in measures
             },
             conservation=conservation(
                 values["score"], values["inputs"], values["unaccounted"], means[method]["moments"]
@@ -263,22 +285,21 @@ def summarised(
         )
         for method, values in samples.values.items()
     }
-    kept = {method: {n: m[:, 0] for n, m in found.items() if n in BETTER} for method, found in means.items()}
-    return Evaluation(protocol, tasks, scores, samples, provenance, kept)
+    kept = {method: {m.score: found[m.score][:, 0] for m in measures} for method, found in means.items()}
+    return Evaluation(protocol, measures, scores, samples, provenance, kept)
 
 
-def columns_of(values: Mapping[str, Column], tasks: tuple[Task, ...], protocol: Protocol) -> dict[str, Floats]:
+def columns_of(values: Mapping[str, Column], measures: tuple[Measure, ...], protocol: Protocol) -> dict[str, Floats]:
     """What is to be averaged, each as [samples, columns]: totals, steps of curves, moments of conservation."""
-    found: dict[str, Floats] = {t.score: t.total(values[t.name], protocol)[:, None] for t in tasks}
-    found.update({name: values[name][:, None] for name in SINGLE if name in values})
-    found.update({f"{t.name} steps": values[t.name] for t in tasks})
+    found: dict[str, Floats] = {m.score: m.total(values[m.name], protocol)[:, None] for m in measures}
+    found.update({f"{m.name} steps": values[m.name] for m in measures if m.by_steps})
     return {**found, "moments": moments_of(values["score"], values["inputs"])}
 
 
 def resampled_by_name(columns: Mapping[str, Mapping[str, Floats]], seed: int) -> dict[str, dict[str, Floats]]:
     """All methods and columns resampled at once, so that all share the same resamples."""
     blocks = [(method, name, block) for method, found in columns.items() for name, block in found.items()]
-    means = resampled(np.concatenate([block for *_, block in blocks], axis=1), seed)
+    means = resample_means(np.concatenate([block for *_, block in blocks], axis=1), seed)
     split: dict[str, dict[str, Floats]] = {method: {} for method in columns}
     start = 0
     for method, name, block in blocks:
@@ -288,13 +309,13 @@ def resampled_by_name(columns: Mapping[str, Mapping[str, Floats]], seed: int) ->
 
 
 def curve_of(
-    task: Task,
+    measure: Measure,
     method: str,
     columns: Mapping[str, Mapping[str, Floats]],
     means: Mapping[str, Mapping[str, Floats]],
     protocol: Protocol,
 ) -> Curve:
-    steps = columns[method][f"{task.name} steps"]
-    low, high = bounds(means[method][f"{task.name} steps"])
-    area = float(columns[method][task.score].mean())
+    steps = columns[method][f"{measure.name} steps"]
+    low, high = percentile_interval(means[method][f"{measure.name} steps"])
+    area = float(columns[method][measure.score].mean())
     return Curve(tuple(float(f) for f in protocol.fractions), steps.mean(0), low, high, area)

@@ -16,7 +16,7 @@ from torch import nn
 from .. import methods as registry
 from ..engine.model import describe_model, prepare_model, where_it_is
 from ..engine.session import answer_request
-from ..errors import UnknownName, UsageError
+from ..errors import UsageError
 from ..inputs.restoring import restores
 from ..inputs.targets import Names, class_names
 from ..memory.estimate import parse_bytes
@@ -27,24 +27,23 @@ from . import (
     notebook,  # noqa: F401 - an Evaluation is shown by it
     protocols,
 )
-from . import tasks as perturbations
 from .bounds import Bounds, share, weights_of
-from .cost import Cost, measure
+from .cost import Cost, measure_costs
 from .files import Workplace, load
 from .fitting import fit_to_limit
 from .graphs import GraphSource, read_graphs, takes_graphs, with_reading
 from .images import ImageSource, read_images, takes_images, with_replacement
+from .measures import DEFAULT, LEDGER, RANDOMISATION, Answer, Measure, resolve_measures, scrambles
 from .perturbation import Pool, Source, Subjects
-from .progress import bar
+from .progress import show_progress
 from .protocols import Protocol
 from .provenance import machine, model_sha256, now, versions
-from .results import LEDGER, SINGLE, Evaluation, Samples, summarised
-from .sanity import RANDOMISATION, randomised
+from .ranking import Counts, Floats
+from .results import Evaluation, Samples, summarised
+from .sanity import randomised
 from .sources import Labelled, read
-from .stability import single
 from .stored import Stored, labelled_rows, opened
 from .stored import usable as check_run
-from .tasks import TASKS, Answer, Counts, Floats, Task
 from .tokens import TokenSource
 from .workers import computed, working
 
@@ -64,7 +63,7 @@ def evaluate(
     tokenizer: Any = None,
     processor: Any = None,
     protocol: str | Protocol = "ali2022",
-    measures: str | Iterable[str] = perturbations.DEFAULT,
+    measures: str | Measure | Iterable[str | Measure] = DEFAULT,
     text_column: str = "text",
     label_column: str = "label",
     limit: int | None = None,
@@ -101,7 +100,8 @@ def evaluate(
 
     `protocol` says how it is measured, `measures` what: "activation" and "pruning" (the paper's), "insertion",
     "deletion", "comprehensiveness", "sufficiency", "randomisation", all those as "all"; "infidelity" and "sensitivity"
-    through captum. Conservation is always measured, and with `runtime` the cost against a forward pass.
+    through captum; one that a plug-in adds, or a `Measure`. Conservation is always measured, and with `runtime` the
+    cost against a forward pass.
 
     `batch_size` texts are explained at once; perturbed inputs run in batches of `batch_tokens` tokens. Samples are
     worked off in chunks, and only their numbers are kept, some hundred bytes a sample and method. With `out`, results
@@ -112,7 +112,7 @@ def evaluate(
     ("24GiB", or bytes; all copies of the model count) picks both, and bounds the batches of texts that are explained
     and of perturbed inputs.
     """
-    tasks, single_names, scramble = chosen_measures(measures)
+    chosen, scramble = resolve_measures(measures), scrambles(measures)
     names = tuple(dict.fromkeys(registry.resolve_method(name).name for name in listed(methods)))
     if not names:
         raise UsageError("no methods to evaluate; pass methods=['gi', 'lrp'].")
@@ -149,13 +149,13 @@ def evaluate(
                 batch_size,
                 Stored(run, table.rows, tuple(map(classes, range(classes.size)))),
             )
-    asked = {"measures": [t.name for t in tasks] + list(single_names) + [RANDOMISATION] * scramble, "seed": seed}
+    asked = {"measures": [m.name for m in chosen] + [RANDOMISATION] * scramble, "seed": seed}
     about = provenance(model, ready, table, names, source, batch_size, seed)
     if isinstance(source, TokenSource) and source.stored is not None:
         about["run"] = asked["run"] = source.stored.run.manifest.job
     place = workplace(out, about, rule, {**asked, "chunk": chunk_size}, resume)
     if out is not None and place is not None and place.finished:
-        return load(out)
+        return load(out, chosen)
     began = time.perf_counter()
     room, at_once = MemoryPolicy(keep, recompute), budget(ready, batch_tokens)
     source.bounds = Bounds(room)
@@ -163,12 +163,12 @@ def evaluate(
         limit = share(parse_bytes(memory_limit), weights_of(ready), workers)
         source.bounds = fit_to_limit(source, names, limit, seed, others=int(scramble))
         at_once = source.bounds.within(at_once)
-    job = Job(source, table.rows, table.labels, names, tasks, single_names, rule, at_once, seed)
+    job = Job(source, table.rows, table.labels, names, chosen, rule, at_once, seed)
     samples = job.run(chunk_size, place, progress, workers)
     runtimes = measured_runtimes(source, names, seed) if runtime else {}
     random = randomised(source, samples.common["predicted"], names, seed) if scramble else {}
     about["seconds"] = round(time.perf_counter() - began, 3)
-    evaluation = summarised(samples, tasks, rule, about, runtimes, random)
+    evaluation = summarised(samples, chosen, rule, about, runtimes, random)
     if place is not None:
         place.finish(evaluation)
     return evaluation
@@ -176,22 +176,6 @@ def evaluate(
 
 def listed(names: str | Iterable[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
-
-
-def chosen_measures(names: str | Iterable[str]) -> tuple[tuple[Task, ...], tuple[str, ...], bool]:
-    """Perturbation tasks, measures of one number a sample, and whether the weights are to be scrambled."""
-    asked = [name.strip().lower() for name in listed(names)]
-    known = ("all", *TASKS, RANDOMISATION, *SINGLE)
-    by_score = {task.score for task in TASKS.values()}
-    for name in asked:
-        if name not in known and name not in by_score:
-            raise UnknownName("measure", name, known)
-    curves = [name for name in asked if name == "all" or name in TASKS or name in by_score]
-    return (
-        perturbations.resolve(curves),
-        tuple(name for name in SINGLE if name in asked),
-        RANDOMISATION in asked or "all" in asked,
-    )
 
 
 def labelled(
@@ -267,23 +251,26 @@ def measured_runtimes(
     count = min(TIMED, most, len(source)) if source.mixes else 1
     part = source.part(range(count))
     jobs = {name: partial(answer_request, part.asked(range(count), name, None, seed)) for name in names}
-    found = measure(source.model, part.fields(range(count)), (), ROUNDS, others=jobs)
+    found = measure_costs(source.model, part.fields(range(count)), (), ROUNDS, others=jobs)
     return {cost.name: cost for cost in found if cost.name in names}
 
 
 @dataclass(frozen=True)
 class Job:
-    """The samples of a source, explained by every method and perturbed by every task; knows nothing of texts."""
+    """The samples of a source, explained by every method and perturbed for every measure; knows nothing of texts."""
 
     source: Source
     rows: Sequence[int]
     labels: Sequence[int] | None
     methods: tuple[str, ...]
-    tasks: tuple[Task, ...]
-    single: tuple[str, ...]
+    measures: tuple[Measure, ...]
     protocol: Protocol
     budget: int
     seed: int
+
+    @property
+    def by_steps(self) -> tuple[Measure, ...]:
+        return tuple(measure for measure in self.measures if measure.by_steps)
 
     def run(
         self, chunk: int, place: Workplace | None = None, progress: bool | None = None, workers: int = 1
@@ -294,7 +281,7 @@ class Job:
         found = {n: part for n in chunks if place and (part := place.part(n)) is not None}
         done = sum(len(part) for part in found.values())
         left = {n: numbers for n, numbers in chunks.items() if n not in found}
-        with bar(len(self.source), done, progress) as tick:
+        with show_progress(len(self.source), done, progress) as tick:
             for n, part in self.chunks(left, min(workers, len(left)), tick):
                 found[n] = part
                 if place is not None:
@@ -344,16 +331,16 @@ class Job:
         made = explained(part, method, targets, self.seed)
         own = [ranked(e, part.items(i)) for i, e in enumerate(made)]
         other = own
-        if any(task.of == "predicted" for task in self.tasks):
+        if any(measure.of == "predicted" for measure in self.by_steps):
             other = self.for_predicted(part, method, own, targets, predicted)
         places = {
-            task.name: [
-                pool.add(i, task.inputs((own if task.of == "protocol" else other)[i], self.protocol))
+            measure.name: [
+                pool.add(i, measure.inputs((own if measure.of == "protocol" else other)[i], self.protocol))
                 for i in range(len(part))
             ]
-            for task in self.tasks
+            for measure in self.by_steps
         }
-        singles = {name: single(name)(part, method, made, targets, self.seed) for name in self.single}
+        singles = {m.name: m.compute(part, method, made, targets, self.seed) for m in self.measures if m.compute}
         return Asked(method, {**ledger_columns(made), **singles}, places)
 
     def for_predicted(
@@ -370,14 +357,14 @@ class Job:
     def answers(
         self, asked: Asked, logits: Floats, whole: Counts, targets: Counts, predicted: Counts
     ) -> dict[str, Any]:
-        """One method's numbers: [samples] for its ledger, [samples, steps] for every task."""
+        """One method's numbers: [samples] for its ledger, [samples, steps] for every measure."""
         found: dict[str, Any] = dict(asked.columns)
-        for task in self.tasks:
-            labels = targets if task.of == "protocol" else predicted
-            found[task.name] = np.stack(
+        for measure in self.by_steps:
+            labels = targets if measure.of == "protocol" else predicted
+            found[measure.name] = np.stack(
                 [
-                    task.read(Answer(logits[places], logits[whole[i]], int(labels[i]), self.protocol))
-                    for i, places in enumerate(asked.places[task.name])
+                    measure.answers(Answer(logits[places], logits[whole[i]], int(labels[i]), self.protocol))
+                    for i, places in enumerate(asked.places[measure.name])
                 ]
             )
         return found

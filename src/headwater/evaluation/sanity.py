@@ -19,15 +19,14 @@ from torch import nn
 from ..engine.model import prepare_model
 from ..errors import UnknownName
 from ..viz.reading import layer_of
-from .curves import Estimate, bounds, resampled
 from .graphs import GraphSource, Nodes
 from .images import ImagePart, ImageSource
 from .perturbation import Subjects
 from .protocols import ali2022
-from .tasks import Counts, Floats
+from .ranking import Counts, Floats
+from .statistics import Estimate, rank_correlation, resample_means, with_interval
 from .tokens import Tokens, TokenSource
 
-RANDOMISATION = "randomisation"
 MODES = ("cascading", "full")
 SAMPLES = 64
 
@@ -141,19 +140,4 @@ def agreement(before: Sequence[Floats], after: Sequence[Floats], seed: int) -> E
     found = found[np.isfinite(found)]
     if not len(found):
         return Estimate(np.nan, np.nan, np.nan)
-    low, high = bounds(resampled(found[:, None], seed)[:, 0])
-    return Estimate(float(found.mean()), float(low), float(high))
-
-
-def rank_correlation(a: Floats, b: Floats) -> float:
-    """Spearman's: the correlation of the ranks, equal values sharing their mean rank."""
-    x, y = mean_ranks(a), mean_ranks(b)
-    x, y = x - x.mean(), y - y.mean()
-    size = float(np.sqrt((x * x).sum() * (y * y).sum()))
-    return float((x * y).sum()) / size if size > 0 else float("nan")
-
-
-def mean_ranks(values: Floats) -> Floats:
-    _, group, count = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(count)
-    return np.asarray((last - (count - 1) / 2)[group], dtype=np.float64)
+    return with_interval(float(found.mean()), resample_means(found[:, None], seed)[:, 0])

@@ -9,7 +9,7 @@ explanation, relative to its size, from 0 on. A small number says that the expla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,19 +22,11 @@ from ..inputs.hooks import hook_modules
 from ..inputs.places import find_places
 from ..results.explanation import Explanation
 from .perturbation import Subjects
-from .tasks import Counts, Floats
+from .ranking import Counts, Floats
 from .tokens import Tokens
 
 DRAWS = 10
 RADIUS = 0.1
-
-Single = Callable[[Subjects, str, Sequence[Explanation], Counts, int], Floats]
-
-
-def single(name: str) -> Single:
-    """The measure of one number a sample that is called so."""
-    found: dict[str, Single] = {"infidelity": infidelity, "sensitivity": sensitivity}
-    return found[name]
 
 
 def captum_metrics(what: str) -> Any:

@@ -14,8 +14,7 @@ from ..inputs.targets import Names
 from ..results.explanation import Explanation
 from ..store.manifest import holds_run
 from ..store.runs import StoredRun, open_run
-from .files import short
-from .provenance import model_sha256
+from .provenance import model_sha256, shorten
 from .sources import Labelled, read
 
 
@@ -35,7 +34,7 @@ def same(run: StoredRun, name: str, wanted: Any, what: str) -> None:
     found = run.manifest.asked[name]
     if found != wanted:
         raise UsageError(
-            f"{run.path}: {what} is {short(found)}, asked for is {short(wanted)}. Ask for the same, or run into "
+            f"{run.path}: {what} is {shorten(found)}, asked for is {shorten(wanted)}. Ask for the same, or run into "
             "another directory."
         )
 

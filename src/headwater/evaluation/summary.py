@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from ..viz.tables import Table
-from .curves import Estimate
-from .results import BETTER, Evaluation
-
-NAMES = {"auac": "AUAC", "aumse": "AU-MSE"}
+from .results import Evaluation
+from .statistics import Estimate
 
 
 def headline(evaluation: Evaluation) -> str:
@@ -34,7 +32,8 @@ def measure_table(evaluation: Evaluation, measure: str) -> Table:
         rows.append(
             (one.method, f"{found.value:.4f}", interval(found), f"{d.value:+.4f}", interval(apart, "+"), p(d.p))
         )
-    title = f"{NAMES.get(measure, measure)}, {BETTER[measure]} is better"
+    what = evaluation.measure(measure)
+    title = f"{what.title}, {what.better} is better"
     return Table(title, ("method", "mean", "95 %", "to the best", "95 %", "p"), rows, left=1)
 
 
@@ -57,7 +56,7 @@ def method_table(evaluation: Evaluation) -> Table:
 
 def best_of(evaluation: Evaluation, measure: str) -> str:
     """The method with the best mean."""
-    sign = 1 if BETTER[measure] == "higher" else -1
+    sign = evaluation.measure(measure).sign
     return max(evaluation.methods, key=lambda m: sign * evaluation[m].estimates[measure].value)
 
 

@@ -24,8 +24,8 @@ from ..results.explanation import Explanation
 from .bounds import Bounds
 from .perturbation import Perturbed, batches
 from .protocols import Protocol
+from .ranking import Counts, Flags, Floats
 from .stored import Stored
-from .tasks import Counts, Flags, Floats
 
 SOME = 1024  # texts that are tokenised at once to find the longest
 

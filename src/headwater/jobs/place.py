@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DamagedRun, DataError, HeadwaterError, UsageError
-from ..evaluation.files import short
-from ..evaluation.provenance import now
+from ..evaluation.provenance import now, shorten
 from ..store.aside import write_sealed_json
 from ..store.manifest import (
     ERRORS,
@@ -223,7 +222,7 @@ def describe_difference(name: str, found: Manifest, wanted: Manifest) -> str:
     if name == "input_sha256":
         return describe_changed_input(found.input["files"], wanted.input["files"])
     what = {"model_sha256": "the model's weights", "tokenizer_sha256": "the tokenizer"}.get(name, name)
-    return f"{what} was {short(found.asked.get(name))}, is {short(wanted.asked[name])}"
+    return f"{what} was {shorten(found.asked.get(name))}, is {shorten(wanted.asked[name])}"
 
 
 def describe_changed_input(found: list[Mapping[str, Any]], wanted: list[Mapping[str, Any]]) -> str:

@@ -16,6 +16,7 @@ from torch import nn
 
 from ..engine.model import describe_model, prepare_model, where_it_is
 from ..errors import BadRow, HeadwaterError, JobStopped, ModelError, UnknownName, UsageError
+from ..evaluation.progress import show_progress
 from ..evaluation.provenance import machine, model_sha256, now, versions
 from ..inputs.restoring import restores
 from ..store.columns import need_arrow
@@ -28,7 +29,6 @@ from .machines import peak_memory
 from .payload import Payload, relevant_versions
 from .place import RunDirectory, job_of, open_run_directory
 from .planning import Chunk, Layout
-from .progress import show_progress
 from .reading.sources import find_sources
 from .settings import BATCH_TOKENS, SHARD_ROWS, JobSettings, Target, result_names
 from .writing import Writer
@@ -186,7 +186,7 @@ class RunJob:
         writer = Writer(self.place.path, self.manifest.job, self.note_shard)
         try:
             with (
-                show_progress(self.sources.rows, done, progress) as tick,
+                show_progress(self.sources.rows, done, progress, "explaining", "rows", tokens=True) as tick,
                 closing(self.results(number, chunks, tick)) as found,
             ):
                 for finished in found:

@@ -12,10 +12,13 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from markupsafe import Markup
+
 from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger, Lines
 
 from .colour import NEGATIVE, POSITIVE, Rgb, largest, shade
+from .pages import render_page
 from .reading import Cell, cells, decimals, headline, signed, verdict
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -40,14 +43,13 @@ def page(
 
 def document(body: str, *, title: str, style: str = "", script: str = "", images: bool = False) -> str:
     """A page around `body`, which is HTML: its head, the rules that forbid other scripts, the key to the colours."""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy(script, images)}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n<style>{colours()}{STYLE}{style}</style>\n</head>\n"
-        f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{_key()}\n{body}\n</main>\n"
-        f"{f'<script>{script}</script>' if script else ''}</body>\n</html>\n"
+    return render_page(
+        "document.html",
+        title=title,
+        policy=Markup(policy(script, images)),
+        style=Markup(colours() + STYLE + style),
+        body=Markup(f"{_key()}\n{body}"),
+        script=Markup(script),
     )
 
 

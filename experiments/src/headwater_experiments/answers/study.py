@@ -13,8 +13,8 @@ from torch import nn
 
 from headwater.engine.model import where_it_is
 from headwater.errors import UsageError
-from headwater.evaluation.curves import RESAMPLES, Estimate
 from headwater.evaluation.provenance import machine, model_sha256, versions
+from headwater.evaluation.statistics import Estimate, resample_means, with_interval
 
 from ..prompts import KINDS, Prompt
 from .measuring import effects, measure_answer
@@ -129,14 +129,10 @@ def summarise_settings(rows: Sequence[StudyRow], seed: int = 0) -> dict[str, dic
     settings = list(dict.fromkeys(row.setting for row in rows))
     prompts = list(dict.fromkeys(row.prompt for row in rows))
     at = {(row.prompt, row.setting): row for row in rows}
-    draw = np.random.default_rng(seed).integers(len(prompts), size=(RESAMPLES, len(prompts)))
-    found: dict[str, dict[str, Estimate]] = {}
+    found = {}
     for setting in settings:
-        found[setting] = {}
-        for name in COLUMNS:
-            values = np.array([float(getattr(at[prompt, setting], name)) for prompt in prompts])
-            low, high = np.quantile(values[draw].mean(1), (0.025, 0.975))
-            found[setting][name] = Estimate(float(values.mean()), float(low), float(high))
+        values = np.array([[float(getattr(at[p, setting], name)) for name in COLUMNS] for p in prompts])
+        found[setting] = mean_by_column(values, seed)
     return found
 
 
@@ -144,13 +140,17 @@ def paired_difference(rows: Sequence[StudyRow], first: str, second: str, seed: i
     """What the first setting has above the second, prompt by prompt: means with 95 % bootstrap intervals."""
     at = {(row.prompt, row.setting): row for row in rows}
     prompts = [prompt for prompt, setting in at if setting == first and (prompt, second) in at]
-    draw = np.random.default_rng(seed).integers(len(prompts), size=(RESAMPLES, len(prompts)))
-    found = {}
-    for name in COLUMNS:
-        gaps = np.array([float(getattr(at[p, first], name)) - float(getattr(at[p, second], name)) for p in prompts])
-        low, high = np.quantile(gaps[draw].mean(1), (0.025, 0.975))
-        found[name] = Estimate(float(gaps.mean()), float(low), float(high))
-    return found
+    values = [
+        np.array([[float(getattr(at[p, setting], name)) for name in COLUMNS] for p in prompts])
+        for setting in (first, second)
+    ]
+    return mean_by_column(values[0] - values[1], seed)
+
+
+def mean_by_column(values: np.ndarray, seed: int) -> dict[str, Estimate]:
+    """Values [prompts, columns] -> their means with intervals, by name."""
+    means = resample_means(values, seed)
+    return {name: with_interval(float(values[:, i].mean()), means[:, i]) for i, name in enumerate(COLUMNS)}
 
 
 def study_page(rows: Sequence[StudyRow]) -> str:

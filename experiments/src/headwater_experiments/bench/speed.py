@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from headwater.api.explain import explain
 from headwater.engine.model import where_it_is
 from headwater.errors import DataError, UsageError
-from headwater.evaluation import tasks
+from headwater.evaluation.measures import DEFAULT, resolve_measures
 from headwater.evaluation.protocols import ali2022
+from headwater.evaluation.ranking import Floats
 from headwater.evaluation.run import evaluate, labelled
-from headwater.evaluation.tasks import DEFAULT, Floats
 from headwater.inputs.targets import logits_of
 from headwater.inputs.text import length_limit
 from headwater.methods import resolve_method
@@ -140,7 +140,7 @@ def measure_speed(
     if rounds < 1:
         raise UsageError(f"rounds must be at least 1, not {rounds}.")
     methods = list(dict.fromkeys(resolve_method(name).name for name in methods))
-    measures = [task.name for task in tasks.resolve(measures)]
+    measures = [measure.name for measure in resolve_measures(measures)]
     options: Any = {"methods": methods, "measures": measures, "tokenizer": tokenizer}
     options |= {"runtime": False, "progress": False}
     loop(model, tokenizer, rows[:2], methods, measures)

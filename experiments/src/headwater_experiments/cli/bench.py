@@ -222,7 +222,7 @@ def costs(
     asked: Subject, methods: list[str] | None, rounds: int, clock: Callable[[], float], saving: Saving
 ) -> tuple[Any, Table]:
     """Each method's time over that of the forward pass, with random weights; for JSON and as a table."""
-    from headwater.evaluation.cost import measure
+    from headwater.evaluation.cost import measure_costs
     from headwater_experiments.bench.cost import GIB, PRESETS, cost_table, fastest_attention, replay_jobs
     from headwater_experiments.bench.peers import check_tools, peers
 
@@ -241,7 +241,7 @@ def costs(
             saved = saving.jobs(model, inputs, chosen, asked.dtype)
             again, recorders = replay_jobs(model, inputs, chosen, dtype=asked.dtype) if asked.replay else ({}, [])
             jobs = {**saved, **again, **others}
-            found += measure(
+            found += measure_costs(
                 model, inputs, () if saved else chosen, rounds, others=jobs, clock=clock, dtype=asked.dtype
             )
             for why in (why for recorder in recorders for why in recorder.refused.values()):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwater.evaluation.progress import bar
+from headwater.evaluation.progress import show_progress
 from headwater_experiments.training.accuracy import Accuracy
 
 from .card import digits_card
@@ -60,7 +60,7 @@ def train_digits(
     train_part = train_part[: len(train_part) if rows is None else rows]
     model = new_vit(seed, recipe.width, recipe.layers, recipe.heads, recipe.inner).to(device)
     began = time.perf_counter()
-    with bar(recipe.rounds * len(train_part), 0, progress, "training") as tick:
+    with show_progress(recipe.rounds * len(train_part), 0, progress, "training") as tick:
         history = fit_digits(model, train_part, valid, recipe, seed, tick)
     seconds = time.perf_counter() - began
     found = {

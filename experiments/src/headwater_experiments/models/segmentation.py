@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -15,9 +14,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from headwater.errors import InputError, MissingExtra
+from headwater.evaluation.progress import show_progress
 
 Pixels = NDArray[np.uint8]
 CHUNK = 500  # images that a process cuts before it reports
@@ -66,10 +65,10 @@ def segment_all(images: Pixels, cut: Cut, processes: int | None = None) -> Pixel
 
 def _cut_in_processes(chunks: list[Pixels], cut: Cut, processes: int) -> Iterator[Any]:
     total = sum(map(len, chunks))
-    bar = tqdm(total=total, desc="superpixels", unit="image", file=sys.stderr)
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool, bar:
+    bar = show_progress(total, doing="superpixels", what="images")
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool, bar as tick:
         for done in pool.map(_cut_chunk, chunks, [cut] * len(chunks)):
-            bar.update(len(done))
+            tick(len(done))
             yield done
 
 

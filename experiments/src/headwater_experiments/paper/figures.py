@@ -159,7 +159,7 @@ def with_flow(trials: Mapping[str, Trial]) -> dict[str, Evaluation]:
 def join_evaluations(main: Evaluation, flow: Evaluation) -> Evaluation:
     """Both evaluations of the same samples as one."""
     values = {**main.samples.values, FLOW: flow.samples.values[FLOW]}
-    return summarised(Samples(main.samples.common, values), main.tasks, main.protocol, main.provenance)
+    return summarised(Samples(main.samples.common, values), main.chosen, main.protocol, main.provenance)
 
 
 def audits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: LabelledTexts) -> dict[str, list[Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,9 +14,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from headwater.errors import UsageError
+from headwater.evaluation.progress import show_progress
 from headwater_experiments.training.accuracy import Accuracy
 
 from .tokens import TokenBatch, Tokenised, Tokens
@@ -121,15 +120,13 @@ def one_round(
     model = descent.model.train()
     total = torch.zeros((), device=descent.device)
     batches = parts.train.shuffle(recipe.batch, seed, number)
-    with tqdm(batches, f"round {number + 1}", steps, file=sys.stderr, mininterval=1, leave=False) as progress:
-        for batch in progress:
+    with show_progress(steps, doing=f"round {number + 1}", what="batches") as tick:
+        for batch in batches:
             total += descent(batch)
+            tick(1)
     with descent.use_average():
         validation, loss = evaluate_loss(model, parts.validation)
-    tqdm.write(
-        f"round {number + 1}: loss {total.item() / steps:.4f}, validation {validation.value:.4f} ({loss:.4f})",
-        file=sys.stderr,
-    )
+    tick.say(f"round {number + 1}: loss {total.item() / steps:.4f}, validation {validation.value:.4f} ({loss:.4f})")
     return Round(total.item() / steps, loss, validation)
 
 

@@ -7,7 +7,6 @@ shortest paths, and the patch of each pixel of a digit. All else is found on the
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from headwater.errors import DataError, MissingExtra
+from headwater.evaluation.progress import show_progress
 from headwater.inputs.table import DATA_DIRECTORY
 from headwater.models.graphormer import GraphormerConfig
 from headwater.models.graphs import collate, find_distances
@@ -64,8 +63,11 @@ def _crop(name: str, tensor: Tensor, size: int) -> Tensor:
 def prepare_bace(out: Path) -> Path:
     """All molecules of BACE, featurised, in `out/bace.npz`."""
     columns = read_bace()
-    named = zip(columns["smiles"], columns["label"], strict=True)
-    graphs = [from_smiles(s, int(y)) for s, y in tqdm(list(named), desc="bace", unit="molecule", file=sys.stderr)]
+    graphs = []
+    with show_progress(len(columns["smiles"]), doing="bace", what="molecules") as tick:
+        for smiles, label in zip(columns["smiles"], columns["label"], strict=True):
+            graphs.append(from_smiles(smiles, int(label)))
+            tick(1)
     small = {name: _in_bytes(tensor.numpy()) for name, tensor in collate(graphs, BACE).items()}
     scaffold = np.array([PARTS.index(part) for part in columns["scaffold_split"]], np.int8)
     return _write_arrays(out / "bace.npz", scaffold=scaffold, smiles=np.array(columns["smiles"]), **small)

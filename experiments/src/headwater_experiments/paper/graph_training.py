@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from tqdm import tqdm
 
+from headwater.evaluation.progress import show_progress
 from headwater_experiments.paper.graph_arrays import Sheet
 
 if TYPE_CHECKING:
@@ -110,12 +109,11 @@ def fit_graphs(
     run = GraphTraining(model, sheet, split, phase, measure, seed, vary)
     if state is not None and state.is_file():
         run.resume(torch.load(state, map_location=model.device, weights_only=True))
-    bar = tqdm(total=phase.epochs, initial=len(run.history), desc=f"seed {seed}", unit="epoch", file=sys.stderr)
-    with bar:
+    with show_progress(phase.epochs, len(run.history), doing=f"seed {seed}", what="epochs") as tick:
         while not run.finished:
             run.epoch()
-            bar.set_postfix(run.summary, refresh=False)
-            bar.update()
+            tick.note("".join(f", {name} {value}" for name, value in run.summary.items()))
+            tick(1)
             if state is not None:
                 run.save(state)
     model.load_state_dict(run.best)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,9 +20,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm import tqdm
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
 
+from headwater.evaluation.progress import show_progress
 from headwater.models.pretrained import MINILM, locate
 from headwater_experiments.data import experiment
 
@@ -121,17 +120,20 @@ def rounds(
         chance = torch.Generator().manual_seed(seed * 1000 + number)
         order = torch.randperm(len(train), generator=chance).numpy()
         model.train()
-        for start in tqdm(range(0, len(train), build.batch), f"round {number + 1}", file=sys.stderr, leave=False):
-            rows = torch.from_numpy(train[order[start : start + build.batch]].astype(np.int64))
-            with torch.autocast(device.type, torch.bfloat16, enabled=on_card):
-                loss = loss_of(model, rows, tokenizer, build.masked, chance)
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
+        starts = range(0, len(train), build.batch)
+        with show_progress(len(starts), doing=f"round {number + 1}", what="batches") as tick:
+            for start in starts:
+                rows = torch.from_numpy(train[order[start : start + build.batch]].astype(np.int64))
+                with torch.autocast(device.type, torch.bfloat16, enabled=on_card):
+                    loss = loss_of(model, rows, tokenizer, build.masked, chance)
+                loss.backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+                tick(1)
         found = validation_loss(model, held, tokenizer, build)
-        tqdm.write(f"round {number + 1}: held back {found:.4f}", file=sys.stderr)
+        tick.say(f"round {number + 1}: held back {found:.4f}")
         yield found
 
 

@@ -7,14 +7,15 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headwater.evaluation.results import BETTER, Evaluation
+from headwater.evaluation.measures import ACTIVATION, PRUNING
+from headwater.evaluation.results import Evaluation
 
 from .graph_data import TEST_DIGITS, samples
 from .published import ACCURACY, OURS, ROC_AUC, ROWS, TABLES
 from .trainings import Pooled, best, pooled_difference, pooled_score, relative, same_order
 from .trials import FLOW, Trial
 
-NAMES = {"auac": "AUAC", "aumse": "AU-MSE"}
+MEASURES = (ACTIVATION, PRUNING)
 DIGITS = {"auac": 3, "aumse": 2}
 TITLES = {
     "random": "Random",
@@ -243,9 +244,10 @@ def method_title(method: str) -> str:
 def tables_page(trials: Sequence[Trial]) -> str:
     """Everything `headwater paper tables` has to say, as Markdown."""
     parts = ["## Models\n", accuracies(trials)]
-    for measure, name in NAMES.items():
-        parts += [f"\n## {name}, {BETTER[measure]} is better\n", measure_markdown(trials, measure)]
-        parts += [f"\n### Who leads in {name}\n", claims(trials, measure)]
+    for measure in MEASURES:
+        name = f"{measure.title}, {measure.better} is better"
+        parts += [f"\n## {name}\n", measure_markdown(trials, measure.score)]
+        parts += [f"\n### Who leads in {measure.title}\n", claims(trials, measure.score)]
     parts += ["\n### AU-MSE over that of a random order\n", against_random(trials)]
     return "\n".join(parts + other_reading(with_masks(trials))) + footnote(trials)
 
@@ -260,8 +262,8 @@ def other_reading(masked: Sequence[Trial]) -> list[str]:
         "(`removal=induced`). Here its embedding is zero, and the graph stays (`removal=masked`). The paper does not "
         "say which it took.",
     ]
-    for measure, name in NAMES.items():
-        parts += [f"\n### {name} with masked nodes\n", measure_markdown(masked, measure)]
+    for measure in MEASURES:
+        parts += [f"\n### {measure.title} with masked nodes\n", measure_markdown(masked, measure.score)]
     return parts
 
 

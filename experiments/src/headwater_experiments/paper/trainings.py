@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headwater.evaluation.curves import Estimate, bounds, with_few_samples
-from headwater.evaluation.results import BETTER, Evaluation
-from headwater.evaluation.sanity import rank_correlation
-from headwater.evaluation.tasks import Floats
+from headwater.evaluation.ranking import Floats
+from headwater.evaluation.results import Evaluation
+from headwater.evaluation.statistics import Estimate, percentile_interval, rank_correlation, with_few_samples
 
 from .published import ROWS, TABLES
 
@@ -40,7 +39,7 @@ class Pooled:
 def pool(values: Sequence[float], resampled: Sequence[Floats]) -> Pooled:
     """From each training's value and its resampled means [resamples], which have drawn the same samples."""
     value = float(np.mean(values))
-    low, high = bounds(np.mean(resampled, axis=0))
+    low, high = percentile_interval(np.mean(resampled, axis=0))
     return Pooled(value, Estimate(value, float(low), float(high)), over_trainings(values))
 
 
@@ -72,7 +71,7 @@ def pooled_difference(mains: Sequence[Evaluation], first: str, second: str, meas
 
 def best(mains: Sequence[Evaluation], measure: str, among: Sequence[str] | None = None) -> str:
     """The method with the best mean over all trainings."""
-    sign = 1 if BETTER[measure] == "higher" else -1
+    sign = mains[0].measure(measure).sign
     chosen = [m for m in mains[0].methods if among is None or m in among]
     return max(chosen, key=lambda m: sign * pooled_score(mains, m, measure).value)
 
@@ -87,5 +86,5 @@ def same_order(mains: Sequence[Evaluation], dataset: str, measure: str) -> Poole
     values = [rank_correlation(np.array([main[m].estimates[measure].value for m in rows]), theirs) for main in mains]
     together = rank_correlation(np.array([pooled_score(mains, m, measure).value for m in rows]), theirs)
     drawn = np.stack([np.mean([main.resampled[m][measure] for main in mains], axis=0) for m in rows], axis=1)
-    low, high = bounds(np.array([rank_correlation(row, theirs) for row in drawn]))
+    low, high = percentile_interval(np.array([rank_correlation(row, theirs) for row in drawn]))
     return Pooled(together, Estimate(together, float(low), float(high)), over_trainings(values))

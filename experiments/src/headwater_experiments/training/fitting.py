@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from tqdm import tqdm
 
+from headwater.evaluation.progress import show_progress
 from headwater_experiments.data import LabelledTexts
 from headwater_experiments.training.accuracy import Accuracy, count_correct
 from headwater_experiments.training.distillation import Collate, DistillationBatch, Rounds
@@ -70,15 +69,16 @@ def fit(
     learner = loss if isinstance(loss, nn.Module) else model
     descend = Descent(learner.parameters(), phase.rate, len(batches), str(model.device))
     best, weights = Accuracy(0, len(validation)), {}
-    progress = tqdm(batches, desc=type(model).__name__, file=sys.stderr, mininterval=1)
     model.train()
-    for step, batch in enumerate(progress, start=1):
-        value = descend(loss, batch)
-        if step % (len(batches) // phase.rounds) == 0:
-            accuracy = count_correct(model, tokenizer, validation)
-            progress.set_postfix(validation=f"{accuracy.value:.3f}", loss=f"{value.item():.3f}")
-            if accuracy.correct >= best.correct:
-                best, weights = accuracy, {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with show_progress(len(batches), doing=type(model).__name__, what="batches") as tick:
+        for step, batch in enumerate(batches, start=1):
+            value = descend(loss, batch)
+            tick(1)
+            if step % (len(batches) // phase.rounds) == 0:
+                accuracy = count_correct(model, tokenizer, validation)
+                tick.note(f", validation {accuracy.value:.3f}, loss {value.item():.3f}")
+                if accuracy.correct >= best.correct:
+                    best, weights = accuracy, {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.load_state_dict(weights)
     model.eval()
     return best

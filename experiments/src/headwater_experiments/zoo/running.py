@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import UsageError
-from headwater.evaluation.progress import bar
+from headwater.evaluation.progress import show_progress
 
 from .entries import Entry
 from .pool import findings
@@ -40,7 +40,7 @@ def run(
     known = {} if out is None else {one.label: one for one in load_findings(out) if one.versions == versions()}
     missing = [entry for entry in entries if entry.label not in known]
     found = dict(known)
-    with bar(len(entries), len(entries) - len(missing), progress, "judging", "architectures") as advance:
+    with show_progress(len(entries), len(entries) - len(missing), progress, "judging", "architectures") as advance:
         for one in findings(missing, jobs, timeout, memory):
             found[one.label] = one
             if out is not None:

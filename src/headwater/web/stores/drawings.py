@@ -9,7 +9,6 @@ from rich.text import Text
 
 from ...errors import UnknownName
 from ...evaluation.charts import Series, line_chart
-from ...evaluation.report import AXES
 from ...evaluation.sheets import sheet
 from ...viz.reading import signed, visible
 from ...viz.svg import picture
@@ -71,7 +70,7 @@ def draw_curves(store: Store) -> str:
     charts = [
         (
             f"{one.name}: a {one.better} curve is better",
-            line_chart([Series(s.method, one.fractions, s.mean) for s in one.series], *AXES[one.name], one.name),
+            line_chart([Series(s.method, one.fractions, s.mean) for s in one.series], *one.axes, one.name),
         )
         for one in found
     ]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...evaluation.files import load
 from ...evaluation.report import page
-from ...evaluation.results import BETTER, Evaluation, total_of
+from ...evaluation.results import Evaluation
 from .interface import Curves, Lacking, MethodCurve, Sheet
 
 
@@ -45,21 +45,17 @@ class EvaluationStore(Lacking):
             columns[f"{method} score"] = np.asarray(values["score"])
             columns[f"{method} sum"] = np.asarray(values["inputs"])
             for measure in self.found.measures:
-                columns[f"{method} {measure}"] = np.asarray(total_of(values, measure, self.found))
+                columns[f"{method} {measure}"] = self.found.totals(method, measure)
         return Sheet(columns)
 
     def curves(self) -> list[Curves]:
-        names = list(next(iter(self.found)).curves)
-        tasks = {task.name: task for task in self.found.tasks}
-        return [
-            Curves(
-                name,
-                BETTER[tasks[name].score],
-                list(next(iter(self.found)).curves[name].fractions),
-                [MethodCurve(one.method, one.curves[name].mean.tolist(), one.curves[name].area) for one in self.found],
-            )
-            for name in names
-        ]
+        found = []
+        for measure in self.found.curves:
+            curves = {one.method: one.curves[measure.name] for one in self.found}
+            series = [MethodCurve(method, curve.mean.tolist(), curve.area) for method, curve in curves.items()]
+            fractions = list(next(iter(curves.values())).fractions)
+            found.append(Curves(measure.name, measure.better, fractions, series, measure.axes or ("", "")))
+        return found
 
     def page(self) -> str:
         return page(self.found)

@@ -108,12 +108,13 @@ class MethodCurve:
 
 @dataclass(frozen=True)
 class Curves:
-    """Mean curves of one measure, a series a method."""
+    """Mean curves of one measure, a series a method; `axes` are what it has across and up."""
 
     name: str
     better: str
     fractions: list[float]
     series: list[MethodCurve]
+    axes: tuple[str, str]
 
 
 class Store(Protocol):

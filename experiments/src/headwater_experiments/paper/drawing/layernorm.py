@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headwater.errors import UsageError
-from headwater.evaluation.tasks import Floats
+from headwater.evaluation.ranking import Floats
 
 from .marks import BLACK, GREY, Mark, label, marks
 from .page import SMALL, Margins, beside, few_ticks, panels, use_style

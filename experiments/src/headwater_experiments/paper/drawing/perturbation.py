@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headwater.evaluation.tasks import TASKS
-
 from .marks import Mark, canonical, marks, scores_of
 from .page import SMALL, Margins, few_ticks, panel_height, panels, use_style, write_title
 
@@ -92,7 +90,8 @@ def draw_curves(axes: Axes, evaluation: Evaluation, task: str, looks: Mapping[st
     axes.set(xlabel=across(task, evaluation.protocol), ylabel=up(task, evaluation.protocol))
     axes.margins(x=0.03)
     axes.set_ylim(**({"bottom": 0} if task == "pruning" else {"top": 1.02}))
-    axes.set_title(f"{task} {'↑' if TASKS[task].better == 'higher' else '↓'}", fontsize=SMALL, pad=3)
+    better = next(measure.better for measure in evaluation.curves if measure.name == task)
+    axes.set_title(f"{task} {'↑' if better == 'higher' else '↓'}", fontsize=SMALL, pad=3)
 
 
 def across(task: str, protocol: Protocol) -> str:
@@ -107,7 +106,7 @@ def up(task: str, protocol: Protocol) -> str:
     """What the curve follows, with its unit."""
     if task == "pruning":
         return "error (logit²)"
-    return f"p ({protocol.target if TASKS[task].of == 'protocol' else 'predicted'} class)"
+    return f"p ({protocol.target if task == 'activation' else 'predicted'} class)"
 
 
 def draw_method_key(figure: Figure, looks: Mapping[str, Mark], margins: Margins) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headwater.evaluation.tasks import Floats
+from headwater.evaluation.ranking import Floats
 
 from .marks import BLACK, BLUE, canonical, label, scores_of
 from .page import SMALL, Margins, beside, few_ticks, panel_height, panel_width, panels, use_style, write_title

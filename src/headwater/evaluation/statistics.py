@@ -1,22 +1,23 @@
-"""Means over samples with 95 % bootstrap intervals, and differences between methods on the same samples.
+"""The statistics of evaluations and audits: bootstrap intervals, paired differences, permutation tests, ranks.
 
-All methods are resampled alike: resample b takes the same samples for each, so a difference between two methods is
-free of the spread that they share (hard and easy texts).
+All methods are resampled alike: resample b takes the same samples for each. So a difference between two methods is free
+of the spread that they share (hard and easy texts).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .tasks import Floats
+from .ranking import Floats
 
 RESAMPLES = 2000
 LEVEL = 0.95
 BLOCK = 2**18  # numbers drawn at once: some megabytes, however many samples there are
+PERMUTATIONS, PERMUTED = 10_000, 2**21  # random labellings of a test, and numbers drawn at once for them
 
 
 @dataclass(frozen=True)
@@ -29,21 +30,6 @@ class Estimate:
 
     def to_dict(self) -> dict[str, float]:
         return {"value": self.value, "low": self.low, "high": self.high}
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """The mean over samples at every fraction, with its pointwise interval, and the area under it."""
-
-    fractions: tuple[float, ...]
-    mean: Floats
-    low: Floats
-    high: Floats
-    area: float
-
-    def to_dict(self) -> dict[str, object]:
-        columns = {name: getattr(self, name).tolist() for name in ("mean", "low", "high")}
-        return {"fractions": list(self.fractions), **columns, "area": self.area}
 
 
 @dataclass(frozen=True)
@@ -75,12 +61,12 @@ class Difference:
         return {**vars(self), "better": self.better}
 
 
-def resampled(values: Floats, seed: int, resamples: int = RESAMPLES) -> Floats:
+def resample_means(values: Floats, seed: int, resamples: int = RESAMPLES) -> Floats:
     """Means of the columns of `values` [samples, columns] over bootstrap resamples: [resamples, columns]."""
-    return np.concatenate([weights @ values for weights in resampling(len(values), seed, resamples)])
+    return np.concatenate([weights @ values for weights in draw_weights(len(values), seed, resamples)])
 
 
-def resampling(samples: int, seed: int, resamples: int = RESAMPLES) -> Iterator[Floats]:
+def draw_weights(samples: int, seed: int, resamples: int = RESAMPLES) -> Iterator[Floats]:
     """How often each sample is drawn, over the number of samples: blocks [some resamples, samples]."""
     random = np.random.default_rng(seed)
     block = max(1, BLOCK // samples)
@@ -91,19 +77,19 @@ def resampling(samples: int, seed: int, resamples: int = RESAMPLES) -> Iterator[
         yield counts / samples
 
 
-def bounds(means: Floats, level: float = LEVEL) -> tuple[Floats, Floats]:
+def percentile_interval(means: Floats, level: float = LEVEL) -> tuple[Floats, Floats]:
     """Percentile interval along the first axis."""
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high
 
 
-def estimate(value: float, means: Floats) -> Estimate:
+def with_interval(value: float, means: Floats) -> Estimate:
     """A mean with the interval of its resampled means."""
-    low, high = bounds(means)
+    low, high = percentile_interval(means)
     return Estimate(value, float(low), float(high))
 
 
-def difference(
+def paired_difference(
     measure: str, first: tuple[str, Floats, Floats], second: tuple[str, Floats, Floats], higher: bool
 ) -> Difference:
     """Of two methods: name, values [samples] and resampled means [resamples], both on the same samples and resamples.
@@ -112,14 +98,14 @@ def difference(
     """
     value = float((first[1] - second[1]).mean())
     means = first[2] - second[2]
-    low, high = bounds(means)
+    low, high = percentile_interval(means)
     better = means if higher else -means
     share = float(np.mean(better > 0) + np.mean(better == 0) / 2)
     p = 2 * (min(int((means <= 0).sum()), int((means >= 0).sum())) + 1) / (len(means) + 1)
     return Difference(measure, first[0], second[0], value, float(low), float(high), share, min(1.0, p))
 
 
-def to_the_best(
+def differences_to_best(
     measure: str, found: Mapping[str, tuple[float, Floats]], higher: bool, samples: int, level: float = LEVEL
 ) -> dict[str, Difference]:
     """Each method minus the best one; `found` has the mean of each over `samples`, and its resampled means [resamples].
@@ -159,3 +145,47 @@ def with_few_samples(size: Any, samples: int) -> Any:
     free = max(1, samples - 1)
     scaled = size * (8 * free + 3) / (8 * free + 1)
     return np.sqrt(free * np.expm1(scaled**2 / free))
+
+
+def permutation_p(
+    first: Floats, second: Floats, mean: Callable[[Floats], Floats], seed: int, permutations: int = PERMUTATIONS
+) -> float:
+    """Two-sided: how often rows that get their group by chance differ at least as much as the real groups do.
+
+    `first` and `second` are rows [entries, columns]; `mean` makes of summed rows what is compared. The real labelling
+    counts as one of them, so p is never 0.
+    """
+    both, size = np.concatenate([first, second]), len(first)
+    found = abs(float(mean(first.sum(0)) - mean(second.sum(0))))
+    random = np.random.default_rng(seed)
+    block, reached = max(1, PERMUTED // len(both)), 0
+    for start in range(0, permutations, block):
+        count = min(block, permutations - start)
+        chosen = np.argsort(random.random((count, len(both))), axis=1)[:, :size]
+        drawn = both[chosen].sum(1)
+        differences = np.abs(mean(drawn) - mean(both.sum(0) - drawn))
+        reached += int((differences >= found * (1 - 1e-12)).sum())
+    return (reached + 1) / (permutations + 1)
+
+
+def correct_for_many(ps: Sequence[float]) -> list[float]:
+    """p-values of several comparisons, corrected for their number (Holm 1979), in the order given."""
+    corrected, largest = [0.0] * len(ps), 0.0
+    for rank, place in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
+        largest = max(largest, min(1.0, (len(ps) - rank) * ps[place]))
+        corrected[place] = largest
+    return corrected
+
+
+def rank_correlation(a: Floats, b: Floats) -> float:
+    """Spearman's: the correlation of the ranks, equal values sharing their mean rank."""
+    x, y = mean_ranks(a), mean_ranks(b)
+    x, y = x - x.mean(), y - y.mean()
+    size = float(np.sqrt((x * x).sum() * (y * y).sum()))
+    return float((x * y).sum()) / size if size > 0 else float("nan")
+
+
+def mean_ranks(values: Floats) -> Floats:
+    _, group, count = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(count)
+    return np.asarray((last - (count - 1) / 2)[group], dtype=np.float64)
