@@ -405,17 +405,16 @@ def test_the_attention_that_is_timed_can_be_chosen():
 
 
 def test_graphs_are_timed_by_their_number_of_nodes():
+    names = ("forward", "rollout", "distances and paths")
     words = ["bench", "--graphs", "8,500", "--rounds", "1", "--methods", "rollout"]
     costs = json.loads(answer(*words, "--json"))
-    assert [(cost["tokens"], cost["name"]) for cost in costs] == [
-        (n, m) for n in (8, 500) for m in ("forward", "rollout")
-    ]
-    small, large = costs[1], costs[3]
+    assert [(cost["tokens"], cost["name"]) for cost in costs] == [(n, m) for n in (8, 500) for m in names]
+    small, large = costs[1], costs[4]
     assert large["seconds"] > 2 * small["seconds"]
     assert large["memory"] > small["memory"] + 8 * 501**2 * 4  # one float for each head and pair of nodes
     shown = answer("bench", "--graphs", "8", "--rounds", "1")
-    assert "| nodes | forward | lrp | gi | rollout |" in shown
-    assert re.search(r"^\| 8 \|( \d+\.\d\d s, \d+\.\d\d GiB \|){4}$", shown, re.M)
+    assert "| nodes | forward | lrp | gi | rollout | distances and paths |" in shown
+    assert re.search(r"^\| 8 \|( \d+\.\d\d s, \d+\.\d\d GiB \|){5}$", shown, re.M)
 
 
 @pytest.mark.parametrize(

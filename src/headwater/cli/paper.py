@@ -376,7 +376,7 @@ def ablate(
     conditions: Annotated[
         str | None,
         typer.Option(
-            help="Conditions, separated by commas: plain,bent,averaged,constant,slow,long,linear. Default: all."
+            help="Conditions, separated by commas: plain,bent,averaged,constant,slow,long,linear,post. Default: all."
         ),
     ] = None,
     norms: Annotated[

@@ -29,7 +29,8 @@ class GraphormerConfig(PretrainedConfig):  # type: ignore[misc]
 
     `node_ranges` and `edge_ranges` give the number of values of each categorical column of nodes and edges;
     `number_features` is how many continuous numbers a node has. Degrees above `max_degree` and distances above
-    `max_distance` share a bucket; of a path the first `max_path` edges are looked at.
+    `max_distance` share a bucket; of a path the first `max_path` edges are looked at. With `post_norm` a block has its
+    LayerNorms after its sums, as in the first Transformers, not before attention and the feed-forward layers.
     `node_columns`, `number_columns` and `edge_columns` name the features, for graphs whose attributes have names.
     """
 
@@ -50,6 +51,7 @@ class GraphormerConfig(PretrainedConfig):  # type: ignore[misc]
         max_distance: int = 20,
         max_path: int = 5,
         virtual_node: bool = True,
+        post_norm: bool = False,
         hidden_dropout_prob: float = 0.1,
         attention_probs_dropout_prob: float = 0.1,
         layer_norm_eps: float = 1e-5,
@@ -65,7 +67,7 @@ class GraphormerConfig(PretrainedConfig):  # type: ignore[misc]
         self.num_hidden_layers, self.num_attention_heads = num_hidden_layers, num_attention_heads
         self.edge_size, self.max_degree = edge_size, max_degree
         self.max_distance, self.max_path = max_distance, max_path
-        self.virtual_node = virtual_node
+        self.virtual_node, self.post_norm = virtual_node, post_norm
         self.hidden_dropout_prob = hidden_dropout_prob
         self.attention_probs_dropout_prob = attention_probs_dropout_prob
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
@@ -238,7 +240,7 @@ class StructureBias(nn.Module):
 
 
 class Block(nn.Module):
-    """h' = h + attention(LN(h)), h'' = h' + FFN(LN(h'))."""
+    """h' = h + attention(LN(h)), h'' = h' + FFN(LN(h')); with `post_norm` h' = LN(h + attention(h)), and so on."""
 
     def __init__(self, config: GraphormerConfig) -> None:
         super().__init__()
@@ -249,8 +251,13 @@ class Block(nn.Module):
         self.output = nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, config.intermediate_size), nn.Linear(config.intermediate_size, width)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.post_norm = config.post_norm
 
     def forward(self, hidden: Tensor, bias: Tensor) -> Tensor:
+        if self.post_norm:
+            mixed = self.attention_norm(hidden + self.dropout(self.attend(hidden, bias)))
+            normed: Tensor = self.norm(mixed + self.dropout(self.feed(mixed)))
+            return normed
         attended = hidden + self.dropout(self.attend(self.attention_norm(hidden), bias))
         fed: Tensor = attended + self.dropout(self.feed(self.norm(attended)))
         return fed

@@ -40,6 +40,7 @@ CONDITIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "slow": ("the rate falls from 2e-4", {"rate": 2e-4}),
     "long": ("18 epochs", {"epochs": 18}),
     "linear": ("grey and place enter through a linear layer, without sines", {"number_hidden_size": 0}),
+    "post": ("LayerNorm after the sums of a block, not before its parts", {"post_norm": True}),
 }
 NORMS: Mapping[str, tuple[str, ...]] = {
     "none": (),
