@@ -23,13 +23,12 @@ from . import graphs
 from .checkpoints import find, seeds
 from .graph_data import ensure_arrays, unseen
 from .graph_trials import CHUNK, reading
-from .tables import apart, number, title
-from .trainings import best, same_order, score
+from .tables import against_attention, apart, number, title
+from .trainings import same_order, score
 from .trials import Run, Trial
 
 DATASET = "mnist"
 METHODS = ("random", "a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)")
-ATTENTION = ("a-last", "rollout", "gae")
 LIMIT, EPOCHS, ROWS = 6000, 6, 200
 PLAIN = graphs.recipe_for(DATASET, "tuned", epochs=EPOCHS, average=0.0, bent=False)
 CONDITIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -137,14 +136,16 @@ def table(found: Sequence[Ablation]) -> str:
 def row(one: Ablation, measure_name: str) -> str:
     trial, digits = one.trial, 3 if measure_name == "auac" else 2
     values = [number(score(trial.mains, m, measure_name).value, digits) for m in METHODS]
-    rival = best(trial.mains, measure_name, ATTENTION)
     order = same_order(trial.mains, DATASET, measure_name)
     assert order is not None
     each = "" if order.trainings is None else f"<br><sub>{' '.join(orders(trial, measure_name))}</sub>"
     tests = f"{sum(one.tests) / len(one.tests):.1%}"
     cells = [one.name, str(len(one.tests)), tests, *values]
-    cells += [apart(trial, "lrp(ah+ln)", rival, measure_name, f"{title(rival)}: ")]
-    cells += [apart(trial, "lrp(ah+ln)", "gi", measure_name), f"{order.value:.2f}{each}"]
+    cells += [
+        against_attention(trial, measure_name),
+        apart(trial, "lrp(ah+ln)", "gi", measure_name),
+        f"{order.value:.2f}{each}",
+    ]
     return "| " + " | ".join(cells) + " |"
 
 

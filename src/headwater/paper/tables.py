@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from headwater.measures.results import BETTER, Evaluation
 
 from .graph_data import TEST_DIGITS, samples
-from .published import ACCURACY, OURS, ROC_AUC, ROWS, TABLES
+from .published import ACCURACY, GRAPHS, OURS, ROC_AUC, ROWS, TABLES
 from .trainings import Pooled, best, difference, relative, same_order, score
 from .trials import FLOW, Trial
 
@@ -30,6 +30,7 @@ TITLES = {
 
 
 # What each rule adds, and what our methods add to the paper's.
+ATTENTION = ("a-last", "rollout", "gae")
 PAIRS = (("lrp(ah)", "gi"), ("lrp(ah+ln)", "gi"), ("lrp", "lrp(ah+ln)"), ("lrp-gamma", "lrp(ah+ln)"))
 
 
@@ -158,6 +159,8 @@ def claims(trials: Sequence[Trial], measure: str) -> str:
     """Who leads, with paired differences, and how far the order of the paper's rows is the paper's."""
     head = ["dataset", "best of the paper's rows", "LRP(AH+LN) − best other of them", "best of all"]
     head += [f"{title(a)} − {title(b)}" for a, b in PAIRS]
+    graphs = any(trial.dataset in GRAPHS for trial in trials)
+    head += ["LRP(AH+LN) − best of attention"] * graphs
     lines = ["| " + " | ".join([*head, "order as in the paper"]) + " |", "|---|" + "---|" * len(head)]
     for trial in trials:
         rows = [m for m in ROWS if m in trial.main.methods]
@@ -167,10 +170,20 @@ def claims(trials: Sequence[Trial], measure: str) -> str:
             apart(trial, "lrp(ah+ln)", rival, measure, f"{title(rival)}: "),
             title(best(trial.mains, measure)),
             *(apart(trial, *pair, measure) for pair in PAIRS),
+            *([against_attention(trial, measure)] * graphs),
             order(trial, measure),
         ]
         lines.append(f"| {trial.title} | " + " | ".join(said) + " |")
     return "\n".join(lines) + "\n"
+
+
+def against_attention(trial: Trial, measure: str) -> str:
+    """LRP(AH+LN) minus the best of the methods that look at attention."""
+    measured = [m for m in ATTENTION if m in trial.main.methods]
+    if not measured:
+        return "–"
+    rival = best(trial.mains, measure, measured)
+    return apart(trial, "lrp(ah+ln)", rival, measure, f"{title(rival)}: ")
 
 
 def order(trial: Trial, measure: str) -> str:
