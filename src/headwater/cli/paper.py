@@ -407,7 +407,7 @@ def ablate(
         page, name = made.held_table(list(made.hold_each(recipe, rows=rows, device=where, tell=say))), f"norms-{recipe}"
     else:
         chosen = tuple(made.CONDITIONS) if conditions is None else tuple(separated(conditions))
-        shared = {"first": seeds, "limit": limit, "rows": rows, "device": where, "tell": say}
+        shared: dict[str, Any] = {"first": seeds, "limit": limit, "rows": rows, "device": where, "tell": say}
         found = list(made.ablate(arrays or arrays_directory(), out, conditions=chosen, **shared))
         page, name = made.table(found), "conditions"
     (out / f"{name}.md").write_text(page, encoding="utf-8")

@@ -25,7 +25,9 @@ def build_model(seed: int = 0) -> GraphormerForGraphClassification:
     """The size of the paper's models: 2 layers, 128 wide, 8 heads, edges with features."""
     torch.manual_seed(seed)
     config = GraphormerConfig(node_ranges=RANGES, edge_ranges=RANGES, num_labels=2)
-    return GraphormerForGraphClassification(config).eval()
+    model = GraphormerForGraphClassification(config)
+    model.eval()
+    return model
 
 
 def make_graph(nodes: int, seed: int = 0) -> Graph:
