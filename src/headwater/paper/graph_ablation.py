@@ -37,7 +37,7 @@ CONDITIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "averaged": ("weights averaged over 4 % of the steps, as in the tuned training", {"average": 0.95}),
     "constant": ("the rate stays at 1e-3", {"falling": False}),
     "slow": ("the rate falls from 2e-4", {"rate": 2e-4}),
-    "long": ("18 epochs", {"epochs": 18}),
+    "long": ("12 epochs", {"epochs": 12}),
     "linear": ("grey and place enter through a linear layer, without sines", {"number_hidden_size": 0}),
     "post": ("LayerNorm after the sums of a block, not before its parts", {"post_norm": True}),
 }
