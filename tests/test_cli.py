@@ -405,9 +405,26 @@ def test_the_attention_that_is_timed_can_be_chosen():
     assert "eager attention" in answer(*words, "--attention", "eager")
 
 
+def test_graphs_are_timed_by_their_number_of_nodes():
+    names = ("forward", "rollout", "distances and paths")
+    words = ["bench", "--graphs", "8,500", "--rounds", "1", "--methods", "rollout"]
+    costs = json.loads(answer(*words, "--json"))
+    assert [(cost["tokens"], cost["name"]) for cost in costs] == [(n, m) for n in (8, 500) for m in names]
+    small, large = costs[1], costs[4]
+    assert large["seconds"] > 2 * small["seconds"]
+    assert large["memory"] > small["memory"] + 8 * 501**2 * 4  # one float for each head and pair of nodes
+    shown = answer("bench", "--graphs", "8", "--rounds", "1")
+    assert "| nodes | forward | lrp | gi | rollout | distances and paths |" in shown
+    assert re.search(r"^\| 8 \|( \d+\.\d\d s, \d+\.\d\d GiB \|){5}$", shown, re.M)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--graphs", "4"], "--graphs takes numbers above 4"),
+        (["--graphs", "9,x"], "--graphs takes numbers above 0, separated by commas, not '9,x'"),
+        (["--graphs", "9", "--throughput"], "ask for one at a time"),
+        (["--graphs", "9", "--shape", "bert-base"], "--shape has a meaning only with neither"),
         (["--attention", "headwaters"], "Did you mean 'headwater'?"),
         (["--limit", "3"], "--limit has a meaning only with --evaluation"),
         (["--tokens", "8,x"], "--tokens takes numbers above 0, separated by commas, not '8,x'"),

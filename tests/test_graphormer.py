@@ -67,10 +67,13 @@ def slow_logits(model, graph):
         config.num_attention_heads,
         config.max_distance,
         config.max_path,
+        config.post_norm,
     )
 
 
-@pytest.mark.parametrize("changes", [{}, {"virtual_node": False}, {"number_hidden_size": 7}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"virtual_node": False}, {"number_hidden_size": 7}, {"post_norm": True}], ids=str
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_equals_a_slow_version_from_the_paper(changes, seed):
     model, graph = tiny(**changes), random_graph(seed=seed)

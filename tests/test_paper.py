@@ -31,9 +31,10 @@ from headwater_experiments.paper.fitting import (
     fit_text,
     rounds_since_best,
 )
+from headwater_experiments.paper.sizes import Size
 from headwater_experiments.paper.tokens import Tokenised, Tokens
 from headwater_experiments.paper.training import new_classifier, recipe_for, train_text
-from headwater_experiments.paper.trials import Run, Size, Trial
+from headwater_experiments.paper.trials import Run, Trial
 from headwater_experiments.training.accuracy import Accuracy
 from headwater_experiments.training.student import SPECIAL, small_tokenizer
 
@@ -335,6 +336,18 @@ def test_who_leads_is_said_where_samples_and_trainings_agree() -> None:
     assert found.samples.low > 0 > found.trainings.low
     middle, high = np.mean([0.06, -0.05, 0.17]), np.std([0.06, -0.05, 0.17], ddof=1) / np.sqrt(3)
     assert found.trainings.high == pytest.approx(middle + 4.303 * high, rel=0.05)  # Student's t, two free
+
+
+def test_graphs_are_also_held_against_the_best_of_attention() -> None:
+    values = {"gae": (0.7, 2.0), "rollout": (0.6, 1.0), "gi": (0.9, 0.5), "lrp(ah+ln)": (0.8, 1.5)}
+    texts = several(values, values)
+    graphs = Trial("mnist", "paper", texts.runs)
+    heads = [tables.claims([trial], "auac").splitlines()[0] for trial in (texts, graphs)]
+    assert ["best of attention" in head for head in heads] == [False, True]
+    assert "| GAE: **+0.1000**<br>" in tables.claims([graphs], "auac")
+    assert "| Rollout: **+0.500**<br>" in tables.claims([graphs], "aumse")
+    nothing = Trial("mnist", "paper", several({"gi": (0.9, 0.5), "lrp(ah+ln)": (0.8, 1.5)}).runs)
+    assert tables.against_attention(nothing, "auac") == "–"
 
 
 def test_a_cell_is_the_mean_over_trainings_with_both_intervals() -> None:

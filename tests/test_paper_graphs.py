@@ -18,6 +18,7 @@ from test_paper import made_evaluation
 from typer.testing import CliRunner
 
 from headwater.api.compare import compare
+from headwater.api.explain import explain
 from headwater.cli import app
 from headwater.errors import DataError, LoadError, UnknownName, UsageError
 from headwater.inputs.table import DATA_DIRECTORY
@@ -27,6 +28,8 @@ from headwater_experiments.paper import (
     checkpoints,
     drawing,
     figures,
+    graph_ablation,
+    graph_cards,
     graph_checkpoints,
     graph_data,
     graph_pictures,
@@ -36,8 +39,17 @@ from headwater_experiments.paper import (
 )
 from headwater_experiments.paper.drawing import patches, skeletons
 from headwater_experiments.paper.graph_training import GraphPhase, roc_auc
-from headwater_experiments.paper.graphs import BACE, MNIST, GraphRecipe, GraphReport, bace_split
-from headwater_experiments.paper.trials import Run, Size, Trial
+from headwater_experiments.paper.graphs import (
+    BACE,
+    MNIST,
+    GraphRecipe,
+    GraphReport,
+    bace_split,
+    change_recipe,
+    choices,
+)
+from headwater_experiments.paper.sizes import Size
+from headwater_experiments.paper.trials import Run, Trial
 from headwater_experiments.training.accuracy import Accuracy
 
 pytest.importorskip("rdkit")
@@ -114,7 +126,20 @@ def test_a_checkpoint_has_names_a_record_and_a_card(home, name, classes):
     assert graph_data.find_graph_dataset(name).terms in card
     assert f"{graph_data.find_graph_dataset(name).paper:.1%}" in card
     assert f"{report(home, name).mean:.1%} ±" in card
-    assert f"--epochs {RECIPES[name].phase.epochs} --seeds 2 --device cuda`" in card
+    assert f"--epochs {RECIPES[name].phase.epochs} --batch 16" in card
+    assert "--seeds 2 --device cuda`" in card
+
+
+def test_the_card_has_every_choice_that_is_not_the_recipe_s():
+    recipe = replace(MNIST, phase=replace(MNIST.phase, rate=2e-4, patience=7), bent=False)
+    runs = [{"seed": 0}, {"seed": 1}]
+    record = {"dataset": "mnist", "split": "standard", "trainings": [{"split": "standard", "runs": runs}]}
+    record |= {"recipe_name": "tuned", "recipe": asdict(recipe), "trained_on": "CPU"}
+    asked = "headwater paper train mnist --recipe tuned --rate 0.0002 --patience 7 --no-bent --seeds 2"
+    assert graph_cards.graph_training_command(record) == asked
+    assert graph_cards.graph_training_command({**record, "recipe": asdict(MNIST), "trained_on": "a card"}) == (
+        "headwater paper train mnist --recipe tuned --seeds 2 --device cuda"
+    )
 
 
 def test_weights_are_those_that_were_trained(home):
@@ -516,3 +541,71 @@ def test_pictures_of_something_else_are_refused(home):
 def test_recipes_survive_a_report(home):
     assert report(home, "mnist").recipe == RECIPES["mnist"]
     assert isinstance(report(home).recipe, GraphRecipe)
+
+
+# one condition at a time
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(graph_ablation, "PLAIN", RECIPES["mnist"])
+
+
+def test_conditions_differ_from_the_plain_training_in_one_choice_each():
+    plain = choices(graph_ablation.PLAIN)
+    for _, changes in graph_ablation.CONDITIONS.values():
+        told = choices(change_recipe(graph_ablation.PLAIN, **changes))
+        assert {name: value for name, value in told.items() if value != plain[name]} == dict(changes)
+    assert (plain["bent"], plain["average"], plain["epochs"]) == (False, 0, 6)
+
+
+def test_ablations_are_trained_once_measured_and_set_side_by_side(home, small, tmp_path, monkeypatch):
+    asked = ["paper", "ablate", "--conditions", "plain,linear", "--limit", "24", "--rows", "6", "--seeds", "2"]
+    asked += ["--arrays", str(home / "arrays"), "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    rows = [line for line in done.stdout.splitlines() if line.startswith(("| plain |", "| linear |"))]
+    assert len(rows) == 4  # both measures
+    assert all(row.split(" | ")[1] == "2" for row in rows)
+    assert (tmp_path / "conditions.md").read_text().strip() == done.stdout.strip()
+    waves, linear = (load(tmp_path / name / "mnist-0")[0].config.number_hidden_size for name in ("plain", "linear"))
+    assert (waves, linear) == (8, 0)
+
+    def refused(*_, **__):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(graph_ablation.graphs, "train_mnist", refused)
+    assert CliRunner().invoke(app, asked).stdout == done.stdout
+    assert isinstance(CliRunner().invoke(app, [*asked, "--limit", "20"]).exception, AssertionError)
+
+
+def test_an_unknown_condition_is_refused_before_any_training(home, tmp_path):
+    with pytest.raises(UnknownName, match="Did you mean 'bent'"):
+        list(graph_ablation.ablate(home / "arrays", tmp_path, conditions=["plain", "bend"]))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_normalisers_held_everywhere_make_gi_the_rule_of_layer_norm(home):
+    """GI on a model whose normalisers are constant is LRP(LN) on the model itself; the prediction does not change."""
+    model, _ = load(checkpoints.find("tuned", "mnist"))
+    graph = graph_data.unseen("mnist", {}, 1)[0]
+    every = [name for name, module in model.named_modules() if isinstance(module, torch.nn.LayerNorm)]
+    assert sorted(every) == sorted({name for names in graph_ablation.NORMS.values() for name in names})
+    held = explain(graph_ablation.hold_normalisers(model, every), graph, method="gi")
+    by_rule, plain = (explain(model, graph, method=method) for method in ("lrp(ln)", "gi"))
+    assert held.score == pytest.approx(plain.score, rel=1e-5)
+    assert torch.allclose(held.relevance, by_rule.relevance, rtol=1e-3, atol=1e-5)
+    assert not torch.allclose(held.relevance, plain.relevance, rtol=1e-3, atol=1e-5)
+
+
+def test_which_normaliser_is_told_for_every_one(home):
+    found = list(graph_ablation.hold_each("tuned", rows=4))
+    assert [one.name for one in found] == [*graph_ablation.NORMS, "all"]
+    assert {len(one.mains) for one in found} == {2}
+    table = graph_ablation.held_table(found)
+    gi = trials_gi(found[0])
+    assert f"| none | {tables.format_number(gi, 3)}<br>" in table
+
+
+def trials_gi(none: graph_ablation.Held) -> float:
+    return sum(main["gi"].auac for main in none.mains) / len(none.mains)

@@ -24,6 +24,7 @@ def logits(
     heads: int,
     farthest: int,
     longest: int,
+    post: bool = False,
 ) -> Tensor:
     """The logits of one graph: node columns, node numbers, and the columns of each edge (u, v)."""
     graph = nx.Graph()
@@ -39,7 +40,7 @@ def logits(
         bias = [[own] * len(rows), *([own, *row] for row in bias)]
     hidden = torch.stack(rows)
     for layer in range(sum(name.endswith("query.weight") for name in w)):
-        hidden = block(w, f"layers.{layer}.", hidden, bias, heads)
+        hidden = block(w, f"layers.{layer}.", hidden, bias, heads, post)
     hidden = norm(w, "norm", hidden)
     return linear(w, "classifier", hidden[0] if virtual else hidden.mean(0))
 
@@ -84,8 +85,15 @@ def pair_bias(
     return bias + total / len(first)
 
 
-def block(w: Weights, name: str, hidden: Tensor, bias: list[list[Tensor]], heads: int) -> Tensor:
-    x = norm(w, f"{name}attention_norm", hidden)
+def block(w: Weights, name: str, hidden: Tensor, bias: list[list[Tensor]], heads: int, post: bool) -> Tensor:
+    if post:
+        hidden = norm(w, f"{name}attention_norm", hidden + attention(w, name, hidden, bias, heads))
+        return norm(w, f"{name}norm", hidden + linear(w, f"{name}down", gelu(linear(w, f"{name}up", hidden))))
+    hidden = hidden + attention(w, name, norm(w, f"{name}attention_norm", hidden), bias, heads)
+    return hidden + linear(w, f"{name}down", gelu(linear(w, f"{name}up", norm(w, f"{name}norm", hidden))))
+
+
+def attention(w: Weights, name: str, x: Tensor, bias: list[list[Tensor]], heads: int) -> Tensor:
     query, key, value = (linear(w, f"{name}{part}", x) for part in ("query", "key", "value"))
     size, width = len(x), x.shape[1] // heads
     rows = []
@@ -97,8 +105,7 @@ def block(w: Weights, name: str, hidden: Tensor, bias: list[list[Tensor]], heads
             weights = torch.stack(scores).softmax(0)
             parts.append(sum(weights[j] * value[j, own] for j in range(size)))
         rows.append(torch.cat(parts))
-    hidden = hidden + linear(w, f"{name}output", torch.stack(rows))
-    return hidden + linear(w, f"{name}down", gelu(linear(w, f"{name}up", norm(w, f"{name}norm", hidden))))
+    return linear(w, f"{name}output", torch.stack(rows))
 
 
 def linear(w: Weights, name: str, x: Tensor) -> Tensor:

@@ -179,8 +179,13 @@ class GraphormerBlock(nn.Module):
         self.output = nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, config.intermediate_size), nn.Linear(config.intermediate_size, width)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.post_norm = config.post_norm
 
     def forward(self, hidden: Tensor, bias: Tensor) -> Tensor:
+        if self.post_norm:
+            mixed = self.attention_norm(hidden + self.dropout(self.attend(hidden, bias)))
+            normed: Tensor = self.norm(mixed + self.dropout(self.feed(mixed)))
+            return normed
         attended = hidden + self.dropout(self.attend(self.attention_norm(hidden), bias))
         fed: Tensor = attended + self.dropout(self.feed(self.norm(attended)))
         return fed

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from headwater.viz.tables import Table
 
 COST, EVALUATION, THROUGHPUT = "neither --evaluation nor --throughput", "--evaluation", "--throughput"
+GRAPHS = "--graphs"
 PLACES = {  # which benchmarks an option has a meaning for, where not for all
     **dict.fromkeys("batch tokens layers dtype attention keep recompute memory_limit replay peers".split(), (COST,)),
     **dict.fromkeys(("limit", "measures"), (EVALUATION,)),
-    **dict.fromkeys(("shape", "busy"), (COST, THROUGHPUT)),
+    "shape": (COST, THROUGHPUT),
+    "busy": (COST, THROUGHPUT, GRAPHS),
     "data": (EVALUATION, THROUGHPUT),
 }
 ATTENTION = ("headwater", "sdpa", "eager")
@@ -40,11 +42,19 @@ def command(
     throughput: Annotated[
         bool, typer.Option("--throughput", help="Texts a second over a whole dataset instead, by the bundled model.")
     ] = False,
+    graphs: Annotated[
+        str | None,
+        typer.Option(
+            help="Time a Graphormer on graphs of so many nodes instead; several numbers are separated by commas.",
+            metavar="NODES",
+        ),
+    ] = None,
     methods: Annotated[
         str | None,
         typer.Option(
             help="Methods, separated by commas. Default: gi and every preset of lrp; "
-            "with --evaluation gi,lrp(ah),lrp(ln),lrp(ah+ln),lrp; with --throughput gi,lrp."
+            "with --evaluation gi,lrp(ah),lrp(ln),lrp(ah+ln),lrp; with --throughput gi,lrp; with --graphs "
+            "lrp,gi,rollout."
         ),
     ] = None,
     peers: Annotated[
@@ -59,7 +69,7 @@ def command(
         typer.Option(
             min=1,
             max=options.MOST,
-            help="How often all is timed, in turn. Default: 7; with --evaluation 3, with --throughput 5.",
+            help="How often all is timed, in turn. Default: 7; with --evaluation or --graphs 3, with --throughput 5.",
         ),
     ] = None,
     shape: Annotated[
@@ -108,9 +118,11 @@ def command(
     plain: options.Plain = False,
 ) -> None:
     """Time explanations of a model, as ratios to its forward pass; or the evaluation's gain."""
-    if evaluation and throughput:
-        raise UsageError("--evaluation and --throughput are two benchmarks: ask for one at a time.")
-    refuse_what_has_no_place(context, EVALUATION if evaluation else THROUGHPUT if throughput else COST)
+    modes = {EVALUATION: evaluation, THROUGHPUT: throughput, GRAPHS: graphs is not None}
+    chosen = [name for name, asked in modes.items() if asked]
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} are benchmarks of their own: ask for one at a time.")
+    refuse_what_has_no_place(context, chosen[0] if chosen else COST)
     if busy and device != "cpu":
         raise UsageError("--busy counts the processor's time, which says nothing of a card.")
     options.check_device(device)
@@ -120,7 +132,9 @@ def command(
         torch.set_num_threads(threads)
     names = None if methods is None else split_names(methods)
     clock = time.process_time if busy else time.perf_counter
-    if throughput:
+    if graphs is not None:
+        found, table = costs_of_graphs(counts("--graphs", graphs), names, rounds or 3, clock, device)
+    elif throughput:
         found, table = rate(data, shape, names or ["gi", "lrp"], device, clock, rounds or 5)
     elif evaluation:
         found, table = gain(data, limit, names, split_names(measures), rounds or 3, device)
@@ -128,7 +142,7 @@ def command(
         saving = Saving(keep, options.count_of(recompute), memory_limit)
         beside = parse_peers(peers, names)
         subject = Subject(
-            shape or "bert-base", layers, batch, lengths(tokens), dtype, device, replay, beside, attention
+            shape or "bert-base", layers, batch, counts("--tokens", tokens), dtype, device, replay, beside, attention
         )
         found, table = costs(subject, names, rounds or 7, clock, saving)
     typer.echo(json.dumps(found) if as_json else format_table(table, plain))
@@ -142,11 +156,11 @@ def refuse_what_has_no_place(context: typer.Context, mode: str) -> None:
             raise UsageError(f"--{name.replace('_', '-')} has a meaning only with {' or '.join(places)}.")
 
 
-def lengths(text: str) -> list[int]:
+def counts(option: str, text: str) -> list[int]:
     found = split_names(text)
     if not found or not all(map(options.is_all_digits, found)):
-        raise UsageError(f"--tokens takes numbers above 0, separated by commas, not {text!r}.")
-    return [options.parse_count("--tokens", one) for one in found]
+        raise UsageError(f"{option} takes numbers above 0, split_names by commas, not {text!r}.")
+    return [options.parse_count(option, one) for one in found]
 
 
 def parse_peers(peers: str | None, methods: list[str] | None) -> list[str] | None:
@@ -251,6 +265,21 @@ def costs(
     about = (model_in_words, f"batches of {batch}", f"{rounds} rounds", chosen_attention, clock_name(clock))
     title = ", ".join(filter(None, about))
     return [dataclasses.asdict(cost) for cost in found], cost_table(found, title)
+
+
+def costs_of_graphs(
+    sizes: list[int], methods: list[str] | None, rounds: int, clock: Callable[[], float], device: str
+) -> tuple[Any, Table]:
+    """Seconds and memory of each method by the number of nodes, with random weights; for JSON and as a table."""
+    from headwater_experiments.bench.graph_cost import METHODS, NEIGHBOURS, measure_graphs, table
+
+    if min(sizes) <= NEIGHBOURS:
+        raise UsageError(f"--graphs takes numbers above {NEIGHBOURS}: a node has {NEIGHBOURS} neighbours.")
+    say(f"{rounds} {NOISE}")
+    with waiting("timing explanations of graphs"):
+        found = measure_graphs(sizes, methods or METHODS, rounds, clock, device)
+    about = (f"Graphormer, {device}", f"{NEIGHBOURS} neighbours a node", f"{rounds} rounds", clock_name(clock))
+    return [dataclasses.asdict(cost) for cost in found], table(found, ", ".join(filter(None, about)))
 
 
 def clock_name(clock: Callable[[], float]) -> str:

@@ -337,7 +337,8 @@ def tables(
 
         from headwater_experiments.paper import tables as made
         from headwater_experiments.paper.graph_data import samples
-        from headwater_experiments.paper.trials import FULL, METHODS, QUICK, Trial, available, trials
+        from headwater_experiments.paper.sizes import FULL, QUICK
+        from headwater_experiments.paper.trials import METHODS, Trial, available, trials
 
     size = QUICK if quick else FULL
     size = dataclasses.replace(
@@ -372,6 +373,49 @@ def tables(
     (out / f"tables-{kind}.csv").write_text(made.as_csv(found), encoding="utf-8")
     typer.echo(page)
     say(f"kept in {out}: tables-{kind}.md, tables-{kind}.csv, and the measurements")
+
+
+@app.command("ablate")
+def ablate(
+    conditions: Annotated[
+        str | None,
+        typer.Option(
+            help="Conditions, separated by commas: plain,bent,averaged,constant,slow,long,linear,post. Default: all."
+        ),
+    ] = None,
+    norms: Annotated[
+        bool,
+        typer.Option(
+            "--norms", help="Instead, hold the normaliser of each LayerNorm constant, and see which lowers GI."
+        ),
+    ] = False,
+    recipe: RecipeName = "paper",
+    seeds: Annotated[int, typer.Option(min=1, max=options.MANY, help="How many trainings of each.")] = 2,
+    limit: Annotated[int, typer.Option(min=20, max=options.MOST, help="So many training digits.")] = 6000,
+    rows: Annotated[int, typer.Option(min=1, max=options.MOST, help="So many test digits are measured.")] = 200,
+    out: Annotated[Path, typer.Option(help="Directory for trainings, measurements and tables.")] = Path("ablation"),
+    arrays: Arrays = None,
+    device: Where = None,
+) -> None:
+    """mnist: change one condition of a small training at a time, and measure what it does to the order of methods.
+
+    --recipe says whose models --norms looks at; nothing is trained for it.
+    """
+    with waiting("loading"):
+        from headwater_experiments.paper import graph_ablation as made
+        from headwater_experiments.paper.graph_data import arrays_directory
+
+    out.mkdir(parents=True, exist_ok=True)
+    where = device or "cpu"
+    if norms:
+        page, name = made.held_table(list(made.hold_each(recipe, rows=rows, device=where, tell=say))), f"norms-{recipe}"
+    else:
+        chosen = tuple(made.CONDITIONS) if conditions is None else tuple(split_names(conditions))
+        shared: dict[str, Any] = {"first": seeds, "limit": limit, "rows": rows, "device": where, "tell": say}
+        found = list(made.ablate(arrays or arrays_directory(), out, conditions=chosen, **shared))
+        page, name = made.table(found), "conditions"
+    (out / f"{name}.md").write_text(page, encoding="utf-8")
+    typer.echo(page)
 
 
 @app.command("figures")

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from .graph_data import GraphDataset
-from .graphs import RECIPES
+from .graphs import RECIPES, choices
 
+OPTIONS = ("epochs", "batch", "rate", "decay", "warmup", "patience", "average", "smoothing", "dropout", "bent")
 WHAT = {
     "bace": (
         "A Graphormer (Ying et al. 2021) that says whether a molecule inhibits human beta-secretase 1 (`active`). "
@@ -54,11 +55,23 @@ def graph_training_command(found: Mapping[str, Any]) -> str:
     options = [f"--split {found['split']}"] if found["dataset"] == "bace" else []
     options += [f"--seed {min(seeds)}"] if min(seeds) else []
     options += [f"--recipe {found['recipe_name']}"]
-    usual = RECIPES[found["recipe_name"]][found["dataset"]].phase.epochs
-    epochs = found["recipe"]["phase"]["epochs"]
-    options += [f"--epochs {epochs}"] if epochs != usual else []
-    options += [f"--seeds {len(seeds)}", "--device cuda"]
+    options += changes(found)
+    options += [f"--seeds {len(seeds)}", *([] if found["trained_on"] == "CPU" else ["--device cuda"])]
     return " ".join(["headwater paper train", found["dataset"], *options])
+
+
+def changes(found: Mapping[str, Any]) -> list[str]:
+    """The options of `headwater paper train` whose value is not that of the recipe; no option says None."""
+    usual = choices(RECIPES[found["recipe_name"]][found["dataset"]])
+    given = {**found["recipe"]["phase"], **found["recipe"]}
+    differ = [name for name in OPTIONS if given[name] not in (None, usual[name])]
+    return [written(name, given[name]) for name in differ]
+
+
+def written(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name} {value:g}"
 
 
 def trainings(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -54,6 +54,7 @@ class GraphRecipe:
     dropout: float = 0.1
     attention_dropout: float = 0.1
     number_hidden_size: int = 0
+    post_norm: bool = False  # LayerNorms after the sums of a block, not before its parts
     bent: bool = False  # digits are turned, stretched and shifted a little while they are trained on
 
     def model(self, base: GraphormerConfig) -> GraphormerForGraphClassification:
@@ -67,6 +68,7 @@ class GraphRecipe:
             "hidden_dropout_prob": self.dropout,
             "attention_probs_dropout_prob": self.attention_dropout,
             "number_hidden_size": self.number_hidden_size,
+            "post_norm": self.post_norm,
         }
         return GraphormerForGraphClassification(GraphormerConfig(**settings))
 

@@ -11,7 +11,7 @@ from headwater.evaluation.measures import ACTIVATION, PRUNING
 from headwater.evaluation.results import Evaluation
 
 from .graph_data import TEST_DIGITS, samples
-from .published import ACCURACY, OURS, ROC_AUC, ROWS, TABLES
+from .published import ACCURACY, GRAPHS, OURS, ROC_AUC, ROWS, TABLES
 from .trainings import Pooled, best, pooled_difference, pooled_score, relative, same_order
 from .trials import FLOW, Trial
 
@@ -31,6 +31,7 @@ TITLES = {
 
 
 # What each rule adds, and what our methods add to the paper's.
+ATTENTION = ("a-last", "rollout", "gae")
 PAIRS = (("lrp(ah)", "gi"), ("lrp(ah+ln)", "gi"), ("lrp", "lrp(ah+ln)"), ("lrp-gamma", "lrp(ah+ln)"))
 
 
@@ -162,6 +163,8 @@ def claims(trials: Sequence[Trial], measure: str) -> str:
     """Who leads, with paired differences, and how far the order of the paper's rows is the paper's."""
     head = ["dataset", "best of the paper's rows", "LRP(AH+LN) − best other of them", "best of all"]
     head += [f"{method_title(a)} − {method_title(b)}" for a, b in PAIRS]
+    graphs = any(trial.dataset in GRAPHS for trial in trials)
+    head += ["LRP(AH+LN) − best of attention"] * graphs
     lines = ["| " + " | ".join([*head, "order as in the paper"]) + " |", "|---|" + "---|" * len(head)]
     for trial in trials:
         rows = [m for m in ROWS if m in trial.main.methods]
@@ -171,10 +174,20 @@ def claims(trials: Sequence[Trial], measure: str) -> str:
             format_difference(trial, "lrp(ah+ln)", rival, measure, f"{method_title(rival)}: "),
             method_title(best(trial.mains, measure)),
             *(format_difference(trial, *pair, measure) for pair in PAIRS),
+            *([against_attention(trial, measure)] * graphs),
             order(trial, measure),
         ]
         lines.append(f"| {trial.title} | " + " | ".join(said) + " |")
     return "\n".join(lines) + "\n"
+
+
+def against_attention(trial: Trial, measure: str) -> str:
+    """LRP(AH+LN) minus the best of the methods that look at attention."""
+    measured = [m for m in ATTENTION if m in trial.main.methods]
+    if not measured:
+        return "–"
+    rival = best(trial.mains, measure, measured)
+    return format_difference(trial, "lrp(ah+ln)", rival, measure, f"{method_title(rival)}: ")
 
 
 def order(trial: Trial, measure: str) -> str:

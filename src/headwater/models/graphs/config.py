@@ -19,7 +19,8 @@ class GraphormerConfig(PretrainedConfig):  # type: ignore[misc]
 
     `node_ranges` and `edge_ranges` give the number of values of each categorical column of nodes and edges;
     `number_features` is how many continuous numbers a node has. Degrees above `max_degree` and distances above
-    `max_distance` share a bucket; of a path the first `max_path` edges are looked at.
+    `max_distance` share a bucket; of a path the first `max_path` edges are looked at. With `post_norm` a block has its
+    LayerNorms after its sums, as in the first Transformers, not before attention and the feed-forward layers.
     `node_columns`, `number_columns` and `edge_columns` name the features, for graphs whose attributes have names.
     """
 
@@ -40,6 +41,7 @@ class GraphormerConfig(PretrainedConfig):  # type: ignore[misc]
         max_distance: int = 20,
         max_path: int = 5,
         virtual_node: bool = True,
+        post_norm: bool = False,
         hidden_dropout_prob: float = 0.1,
         attention_probs_dropout_prob: float = 0.1,
         layer_norm_eps: float = 1e-5,
@@ -55,7 +57,7 @@ class GraphormerConfig(PretrainedConfig):  # type: ignore[misc]
         self.num_hidden_layers, self.num_attention_heads = num_hidden_layers, num_attention_heads
         self.edge_size, self.max_degree = edge_size, max_degree
         self.max_distance, self.max_path = max_distance, max_path
-        self.virtual_node = virtual_node
+        self.virtual_node, self.post_norm = virtual_node, post_norm
         self.hidden_dropout_prob = hidden_dropout_prob
         self.attention_probs_dropout_prob = attention_probs_dropout_prob
         self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
