@@ -224,7 +224,7 @@ def test_a_plain_explanation_passes_through_nothing_that_saves_memory_or_records
 WAY = [
     ("api.explain", "explain"),
     ("engine.options", "read_options"),
-    ("engine.session", "answer"),
+    ("engine.session", "answer_request"),
     ("engine.session", "open"),
     ("engine.plan", "make_plan"),
     ("engine.session", "explain_step"),

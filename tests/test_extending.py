@@ -65,7 +65,7 @@ def test_a_method_is_listed_explains_and_runs_over_a_dataset(installed, texts, t
     assert min(found["relevance"]) > 0
     run = ("run", "--data", texts, "--out", tmp_path / "out", "--method", "grad-norm", "--workers", 2)
     headwater(installed, *run)
-    lines = "import sys, headwater as hw; print([e.method for e in hw.open_run(sys.argv[1])])"
+    lines = "import sys, headwater as hw; print([e.method for e in hw.open_run(sys.argv[1]).explanations()])"
     assert python(installed, "-c", lines, tmp_path / "out").count("grad-norm") == 4
 
 

@@ -48,7 +48,7 @@ from headwater_experiments.paper.graphs import (
     change_recipe,
     choices,
 )
-from headwater_experiments.paper.sizes import Size
+from headwater_experiments.paper.sizes import FULL, QUICK, Size
 from headwater_experiments.paper.trials import Run, Trial
 from headwater_experiments.training.accuracy import Accuracy
 
@@ -392,10 +392,10 @@ def test_what_was_measured_is_not_measured_again(home, measured, monkeypatch):
 def test_all_molecules_and_a_part_of_the_digits_unless_asked():
     from headwater_experiments.paper.graph_trials import flow_limit, row_count
 
-    assert [row_count(name, trials.FULL) for name in ("bace", "mnist")] == [None, 1000]
+    assert [row_count(name, FULL) for name in ("bace", "mnist")] == [None, 1000]
     assert [row_count(name, Size(rows=7, digits=3)) for name in ("bace", "mnist")] == [7, 3]
-    assert [flow_limit(name, trials.FULL) for name in ("bace", "mnist")] == [None, 50]
-    assert [flow_limit(name, trials.QUICK) for name in ("bace", "mnist")] == [4, 1]
+    assert [flow_limit(name, FULL) for name in ("bace", "mnist")] == [None, 50]
+    assert [flow_limit(name, QUICK) for name in ("bace", "mnist")] == [4, 1]
 
 
 def test_graphs_stand_beside_the_small_models_where_they_are(home, monkeypatch, tmp_path):
