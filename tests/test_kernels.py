@@ -391,11 +391,11 @@ def test_positions_that_are_not_reached_change_nothing(name: str, method: str, m
         return sparse_rows.scatter_rows(made, rows, shape)
 
     for module in (linear, gamma):
-        monkeypatch.setattr(module, "spread", counting)
+        monkeypatch.setattr(module, "scatter_rows", counting)
     hw.explain(model, PADDED, method=method)
     assert sum(left_out) > 0
     for module in (linear, gamma):
-        monkeypatch.setattr(module, "rows_reached", lambda _: None)
+        monkeypatch.setattr(module, "find_nonzero_rows", lambda _: None)
     for one, other in zip(few, hw.explain(model, PADDED, method=method), strict=True):
         torch.testing.assert_close(one.relevance, other.relevance, rtol=1e-10, atol=1e-13)
         torch.testing.assert_close(one.ledger.biases, other.ledger.biases, rtol=1e-9, atol=1e-13)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..kernels.sparse_rows import find_nonzero_rows, gather_rows, scatter_rows
 from .gamma import Boost, boost_map, gamma_of, in_the_finest
-from .lineage import Kind, carry, kind_of, lineage, mark
+from .lineage import Kind, carry, lineage, lineage_kind, mark
 from .scope import Call, Scope, is_signal, on, parameter_of, times, value_of
 
 
@@ -203,7 +203,7 @@ def concatenate(scope: Scope, call: Call) -> Any:
             value = scope.name_as(part.unsqueeze(axis), part) if new else part
             enter_beside(scope, result, value, axis, start, length, call.name)
         start += length
-    kinds = {kind_of(part) if is_signal(part) else Kind.LINEAR for part in parts}
+    kinds = {lineage_kind(part) if is_signal(part) else Kind.LINEAR for part in parts}
     mark(result, kinds.pop() if len(kinds) == 1 else Kind.LINEAR)
     return result
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from .activation import apply_act_rule
 from .attention.registry import Softmax
 from .attention.softmax import holds_softmax, softmax_by_hand
-from .lineage import Kind, carry, kind_of, lineage, mark
+from .lineage import Kind, carry, lineage, lineage_kind, mark
 from .scope import Call, Scope, is_signal, on, value_of
 from .sources import Sort, wide
 
@@ -166,7 +166,7 @@ def deviation_inverse(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
 def inverse(scope: Scope, call: Call) -> Any:
     """1/sqrt(v), 1/v of a signal: what a hand-written normalisation multiplies by. Of an activation it is one more."""
     x = call.args[0]
-    normalises = call.name == "rsqrt" or kind_of(x) in (Kind.LINEAR, Kind.NORM)
+    normalises = call.name == "rsqrt" or lineage_kind(x) in (Kind.LINEAR, Kind.NORM)
     if normalises and scope.applies("ln"):
         with torch.no_grad():
             return call.run()
@@ -233,16 +233,20 @@ def division(scope: Scope, call: Call) -> Any:
         above, below = below, above
     if not is_signal(below):
         return carry(call.run(), above, same_elements=True)
-    if kind_of(below) in (Kind.LINEAR, Kind.NORM):
+    if lineage_kind(below) in (Kind.LINEAR, Kind.NORM):
         return normalise(scope, call, above, below)
     if not is_signal(above):
         result = call.run()
         mark(result, Kind.SHIFTED, lineage(below).root)
         return inverse_of(result, below) if is_one(above) else result
     by_hand, root = lineage(above).root is lineage(below).root, lineage(below).root
-    if kind_of(above) is kind_of(below) and kind_of(above) in (Kind.SHIFTED, Kind.WEIGHTS) and not by_hand:
+    if (
+        lineage_kind(above) is lineage_kind(below)
+        and lineage_kind(above) in (Kind.SHIFTED, Kind.WEIGHTS)
+        and not by_hand
+    ):
         return over_sum(scope, call, above, below, below)
-    before = kind_of(above)
+    before = lineage_kind(above)
     result = divide(call, above, below.detach()) if scope.applies("act" if by_hand else "gate") else call.run()
     mark(result, max(before, Kind.ACTIVATED) if by_hand else Kind.LINEAR, root if by_hand else None)
     return result
@@ -304,7 +308,7 @@ def divide(call: Call, above: Any, below: Tensor) -> Any:
 @on("mean", "sum", "nanmean", "cumsum", "logcumsumexp")
 def total(scope: Scope, call: Call) -> Any:
     """A sum over a softmax or a normaliser stays one; over anything else it starts anew."""
-    result, before = call.run(), kind_of(call.args[0])
+    result, before = call.run(), lineage_kind(call.args[0])
     if before in (Kind.WEIGHTS, Kind.NORM, Kind.SHIFTED):
         mark(result, before)
     return result

@@ -21,7 +21,7 @@ from ..inputs.restoring import Mode
 from .attention.registry import Named, Softmax, find_variant
 from .cuts import ORIGIN, READS, Chosen, Cuts, Origin, merge, numbers_of, tensors
 from .gamma import Gamma
-from .lineage import Kind, carry, kind_of, mark
+from .lineage import Kind, carry, lineage_kind, mark
 from .ratio import Pending, settle_ratio
 from .sources import Books, Sort
 
@@ -490,7 +490,7 @@ def keep_kind(result: Any, name: str, args: Any) -> Any:
     Its result then shows whether it is a gate. One that is stays out of the way of relevance, hidden or not.
     """
     if name in ELEMENTWISE and args and isinstance(args[0], Tensor) and isinstance(result, Tensor):
-        kind = kind_of(args[0])
+        kind = lineage_kind(args[0])
         if kind in (Kind.ACTIVATED, Kind.SHIFTED) and result.shape == args[0].shape:
             mark(result, kind)
     return result

@@ -74,7 +74,7 @@ class _WeightsHeld(torch.autograd.Function):
     ) -> Tensor:
         result: Tensor
         result, sums = forwards(query, key, value, mask, options)
-        ctx.save_for_backward(*copy_if_sliced(query, key), mask, sums)
+        ctx.save_for_backward(*own_memory(query, key), mask, sums)
         ctx.options, ctx.heads = options, value.shape[-3] if value.dim() > 2 else None
         return result
 
@@ -89,7 +89,7 @@ class _WeightsHeld(torch.autograd.Function):
         return (found, *[None] * 5)
 
 
-def copy_if_sliced(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+def own_memory(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     """Queries and keys that are cut out of something larger (queries, keys and values in one) are kept without it."""
     storages = [part.untyped_storage() for part in (query, key)]
     held = storages[0].nbytes() + (storages[1].nbytes() if storages[1].data_ptr() != storages[0].data_ptr() else 0)

@@ -22,7 +22,7 @@ from ..sources import Sort
 from .call import AttentionCall
 from .half import Share
 from .registry import Softmax
-from .sinks import can_stay_fused, enter_sinks
+from .sinks import can_stay_whole, enter_sinks
 from .variant import Variant, register_variant
 
 OFFSET = "attention offset"
@@ -50,7 +50,7 @@ class QueryVariant(Variant):
         return attend_by_query(scope, call)
 
     def attend_with_cap(self, scope: Scope, call: AttentionCall) -> Any:
-        return attend_with_cap_by_query(scope, call) if can_stay_fused(scope, call) else None
+        return attend_with_cap_by_query(scope, call) if can_stay_whole(scope, call) else None
 
 
 def attend_by_query(scope: Scope, call: AttentionCall) -> Any:

@@ -13,7 +13,7 @@ from .call import AttentionCall
 WITHIN = ("ah", "act", "gate")  # rules that act on something inside attention
 
 
-def can_stay_fused(scope: Scope, call: AttentionCall) -> bool:
+def can_stay_whole(scope: Scope, call: AttentionCall) -> bool:
     """Whether the gradients of blocks are what the rules make of attention in which queries take part.
 
     Inside it the cap is an activation, its input times a constant, and products are shared.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import gate, linear, norm, shape_ops  # noqa: F401  (their handlers are what is followed)
-from ..lineage import Kind, kind_of, lineage, mark
+from ..lineage import Kind, lineage, lineage_kind, mark
 from ..operands import Place, operand_places, run_with
 from ..scope import FOLLOWED, OPERATIONS, Call, Handler, Scope, is_signal
 from ..shape_ops import MOVE, STAY
@@ -37,7 +37,7 @@ def follow_weights(handler: Handler) -> Handler:
         if made is not None and not is_new(result, evens):
             mark(result, Kind.WEIGHTS, root=made)
         elif made is None and evens and isinstance(result, Tensor) and not is_new(result, evens):
-            mark(result, kind_of(result))  # what was known of the weights is not so of what was made of them
+            mark(result, lineage_kind(result))  # what was known of the weights is not so of what was made of them
         if exponent is not None:
             with_exponent(result, exponent)
         return result
