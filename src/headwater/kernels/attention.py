@@ -18,9 +18,9 @@ AMPERE = (8, 0)  # the first cards with bfloat16
 def values_gradient(
     gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, mask: Tensor | None, options: Any
 ) -> Tensor | None:
-    """P^T dO by a kernel, or None where none is made for it.
+    """P^T dO by a kernel, or None if no kernel supports the call.
 
-    `options` are those of torch's attention, and `cap` and `sinks` where it has them. `sums` are with the sinks.
+    `options` are those of torch's attention, plus `cap` and `sinks`. The sinks are counted in `sums`.
     """
     if not is_usual_shape(query, key, mask, options):
         return None

@@ -1,7 +1,7 @@
-"""dV = P^T dO for the processor: blocks of weights that stay in its cache, each two products and one exponential.
+"""dV = P^T dO on the processor, in blocks of attention weights that fit its cache.
 
-Keys that a group of heads shares are not repeated: the group's gradients are summed where they arise. Blocks that
-nobody sees, by a causal mask or any other, are left out, and so are queries that nothing came back to.
+Keys that several heads share are not copied: the gradients of these heads are summed. Blocks in which the mask hides
+everything are skipped, and so are queries whose gradient is zero.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Part = tuple[int, int]
 
 @dataclass(frozen=True)
 class Held:
-    """An attention whose weights are held: what they are made of again, [batch, heads, length, size], logsumexps too.
+    """An attention whose weights are constants: all that is needed to compute the weights again.
 
-    `first` is the number of the first of its queries, by which a causal mask knows where it is.
+    Tensors are [batch, heads, length, size]. `first` is the position of the first query, which a causal mask needs.
     """
 
     query: Tensor

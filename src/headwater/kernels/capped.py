@@ -1,7 +1,7 @@
-"""Attention whose scores are capped, or whose softmax has a sink: an operation of its own, as torch's attention is.
+"""Attention with a cap on its scores or a sink in its softmax, as one operation.
 
-torch's kernels know neither, so models write such attention out and hold all weights at once. This one never does. It
-is one operation to whoever watches operations, as a scope of rules does: `torch.overrides` hands it over.
+torch's kernels support neither. Models therefore write such attention out, and hold all its weights at once; here only
+one block of weights exists at a time. `torch.overrides` makes it one operation for the scope of the rules.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def capped_attention(
 def attend_with_sums(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor | None, options: Any
 ) -> tuple[Tensor, Tensor]:
-    """The result, and the logsumexp [batch, heads, queries] with the sinks in it."""
+    """The result, and the logsumexp [batch, heads, queries], in which the sinks are counted."""
     found = forward_on_card(query, key, value, mask, sinks, options) if query.is_cuda else None
     if found is not None:
         return found
@@ -66,7 +66,7 @@ def exact(
     options: Any,
     told: Told | None = None,
 ) -> Tensor:
-    """With the gradient that autograd would find. That of the sinks, [batch, heads], is `told` on the way back."""
+    """Attention with its true gradient. `told` gets the gradient of the sinks, [batch, heads], in the backward pass."""
     return _Exact.apply(query, key, value, sinks, mask, options, told)  # type: ignore[no-any-return]
 
 

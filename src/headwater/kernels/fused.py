@@ -1,4 +1,4 @@
-"""dV = P^T dO for NVIDIA cards: two products a block, the weights made again of queries, keys and logsumexp."""
+"""dV = P^T dO on NVIDIA cards: the weights are computed again from queries, keys and logsumexp, block by block."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LARGE = (config(64, 64, 4, 3), config(64, 128, 8, 3), config(32, 64, 4, 3))
 
 @functools.cache
 def tune(large: bool) -> Any:
-    """Tried once in a process for every size of head and rough length, of which the fastest stays."""
+    """The kernel with the fastest block size, measured once per process for each head size and rough length."""
     return triton.autotune(list(LARGE if large else SMALL), key=["SIZE", "BLOCK_D", "BLOCK_E", "CAUSAL", "MASK"])(
         gradient_kernel
     )
@@ -125,9 +125,10 @@ def walk_blocks(
     causal: bool,
     cap: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Every block of queries over the keys that it sees; without values the result is empty.
+    """Each block of queries over the keys that it sees. Without values, only the sums are computed.
 
-    Blocks are those whose numbers stay in registers when compiled for compute capability 9.0, as far as there are any.
+    Block sizes are those that need no memory beyond the registers at compute capability 9.0, where there are such
+    sizes.
     """
     query, key = rows_whole(query), rows_whole(key)
     mixes = value is not None

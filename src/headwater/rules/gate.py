@@ -230,9 +230,10 @@ def copying(func: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @on("linalg_solve_triangular", "linalg_solve", "linalg_inv", "inverse", "linalg_pinv", "pinverse", rules=("gate",))
 def solve(scope: Scope, call: Call) -> Any:
-    """A X = B, as in a delta rule: linear in B with A held constant, as the weights of an attention are.
+    """The solution X of A X = B is linear in B if A is a constant. A is held constant as attention weights are.
 
-    Left to its gradient, A takes away what B was given: X = A^-1 B falls as A grows, so the two together pass nothing.
+    Left to their gradients, A and B together pass on nothing: X = A^-1 B grows with B and falls with A by the same
+    amount.
     """
     matrix, *rest = call.args
     if not is_signal(matrix) or not scope.applies("gate"):

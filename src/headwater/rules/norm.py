@@ -41,7 +41,7 @@ def layer_norm(scope: Scope, call: Call) -> Any:
 
 
 class _LayerNormHeld(torch.autograd.Function):
-    """torch's own kernel forwards; backwards one number a token is enough."""
+    """torch's own kernel in the forward pass. The backward pass needs one number per token."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: tuple[int, ...], weight: Any, bias: Any, eps: float) -> Tensor:

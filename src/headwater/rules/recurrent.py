@@ -170,7 +170,7 @@ def recurrent_weights(params: Sequence[Tensor], biased: bool, projected: bool) -
 
 @dataclass(frozen=True)
 class StateSources:
-    """Makes a state or an input that is constant a source where it enters: gates that weigh it are constants then."""
+    """Books a constant state or input where it enters. The gates that weigh it are constants there."""
 
     scope: Scope
     signal: Tensor  # any other argument: what is asked of the backward pass are ways that lead to the input

@@ -485,9 +485,9 @@ def fingerprint_constant(value: Any) -> tuple[float, float]:
 
 
 def keep_kind(result: Any, name: str, args: Any) -> Any:
-    """What a tensor has been through goes along where no gradient is made: inside somebody's own autograd function.
+    """Inside somebody's own autograd function no gradient is made, but what a tensor has been through is still noted.
 
-    Its result then shows whether it is a gate. One that is stays out of the way of relevance, hidden or not.
+    So the result of that function can be recognised as a gate, which is held constant.
     """
     if name in ELEMENTWISE and args and isinstance(args[0], Tensor) and isinstance(result, Tensor):
         kind = lineage_kind(args[0])

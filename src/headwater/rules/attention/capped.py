@@ -1,7 +1,8 @@
-"""Attention with a cap on its scores or a sink in its softmax (`kernels.capped`), as one operation.
+"""The rule for attention with a cap on its scores or a sink in its softmax (`kernels.capped`).
 
-A sink takes weight and has no value: its share is absent from what comes out, and conservation is not touched. Where
-a variant has no way of its own, attention is written out as models do it, and each of its operations has its own rule.
+A sink takes a part of the weights and has no value, so conservation holds with it as without it. A variant may compute
+such attention in one step (`attend_with_cap`). Otherwise it is written out as models do it, and each operation in it
+meets its own rule.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Attention weights in which scores take part go on: through a mask, a cast, a slice. What is known of them goes along.
+"""What is known of attention weights stays known when they pass through a mask, a cast or a slice.
 
-For the secant that is even attention and the line through the scores; for a softmax by hand the scores themselves.
+With `ah=secant` that is even attention and the linear function of the scores. Before a softmax by hand is complete, it
+is the scores.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SUMMED = ("sum", "mean")
 
 
 def follow_weights(handler: Handler) -> Handler:
-    """The same handler; its result is known to be weights, if weights went in and it is linear in them."""
+    """The same handler. If its operands are weights and it is linear in them, its result is marked as weights, too."""
 
     def follow(scope: Scope, call: Call) -> Any:
         evens, exponent = even_among(call), exponent_after(call)
