@@ -40,7 +40,7 @@ def capped_attention(
     if has_torch_function(every):
         given = (query, key, value, attn_mask, sinks)
         return handle_torch_function(capped_attention, every, *given, **options)
-    return exact(query, key, value, attn_mask, sinks, options)
+    return exact((query, key, value), attn_mask, sinks, options)
 
 
 def attend_with_sums(
@@ -58,16 +58,17 @@ Told = Callable[[Tensor], None]
 
 
 def exact(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    parts: tuple[Tensor, Tensor, Tensor],
     mask: Tensor | None,
     sinks: Tensor | None,
     options: Any,
     told: Told | None = None,
 ) -> Tensor:
-    """Attention with its true gradient. `told` gets the gradient of the sinks, [batch, heads], in the backward pass."""
-    return _Exact.apply(query, key, value, sinks, mask, options, told)  # type: ignore[no-any-return]
+    """Attention of queries, keys and values, `parts`, with its true gradient.
+
+    `told` gets the gradient of the sinks, [batch, heads], in the backward pass.
+    """
+    return _Exact.apply(*parts, sinks, mask, options, told)  # type: ignore[no-any-return]
 
 
 class _Exact(Function):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -96,48 +96,55 @@ def group_norm(scope: Scope, call: Call) -> Any:
 @on("instance_norm", rules=("ln",))
 def instance_norm(scope: Scope, call: Call) -> Any:
     """LayerNorm over the positions of one channel; with running statistics it is affine like BatchNorm."""
-    x, (mean, variance, weight, bias) = call.args[0], statistics(call)
-    eps = call.get(7, "eps")
+    x, given = call.args[0], ChannelNorm.read(call)
     if not call.get(5, "use_input_stats"):
-        return running_norm(scope, call, mean, variance, weight, bias, eps)
+        return running_norm(scope, call, given)
     result = call.run()
     if scope.applies("ln"):
         axes = tuple(range(2, x.dim()))
-        linear = (x - x.mean(axes, keepdim=True)) * deviation_inverse(x, axes, eps)
-        result = value_of(result, gradient_of=per_channel(linear, weight))
-    return bias_of_channels(scope, result, bias, "instance_norm")
+        linear = (x - x.mean(axes, keepdim=True)) * deviation_inverse(x, axes, given.eps)
+        result = value_of(result, gradient_of=per_channel(linear, given.weight))
+    return bias_of_channels(scope, result, given.bias, "instance_norm")
 
 
 @on("batch_norm")
 def batch_norm(scope: Scope, call: Call) -> Any:
     """With running statistics BatchNorm is affine: no rule, but its running mean is a constant in the ledger."""
-    mean, variance, weight, bias = statistics(call)
-    if call.get(5, "training"):
-        return call.run()
-    return running_norm(scope, call, mean, variance, weight, bias, call.get(7, "eps"))
+    return call.run() if call.get(5, "training") else running_norm(scope, call, ChannelNorm.read(call))
 
 
-def statistics(call: Call) -> tuple[Any, Any, Any, Any]:
-    """Running mean and variance, weight, bias; `torch.batch_norm` takes them in another order than `F.batch_norm`."""
-    names = ["running_mean", "running_var", "weight", "bias"]
-    if call.func in (torch.batch_norm, torch.instance_norm):
-        names = names[2:] + names[:2]
-    found = {name: call.get(place, name) for place, name in enumerate(names, 1)}
-    return found["running_mean"], found["running_var"], found["weight"], found["bias"]
+class ChannelNorm(NamedTuple):
+    """The arguments of a normalisation per channel."""
+
+    mean: Any
+    variance: Any
+    weight: Any
+    bias: Any
+    eps: Any
+
+    @classmethod
+    def read(cls, call: Call) -> ChannelNorm:
+        """`torch.batch_norm` takes them in another order than `F.batch_norm`."""
+        names = ["running_mean", "running_var", "weight", "bias"]
+        if call.func in (torch.batch_norm, torch.instance_norm):
+            names = names[2:] + names[:2]
+        found = {name: call.get(place, name) for place, name in enumerate(names, 1)}
+        return cls(found["running_mean"], found["running_var"], found["weight"], found["bias"], call.get(7, "eps"))
 
 
-def running_norm(scope: Scope, call: Call, mean: Tensor, variance: Tensor, weight: Any, bias: Any, eps: float) -> Any:
+def running_norm(scope: Scope, call: Call, given: ChannelNorm) -> Any:
     """The backward pass is ours: torch's own is wrong for one sample whose gradient comes in another memory order."""
     with torch.no_grad():
         value = call.run()
-    scale = (variance + eps).rsqrt() if weight is None else weight * (variance + eps).rsqrt()
+    inverse = (given.variance + given.eps).rsqrt()
+    scale = inverse if given.weight is None else given.weight * inverse
     result = value_of(value, gradient_of=call.args[0] * channels(scale, value))
-    shift = -mean * scale
-    name, sort = scope.label(mean, "running mean")
+    shift = -given.mean * scale
+    name, sort = scope.label(given.mean, "running mean")
     spread = channels(shift, result)
     sort = sort if sort > Sort.BIAS else Sort.CONSTANT  # running statistics are no parameters
     scope.books.enter(result, name, sort=sort, varies=(1,), amount=lambda g: g * spread)
-    return bias_of_channels(scope, result, bias, call.name)
+    return bias_of_channels(scope, result, given.bias, call.name)
 
 
 def bias_of_channels(scope: Scope, result: Any, bias: Tensor | None, operation: str) -> Any:

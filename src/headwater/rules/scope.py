@@ -87,7 +87,7 @@ Handler = Callable[["Scope", Call], Any]
 OPERATIONS: dict[str, Handler] = {}
 RULES_AT: dict[str, tuple[str, ...]] = {}  # by operation: the rules that its handler asks for
 FOLLOWED: dict[str, Handler] = {}  # the same where scores take part in attention: what is known of weights goes along
-SPELLED: dict[str, Callable[..., Any]] = {}  # operations of our own, written out in those of torch
+SPELLED: dict[str, Callable[[Call], Any]] = {}  # operations of our own, written out in those of torch
 
 
 def on(*operations: str | Callable[..., Any], rules: Sequence[str] = ()) -> Callable[[Handler], Handler]:
@@ -197,7 +197,7 @@ class Scope(Mode):
             raise HiddenOperation(f"{name!r} {HIDDEN[name]}")
         if self.reads_weights and name in SPELLED:
             with self:
-                return SPELLED[name](*args, **kwargs)
+                return SPELLED[name](Call(func, name, inplace, args, kwargs))
         if name not in OPERATIONS and name not in OPAQUE and isinstance(func, _PYTHON) and func not in self._unfolding:
             return self._unfold(func, args, kwargs)
         known = len(self.books.sites)

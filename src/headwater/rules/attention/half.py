@@ -37,7 +37,7 @@ class HalfVariant(Variant):
         if not can_stay_whole(scope, call):
             return None
         told = enter_sinks(scope, call.query, call.sinks, 0.5)
-        return exact(*quarters(call), call.mask, call.sinks, {**call.options, "ratio": True}, told)
+        return exact(quarters(call), call.mask, call.sinks, {**call.options, "ratio": True}, told)
 
 
 def quarters(call: AttentionCall) -> tuple[Tensor, Tensor, Tensor]:

@@ -79,7 +79,7 @@ def attend_with_cap_by_query(scope: Scope, call: AttentionCall) -> Tensor:
     told = [enter_sinks(scope, query, sinks, QUERY_SHARE), enter_sinks(scope, query, sinks, -QUERY_SHARE, name)]
     parts = (own, call.key.detach(), Share.apply(call.value, 1 - QUERY_SHARE))
     entered = None if sinks is None else tell_all(told)
-    result = exact(*parts, call.mask, sinks, {**call.options, "ratio": True}, entered)
+    result = exact(parts, call.mask, sinks, {**call.options, "ratio": True}, entered)
     scope.books.enter(
         result, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, y: QUERY_SHARE * g * y, held=(result,)
     )
