@@ -106,7 +106,16 @@ class _Halved(torch.autograd.Function):
 
 @on("matmul", rules=("ah", "ln", "gate", "gamma"))
 @on(
-    *("mm", "bmm", "mv", "dot", "rmatmul", "einsum", "tensordot", "inner", "_grouped_mm", "grouped_mm"),
+    "mm",
+    "bmm",
+    "mv",
+    "dot",
+    "rmatmul",
+    "einsum",
+    "tensordot",
+    "inner",
+    "_grouped_mm",
+    "grouped_mm",
     rules=("ah", "ln", "gate"),
 )
 def contraction(scope: Scope, call: Call) -> Any:
