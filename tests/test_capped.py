@@ -27,7 +27,7 @@ from headwater.api import fast_attention as interface
 from headwater.errors import NotApplicable
 from headwater.kernels import attention as kernels
 from headwater.kernels import blocked, capped, fused, rows
-from headwater.kernels.scoring import Scoring
+from headwater.kernels.scoring import ScoreForm
 from headwater.rules.attention import capped as rule
 from headwater.rules.attention import constant as plain
 
@@ -68,8 +68,8 @@ class Case(Attention):
         return {"scale": SCALE, "is_causal": self.causal, "cap": self.cap}
 
     @property
-    def scoring(self) -> Scoring:
-        return Scoring(SCALE, self.causal, self.cap, self.mask, self.sinks)
+    def scoring(self) -> ScoreForm:
+        return ScoreForm(SCALE, self.causal, self.cap, self.mask, self.sinks)
 
     def exactly(self) -> Written:
         return Written(self)

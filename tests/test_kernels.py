@@ -15,7 +15,7 @@ from torch import Tensor
 
 import headwater as hw
 from headwater.kernels import attention, blocked, forward, sparse_rows
-from headwater.kernels.scoring import Scoring
+from headwater.kernels.scoring import ScoreForm
 from headwater.rules import gamma, linear
 from headwater.rules.attention import constant as plain
 from headwater.rules.attention.call import scores_with_mask
@@ -159,7 +159,7 @@ def apart(found: Tensor, expected: Tensor) -> float:
 
 
 def in_triton(case: Attention, sums: Tensor | None) -> Tensor:
-    scoring = Scoring(SCALE, case.causal, mask=case.mask)
+    scoring = ScoreForm(SCALE, case.causal, mask=case.mask)
     return fused.values_gradient_triton(case.gradient, case.query, case.key, sums, scoring)
 
 
@@ -202,7 +202,7 @@ class TestTriton:
         scores = scores_with_mask(case.query.double(), case.key.double(), None, {"scale": SCALE})
         seen = torch.ones_like(scores, dtype=torch.bool).tril()
         weights = (3 * (scores / 3).tanh()).masked_fill(~seen, -math.inf).softmax(-1)
-        scoring = Scoring(SCALE, causal=True, cap=3.0)
+        scoring = ScoreForm(SCALE, causal=True, cap=3.0)
         found = fused.values_gradient_triton(case.gradient, case.query, case.key, None, scoring)
         assert apart(found, weights.transpose(-2, -1) @ case.gradient.double()) < ROOM[torch.float32]
 
@@ -210,7 +210,7 @@ class TestTriton:
     def test_a_wrong_constant_is_found(self, scale: float, shift: float) -> None:
         case = Attention.drawn(SQUARE, "causal")
         sums = case.sums() + shift
-        found = fused.values_gradient_triton(case.gradient, case.query, case.key, sums, Scoring(scale, causal=True))
+        found = fused.values_gradient_triton(case.gradient, case.query, case.key, sums, ScoreForm(scale, causal=True))
         assert apart(found, case.expected()) > 10 * ROOM[torch.float32]
 
     def test_what_it_does_not_know_it_refuses(self) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from . import blocked
 from .forward import is_usual_shape
-from .scoring import Scoring
+from .scoring import ScoreForm
 
 AMPERE = (8, 0)  # the first cards with bfloat16
 
@@ -28,7 +28,7 @@ def values_gradient(
     if query.is_cuda:
         return values_gradient_on_card(gradient, query, key, sums, mask, options)
     if query.device.type == "cpu" and sums is not None and blocked.keeps_digits(sums, mask):
-        return blocked.values_gradient_in_blocks(gradient, query, key, sums, Scoring.read(query, mask, options))
+        return blocked.values_gradient_in_blocks(gradient, query, key, sums, ScoreForm.read(query, mask, options))
     return None
 
 
@@ -41,7 +41,7 @@ def values_gradient_on_card(
 
     if not fused.supports(query, key, gradient):
         return None
-    return fused.values_gradient_triton(gradient, query, key, sums, Scoring.read(query, mask, options))
+    return fused.values_gradient_triton(gradient, query, key, sums, ScoreForm.read(query, mask, options))
 
 
 def forward_on_card(
@@ -54,7 +54,7 @@ def forward_on_card(
 
     if not fused.supports(query, key, value):
         return None
-    return fused.attend_by_triton(query, key, value, Scoring.read(query, mask, {**options, "sinks": sinks}))
+    return fused.attend_by_triton(query, key, value, ScoreForm.read(query, mask, {**options, "sinks": sinks}))
 
 
 @cache

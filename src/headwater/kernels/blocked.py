@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .scoring import Scoring
+from .scoring import ScoreForm
 from .sparse_rows import find_nonzero_queries
 
 CACHED = 1 << 20  # weights in a block: 4 MiB of float32
@@ -60,7 +60,7 @@ def keeps_digits(sums: Tensor | None, mask: Tensor | None) -> bool:
     return mask is None or mask.dtype is torch.bool or bool((sums > DEEP).all())
 
 
-def values_gradient_in_blocks(gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor, scoring: Scoring) -> Tensor:
+def values_gradient_in_blocks(gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor, scoring: ScoreForm) -> Tensor:
     """P^T dO, [batch, heads of the values, keys, size]. `sums` are the logsumexps, in which sinks are counted."""
     dtype = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
     held = Held(query, key, sums.to(dtype), scoring.mask, scoring.scale, scoring.causal, scoring.cap)

@@ -11,7 +11,7 @@ import triton
 from torch import Tensor
 
 from .programs import ADDED, LOOKS, NONE, PER_LOG_E, gradient_kernel, sums_kernel
-from .scoring import Scoring
+from .scoring import ScoreForm
 
 EVEN = 128  # lengths that are multiples of this fill every block
 CROWD = 512  # programs that keep a card busy; where there are fewer, the heads of a group are taken one by one
@@ -45,7 +45,7 @@ def supports(query: Tensor, key: Tensor, gradient: Tensor) -> bool:
 
 
 def values_gradient_triton(
-    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, scoring: Scoring
+    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, scoring: ScoreForm
 ) -> Tensor:
     """P^T dO, [batch, heads of the values, keys, size]. `sums` is the logsumexp; it is made where it is not given."""
     query, key, gradient = (rows_whole(part) for part in (query, key, gradient))
@@ -77,19 +77,19 @@ def values_gradient_triton(
     return out[0] if parts == 1 else out.sum(0).to(query.dtype)
 
 
-def logsumexp(query: Tensor, key: Tensor, scoring: Scoring) -> tuple[Tensor, Tensor]:
+def logsumexp(query: Tensor, key: Tensor, scoring: ScoreForm) -> tuple[Tensor, Tensor]:
     """log sum_k exp(q k^T scale + mask), [batch, heads, queries]; with an added mask in two parts, see the kernel."""
     _, top, rest = walk_blocks(query, key, None, scoring)
     return top, rest
 
 
-def attend_by_triton(query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> tuple[Tensor, Tensor]:
+def attend_by_triton(query: Tensor, key: Tensor, value: Tensor, scoring: ScoreForm) -> tuple[Tensor, Tensor]:
     """Attention, [batch, heads, queries, size], and its logsumexp."""
     out, top, rest = walk_blocks(query, key, value, scoring)
     return out, top + rest / PER_LOG_E.value if mask_kind(scoring.mask) == ADDED.value else top
 
 
-def walk_blocks(query: Tensor, key: Tensor, value: Tensor | None, scoring: Scoring) -> tuple[Tensor, Tensor, Tensor]:
+def walk_blocks(query: Tensor, key: Tensor, value: Tensor | None, scoring: ScoreForm) -> tuple[Tensor, Tensor, Tensor]:
     """Each block of queries over the keys that it sees. Without values, only the sums are computed.
 
     Block sizes are those that need no memory beyond the registers at compute capability 9.0, where there are such

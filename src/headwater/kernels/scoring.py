@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Scoring:
+class ScoreForm:
     """cap tanh(scale q k^T / cap) + mask, -inf where a query does not look; a cap of 0 is none.
 
     A mask is boolean, True where a query looks, or added. `sinks` is one more score per head, which has no value.
@@ -23,7 +23,7 @@ class Scoring:
     sinks: Tensor | None = None
 
     @classmethod
-    def read(cls, query: Tensor, mask: Tensor | None, options: Mapping[str, Any]) -> Scoring:
+    def read(cls, query: Tensor, mask: Tensor | None, options: Mapping[str, Any]) -> ScoreForm:
         """From the options of torch's attention, `cap` and `sinks`."""
         scale = options.get("scale") or query.shape[-1] ** -0.5
         causal, cap = bool(options.get("is_causal")), float(options.get("cap") or 0.0)
