@@ -38,10 +38,10 @@ PAGE = ROOT / "docs" / "mutants.md"
 FILES = (
     "rules/*.py",
     "rules/attention/*.py",
-    "ledger.py",
-    "methods/passes.py",
-    "methods/checks.py",
-    "methods/propagation.py",
+    "results/ledger.py",
+    "engine/forward.py",
+    "engine/checks.py",
+    "engine/propagate.py",
 )
 TESTS = """
 closing norm_definitions activation_definitions kinds logs_and_distances softmax_by_hand ratios steps fused products
@@ -54,10 +54,10 @@ SLOW = 5.0  # seconds: longer tests say nothing that shorter ones do not
 SPARE = 20.0  # seconds that a mutant may take beyond three times what its tests take without it
 NARROW = 60  # tests that meet few lines beside those of a mutant: they are quick, and made for what stands there
 ABOUT = {  # files of tests that were written for a module: they come first
-    "ledger.py": "closing",
-    "methods/checks.py": "passes propagation",
-    "methods/passes.py": "passes propagation",
-    "methods/propagation.py": "propagation",
+    "results/ledger.py": "closing",
+    "engine/checks.py": "passes propagation",
+    "engine/forward.py": "passes propagation",
+    "engine/propagate.py": "propagation",
     "rules/activation.py": "activation_definitions curves",
     "rules/attention/call.py": "attended attention_variants",
     "rules/attention/capped.py": "capped attended",

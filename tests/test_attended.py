@@ -16,7 +16,7 @@ from weighing import drawn
 from headwater.kernels.capped import capped_attention
 from headwater.rules.attention import capped
 from headwater.rules.attention.call import attention_scores, attention_weights, scores_with_mask
-from headwater.rules.attention.constant import copy_if_sliced
+from headwater.rules.attention.constant import own_memory
 from headwater.rules.attention.secant import even_of, even_weights, secant
 
 H, N, M, E = 2, 4, 5, 3  # heads, queries, keys, their size
@@ -440,16 +440,16 @@ def test_queries_and_keys_that_are_cut_out_are_kept_alone() -> None:
     """What waits for the way back keeps no memory beside itself alive; what is whole is not copied."""
     one = drawn(2, 3, 12)
     q, k, _ = one.chunk(3, -1)
-    for part, kept in zip((q, k), copy_if_sliced(q, k), strict=True):
+    for part, kept in zip((q, k), own_memory(q, k), strict=True):
         assert torch.equal(part, kept)
         assert kept.untyped_storage().nbytes() == part.nbytes
     q, k = drawn(2, 3, 4), drawn(2, 3, 4, seed=2)
-    assert copy_if_sliced(q, k)[0] is q
-    assert copy_if_sliced(q, k)[1] is k
+    assert own_memory(q, k)[0] is q
+    assert own_memory(q, k)[1] is k
     both = drawn(2, 2, 3, 4)
-    assert copy_if_sliced(both[0], both[1])[0].data_ptr() == both.data_ptr()  # together they are all of it
+    assert own_memory(both[0], both[1])[0].data_ptr() == both.data_ptr()  # together they are all of it
     q, k = drawn(3, 4)[:2], drawn(2, 4, seed=2)
-    assert copy_if_sliced(q, k)[0].untyped_storage().nbytes() == q.nbytes
+    assert own_memory(q, k)[0].untyped_storage().nbytes() == q.nbytes
 
 
 def test_scores_of_two_types_are_made_in_that_of_the_queries() -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from headwater.api import fast_attention as interface
 from headwater.errors import NotApplicable
 from headwater.kernels import attention as kernels
 from headwater.kernels import blocked, capped, fused, rows
+from headwater.kernels.scoring import ScoreForm
 from headwater.rules.attention import capped as rule
 from headwater.rules.attention import constant as plain
 
@@ -66,8 +68,8 @@ class Case(Attention):
         return {"scale": SCALE, "is_causal": self.causal, "cap": self.cap}
 
     @property
-    def told(self) -> dict[str, Any]:
-        return {"scale": SCALE, "causal": self.causal, "cap": self.cap}
+    def scoring(self) -> ScoreForm:
+        return ScoreForm(SCALE, self.causal, self.cap, self.mask, self.sinks)
 
     def exactly(self) -> Written:
         return Written(self)
@@ -198,14 +200,12 @@ def total(gradients: Any) -> list[Tensor]:
 class TestTriton:
     def check(self, case: Case, room: float) -> None:
         expected = case.exactly()
-        found, sums = fused.attend_by_triton(case.query, case.key, case.value, case.mask, case.sinks, **case.told)
+        found, sums = fused.attend_by_triton(case.query, case.key, case.value, case.scoring)
         assert apart(found, expected.result.detach()) < room
         seen = expected.sums > -1e30
         torch.testing.assert_close(sums.double()[seen], expected.sums[seen], rtol=max(room, 1e-5), atol=max(room, 1e-5))
         for given in (sums, None):  # the backward kernel with these sums, and with its own
-            made = fused.values_gradient_triton(
-                case.gradient, case.query, case.key, given, case.mask, sinks=case.sinks, **case.told
-            )
+            made = fused.values_gradient_triton(case.gradient, case.query, case.key, given, case.scoring)
             assert apart(made, expected.gradients(case.gradient)[2]) < room
 
     @MASKED
@@ -225,11 +225,11 @@ class TestTriton:
     @pytest.mark.parametrize("wrong", [{"cap": 1.01 * CAP}, {"sinks": None}, {"scale": 1.01 * SCALE}], ids=str)
     def test_a_wrong_constant_is_found(self, wrong: dict[str, Any]) -> None:
         case = Case.of(ODD, "both", "causal", torch.float32, DEVICE)
-        told = {**case.told, "sinks": case.sinks, **wrong}
+        scoring = dataclasses.replace(case.scoring, **wrong)
         expected = case.exactly()
-        found, _ = fused.attend_by_triton(case.query, case.key, case.value, case.mask, **told)
+        found, _ = fused.attend_by_triton(case.query, case.key, case.value, scoring)
         assert apart(found, expected.result.detach()) > 10 * ROOM[torch.float32]
-        made = fused.values_gradient_triton(case.gradient, case.query, case.key, None, case.mask, **told)
+        made = fused.values_gradient_triton(case.gradient, case.query, case.key, None, scoring)
         assert apart(made, expected.gradients(case.gradient)[2]) > 10 * ROOM[torch.float32]
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import headwater as hw
 from headwater.kernels import attention, blocked, forward, sparse_rows
+from headwater.kernels.scoring import ScoreForm
 from headwater.rules import gamma, linear
 from headwater.rules.attention import constant as plain
 from headwater.rules.attention.call import scores_with_mask
@@ -158,9 +159,8 @@ def apart(found: Tensor, expected: Tensor) -> float:
 
 
 def in_triton(case: Attention, sums: Tensor | None) -> Tensor:
-    return fused.values_gradient_triton(
-        case.gradient, case.query, case.key, sums, case.mask, scale=SCALE, causal=case.causal
-    )
+    scoring = ScoreForm(SCALE, case.causal, mask=case.mask)
+    return fused.values_gradient_triton(case.gradient, case.query, case.key, sums, scoring)
 
 
 def on_processor(case: Attention) -> Tensor | None:
@@ -202,16 +202,15 @@ class TestTriton:
         scores = scores_with_mask(case.query.double(), case.key.double(), None, {"scale": SCALE})
         seen = torch.ones_like(scores, dtype=torch.bool).tril()
         weights = (3 * (scores / 3).tanh()).masked_fill(~seen, -math.inf).softmax(-1)
-        found = fused.values_gradient_triton(
-            case.gradient, case.query, case.key, None, scale=SCALE, causal=True, cap=3.0
-        )
+        scoring = ScoreForm(SCALE, causal=True, cap=3.0)
+        found = fused.values_gradient_triton(case.gradient, case.query, case.key, None, scoring)
         assert apart(found, weights.transpose(-2, -1) @ case.gradient.double()) < ROOM[torch.float32]
 
     @pytest.mark.parametrize(("scale", "shift"), [(0.2002, 0.0), (0.2, 1e-3)])
     def test_a_wrong_constant_is_found(self, scale: float, shift: float) -> None:
         case = Attention.drawn(SQUARE, "causal")
         sums = case.sums() + shift
-        found = fused.values_gradient_triton(case.gradient, case.query, case.key, sums, scale=scale, causal=True)
+        found = fused.values_gradient_triton(case.gradient, case.query, case.key, sums, ScoreForm(scale, causal=True))
         assert apart(found, case.expected()) > 10 * ROOM[torch.float32]
 
     def test_what_it_does_not_know_it_refuses(self) -> None:
@@ -391,11 +390,11 @@ def test_positions_that_are_not_reached_change_nothing(name: str, method: str, m
         return sparse_rows.scatter_rows(made, rows, shape)
 
     for module in (linear, gamma):
-        monkeypatch.setattr(module, "spread", counting)
+        monkeypatch.setattr(module, "scatter_rows", counting)
     hw.explain(model, PADDED, method=method)
     assert sum(left_out) > 0
     for module in (linear, gamma):
-        monkeypatch.setattr(module, "rows_reached", lambda _: None)
+        monkeypatch.setattr(module, "find_nonzero_rows", lambda _: None)
     for one, other in zip(few, hw.explain(model, PADDED, method=method), strict=True):
         torch.testing.assert_close(one.relevance, other.relevance, rtol=1e-10, atol=1e-13)
         torch.testing.assert_close(one.ledger.biases, other.ledger.biases, rtol=1e-9, atol=1e-13)

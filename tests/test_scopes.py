@@ -17,7 +17,7 @@ from headwater.engine.forward import KNOWN
 from headwater.errors import HiddenOperation
 from headwater.rules import OPERATIONS, Books, RuleSet, Scope
 from headwater.rules.cuts import ORIGIN, Choice, Chosen, Origin
-from headwater.rules.lineage import Kind, kind_of, lineage, mark
+from headwater.rules.lineage import Kind, lineage, lineage_kind, mark
 from headwater.rules.scope import (
     BESIDE_HELD,
     Call,
@@ -176,8 +176,8 @@ def test_what_a_hidden_activation_has_been_through_goes_along(known: Kind, name:
     assert keep_kind(result, name, (source,)) is result
     keep_kind(smaller, name, (source,))
     goes = known in (Kind.ACTIVATED, Kind.SHIFTED) and name != "matmul"
-    assert kind_of(result) is (known if goes else Kind.LINEAR)
-    assert kind_of(smaller) is Kind.LINEAR
+    assert lineage_kind(result) is (known if goes else Kind.LINEAR)
+    assert lineage_kind(smaller) is Kind.LINEAR
     assert hasattr(result, "_headwater_lineage") is goes
     assert keep_kind(None, name, (source,)) is None
     assert keep_kind(result, name, ()) is result
@@ -593,9 +593,9 @@ def test_what_a_view_has_been_through_goes_along_when_it_is_written_into() -> No
     with acting():
         part = y[:2]
         assert part.sigmoid_() is part
-        assert kind_of(part) is Kind.SHIFTED
+        assert lineage_kind(part) is Kind.SHIFTED
         part.mul_(2.0)
-        assert kind_of(part) is Kind.SHIFTED
+        assert lineage_kind(part) is Kind.SHIFTED
         root = lineage(part).root
         part.mul_(2.0)
         assert lineage(part).root is root
@@ -672,7 +672,7 @@ def test_properties_that_are_operations() -> None:
     with scope:
         mark(x, Kind.SHIFTED)
         for turned in (x.T, x.mT, x.H, x.mH):
-            assert kind_of(turned) is Kind.SHIFTED
+            assert lineage_kind(turned) is Kind.SHIFTED
         assert getattr(x.data, ORIGIN).name == "data"
         assert x.shape == (3, 4)
         assert not hasattr(x.grad_fn, ORIGIN)

@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
 from headwater.errors import HiddenOperation
-from headwater.rules.lineage import Kind, carry, kind_of, lineage, mark
+from headwater.rules.lineage import Kind, carry, lineage, lineage_kind, mark
 from headwater.rules.saved import BorrowedTensor, SavedTensor
 
 
@@ -156,13 +156,13 @@ def test_kinds_are_ordered_by_how_surely_they_are_a_gate() -> None:
 def test_a_tensor_of_which_nothing_is_known_is_linear_with_a_root_of_its_own() -> None:
     assert len(Kind) == 5
     one, other = torch.ones(2), torch.ones(2)
-    assert kind_of(one) is Kind.LINEAR
+    assert lineage_kind(one) is Kind.LINEAR
     assert lineage(one) is lineage(one)
     assert lineage(one).root is not lineage(other).root
     assert lineage(one).root is not None
     root = object()
     assert mark(one, Kind.NORM, root) is lineage(one)
-    assert (lineage(one).root, lineage(one).kind, kind_of(one)) == (root, Kind.NORM, Kind.NORM)
+    assert (lineage(one).root, lineage(one).kind, lineage_kind(one)) == (root, Kind.NORM, Kind.NORM)
     assert mark(one, Kind.NORM).root is not root
 
 
@@ -177,7 +177,7 @@ def test_what_a_tensor_has_been_through_goes_along(known: Kind | None, same: boo
         assert carry(result, source, same_elements=same) is result
     assert not hasattr(parts[1], "_headwater_lineage")
     for part in (parts[0], parts[3]):
-        assert kind_of(part) is (known or Kind.LINEAR)
+        assert lineage_kind(part) is (known or Kind.LINEAR)
         assert (lineage(part).root is lineage(source).root) is same
 
 

@@ -1,4 +1,4 @@
-"""The same rules, faster. A rule asks here first; what no kernel knows it computes in its own plain way.
+"""Faster ways to compute what the rules compute. A rule asks for a kernel first, and computes plainly if there is none.
 
-A kernel gives what the plain rule gives, within the dtype: `tests/test_kernels.py` holds each against it.
+A kernel gives the numbers of the plain rule up to rounding: `tests/test_kernels.py` compares each with it.
 """

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from . import blocked
 from .forward import is_usual_shape
+from .scoring import ScoreForm
 
 AMPERE = (8, 0)  # the first cards with bfloat16
 
@@ -18,23 +19,17 @@ AMPERE = (8, 0)  # the first cards with bfloat16
 def values_gradient(
     gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, mask: Tensor | None, options: Any
 ) -> Tensor | None:
-    """P^T dO by a kernel, or None where none is made for it.
+    """P^T dO by a kernel, or None if no kernel supports the call.
 
-    `options` are those of torch's attention, and `cap` and `sinks` where it has them. `sums` are with the sinks.
+    `options` are those of torch's attention, plus `cap` and `sinks`. The sinks are counted in `sums`.
     """
     if not is_usual_shape(query, key, mask, options):
         return None
     if query.is_cuda:
         return values_gradient_on_card(gradient, query, key, sums, mask, options)
     if query.device.type == "cpu" and sums is not None and blocked.keeps_digits(sums, mask):
-        return blocked.values_gradient_in_blocks(gradient, query, key, sums, mask, **numbers(query, options))
+        return blocked.values_gradient_in_blocks(gradient, query, key, sums, ScoreForm.read(query, mask, options))
     return None
-
-
-def numbers(query: Tensor, options: Any) -> dict[str, Any]:
-    """Scale, cap and whether it is causal, as kernels want to be told."""
-    scale = options.get("scale") or query.shape[-1] ** -0.5
-    return {"scale": scale, "causal": bool(options.get("is_causal")), "cap": float(options.get("cap") or 0.0)}
 
 
 def values_gradient_on_card(
@@ -46,8 +41,7 @@ def values_gradient_on_card(
 
     if not fused.supports(query, key, gradient):
         return None
-    told = numbers(query, options)
-    return fused.values_gradient_triton(gradient, query, key, sums, mask, sinks=options.get("sinks"), **told)
+    return fused.values_gradient_triton(gradient, query, key, sums, ScoreForm.read(query, mask, options))
 
 
 def forward_on_card(
@@ -60,7 +54,7 @@ def forward_on_card(
 
     if not fused.supports(query, key, value):
         return None
-    return fused.attend_by_triton(query, key, value, mask, sinks, **numbers(query, options))
+    return fused.attend_by_triton(query, key, value, ScoreForm.read(query, mask, {**options, "sinks": sinks}))
 
 
 @cache

@@ -1,7 +1,7 @@
-"""dV = P^T dO for the processor: blocks of weights that stay in its cache, each two products and one exponential.
+"""dV = P^T dO on the processor, in blocks of attention weights that fit its cache.
 
-Keys that a group of heads shares are not repeated: the group's gradients are summed where they arise. Blocks that
-nobody sees, by a causal mask or any other, are left out, and so are queries that nothing came back to.
+Keys that several heads share are not copied: the gradients of these heads are summed. Blocks in which the mask hides
+everything are skipped, and so are queries whose gradient is zero.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from .scoring import ScoreForm
 from .sparse_rows import find_nonzero_queries
 
 CACHED = 1 << 20  # weights in a block: 4 MiB of float32
@@ -23,9 +24,9 @@ Part = tuple[int, int]
 
 @dataclass(frozen=True)
 class Held:
-    """An attention whose weights are held: what they are made of again, [batch, heads, length, size], logsumexps too.
+    """An attention whose weights are constants: all that is needed to compute the weights again.
 
-    `first` is the number of the first of its queries, by which a causal mask knows where it is.
+    Tensors are [batch, heads, length, size]. `first` is the position of the first query, which a causal mask needs.
     """
 
     query: Tensor
@@ -59,20 +60,10 @@ def keeps_digits(sums: Tensor | None, mask: Tensor | None) -> bool:
     return mask is None or mask.dtype is torch.bool or bool((sums > DEEP).all())
 
 
-def values_gradient_in_blocks(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    sums: Tensor,
-    mask: Tensor | None,
-    *,
-    scale: float,
-    causal: bool,
-    cap: float = 0.0,
-) -> Tensor:
-    """P^T dO, [batch, heads of the values, keys, size]."""
+def values_gradient_in_blocks(gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor, scoring: ScoreForm) -> Tensor:
+    """P^T dO, [batch, heads of the values, keys, size]. `sums` are the logsumexps, in which sinks are counted."""
     dtype = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
-    held = Held(query, key, sums.to(dtype), mask, scale, causal, cap)
+    held = Held(query, key, sums.to(dtype), scoring.mask, scoring.scale, scoring.causal, scoring.cap)
     start, stop = find_nonzero_queries(gradient)
     if start == stop:
         return gradient.new_zeros(*key.shape[:3], gradient.shape[-1])

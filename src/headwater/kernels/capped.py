@@ -1,7 +1,7 @@
-"""Attention whose scores are capped, or whose softmax has a sink: an operation of its own, as torch's attention is.
+"""Attention with a cap on its scores or a sink in its softmax, as one operation.
 
-torch's kernels know neither, so models write such attention out and hold all weights at once. This one never does. It
-is one operation to whoever watches operations, as a scope of rules does: `torch.overrides` hands it over.
+torch's kernels support neither. Models therefore write such attention out, and hold all its weights at once; here only
+one block of weights exists at a time. `torch.overrides` makes it one operation for the scope of the rules.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def capped_attention(
     if has_torch_function(every):
         given = (query, key, value, attn_mask, sinks)
         return handle_torch_function(capped_attention, every, *given, **options)
-    return exact(query, key, value, attn_mask, sinks, options)
+    return exact((query, key, value), attn_mask, sinks, options)
 
 
 def attend_with_sums(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor | None, options: Any
 ) -> tuple[Tensor, Tensor]:
-    """The result, and the logsumexp [batch, heads, queries] with the sinks in it."""
+    """The result, and the logsumexp [batch, heads, queries], in which the sinks are counted."""
     found = forward_on_card(query, key, value, mask, sinks, options) if query.is_cuda else None
     if found is not None:
         return found
@@ -58,16 +58,17 @@ Told = Callable[[Tensor], None]
 
 
 def exact(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    parts: tuple[Tensor, Tensor, Tensor],
     mask: Tensor | None,
     sinks: Tensor | None,
     options: Any,
     told: Told | None = None,
 ) -> Tensor:
-    """With the gradient that autograd would find. That of the sinks, [batch, heads], is `told` on the way back."""
-    return _Exact.apply(query, key, value, sinks, mask, options, told)  # type: ignore[no-any-return]
+    """Attention of queries, keys and values, `parts`, with its true gradient.
+
+    `told` gets the gradient of the sinks, [batch, heads], in the backward pass.
+    """
+    return _Exact.apply(*parts, sinks, mask, options, told)  # type: ignore[no-any-return]
 
 
 class _Exact(Function):

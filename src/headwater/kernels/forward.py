@@ -1,7 +1,8 @@
-"""Attention by torch's own best kernel, with the logsumexp of every query's scores that the kernel knows anyway.
+"""Attention by torch's own kernel, which also returns the logsumexp of each query's scores.
 
-With it, the weights can be made again block by block on the way back, and neither they nor the values are kept. torch
-gives it away to its own backward pass alone, so the kernel that torch would choose is called by name.
+With the logsumexp, the backward pass computes the attention weights again, block by block. So neither the weights nor
+the values are kept. torch's public function does not return it, so the kernel that torch would choose is called by
+name.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ROWS = 4  # of queries whose logsumexp is checked, once for each kind of call
 def attend_by_torch(
     func: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: Any
 ) -> ResultAndSums:
-    """What `func`, torch's attention, gives, and the logsumexp [batch, heads, queries], None where nobody knows it."""
+    """The result of `func`, torch's attention, and the logsumexp [batch, heads, queries], or None if it is unknown."""
     kernel = None if is_unusual(query, key, value, mask, options) else choose_kernel(query, key, value, mask, options)
     if kernel is None:
         return func(query, key, value, attn_mask=mask, **options), None
@@ -124,9 +125,9 @@ _TRUSTED: dict[Any, bool] = {}
 def trusts_sums(
     kernel: Kernel, sums: Tensor | None, query: Tensor, key: Tensor, mask: Tensor | None, options: Any
 ) -> bool:
-    """Whether the logsumexp is what we take it for: seen once on a few queries for every kind of call.
+    """Whether the second result of a kernel really is the logsumexp. Checked once per kind of call, on a few queries.
 
-    Nobody promises what these kernels return beside their result; a wrong one would bend every explanation.
+    torch documents nothing about it, and a wrong one would falsify every explanation.
     """
     if sums is None:
         return False

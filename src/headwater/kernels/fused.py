@@ -1,4 +1,4 @@
-"""dV = P^T dO for NVIDIA cards: two products a block, the weights made again of queries, keys and logsumexp."""
+"""dV = P^T dO on NVIDIA cards: the weights are computed again from queries, keys and logsumexp, block by block."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import triton
 from torch import Tensor
 
 from .programs import ADDED, LOOKS, NONE, PER_LOG_E, gradient_kernel, sums_kernel
+from .scoring import ScoreForm
 
 EVEN = 128  # lengths that are multiples of this fill every block
 CROWD = 512  # programs that keep a card busy; where there are fewer, the heads of a group are taken one by one
@@ -27,7 +28,7 @@ LARGE = (config(64, 64, 4, 3), config(64, 128, 8, 3), config(32, 64, 4, 3))
 
 @functools.cache
 def tune(large: bool) -> Any:
-    """Tried once in a process for every size of head and rough length, of which the fastest stays."""
+    """The kernel with the fastest block size, measured once per process for each head size and rough length."""
     return triton.autotune(list(LARGE if large else SMALL), key=["SIZE", "BLOCK_D", "BLOCK_E", "CAUSAL", "MASK"])(
         gradient_kernel
     )
@@ -44,24 +45,16 @@ def supports(query: Tensor, key: Tensor, gradient: Tensor) -> bool:
 
 
 def values_gradient_triton(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    sums: Tensor | None,
-    mask: Tensor | None = None,
-    *,
-    scale: float,
-    causal: bool = False,
-    cap: float = 0.0,
-    sinks: Tensor | None = None,
+    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, scoring: ScoreForm
 ) -> Tensor:
     """P^T dO, [batch, heads of the values, keys, size]. `sums` is the logsumexp; it is made where it is not given."""
     query, key, gradient = (rows_whole(part) for part in (query, key, gradient))
+    mask, cap = scoring.mask, scoring.cap
     batch, heads, n_queries, head = query.shape
     kv_heads, n_keys, width = key.shape[1], key.shape[2], gradient.shape[-1]
     groups = heads // kv_heads
     if sums is None or mask_kind(mask) == ADDED.value:
-        top, rest = logsumexp(query, key, mask, scale=scale, causal=causal, cap=cap, sinks=sinks)
+        top, rest = logsumexp(query, key, scoring)
     else:
         top = rest = sums.float().contiguous()
     parts = groups if batch * kv_heads * triton.cdiv(n_keys, EVEN) < CROWD else 1
@@ -73,9 +66,9 @@ def values_gradient_triton(
         lambda blocks: (triton.cdiv(n_keys, blocks["BLOCK_N"]), batch * kv_heads, parts),
         *(query, key, top, rest, gradient, seen, out),
         *(*query.stride()[:3], *key.stride()[:3], *gradient.stride()[:3], *seen.stride(), *out.stride()[:4]),
-        *(scale, cap or 1.0, n_queries, n_keys, kv_heads, groups, groups // parts, head, width),
+        *(scoring.scale, cap or 1.0, n_queries, n_keys, kv_heads, groups, groups // parts, head, width),
         SIZE=min(4, max(n_queries, n_keys) // 1024),
-        CAUSAL=causal,
+        CAUSAL=scoring.causal,
         MASK=mask_kind(mask),
         CAP=bool(cap),
         FULL=n_queries % EVEN == 0 and (head, width) == (sizes["BLOCK_D"], sizes["BLOCK_E"]),
@@ -84,52 +77,26 @@ def values_gradient_triton(
     return out[0] if parts == 1 else out.sum(0).to(query.dtype)
 
 
-def logsumexp(
-    query: Tensor,
-    key: Tensor,
-    mask: Tensor | None = None,
-    *,
-    scale: float,
-    causal: bool = False,
-    cap: float = 0.0,
-    sinks: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+def logsumexp(query: Tensor, key: Tensor, scoring: ScoreForm) -> tuple[Tensor, Tensor]:
     """log sum_k exp(q k^T scale + mask), [batch, heads, queries]; with an added mask in two parts, see the kernel."""
-    _, top, rest = walk_blocks(query, key, None, mask, sinks, scale, causal, cap)
+    _, top, rest = walk_blocks(query, key, None, scoring)
     return top, rest
 
 
-def attend_by_triton(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None = None,
-    sinks: Tensor | None = None,
-    *,
-    scale: float,
-    causal: bool = False,
-    cap: float = 0.0,
-) -> tuple[Tensor, Tensor]:
-    """Attention, [batch, heads, queries, size], and its logsumexp. `sinks` is a score for each head."""
-    out, top, rest = walk_blocks(query, key, value, mask, sinks, scale, causal, cap)
-    return out, top + rest / PER_LOG_E.value if mask_kind(mask) == ADDED.value else top
+def attend_by_triton(query: Tensor, key: Tensor, value: Tensor, scoring: ScoreForm) -> tuple[Tensor, Tensor]:
+    """Attention, [batch, heads, queries, size], and its logsumexp."""
+    out, top, rest = walk_blocks(query, key, value, scoring)
+    return out, top + rest / PER_LOG_E.value if mask_kind(scoring.mask) == ADDED.value else top
 
 
-def walk_blocks(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor | None,
-    mask: Tensor | None,
-    sinks: Tensor | None,
-    scale: float,
-    causal: bool,
-    cap: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Every block of queries over the keys that it sees; without values the result is empty.
+def walk_blocks(query: Tensor, key: Tensor, value: Tensor | None, scoring: ScoreForm) -> tuple[Tensor, Tensor, Tensor]:
+    """Each block of queries over the keys that it sees. Without values, only the sums are computed.
 
-    Blocks are those whose numbers stay in registers when compiled for compute capability 9.0, as far as there are any.
+    Block sizes are those that need no memory beyond the registers at compute capability 9.0, where there are such
+    sizes.
     """
     query, key = rows_whole(query), rows_whole(key)
+    mask, sinks, cap = scoring.mask, scoring.sinks, scoring.cap
     mixes = value is not None
     value = key if value is None else rows_whole(value)
     batch, heads, n_queries, head = query.shape
@@ -143,8 +110,8 @@ def walk_blocks(
         sums_kernel[(triton.cdiv(n_queries, side), batch * heads)](
             *(query, key, value, seen, top if sinks is None else sinks.contiguous(), out, top, rest),
             *(*query.stride()[:3], *key.stride()[:3], *value.stride()[:3], *seen.stride(), *out.stride()[:3]),
-            *(scale, cap or 1.0, n_queries, n_keys, heads, heads // kv_heads, head, width),
-            CAUSAL=causal,
+            *(scoring.scale, cap or 1.0, n_queries, n_keys, heads, heads // kv_heads, head, width),
+            CAUSAL=scoring.causal,
             MASK=mask_kind(mask),
             CAP=bool(cap),
             SINK=sinks is not None,

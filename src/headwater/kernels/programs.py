@@ -1,8 +1,8 @@
-"""The Triton programs behind `fused`: what one of them computes for its block.
+"""The Triton programs that `fused` launches.
 
-One program holds a block of keys and walks over the queries that see it, over all heads of the group that share it: the
-group's gradients are summed where they arise, and keys and values are never repeated. What a causal mask leaves out is
-never visited; of any other mask, blocks in which nobody sees anything cost no second product.
+One program holds a block of keys and visits the queries that see it, in all heads that share these keys. It sums their
+gradients itself, so keys and values are never repeated. Blocks that a causal mask hides are never visited. Blocks that
+another mask hides cost one product instead of two.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Attention with capped scores and sinks in blocks of queries: forwards, and its exact gradients.
+"""Attention with capped scores and sinks, in blocks of queries: the result, and its exact gradients.
 
-A block sees whole rows of keys, so that its softmax is computed at once; no more than a block of weights is ever there.
-Heads that share keys are rows of one product. Keys that no query of the block sees are left out.
+A block has all keys of its queries, so its softmax needs no second pass. Only one block of weights exists at a time.
+Heads that share keys are computed in one product. Keys that no query of the block sees are left out.
 """
 
 from __future__ import annotations

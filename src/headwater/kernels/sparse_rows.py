@@ -1,8 +1,8 @@
-"""Positions that no relevance reaches, and that need no products on the way back.
+"""Rows whose gradient is exactly zero need no products in the backward pass: they are found, and left out.
 
-In the layer whose first or last position alone is read they are all others; with padding, the padding; when a word of
-an answer is explained, the words after it. Their gradients are zero, exactly, and so is what a linear layer makes of
-them. To look for them means to wait for a graphics card, so it is done on the processor alone.
+There are many of them where the model reads one position only (the first or the last), where the batch is padded, and
+after the token that is explained. Finding them on a graphics card would mean waiting for it, so only the processor
+does.
 """
 
 from __future__ import annotations

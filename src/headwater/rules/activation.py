@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .attention.facts import Exponent, is_log_weights, with_exponent
 from .attention.softmax import holds_softmax
-from .lineage import Kind, carry, kind_of, lineage, mark
+from .lineage import Kind, carry, lineage, lineage_kind, mark
 from .ratio import Scaled, ratio, scale_by_constant
 from .scope import Call, Scope, is_signal, on, value_of
 
@@ -135,7 +135,7 @@ def power(scope: Scope, call: Call) -> Any:
     if isinstance(exponent, Tensor) and exponent.numel() > 1:
         return power_of_each(scope, call, x, exponent)
     exponent = float(exponent)
-    if exponent < 0 and kind_of(x) in (Kind.LINEAR, Kind.NORM) and scope.applies("ln"):
+    if exponent < 0 and lineage_kind(x) in (Kind.LINEAR, Kind.NORM) and scope.applies("ln"):
         with torch.no_grad():
             return call.run()
     before, root = lineage(x)

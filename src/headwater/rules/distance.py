@@ -14,9 +14,9 @@ from .scope import Call, Scope, is_signal, on, times, value_of
 
 @on("cdist")
 def distances(scope: Scope, call: Call) -> Any:
-    """|a_i - b_j|: twice as large for a and b twice as large, so that its gradient shares all of it between the two.
+    """|a_i - b_j| doubles if a and b double, so its gradient shares all of it between the two.
 
-    What the one takes that is no signal (a learned prototype) is a line: b_j (b_j - a_i) / |a_i - b_j| for p = 2.
+    If one of them is no signal (a learned prototype), its part is a line: b_j (b_j - a_i) / |a_i - b_j| for p = 2.
     """
     a, b, power = call.args[0], call.args[1], float(call.get(2, "p", 2.0))
     result = call.run()

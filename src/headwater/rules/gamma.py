@@ -44,10 +44,10 @@ def rescaling(z: Tensor, bias: Tensor | float, size: Tensor, gamma: float) -> Te
 
 
 class Boost:
-    """What the way back needs of one product x W^T + b = z: x and z, which wait as saved tensors do.
+    """What the backward pass needs of one product x W^T + b = z: x and z, which are saved.
 
-    The factor z / D is made there, so that what is held constant costs none; where further ways back follow and x and z
-    are at hand anyway, it is kept for them.
+    The factor z / D is computed there, so a layer that passes on no relevance does not pay for it. It is kept if
+    further backward passes follow and x and z are in memory anyway.
     """
 
     __slots__ = ("__weakref__", "_factor", "_x", "_z", "bias", "gamma")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .attention.registry import Softmax
 from .attention.variant import Variant, variant_of
-from .lineage import Kind, carry, kind_of, lineage, mark
+from .lineage import Kind, carry, lineage, lineage_kind, mark
 from .linear import add_product, linear, times_matrix
 from .norm import denominator_of, over_sum
 from .operands import Place, operand_places, run_with, share_product
@@ -30,7 +30,7 @@ def multiply(scope: Scope, call: Call) -> Any:
         result = call.run()
         return carry(result, signal, same_elements=result.shape == signal.shape)
     by_hand = lineage(a).root is lineage(b).root
-    kinds, root = (kind_of(a), kind_of(b)), lineage(a).root
+    kinds, root = (lineage_kind(a), lineage_kind(b)), lineage(a).root
     if not by_hand and not call.inplace and (weights := times_inverse(scope, call, a, b)) is not None:
         return weights
     share = decide_split(scope, a, b, "act" if by_hand else "gate")
@@ -49,7 +49,7 @@ def times_inverse(scope: Scope, call: Call, a: Tensor, b: Tensor) -> Any:
     """exp(s) * (1 / sum) is exp(s) / sum."""
     for above, inverse in ((a, b), (b, a)):
         below = denominator_of(inverse)
-        if below is not None and kind_of(above) is kind_of(below):
+        if below is not None and lineage_kind(above) is lineage_kind(below):
             return over_sum(scope, call, above, below, inverse)
     return None
 
@@ -65,15 +65,15 @@ class Split(Enum):
 
 def decide_split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> Split:
     """How `a * b` is shared by a rule, "gate" or "act": the factor that is more surely a gate is the constant one."""
-    gate = a if kind_of(a) > kind_of(b) else b
+    gate = a if lineage_kind(a) > lineage_kind(b) else b
     which = Split.FIRST_CONSTANT if gate is a else Split.SECOND_CONSTANT
-    if kind_of(gate) is Kind.NORM:  # a size that multiplies is held as one that divides is
+    if lineage_kind(gate) is Kind.NORM:  # a size that multiplies is held as one that divides is
         return which if scope.applies("ln") else Split.GRADIENT
     if not scope.applies(rule):
         return Split.GRADIENT
-    if kind_of(gate) is Kind.WEIGHTS and (rule == "ah" or scope.variant.softmax is Softmax.LINEAR):
+    if lineage_kind(gate) is Kind.WEIGHTS and (rule == "ah" or scope.variant.softmax is Softmax.LINEAR):
         return which
-    if kind_of(a) == kind_of(b) or (rule == "gate" and scope.rules.gate == "half"):
+    if lineage_kind(a) == lineage_kind(b) or (rule == "gate" and scope.rules.gate == "half"):
         return Split.HALF
     return which
 
@@ -106,7 +106,16 @@ class _Halved(torch.autograd.Function):
 
 @on("matmul", rules=("ah", "ln", "gate", "gamma"))
 @on(
-    *("mm", "bmm", "mv", "dot", "rmatmul", "einsum", "tensordot", "inner", "_grouped_mm", "grouped_mm"),
+    "mm",
+    "bmm",
+    "mv",
+    "dot",
+    "rmatmul",
+    "einsum",
+    "tensordot",
+    "inner",
+    "_grouped_mm",
+    "grouped_mm",
     rules=("ah", "ln", "gate"),
 )
 def contraction(scope: Scope, call: Call) -> Any:
@@ -135,7 +144,7 @@ def mixture(call: Call, places: list[Place], share: Split | Variant) -> Any:
     operands = operand_places(call)
     first, second = places
     if isinstance(share, Variant):
-        return share.mix(call, *(places if kind_of(operands[first]) is Kind.WEIGHTS else places[::-1]))
+        return share.mix(call, *(places if lineage_kind(operands[first]) is Kind.WEIGHTS else places[::-1]))
     if share is Split.HALF:
         return share_product(call, first, second)
     held = first if share is Split.FIRST_CONSTANT else second
@@ -144,8 +153,8 @@ def mixture(call: Call, places: list[Place], share: Split | Variant) -> Any:
 
 def contraction_of_many(scope: Scope, call: Call, operands: dict[Place, Any], alive: list[Place]) -> Any:
     """A sum of products of three signals or more: gates are constants, the others share."""
-    least = Kind.SHIFTED if scope.rules.gate == "half" else min(kind_of(operands[place]) for place in alive)
-    sharing = [place for place in alive if kind_of(operands[place]) <= least] or alive
+    least = Kind.SHIFTED if scope.rules.gate == "half" else min(lineage_kind(operands[place]) for place in alive)
+    sharing = [place for place in alive if lineage_kind(operands[place]) <= least] or alive
     with torch.no_grad():
         value = call.run()
     held = {place: operands[place].detach() for place in alive}
@@ -185,13 +194,15 @@ def decide_contraction(scope: Scope, a: Tensor, b: Tensor) -> Split | Variant:
     Scores are a sum of products of two signals of one kind. A variant may hold keys, which stand second, constant.
     """
     variant = variant_of(scope)
-    if Kind.WEIGHTS in (kind_of(a), kind_of(b)):
+    if Kind.WEIGHTS in (lineage_kind(a), lineage_kind(b)):
         if "ah" not in scope.rules:
             return Split.GRADIENT
         held = decide_split(scope, a, b, "ah")
-        return held if Kind.NORM in (kind_of(a), kind_of(b)) or variant.softmax is Softmax.CONSTANT else variant
+        return (
+            held if Kind.NORM in (lineage_kind(a), lineage_kind(b)) or variant.softmax is Softmax.CONSTANT else variant
+        )
     share = decide_split(scope, a, b, "gate")
-    scores = share is Split.HALF and kind_of(a) == kind_of(b) and "ah" in scope.rules and variant.holds_keys
+    scores = share is Split.HALF and lineage_kind(a) == lineage_kind(b) and "ah" in scope.rules and variant.holds_keys
     return Split.SECOND_CONSTANT if scores else share
 
 
@@ -228,9 +239,10 @@ def copying(func: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @on("linalg_solve_triangular", "linalg_solve", "linalg_inv", "inverse", "linalg_pinv", "pinverse", rules=("gate",))
 def solve(scope: Scope, call: Call) -> Any:
-    """A X = B, as in a delta rule: linear in B with A held constant, as the weights of an attention are.
+    """The solution X of A X = B is linear in B if A is a constant. A is held constant as attention weights are.
 
-    Left to its gradient, A takes away what B was given: X = A^-1 B falls as A grows, so the two together pass nothing.
+    Left to their gradients, A and B together pass on nothing: X = A^-1 B grows with B and falls with A by the same
+    amount.
     """
     matrix, *rest = call.args
     if not is_signal(matrix) or not scope.applies("gate"):

@@ -43,7 +43,7 @@ def mark(tensor: Tensor, kind: Kind, root: object | None = None) -> Lineage:
     return found
 
 
-def kind_of(tensor: Tensor) -> Kind:
+def lineage_kind(tensor: Tensor) -> Kind:
     found: Lineage | None = getattr(tensor, _FIELD, None)
     return found.kind if found else Kind.LINEAR
 

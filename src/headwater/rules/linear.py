@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..kernels.sparse_rows import find_nonzero_rows, gather_rows, scatter_rows
 from .gamma import Boost, boost_map, gamma_of, in_the_finest
-from .lineage import Kind, carry, kind_of, lineage, mark
+from .lineage import Kind, carry, lineage, lineage_kind, mark
 from .scope import Call, Scope, is_signal, on, parameter_of, times, value_of
 
 
@@ -201,23 +201,30 @@ def concatenate(scope: Scope, call: Call) -> Any:
         length = 1 if new else part.shape[axis]
         if not is_signal(part) and part.is_floating_point():
             value = scope.name_as(part.unsqueeze(axis), part) if new else part
-            enter_beside(scope, result, value, axis, start, length, call.name)
+            enter_beside(scope, result, value, Stretch(axis, start, length), call.name)
         start += length
-    kinds = {kind_of(part) if is_signal(part) else Kind.LINEAR for part in parts}
+    kinds = {lineage_kind(part) if is_signal(part) else Kind.LINEAR for part in parts}
     mark(result, kinds.pop() if len(kinds) == 1 else Kind.LINEAR)
     return result
 
 
-def enter_beside(
-    scope: Scope, result: Tensor, value: Tensor, axis: int, start: int, length: int, operation: str
-) -> None:
+class Stretch(NamedTuple):
+    """Neighbouring places along one axis of a tensor, as `Tensor.narrow` takes them."""
+
+    axis: int
+    start: int
+    length: int
+
+
+def enter_beside(scope: Scope, result: Tensor, value: Tensor, stretch: Stretch, operation: str) -> None:
+    """The constant `value` fills a stretch of `result`."""
     name, sort = scope.label(value, operation)
     scope.books.enter(
         result,
         name,
         sort=sort,
-        varies=(axis,),
-        amount=lambda g, value: times(g.narrow(axis, start, length), value),
+        varies=(stretch.axis,),
+        amount=lambda g, value: times(g.narrow(*stretch), value),
         held=(value,),
     )
 

@@ -1,4 +1,4 @@
-"""Logarithms: of one signal, of a sum of exponentials, of a softmax. The ACT-rule, told from where each is zero."""
+"""The ACT-rule for logarithms: of one signal, of a sum of exponentials, of a softmax. They are zero at 1, not at 0."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def logarithm(scope: Scope, call: Call) -> Any:
 
 @on("logsumexp", "special_logsumexp", rules=("act",))
 def log_sum_exp(scope: Scope, call: Call) -> Any:
-    """log sum exp(s) = log n + sum_k w_k s_k, the weights held constant: they lie between even ones and the softmax.
+    """log sum exp(s) = log n + sum_k w_k s_k, with weights w between even ones and the softmax, held constant.
 
-    Left to its gradient, the weights are the softmax, and what is passed on is less than the score by its entropy.
+    Left to its gradient, w is the softmax. Then what is passed on is less than the value by the softmax's entropy.
     """
     x, axes = call.args[0], call.get(1, "dim")
     axes = tuple(axes) if isinstance(axes, (list, tuple)) else axes

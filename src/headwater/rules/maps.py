@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from .attention.call import AttentionCall, attention_weights
-from .lineage import Kind, kind_of
+from .lineage import Kind, lineage_kind
 from .scope import Call, Scope, is_signal
 
 _MIXES = ("matmul", "bmm", "einsum")
@@ -89,7 +89,7 @@ class MapScope(Scope):
         if call.name not in _MIXES or not all(isinstance(a, Tensor) for a in call.args[-2:]):
             return None
         weights, values = call.args[-2:]
-        order = order_of(call) if is_signal(weights) and kind_of(weights) is Kind.WEIGHTS else None
+        order = order_of(call) if is_signal(weights) and lineage_kind(weights) is Kind.WEIGHTS else None
         if order is None:
             return None
         one = AttentionMap(weights.detach().permute(order.weights), values.detach().permute(order.values))

@@ -1,9 +1,9 @@
-"""The three cases in which an operation cannot be seen and its module can.
+"""Modules whose operations cannot be seen. There are three cases.
 
-An activation behind somebody's own autograd function is a module without parameters that acts on each element alone:
-the ACT-rule holds for it as for any other. A linear layer behind one (packed weights) conserves by its own gradient,
-and what it gives for nothing is its bias. And torch's encoder layers have a fused path for inference that the rules
-cannot enter: they act on the plain path, and the value is the fused one's, bit for bit.
+An activation that is an autograd function of its own: if it has no parameters and acts on each element alone, the
+ACT-rule applies to the module. A linear layer that is one (packed weights): its own gradient conserves, and its result
+for zero is its bias. An encoder layer of torch on its fused path for inference: the rules act on the plain path, and
+the value is that of the fused path, bit for bit.
 """
 
 from __future__ import annotations
@@ -113,10 +113,10 @@ def apply_act_by_value(scope: Scope, module: nn.Module, x: Tensor, output: Tenso
 
 
 def is_elementwise(module: nn.Module, x: Tensor, output: Tensor) -> bool:
-    """Whether a function acts on each element alone: by the operations that it is made of, and by what it gives.
+    """Whether a function acts on each element alone, judged by its operations and by its values.
 
-    Operations alone do not tell, for numbers may go through Python or numpy; values alone do not tell either, for a
-    function may look at its neighbours only now and then.
+    Operations are not enough, because numbers may pass through Python or numpy. Values are not enough, because a
+    function may mix its elements for some inputs only.
     """
     watch = PointwiseOnly(x)
     with watch:

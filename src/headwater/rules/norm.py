@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from .activation import apply_act_rule
 from .attention.registry import Softmax
 from .attention.softmax import holds_softmax, softmax_by_hand
-from .lineage import Kind, carry, kind_of, lineage, mark
+from .lineage import Kind, carry, lineage, lineage_kind, mark
 from .scope import Call, Scope, is_signal, on, value_of
 from .sources import Sort, wide
 
@@ -41,7 +41,7 @@ def layer_norm(scope: Scope, call: Call) -> Any:
 
 
 class _LayerNormHeld(torch.autograd.Function):
-    """torch's own kernel forwards; backwards one number a token is enough."""
+    """torch's own kernel in the forward pass. The backward pass needs one number per token."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: tuple[int, ...], weight: Any, bias: Any, eps: float) -> Tensor:
@@ -96,48 +96,55 @@ def group_norm(scope: Scope, call: Call) -> Any:
 @on("instance_norm", rules=("ln",))
 def instance_norm(scope: Scope, call: Call) -> Any:
     """LayerNorm over the positions of one channel; with running statistics it is affine like BatchNorm."""
-    x, (mean, variance, weight, bias) = call.args[0], statistics(call)
-    eps = call.get(7, "eps")
+    x, given = call.args[0], ChannelNorm.read(call)
     if not call.get(5, "use_input_stats"):
-        return running_norm(scope, call, mean, variance, weight, bias, eps)
+        return running_norm(scope, call, given)
     result = call.run()
     if scope.applies("ln"):
         axes = tuple(range(2, x.dim()))
-        linear = (x - x.mean(axes, keepdim=True)) * deviation_inverse(x, axes, eps)
-        result = value_of(result, gradient_of=per_channel(linear, weight))
-    return bias_of_channels(scope, result, bias, "instance_norm")
+        linear = (x - x.mean(axes, keepdim=True)) * deviation_inverse(x, axes, given.eps)
+        result = value_of(result, gradient_of=per_channel(linear, given.weight))
+    return bias_of_channels(scope, result, given.bias, "instance_norm")
 
 
 @on("batch_norm")
 def batch_norm(scope: Scope, call: Call) -> Any:
     """With running statistics BatchNorm is affine: no rule, but its running mean is a constant in the ledger."""
-    mean, variance, weight, bias = statistics(call)
-    if call.get(5, "training"):
-        return call.run()
-    return running_norm(scope, call, mean, variance, weight, bias, call.get(7, "eps"))
+    return call.run() if call.get(5, "training") else running_norm(scope, call, ChannelNorm.read(call))
 
 
-def statistics(call: Call) -> tuple[Any, Any, Any, Any]:
-    """Running mean and variance, weight, bias; `torch.batch_norm` takes them in another order than `F.batch_norm`."""
-    names = ["running_mean", "running_var", "weight", "bias"]
-    if call.func in (torch.batch_norm, torch.instance_norm):
-        names = names[2:] + names[:2]
-    found = {name: call.get(place, name) for place, name in enumerate(names, 1)}
-    return found["running_mean"], found["running_var"], found["weight"], found["bias"]
+class ChannelNorm(NamedTuple):
+    """The arguments of a normalisation per channel."""
+
+    mean: Any
+    variance: Any
+    weight: Any
+    bias: Any
+    eps: Any
+
+    @classmethod
+    def read(cls, call: Call) -> ChannelNorm:
+        """`torch.batch_norm` takes them in another order than `F.batch_norm`."""
+        names = ["running_mean", "running_var", "weight", "bias"]
+        if call.func in (torch.batch_norm, torch.instance_norm):
+            names = names[2:] + names[:2]
+        found = {name: call.get(place, name) for place, name in enumerate(names, 1)}
+        return cls(found["running_mean"], found["running_var"], found["weight"], found["bias"], call.get(7, "eps"))
 
 
-def running_norm(scope: Scope, call: Call, mean: Tensor, variance: Tensor, weight: Any, bias: Any, eps: float) -> Any:
+def running_norm(scope: Scope, call: Call, given: ChannelNorm) -> Any:
     """The backward pass is ours: torch's own is wrong for one sample whose gradient comes in another memory order."""
     with torch.no_grad():
         value = call.run()
-    scale = (variance + eps).rsqrt() if weight is None else weight * (variance + eps).rsqrt()
+    inverse = (given.variance + given.eps).rsqrt()
+    scale = inverse if given.weight is None else given.weight * inverse
     result = value_of(value, gradient_of=call.args[0] * channels(scale, value))
-    shift = -mean * scale
-    name, sort = scope.label(mean, "running mean")
+    shift = -given.mean * scale
+    name, sort = scope.label(given.mean, "running mean")
     spread = channels(shift, result)
     sort = sort if sort > Sort.BIAS else Sort.CONSTANT  # running statistics are no parameters
     scope.books.enter(result, name, sort=sort, varies=(1,), amount=lambda g: g * spread)
-    return bias_of_channels(scope, result, bias, call.name)
+    return bias_of_channels(scope, result, given.bias, call.name)
 
 
 def bias_of_channels(scope: Scope, result: Any, bias: Tensor | None, operation: str) -> Any:
@@ -166,7 +173,7 @@ def deviation_inverse(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
 def inverse(scope: Scope, call: Call) -> Any:
     """1/sqrt(v), 1/v of a signal: what a hand-written normalisation multiplies by. Of an activation it is one more."""
     x = call.args[0]
-    normalises = call.name == "rsqrt" or kind_of(x) in (Kind.LINEAR, Kind.NORM)
+    normalises = call.name == "rsqrt" or lineage_kind(x) in (Kind.LINEAR, Kind.NORM)
     if normalises and scope.applies("ln"):
         with torch.no_grad():
             return call.run()
@@ -233,16 +240,20 @@ def division(scope: Scope, call: Call) -> Any:
         above, below = below, above
     if not is_signal(below):
         return carry(call.run(), above, same_elements=True)
-    if kind_of(below) in (Kind.LINEAR, Kind.NORM):
+    if lineage_kind(below) in (Kind.LINEAR, Kind.NORM):
         return normalise(scope, call, above, below)
     if not is_signal(above):
         result = call.run()
         mark(result, Kind.SHIFTED, lineage(below).root)
         return inverse_of(result, below) if is_one(above) else result
     by_hand, root = lineage(above).root is lineage(below).root, lineage(below).root
-    if kind_of(above) is kind_of(below) and kind_of(above) in (Kind.SHIFTED, Kind.WEIGHTS) and not by_hand:
+    if (
+        lineage_kind(above) is lineage_kind(below)
+        and lineage_kind(above) in (Kind.SHIFTED, Kind.WEIGHTS)
+        and not by_hand
+    ):
         return over_sum(scope, call, above, below, below)
-    before = kind_of(above)
+    before = lineage_kind(above)
     result = divide(call, above, below.detach()) if scope.applies("act" if by_hand else "gate") else call.run()
     mark(result, max(before, Kind.ACTIVATED) if by_hand else Kind.LINEAR, root if by_hand else None)
     return result
@@ -304,7 +315,7 @@ def divide(call: Call, above: Any, below: Tensor) -> Any:
 @on("mean", "sum", "nanmean", "cumsum", "logcumsumexp")
 def total(scope: Scope, call: Call) -> Any:
     """A sum over a softmax or a normaliser stays one; over anything else it starts anew."""
-    result, before = call.run(), kind_of(call.args[0])
+    result, before = call.run(), lineage_kind(call.args[0])
     if before in (Kind.WEIGHTS, Kind.NORM, Kind.SHIFTED):
         mark(result, before)
     return result

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .lineage import Kind, kind_of, mark
+from .lineage import Kind, lineage_kind, mark
 from .scope import Call, Scope, on, value_of
 
 
@@ -17,14 +17,14 @@ def product_of_all(scope: Scope, call: Call) -> Any:
     if scope.applies("gate"):
         count = x.numel() // max(1, result.numel())
         result = value_of(result, gradient_of=result / count)
-    return gate_still(result, kind_of(x))
+    return gate_still(result, lineage_kind(x))
 
 
 @on("cumprod", rules=("gate",))
 def product_so_far(scope: Scope, call: Call) -> Any:
     """The n-th entry is a product of n factors."""
     x, axis = call.args[0], call.get(1, "dim")
-    before = kind_of(x)
+    before = lineage_kind(x)
     result = x.clone().cumprod(axis) if call.inplace else call.run()
     if scope.applies("gate"):
         shape = [-1 if place == axis % result.dim() else 1 for place in range(result.dim())]

@@ -1,8 +1,8 @@
-"""The factor by which an activation scales its input, [(f(x) - f(0)) / x], made when it is first needed.
+"""The factor by which an activation scales its input, [(f(x) - f(0)) / x], computed when it is first needed.
 
-Where an activation becomes a gate that is held constant, it is never needed: then it costs neither time nor memory.
-Until it is made, input and value are held instead, so it is made before the next operation on the value, and before
-anything is written in place.
+If the activation turns out to be a gate, which is a constant, the factor is never needed and costs nothing. Until then
+input and value are kept. The factor is computed before the next operation that uses the value, and before anything is
+written into either.
 """
 
 from __future__ import annotations

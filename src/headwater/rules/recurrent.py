@@ -71,7 +71,7 @@ STEPS: dict[str, Step] = {"lstm": lstm_step, "gru": gru_step, "rnn_tanh": tanh_s
 def cell(scope: Scope, call: Call) -> Any:
     """One step: input, state, W of the input, W of the state, and their biases."""
     x, state, *rest = call.args
-    value = run_fused(call)
+    value = run_whole(call)
     step, sources = STEPS[call.name.removesuffix("_cell")], StateSources.of(scope, call)
     with scope:
         weights = Weights(*rest)
@@ -86,13 +86,13 @@ def cell(scope: Scope, call: Call) -> Any:
 @on(*STEPS, rules=("act", "gate", "gamma"))
 def recurrent_layers(scope: Scope, call: Call) -> Any:
     """Several layers over a sequence, in one direction or two; sequences of different lengths may be packed."""
-    value = run_fused(call)
+    value = run_whole(call)
     with scope:
         made = write_out_recurrence(scope, call)
     return tuple(value_of(v, gradient_of=m) if is_signal(m) else v for v, m in zip(value, made, strict=True))
 
 
-def run_fused(call: Call) -> Any:
+def run_whole(call: Call) -> Any:
     """What the fused operation gives, of the model's own parameters: by them torch chooses how it is computed."""
 
     def own(value: Any) -> Any:
@@ -170,7 +170,7 @@ def recurrent_weights(params: Sequence[Tensor], biased: bool, projected: bool) -
 
 @dataclass(frozen=True)
 class StateSources:
-    """Makes a state or an input that is constant a source where it enters: gates that weigh it are constants then."""
+    """Books a constant state or input where it enters. The gates that weigh it are constants there."""
 
     scope: Scope
     signal: Tensor  # any other argument: what is asked of the backward pass are ways that lead to the input

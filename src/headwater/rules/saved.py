@@ -1,7 +1,7 @@
-"""A tensor that waits for the backward pass outside autograd's own saved ones: in a hook, or made after its node.
+"""Tensors that are saved for the backward pass by us, and not by autograd: for a hook, or after a node was made.
 
-It goes through the same hooks (`torch.autograd.graph.saved_tensors_hooks`) as those, so that whoever keeps saved
-tensors elsewhere, or makes them again, does so with all of them.
+They pass through the same hooks as autograd's own (`torch.autograd.graph.saved_tensors_hooks`). So whoever offloads or
+recomputes saved tensors does it with these, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SavedTensor:
     __slots__ = ("_hooks", "_kept")
 
     def __init__(self, tensor: Tensor, like: SavedTensor | None = None) -> None:
-        """By the hooks of this moment, or by those of another that waits."""
+        """Saved by the hooks that are active now, or by those of another saved tensor."""
         self._hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True) if like is None else like._hooks
         with torch._C.DisableTorchFunction():
             kept = tensor.detach()
@@ -66,7 +66,7 @@ class BorrowedTensor:
         return found
 
     def copy_before_write(self, written: Tensor) -> None:
-        """`written` will be written over: if this lies in the same memory, a copy waits instead."""
+        """`written` is about to be written over. If this tensor lies in its memory, a copy is saved instead."""
         memory = written.untyped_storage()
         mine = self._waiting.tensor().untyped_storage()._cdata if self._memory is None else self._memory.cdata
         if mine != memory._cdata:

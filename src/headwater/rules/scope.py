@@ -21,7 +21,7 @@ from ..inputs.restoring import Mode
 from .attention.registry import Named, Softmax, find_variant
 from .cuts import ORIGIN, READS, Chosen, Cuts, Origin, merge, numbers_of, tensors
 from .gamma import Gamma
-from .lineage import Kind, carry, kind_of, mark
+from .lineage import Kind, carry, lineage_kind, mark
 from .ratio import Pending, settle_ratio
 from .sources import Books, Sort
 
@@ -87,7 +87,7 @@ Handler = Callable[["Scope", Call], Any]
 OPERATIONS: dict[str, Handler] = {}
 RULES_AT: dict[str, tuple[str, ...]] = {}  # by operation: the rules that its handler asks for
 FOLLOWED: dict[str, Handler] = {}  # the same where scores take part in attention: what is known of weights goes along
-SPELLED: dict[str, Callable[..., Any]] = {}  # operations of our own, written out in those of torch
+SPELLED: dict[str, Callable[[Call], Any]] = {}  # operations of our own, written out in those of torch
 
 
 def on(*operations: str | Callable[..., Any], rules: Sequence[str] = ()) -> Callable[[Handler], Handler]:
@@ -197,7 +197,7 @@ class Scope(Mode):
             raise HiddenOperation(f"{name!r} {HIDDEN[name]}")
         if self.reads_weights and name in SPELLED:
             with self:
-                return SPELLED[name](*args, **kwargs)
+                return SPELLED[name](Call(func, name, inplace, args, kwargs))
         if name not in OPERATIONS and name not in OPAQUE and isinstance(func, _PYTHON) and func not in self._unfolding:
             return self._unfold(func, args, kwargs)
         known = len(self.books.sites)
@@ -485,12 +485,12 @@ def fingerprint_constant(value: Any) -> tuple[float, float]:
 
 
 def keep_kind(result: Any, name: str, args: Any) -> Any:
-    """What a tensor has been through goes along where no gradient is made: inside somebody's own autograd function.
+    """Inside somebody's own autograd function no gradient is made, but what a tensor has been through is still noted.
 
-    Its result then shows whether it is a gate. One that is stays out of the way of relevance, hidden or not.
+    So the result of that function can be recognised as a gate, which is held constant.
     """
     if name in ELEMENTWISE and args and isinstance(args[0], Tensor) and isinstance(result, Tensor):
-        kind = kind_of(args[0])
+        kind = lineage_kind(args[0])
         if kind in (Kind.ACTIVATED, Kind.SHIFTED) and result.shape == args[0].shape:
             mark(result, kind)
     return result

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .lineage import Kind, carry, kind_of, mark
+from .lineage import Kind, carry, lineage_kind, mark
 from .linear import larger, overwrite
 from .ratio import scale_by_constant
 from .scope import Call, Scope, find_signal, is_signal, on, value_of
@@ -113,6 +113,6 @@ def mark_choice(call: Call, result: Any) -> Any:
     if len(signals) == 1:
         carry(result, signals[0], same_elements=False)
         for part in (result,) if isinstance(result, Tensor) else tuple(result):
-            if kind_of(part) is Kind.WEIGHTS:
+            if lineage_kind(part) is Kind.WEIGHTS:
                 mark(part, Kind.SHIFTED)
     return result

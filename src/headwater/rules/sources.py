@@ -1,7 +1,7 @@
-"""Where relevance ends other than at the inputs: biases and constants, one number a sample for each.
+"""Where relevance ends other than at the inputs: at biases and constants, one number per sample for each.
 
-A source that enters a signal additively has the relevance gradient times value. The gradient is seen by a hook on the
-result, so the operation stays the model's own.
+A source that is added to a signal has the relevance gradient times value. A hook on the sum reads the gradient, so the
+operation stays the model's own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Attention with a cap on its scores or a sink in its softmax (`kernels.capped`), as one operation.
+"""The rule for attention with a cap on its scores or a sink in its softmax (`kernels.capped`).
 
-A sink takes weight and has no value: its share is absent from what comes out, and conservation is not touched. Where
-a variant has no way of its own, attention is written out as models do it, and each of its operations has its own rule.
+A sink takes a part of the weights and has no value, so conservation holds with it as without it. A variant may compute
+such attention in one step (`attend_with_cap`). Otherwise it is written out as models do it, and each operation in it
+meets its own rule.
 """
 
 from __future__ import annotations
@@ -29,28 +30,21 @@ def share_capped_attention(scope: Scope, call: Call) -> Any:
             return result
     if any(rule in scope.rules for rule in WITHIN):
         with scope:
-            return spell_capped_attention(*call.args, **call.kwargs)
+            return spell_capped_attention(call)
     told = enter_sinks(scope, given.query, given.sinks)
-    return exact(given.query, given.key, given.value, given.mask, given.sinks, dict(given.options), told)
+    return exact((given.query, given.key, given.value), given.mask, given.sinks, dict(given.options), told)
 
 
-def spell_capped_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    sinks: Tensor | None,
-    *,
-    scale: float | None,
-    is_causal: bool,
-    cap: float,
-) -> Tensor:
+def spell_capped_attention(call: Call) -> Tensor:
     """As models write it, operation by operation; with all weights."""
+    given = AttentionCall.read(call)
+    query, key, value, mask, sinks = given.query, given.key, given.value, given.mask, given.sinks
+    scale, cap = given.options.get("scale"), given.options.get("cap")
     groups = query.shape[1] // key.shape[1]
     scores = torch.matmul(query, repeat_heads(key, groups).transpose(2, 3)) * (scale or query.shape[-1] ** -0.5)
     if cap:
         scores = torch.tanh(scores / cap) * cap
-    if is_causal:
+    if given.options.get("is_causal"):
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if mask is not None:
         scores = scores + make_model_mask(mask, scores.dtype)

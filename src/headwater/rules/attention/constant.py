@@ -63,9 +63,9 @@ def hold_weights(value: Tensor, query: Tensor, key: Tensor, mask: Tensor | None,
 
 
 class _WeightsHeld(torch.autograd.Function):
-    """The model's own attention forwards; backwards dV = P^T dO alone, P made again in blocks.
+    """The model's own attention forwards. Backwards it is dV = P^T dO alone, with P computed again in blocks.
 
-    Queries, keys and one number a query are kept: not the weights, not the values, not what comes out.
+    Queries, keys and one number per query are kept; weights, values and result are not.
     """
 
     @staticmethod
@@ -74,7 +74,7 @@ class _WeightsHeld(torch.autograd.Function):
     ) -> Tensor:
         result: Tensor
         result, sums = forwards(query, key, value, mask, options)
-        ctx.save_for_backward(*copy_if_sliced(query, key), mask, sums)
+        ctx.save_for_backward(*own_memory(query, key), mask, sums)
         ctx.options, ctx.heads = options, value.shape[-3] if value.dim() > 2 else None
         return result
 
@@ -89,8 +89,8 @@ class _WeightsHeld(torch.autograd.Function):
         return (found, *[None] * 5)
 
 
-def copy_if_sliced(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys that are cut out of something larger (queries, keys and values in one) are kept without it."""
+def own_memory(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries and keys to keep: copies if they are slices of a larger tensor, so that the rest can be freed."""
     storages = [part.untyped_storage() for part in (query, key)]
     held = storages[0].nbytes() + (storages[1].nbytes() if storages[1].data_ptr() != storages[0].data_ptr() else 0)
     return (query, key) if held <= query.nbytes + key.nbytes else (query.clone(), key.clone())

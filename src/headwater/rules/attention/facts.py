@@ -1,4 +1,4 @@
-"""What is known of a tensor that leads to attention weights or comes from them, and travels with it."""
+"""Facts that travel with a tensor: how attention weights depend on their scores, and what an exponential came from."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ..operands import Place, share_product
 from ..scope import Call, Scope
 from .call import AttentionCall
 from .registry import Softmax
-from .sinks import can_stay_fused, enter_sinks
+from .sinks import can_stay_whole, enter_sinks
 from .variant import Variant, register_variant
 
 
@@ -34,10 +34,10 @@ class HalfVariant(Variant):
         return call.run(*quarters(call))
 
     def attend_with_cap(self, scope: Scope, call: AttentionCall) -> Any:
-        if not can_stay_fused(scope, call):
+        if not can_stay_whole(scope, call):
             return None
         told = enter_sinks(scope, call.query, call.sinks, 0.5)
-        return exact(*quarters(call), call.mask, call.sinks, {**call.options, "ratio": True}, told)
+        return exact(quarters(call), call.mask, call.sinks, {**call.options, "ratio": True}, told)
 
 
 def quarters(call: AttentionCall) -> tuple[Tensor, Tensor, Tensor]:

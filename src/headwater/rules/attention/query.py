@@ -22,7 +22,7 @@ from ..sources import Sort
 from .call import AttentionCall
 from .half import Share
 from .registry import Softmax
-from .sinks import can_stay_fused, enter_sinks
+from .sinks import can_stay_whole, enter_sinks
 from .variant import Variant, register_variant
 
 OFFSET = "attention offset"
@@ -50,11 +50,11 @@ class QueryVariant(Variant):
         return attend_by_query(scope, call)
 
     def attend_with_cap(self, scope: Scope, call: AttentionCall) -> Any:
-        return attend_with_cap_by_query(scope, call) if can_stay_fused(scope, call) else None
+        return attend_with_cap_by_query(scope, call) if can_stay_whole(scope, call) else None
 
 
 def attend_by_query(scope: Scope, call: AttentionCall) -> Any:
-    """A fused attention. Where only the keys depend on the input, they stand in for the query."""
+    """Fused attention. If only the keys depend on the input, they take the query's part."""
     query, key, value = call.query, call.key, call.value
     asker = query if is_signal(query) else key
     if not is_signal(asker):
@@ -73,13 +73,13 @@ def attend_by_query(scope: Scope, call: AttentionCall) -> Any:
 
 
 def attend_with_cap_by_query(scope: Scope, call: AttentionCall) -> Tensor:
-    """The query takes part, and keys are held. What comes neither from it nor from the sinks is the offset."""
+    """The query takes part, keys are constants. The rest, neither from the query nor from the sinks, is the offset."""
     query, sinks = call.query, call.sinks
     own, name = Share.apply(query, QUERY_SHARE), offset_name(scope)
     told = [enter_sinks(scope, query, sinks, QUERY_SHARE), enter_sinks(scope, query, sinks, -QUERY_SHARE, name)]
     parts = (own, call.key.detach(), Share.apply(call.value, 1 - QUERY_SHARE))
     entered = None if sinks is None else tell_all(told)
-    result = exact(*parts, call.mask, sinks, {**call.options, "ratio": True}, entered)
+    result = exact(parts, call.mask, sinks, {**call.options, "ratio": True}, entered)
     scope.books.enter(
         result, name, sort=Sort.CONSTANT, varies=(), amount=lambda g, y: QUERY_SHARE * g * y, held=(result,)
     )
@@ -88,7 +88,7 @@ def attend_with_cap_by_query(scope: Scope, call: AttentionCall) -> Tensor:
 
 
 def tell_all(told: list[Any]) -> Any:
-    """One that tells all of them."""
+    """One function that calls all of `told`."""
 
     def tell(gradient: Tensor) -> None:
         for one in told:
@@ -98,7 +98,7 @@ def tell_all(told: list[Any]) -> Any:
 
 
 def weigh_by_tangent(scope: Scope, scores: Tensor, value: Tensor, axis: int) -> Tensor:
-    """A softmax that is written out, with its own gradient; what that leaves is the offset."""
+    """A softmax with its own gradient. What the gradient does not explain, the offset, is a line of the ledger."""
     tangent = Tangent(value, axis)
     scope.pending.register_borrower(tangent)
     weights: Tensor = _Tangent.apply(scores, [value], tangent)
@@ -111,7 +111,7 @@ def weigh_by_tangent(scope: Scope, scores: Tensor, value: Tensor, axis: int) -> 
 
 
 class Tangent:
-    """The gradient of a softmax, by its weights, which wait: the model may write over them."""
+    """The gradient of a softmax, computed from its weights, which are saved: the model may write over them."""
 
     __slots__ = ("__weakref__", "_weights", "axis")
 

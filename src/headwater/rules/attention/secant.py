@@ -64,9 +64,10 @@ class SecantVariant(Variant):
 
 
 def weigh_by_secant(scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:
-    """A query that may look at nothing has no weights (NaN, which models fill later), and passes nothing on.
+    """The softmax `value` as even attention plus a linear function of the scores.
 
-    Even attention, which scores have no part in, belongs to the values. Where no values are met it is a constant.
+    Even attention does not depend on the scores: it belongs to the values, or is a line of the ledger if no values
+    follow. A query that sees nothing has NaN weights, which models replace later. No relevance passes through them.
     """
     weights = value.nan_to_num(0.0)
     even = even_weights(weights, axis) if base is None else even_of(base, axis)
@@ -85,7 +86,7 @@ def even_part(axis: int, gradient: Tensor, base: Tensor) -> Tensor:
 
 
 def even_weights(weights: Tensor, dim: int = -1) -> Tensor:
-    """The same weight for all that is looked at; what is masked has none."""
+    """The same weight for everything that a query sees, and zero for what is masked."""
     return even_of((weights > 0).to(weights.dtype), dim)
 
 
@@ -127,5 +128,5 @@ def between(own: Tensor, weights: Tensor, even: Tensor, dim: int | tuple[int, ..
 
 
 def split_by_secant(weights: Tensor, line: Tensor, even: Tensor) -> tuple[Tensor, Tensor]:
-    """Of weights times values: the weights that the values see, and what the weights themselves bring, by `line`."""
+    """Weights times values in two parts: the weights that mix the values, and the scores' part of the weights."""
     return 0.5 * (weights.detach() + even), 0.5 * (line - even)

@@ -13,16 +13,16 @@ from .call import AttentionCall
 WITHIN = ("ah", "act", "gate")  # rules that act on something inside attention
 
 
-def can_stay_fused(scope: Scope, call: AttentionCall) -> bool:
-    """Whether the gradients of blocks are what the rules make of attention in which queries take part.
+def can_stay_whole(scope: Scope, call: AttentionCall) -> bool:
+    """Whether attention in which queries take part can be one operation, with the gradients of `kernels.rows`.
 
-    Inside it the cap is an activation, its input times a constant, and products are shared.
+    These treat the cap as an activation and share products, so the rules for both must be active.
     """
     return all(rule in scope.rules for rule in WITHIN) and scope.rules.gate == "half" and call.is_alive
 
 
 def enter_sinks(scope: Scope, query: Tensor, sinks: Tensor | None, share: float = 1.0, line: str | None = None) -> Any:
-    """What the backward pass tells the gradient of the sinks, of each sample: they are a bias of the scores."""
+    """The function that books the gradient of the sinks, per sample: sinks are a bias of the scores."""
     if sinks is None:
         return None
     name, sort = scope.label(sinks, "sinks") if line is None else (line, Sort.CONSTANT)

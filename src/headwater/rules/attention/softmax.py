@@ -58,9 +58,9 @@ def nothing_from_dead_rows(call: Call, result: Any) -> Any:
 
 
 def softmax_by_hand(scope: Scope, value: Tensor, above: Tensor, below: Tensor) -> Tensor | None:
-    """exp(s) over its sum, with a mask between the two or not; None where it is anything else.
+    """exp(s) / sum exp(s) written by hand, with or without a mask in between; None if it is something else.
 
-    What a divisor has beside the sum (a small number, a sink) is no score: what it leaves is a constant.
+    The divisor may hold more than the sum: a small number, or a sink. Its part of the result is a constant.
     """
     found = exponent_of(above)
     if found is None or not scope.follows or below.dim() != above.dim():

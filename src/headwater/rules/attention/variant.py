@@ -41,10 +41,10 @@ class Variant:
     holds_keys: ClassVar[bool] = False  # whether keys are constants in the scores q k^T
 
     def mix(self, call: Call, weights: Place, values: Place) -> Tensor:
-        """Weights times values, linear in the signals that take part. `call` is a product, as matmul and einsum are.
+        """Weights times values, linear in the signals that take part. `call` is the product: a matmul, an einsum.
 
-        Only its gradient is used; the value is the model's own. With `Softmax.CONSTANT` nobody asks: the weights are
-        constants, and the values take all.
+        Only the gradient of the result is used; the value is the model's own. It is not called with `Softmax.CONSTANT`:
+        there the weights are constants, and the values take all relevance.
         """
         raise NotImplementedError
 

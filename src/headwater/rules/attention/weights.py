@@ -1,6 +1,7 @@
-"""Attention weights in which scores take part go on: through a mask, a cast, a slice. What is known of them goes along.
+"""What is known of attention weights stays known when they pass through a mask, a cast or a slice.
 
-For the secant that is even attention and the line through the scores; for a softmax by hand the scores themselves.
+With `ah=secant` that is even attention and the linear function of the scores. Before a softmax by hand is complete, it
+is the scores.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import gate, linear, norm, shape_ops  # noqa: F401  (their handlers are what is followed)
-from ..lineage import Kind, kind_of, lineage, mark
+from ..lineage import Kind, lineage, lineage_kind, mark
 from ..operands import Place, operand_places, run_with
 from ..scope import FOLLOWED, OPERATIONS, Call, Handler, Scope, is_signal
 from ..shape_ops import MOVE, STAY
@@ -24,7 +25,7 @@ _SUMMED = ("sum", "mean")
 
 
 def follow_weights(handler: Handler) -> Handler:
-    """The same handler; its result is known to be weights, if weights went in and it is linear in them."""
+    """The same handler. If its operands are weights and it is linear in them, its result is marked as weights, too."""
 
     def follow(scope: Scope, call: Call) -> Any:
         evens, exponent = even_among(call), exponent_after(call)
@@ -37,7 +38,7 @@ def follow_weights(handler: Handler) -> Handler:
         if made is not None and not is_new(result, evens):
             mark(result, Kind.WEIGHTS, root=made)
         elif made is None and evens and isinstance(result, Tensor) and not is_new(result, evens):
-            mark(result, kind_of(result))  # what was known of the weights is not so of what was made of them
+            mark(result, lineage_kind(result))  # what was known of the weights is not so of what was made of them
         if exponent is not None:
             with_exponent(result, exponent)
         return result
