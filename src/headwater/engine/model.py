@@ -118,15 +118,6 @@ def in_copy(model: nn.Module, copied: nn.Module, inputs: Any) -> Any:
     return copied.get_submodule(names[0])
 
 
-def find_nothing_token(tokenizer: Any) -> int | None:
-    """The token that stands for a word taken away: unknown, else mask, else padding."""
-    for name in ("unk_token_id", "mask_token_id", "pad_token_id"):
-        found = getattr(tokenizer, name, None)
-        if isinstance(found, int):
-            return found
-    return None
-
-
 def describe_model(model: nn.Module, device: torch.device, dtype: torch.dtype | None, seed: int) -> Provenance:
     transformers = sys.modules.get("transformers")
     config = getattr(model, "config", None)

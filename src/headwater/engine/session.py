@@ -11,13 +11,14 @@ from torch import nn
 
 from ..inputs.batch import Batch
 from ..inputs.restoring import restores_steps
+from ..inputs.text import find_nothing_token
 from ..inputs.walking import walk_once
 from ..memory.policy import UNLIMITED
 from ..methods.registry import Method, resolve_method
 from ..results.explanation import Explanation, Provenance
 from .assemble import make_explanations
 from .forward import Run
-from .model import describe_model, find_nothing_token, place_batch, prepare_model, where_it_is
+from .model import describe_model, place_batch, prepare_model, where_it_is
 from .options import Options, Request
 from .plan import make_plan
 from .propagate import Outcome

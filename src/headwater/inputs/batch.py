@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 import torch
@@ -103,6 +104,23 @@ def list_leaves(value: Any) -> list[Any]:
     found: list[Any] = []
     map_leaves(value, lambda leaf: found.append(leaf))
     return found
+
+
+def group_by_length(
+    lengths: Sequence[int], *, most: float = inf, budget: float = inf, mixes: bool = True
+) -> list[list[int]]:
+    """Indices of samples that are run together, like lengths side by side and the longest first.
+
+    A group has at most `most` samples, and its size times its longest stays within the `budget`; one sample may always
+    run alone. Without `mixes`, a group has one length: its model takes no padding.
+    """
+    groups: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        size, longest = (len(groups[-1]) + 1, lengths[groups[-1][0]]) if groups else (1, lengths[i])
+        if not groups or size > most or size * longest > budget or (not mixes and lengths[i] != longest):
+            groups.append([])
+        groups[-1].append(i)
+    return groups
 
 
 def same_place(old: Batch, new: tuple[Any, Any], tensor: Tensor) -> Tensor:

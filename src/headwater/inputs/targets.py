@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..errors import TargetError, UnknownName
 from .batch import Batch
+from .text import can_generate
 
 OUTPUTS = ("logit", "probability", "log-probability")
 
@@ -139,9 +140,8 @@ class Reader:
         real = real_outputs(batch, logits)
         if isinstance(self.target, Token):
             return torch.stack([nth(row, self.target.position) for row in real])
-        generates = bool(getattr(self.model, "can_generate", lambda: False)())
         mask = getattr(self.tokenizer, "mask_token_id", None)
-        if vocabulary and generates:
+        if vocabulary and can_generate(self.model):
             return torch.stack([nth(row, -1) for row in real])
         if vocabulary and mask is not None and batch.ids is not None and bool((batch.ids == mask).any(1).all()):
             first: Tensor = (batch.ids == mask).long().argmax(1)
@@ -276,7 +276,7 @@ def read_out(logits: Tensor, output: str, independent: bool) -> Tensor:
 def is_vocabulary(model: Any, size: int) -> bool:
     get = getattr(getattr(model, "config", None), "get_text_config", None)
     config = get() if get is not None else getattr(model, "config", None)
-    return size == getattr(config, "vocab_size", None) or bool(getattr(model, "can_generate", lambda: False)())
+    return size == getattr(config, "vocab_size", None) or can_generate(model)
 
 
 def real_outputs(batch: Batch, logits: Tensor) -> Tensor:
