@@ -50,7 +50,7 @@ def directory(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def stand_in(directory, monkeypatch):
     """The tiny model in the place of the bundled one."""
-    monkeypatch.setattr(bundled, "bundled_path", lambda: directory)
+    monkeypatch.setattr(bundled, "bundled_path", lambda *_: directory)
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORFGBG"):
         monkeypatch.delenv(name, raising=False)
 

@@ -187,6 +187,8 @@ class At:
             return ScoreReading(row.log_softmax(-1)[self.token].reshape(1), [named], [self.name(best)])
         if self.score == "logit":
             return ScoreReading(row[self.token].reshape(1), [named], [self.name(best)])
+        if self.score != "contrast":
+            raise UnknownName("score", self.score, SCORES)
         other = runner_up(row.detach(), self.token) if self.other is None else self.other
         score = (row[self.token] - row[other]).reshape(1)
         size = float(row.detach()[[self.token, other]].abs().sum())

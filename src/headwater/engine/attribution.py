@@ -188,8 +188,10 @@ def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]], whole: bool) -
             constants["padding"] = constants.get("padding", 0.0) + float(row[len(real) :].double().sum())
         elif how == "prefix":
             prefix.append(row)
-        else:
+        elif how == "other":
             untold["words in another order"] = untold.get("words in another order", 0.0) + float(row.double().sum())
+        else:
+            raise LookupError(f"rows of the kind {how!r} belong to no position")
     padding = float(own[~real].double().sum())
     if padding:
         constants["padding"] = constants.get("padding", 0.0) + padding

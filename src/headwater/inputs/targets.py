@@ -268,9 +268,11 @@ def read_out(logits: Tensor, output: str, independent: bool) -> Tensor:
     """Logits as they are, or as probabilities: over the classes, or each on its own (multi-label, one output)."""
     if output == "logit":
         return logits
-    if independent:
-        return logits.sigmoid() if output == "probability" else torch.nn.functional.logsigmoid(logits)
-    return logits.softmax(-1) if output == "probability" else logits.log_softmax(-1)
+    if output == "probability":
+        return logits.sigmoid() if independent else logits.softmax(-1)
+    if output == "log-probability":
+        return torch.nn.functional.logsigmoid(logits) if independent else logits.log_softmax(-1)
+    raise UnknownName("output", output, OUTPUTS)
 
 
 def is_vocabulary(model: Any, size: int) -> bool:

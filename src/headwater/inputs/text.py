@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import EmptyInput, InputError, TooLong
+from ..errors import EmptyInput, InputError, TooLong, UnknownName
 from .batch import Batch, Item
 from .protocol import sample_name
 from .walking import named_modules
@@ -206,7 +206,11 @@ def filler(name: str, pad: int | None) -> int:
 
 def pad_values(values: list[int], length: int, fill: int, side: str) -> list[int]:
     more = [fill] * (length - len(values))
-    return more + values if side == "left" else values + more
+    if side == "left":
+        return more + values
+    if side == "right":
+        return values + more
+    raise UnknownName("padding side", side, ("left", "right"))
 
 
 def from_fields(fields: dict[str, Any], tokenizer: Any, places: list[nn.Module]) -> Batch:
