@@ -1,4 +1,4 @@
-"""Relevance at the captured inputs -> relevance of the tokens its user knows."""
+"""From relevance at the captured inputs to relevance of the tokens that the user knows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def attribute(batch: Batch, outcome: Outcome) -> list[Attributed]:
 
 
 def with_links(part: Attributed, batch: Batch, outcome: Outcome, i: int) -> Attributed:
-    """Together they are a line of the ledger."""
+    """Adds the relevance of links between items. Their sum is one line of the ledger."""
     assert batch.beside is not None
     links = tuple(
         link

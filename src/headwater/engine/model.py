@@ -54,7 +54,7 @@ def prepare_model(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
 
 
 def state_of(model: nn.Module) -> tuple[str, bool]:
-    """Why weights cannot be copied into another type or place (empty if they can); whether inference mode made any."""
+    """Why weights cannot be copied to another dtype or device ("" if they can); whether any is an inference tensor."""
     fixed, inference = "", False
     for name, tensor in named_weights(model):
         inference |= tensor.is_inference()

@@ -1,4 +1,4 @@
-"""Who runs an explanation in place of the plain way: the recorder of the block that it is in, if there is one."""
+"""Runs an explanation by the active recorder, inside a block of `recorded`, or else plainly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RunRecorder(Protocol):
 
 
 class RecordingBlock(Protocol):
-    """Lives as long as the block: where that was interrupted, it goes, and no recorder is at work."""
+    """Exists while a block of `recorded` runs. An interrupt of the block frees it: no recorder is active then."""
 
     @property
     def recorder(self) -> RunRecorder: ...
@@ -29,7 +29,7 @@ ACTIVE: ContextVar[weakref.ref[RecordingBlock] | None] = ContextVar("recorder", 
 
 
 def explain_run(run: Run, demand: Demand) -> Outcome:
-    """By a recording where one is made, else plainly."""
+    """Uses the active recorder if it takes runs of this kind."""
     found = ACTIVE.get()
     block = None if found is None else found()
     if block is None or not block.recorder.takes(run, demand):

@@ -79,7 +79,7 @@ class Session:
 
 
 def run_method(method: Method, run: Run, options: Options) -> Outcome:
-    """The method's own run; where memory is to be saved, with what saves it."""
+    """Runs the method. Only where memory is to be saved does the run pass through the memory policy."""
     if options.memory == UNLIMITED:
         return method.run(run)
     with options.memory.open(run.model) as kept:
