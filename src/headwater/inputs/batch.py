@@ -33,11 +33,10 @@ class Item:
 class Batch:
     """The arguments of one forward pass of `samples` samples. A method makes another batch, and never changes one.
 
-    `ids` are the token ids [samples, positions] that tell which lookup is the text; `real` marks positions that are
-    not padding. `place` is the module whose output is explained, `tensor` the argument if it is one of those.
-    Of samples of a model's own kind, `before`, `pooled` and `beside` are what `inputs.protocol.Prepared` says, and
-    `alone` gives one of them as a batch of its own, where padding has been done in ways that are not known here.
-    Of images, `patches` says which pixels go together.
+    `ids` are the text's token ids [samples, positions]; `real` is true at positions that are not padding. `places` are
+    the modules whose outputs are explained. Where an argument itself is explained, it is `tensor`. `before`, `pooled`
+    and `beside` are those of `inputs.protocol.Prepared`. `alone(i)` gives sample i as a batch of its own, for models
+    that pad in a way of their own. For images, `patches` says which pixels go together.
     """
 
     samples: int
@@ -124,7 +123,7 @@ def group_by_length(
 
 
 def same_place(old: Batch, new: tuple[Any, Any], tensor: Tensor) -> Tensor:
-    """What stands among the new arguments where `tensor` stood among the old ones."""
+    """The new argument that replaced `tensor`."""
     for before, after in zip(list_leaves((old.args, old.kwargs)), list_leaves(new), strict=True):
         if before is tensor:
             return after  # type: ignore[no-any-return]

@@ -49,7 +49,7 @@ Target = int | str | Token | Span | Callable[[Any], Tensor] | None
 class ScoreReading:
     """One score a sample, with what it is called and what the model predicted.
 
-    `magnitudes`: of scores that are differences, the absolute sum of what they are the differences of.
+    `magnitudes`: where a score is a difference of two numbers, the sum of their absolute values.
     """
 
     score: Tensor
@@ -89,7 +89,7 @@ class Reader:
         raise TargetError(f"the model's output has shape {tuple(logits.shape)}; pass score= to say what is explained.")
 
     def with_fixed_target(self, out: Any, batch: Batch) -> Reader:
-        """The same reader, the predicted target of one sample spelled out, so that other inputs are asked the same."""
+        """The same reader, its target fixed to what is predicted for one sample: changed inputs are read alike."""
         if callable(self.target) or batch.samples != 1:
             return self
         if hasattr(out, "start_logits") and hasattr(out, "end_logits"):
