@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from headwater.evaluation.results import Evaluation
 from headwater.evaluation.run import evaluate
@@ -13,9 +13,7 @@ from headwater.models.loading import load
 from .graph_checkpoints import record_of
 from .graph_data import unseen
 from .published import ROC_AUC
-
-if TYPE_CHECKING:
-    from .trials import Size
+from .sizes import Size
 
 FLOW = "a-flow"
 FLOW_ROWS = (FLOW, "lrp(ah+ln)")  # the second for comparison on the same samples
