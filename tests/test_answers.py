@@ -81,7 +81,7 @@ def test_other_words_of_as_many_tokens_stand_in_and_no_word_for_itself():
     questions = [Question.of(model, speaker(), prompt) for prompt in PROMPTS]
     pool = Substitutes.of(speaker(), PROMPTS)
     for question in questions:
-        for drawn in pool.drawn(question, 20, seed=0):
+        for drawn in pool.draw(question, 20, seed=0):
             assert len(drawn) == len(question.ids)
             for word in question.words:
                 own = tuple(question.ids[p] for p in word.positions)
@@ -89,9 +89,9 @@ def test_other_words_of_as_many_tokens_stand_in_and_no_word_for_itself():
                 assert new != own
                 others = set(pool.pool[question.prompt.kind, len(own)]) - {own}
                 assert new in others or not others
-    again = [d.tolist() for d in pool.drawn(questions[0], 3, seed=0)]
-    assert again == [d.tolist() for d in pool.drawn(questions[0], 3, seed=0)]
-    assert again != [d.tolist() for d in pool.drawn(questions[0], 3, seed=1)]
+    again = [d.tolist() for d in pool.draw(questions[0], 3, seed=0)]
+    assert again == [d.tolist() for d in pool.draw(questions[0], 3, seed=0)]
+    assert again != [d.tolist() for d in pool.draw(questions[0], 3, seed=1)]
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def directory(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def stand_in(directory, monkeypatch):
     """The tiny model in the place of the bundled one."""
-    monkeypatch.setattr(bundled, "bundled_path", lambda: directory)
+    monkeypatch.setattr(bundled, "bundled_path", lambda *_: directory)
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORFGBG"):
         monkeypatch.delenv(name, raising=False)
 
@@ -453,7 +453,7 @@ def test_refusals_inside_a_group_of_commands_are_answered_too(monkeypatch):
 
 def test_a_bug_is_not_hidden(monkeypatch):
     """Only what the library raises on purpose becomes a message."""
-    monkeypatch.setattr(bundled, "bundled_path", lambda: 1 / 0)
+    monkeypatch.setattr(bundled, "bundled_path", lambda *_: 1 / 0)
     assert isinstance(call("explain", SENTENCE).exception, ZeroDivisionError)
 
 

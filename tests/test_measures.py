@@ -23,12 +23,13 @@ from headwater.evaluation.bounds import Bounds
 from headwater.evaluation.conservation import conservation, moments_of
 from headwater.evaluation.files import load
 from headwater.evaluation.measures import PERTURBATIONS, Answer, Measure, register, resolve_measures
-from headwater.evaluation.perturbation import Perturbed, Pool, batches
+from headwater.evaluation.perturbation import Perturbed, Pool
 from headwater.evaluation.protocols import ali2022, counts, resolve
 from headwater.evaluation.report import page
 from headwater.evaluation.results import summarised
 from headwater.evaluation.run import Job, evaluate
 from headwater.evaluation.statistics import differences_to_best, resample_means, with_few_samples
+from headwater.inputs.batch import group_by_length
 from headwater.results.explanation import Explanation, Provenance
 from headwater.results.ledger import Ledger
 from headwater.web.stores import drawings
@@ -230,12 +231,17 @@ def test_the_largest_batch_runs_first_and_answers_stay_in_their_places():
 
 def test_batches_hold_like_costs_within_the_budget():
     costs = [5, 9, 2, 9, 5, 5, 30]
-    found = list(batches(costs, budget=18))
+    found = group_by_length(costs, budget=18)
     assert sorted(i for group in found for i in group) == list(range(7))
     assert all(len(g) * max(costs[i] for i in g) <= 18 or len(g) == 1 for g in found)
     assert [[costs[i] for i in g] for g in found] == [[30], [9, 9], [5, 5, 5], [2]]
-    assert [[costs[i] for i in g] for g in batches(costs, 1000, mixes=False)] == [[30], [9, 9], [5, 5, 5], [2]]
-    assert [len(g) for g in batches(costs, 1000, most=3)] == [3, 3, 1]
+    assert [[costs[i] for i in g] for g in group_by_length(costs, budget=1000, mixes=False)] == [
+        [30],
+        [9, 9],
+        [5, 5, 5],
+        [2],
+    ]
+    assert [len(g) for g in group_by_length(costs, budget=1000, most=3)] == [3, 3, 1]
 
 
 def test_chunks_do_not_change_the_numbers():

@@ -24,10 +24,11 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater.cli import app
 from headwater.errors import BadRow, DataError, JobStopped, ModelError, UnknownName, UsageError
+from headwater.inputs.batch import group_by_length
 from headwater.jobs import place, writing
 from headwater.jobs.explaining import Explainer
 from headwater.jobs.failures import RetryState
-from headwater.jobs.planning import Layout, in_batches
+from headwater.jobs.planning import Layout
 from headwater.jobs.reading.rows import EMPTY, FAILED
 from headwater.jobs.reading.sources import find_sources
 from headwater.jobs.settings import JobSettings
@@ -76,10 +77,10 @@ def test_an_explanation_comes_back_as_it_was_written(engine, data, tmp_path):
 
 def test_batches_are_bounded_by_tokens_and_hold_rows_of_like_length():
     lengths = [3, 9, 4, 20, 3, 9, 50]
-    groups = in_batches(lengths, 20, mixes=True)
+    groups = group_by_length(lengths, budget=20)
     assert sorted(i for group in groups for i in group) == list(range(7))
     assert [[lengths[i] for i in group] for group in groups] == [[50], [20], [9, 9], [4, 3, 3]]
-    assert in_batches(lengths, 20, mixes=False) == [[6], [3], [1], [5], [2], [0], [4]]
+    assert group_by_length(lengths, budget=20, most=1) == [[6], [3], [1], [5], [2], [0], [4]]
 
 
 def test_shards_cover_the_input_once():

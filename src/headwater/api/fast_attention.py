@@ -105,7 +105,7 @@ def attend_fast(
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         given: Any = {"dropout": dropout, "scaling": scaling, "is_causal": is_causal, **kwargs}
-        check_against_own(module, query, key, value, attention_mask, given, sdpa_attention_forward)
+        check_against_own(module, (query, key, value), attention_mask, given, sdpa_attention_forward)
         mixed: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **given)
         return mixed
     given = {"dropout": dropout, "scaling": scaling, "is_causal": is_causal, "softcap": softcap, "s_aux": s_aux}
@@ -116,7 +116,7 @@ def attend_fast(
         raise NotApplicable(
             f"Headwater's attention knows no {unknown[0]}: call model.set_attn_implementation('eager')."
         )
-    check_against_own(module, query, key, value, attention_mask, {**given, **kwargs}, attend_groups)
+    check_against_own(module, (query, key, value), attention_mask, {**given, **kwargs}, attend_groups)
     return attend_groups(module, query, key, value, attention_mask, **given)
 
 
@@ -126,15 +126,12 @@ def attend_groups(
     key: Tensor,
     value: Tensor,
     mask: Tensor | None,
-    *,
-    scaling: float | None = None,
-    is_causal: bool | None = None,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    **_: Any,
+    **given: Any,
 ) -> tuple[Tensor, None]:
-    causal = causal_by(module, query, mask, is_causal)
-    result = capped_attention(query, key, value, mask, s_aux, scale=scaling, is_causal=causal, cap=softcap or 0.0)
+    """By the product's own attention. Of `given`, as transformers has it: scaling, is_causal, softcap and s_aux."""
+    causal = causal_by(module, query, mask, given.get("is_causal"))
+    sinks, scale, cap = given.get("s_aux"), given.get("scaling"), given.get("softcap") or 0.0
+    result = capped_attention(query, key, value, mask, sinks, scale=scale, is_causal=causal, cap=cap)
     return result.transpose(1, 2).contiguous(), None
 
 
@@ -148,7 +145,7 @@ _CHECKED: set[Any] = set()
 
 
 def check_against_own(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, given: Any, ours: Any
+    module: nn.Module, whole: tuple[Tensor, Tensor, Tensor], mask: Tensor | None, given: Any, ours: Any
 ) -> None:
     """Once for every kind of attention: at its first positions it must be what the model's own file computes.
 
@@ -160,7 +157,8 @@ def check_against_own(
     eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if eager is None:
         raise NotApplicable(f"{type(module).__name__} does not tell how it computes attention, so ours is not tried.")
-    few = tuple(part[:, :, :FEW].detach() for part in (query, key, value))
+    query = whole[0]
+    few = tuple(part[:, :, :FEW].detach() for part in whole)
     looks, added = mask_of_few(few, mask, causal_by(module, query, mask, given.get("is_causal")))
     given = {name: value for name, value in given.items() if value is not None}
     with torch._C.DisableTorchFunction(), torch.no_grad():

@@ -19,7 +19,7 @@ from ..inputs.places import find_places
 from ..inputs.prompt import Prompt, Turn, tokenise_prompt
 from ..inputs.restoring import restores
 from ..inputs.targets import Reader, ScoreReading, logits_of
-from ..inputs.text import check_characters, length_limit
+from ..inputs.text import can_generate, check_characters, length_limit
 from ..memory.estimate import MemoryTrial, parse_bytes
 from ..memory.recompute import Count
 from ..methods import Method, resolve_method
@@ -187,6 +187,8 @@ class At:
             return ScoreReading(row.log_softmax(-1)[self.token].reshape(1), [named], [self.name(best)])
         if self.score == "logit":
             return ScoreReading(row[self.token].reshape(1), [named], [self.name(best)])
+        if self.score != "contrast":
+            raise UnknownName("score", self.score, SCORES)
         other = runner_up(row.detach(), self.token) if self.other is None else self.other
         score = (row[self.token] - row[other]).reshape(1)
         size = float(row.detach()[[self.token, other]].abs().sum())
@@ -405,7 +407,7 @@ def check_generates(model: Any, tokenizer: Any) -> None:
         raise InputError("generated text needs a tokenizer: explain_generation(model, tokenizer, prompt).")
     if not isinstance(model, nn.Module):
         raise InputError(f"the model must be a torch.nn.Module, not {type(model).__name__}.")
-    if not bool(getattr(model, "can_generate", lambda: False)()):
+    if not can_generate(model):
         raise ModelError(f"{type(model).__name__} does not generate text. Load it for the task text-generation.")
 
 

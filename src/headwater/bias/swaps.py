@@ -19,8 +19,9 @@ from torch import nn
 from ..engine.forward import without_cache
 from ..engine.model import where_it_is
 from ..errors import NotFinite
+from ..inputs.batch import group_by_length
 from ..inputs.targets import Reader
-from ..inputs.text import batches, encode, length_limit, padding_id, padding_side, to_batch
+from ..inputs.text import encode, length_limit, padding_id, padding_side, to_batch
 from .analysis import Settings
 from .effects import effect
 from .mentions import Mention
@@ -111,7 +112,7 @@ def scorer(
     def scores(texts: Sequence[str]) -> list[float]:
         encoded = encode(list(texts), tokenizer, limit, True)
         found = [0.0] * len(texts)
-        for group in batches(encoded, batch_size if pad is not None else 1):
+        for group in group_by_length([e.length for e in encoded], most=batch_size if pad is not None else 1):
             batch = to_batch([encoded[i] for i in group], pad, side, []).to(device, None)
             with torch.inference_mode():
                 read = reader(model(**{**without_cache(model), **batch.kwargs}), batch).score.double()

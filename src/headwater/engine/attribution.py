@@ -1,4 +1,4 @@
-"""Relevance at the captured inputs -> relevance of the tokens its user knows."""
+"""From relevance at the captured inputs to relevance of the tokens that the user knows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def attribute(batch: Batch, outcome: Outcome) -> list[Attributed]:
 
 
 def with_links(part: Attributed, batch: Batch, outcome: Outcome, i: int) -> Attributed:
-    """Together they are a line of the ledger."""
+    """Adds the relevance of links between items. Their sum is one line of the ledger."""
     assert batch.beside is not None
     links = tuple(
         link
@@ -188,8 +188,10 @@ def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]], whole: bool) -
             constants["padding"] = constants.get("padding", 0.0) + float(row[len(real) :].double().sum())
         elif how == "prefix":
             prefix.append(row)
-        else:
+        elif how == "other":
             untold["words in another order"] = untold.get("words in another order", 0.0) + float(row.double().sum())
+        else:
+            raise LookupError(f"rows of the kind {how!r} belong to no position")
     padding = float(own[~real].double().sum())
     if padding:
         constants["padding"] = constants.get("padding", 0.0) + padding

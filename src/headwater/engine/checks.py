@@ -1,4 +1,4 @@
-"""Whether what a pass gave can be believed: is it the model's own prediction, and is no constant made from the input?
+"""Checks of a pass: does it explain the model's own prediction, and does no "constant" in fact depend on the input?
 
 A model is looked at closely at its first explanation by a set of rules, and now and then: it is run plainly, and on
 another input. The other checks read what every pass leaves.
@@ -71,7 +71,7 @@ def predict_plainly(run: Run) -> Tensor:
 
 
 def check_prediction(run: Run, plain: Tensor, read: Read, scope: Scope) -> None:
-    """What is explained is what the model predicts. A model may notice gradients or rules, and do something else."""
+    """The score under the rules must be that of the plain prediction: a model may act otherwise with gradients."""
     found = read.reading.score.detach()
     size = max(float(values.detach().abs().max()) for values in (plain, *read.ends) if values.numel())
     room = math.sqrt(torch.finfo(scope.coarsest or torch.float32).eps) * size
@@ -92,9 +92,9 @@ def check_prediction(run: Run, plain: Tensor, read: Read, scope: Scope) -> None:
 
 
 def check_score(run: Run, out: Any, read: Read) -> None:
-    """The gradient of a score that the caller wrote is that of its value: nothing is cut off in it.
+    """The gradient of a score function of the caller's must match its value: no part of it may be detached.
 
-    In float64, for of a score that does not change with the output's size (a cosine) the rest would be rounding.
+    In float64: of a score that does not depend on the outputs' size (a cosine), float32 would leave only rounding.
     """
     if not callable(getattr(run.read, "target", None)) or sum(end.numel() for end in read.ends) > LARGE:
         return
@@ -126,16 +126,16 @@ def in_float64(value: Any) -> Any:
 
 
 def settle_choices(scope: Scope) -> None:
-    """What was looked up by a choice that also weighs is a bias or a constant after all: an expert's bias."""
+    """Decides what a lookup is whose index also weighs its result, as a router's: an expert's bias is then a bias."""
     for one in scope.cuts.chosen:
         if scope.cuts.is_weighed(one.site, one.choice):
             scope.books.resort(one.site, one.name, Sort.BIAS if one.bias else Sort.CONSTANT)
 
 
 def find_tables(run: Run) -> None:
-    """Embeddings beside the places that are explained which look up the words of the text, too, as each layer may have.
+    """Finds further embeddings that look up the words of the text, as some models have in each layer.
 
-    That they do is seen with other words: numbers of positions may happen to be those of words.
+    The model is run on other words to tell: position numbers may by chance equal the word ids of one text.
     """
     known, batch = KNOWN.setdefault(run.model, Known()), run.batch
     if known.tables is not None or batch.ids is None or not batch.places:
@@ -153,7 +153,7 @@ def find_tables(run: Run) -> None:
 
 
 def looks_words_up(one: Captured, text: Tensor | None) -> bool:
-    """Whether what came out are the rows of the text, scaled or not; or of the text shifted by one, as a decoder's."""
+    """Whether an output holds the embedding rows of the text's words, scaled or not, or of the text shifted by one."""
     table = getattr(one.place, "weight", None)
     if one.ids is None or text is None or one.ids.shape != text.shape or not isinstance(table, Tensor):
         return False
@@ -195,7 +195,7 @@ def look_at_another(run: Run, demand: Demand, number: int) -> Look | None:
 
 
 def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured], others: list[Look]) -> None:
-    """Constants that are others for another input were made of it, by a way that could not be followed.
+    """Refuses constants that differ for another input: they were computed from it by a way that rules cannot follow.
 
     Numbers may leave torch and come back; a thread, a traced function or a shape may carry them.
     """
@@ -249,7 +249,7 @@ def find_constants(run: Run, demand: Demand) -> tuple[list[EnteredConstant], lis
 
 
 def changing_sites(ours: list[EnteredConstant], others: list[EnteredConstant]) -> set[int]:
-    """The sites whose constant is another one for another input. Where the two ways differ, names tell."""
+    """The sites whose constant differs between two inputs; matched by name where the two runs took different paths."""
     if [one.name for one in ours] == [one.name for one in others]:
         return {one.site for one, other in zip(ours, others, strict=True) if one.value != other.value}
     values, seen = (values_by_name(found) for found in (ours, others))
@@ -264,7 +264,7 @@ def values_by_name(entered: list[EnteredConstant]) -> dict[str, list[tuple[float
 
 
 def unlike(leaf: Tensor, number: int, times: float) -> Tensor:
-    """What makes another input of this one: noise of its own size."""
+    """Noise of the input's own size, which makes another input of it."""
     drawn = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(1 + number), dtype=torch.float64)
     size = leaf.detach().std().nan_to_num() if leaf.numel() > 1 else leaf.detach().abs().sum()
     return (times * drawn.to(leaf.device) * (size + (size == 0))).to(leaf.dtype)
@@ -283,7 +283,7 @@ def check_met(scope: Scope, demand: Demand) -> None:
 
 
 def check_visible(ends: list[Tensor], demand: Demand, scope: Scope) -> None:
-    """No autograd function of somebody else's lies between score and input: its inside would escape the rules."""
+    """Refuses custom autograd functions between score and input: the rules cannot see the operations inside them."""
     if not demand.rules.names:
         return
     seen: set[Any] = set()

@@ -36,7 +36,7 @@ def run_eagerly() -> Iterator[None]:
 
 
 def change_exclusively(change: Callable[[object], None], me: object) -> None:
-    """Comes in or leaves while no other thread does. Called again where it was interrupted, it does the rest."""
+    """Adds or removes this thread under the lock. Called again after an interrupt, it does what is left to do."""
     try:
         _LOCK.acquire()
         change(me)
@@ -46,7 +46,7 @@ def change_exclusively(change: Callable[[object], None], me: object) -> None:
 
 
 def turn() -> None:
-    """The switch as it must be for those who are inside."""
+    """Sets torch's switch: eager while any thread is inside."""
     dynamo: Any = import_module("torch._dynamo.eval_frame")
     if _INSIDE and not _BEFORE:
         _BEFORE.append(dynamo._stance)
@@ -58,7 +58,7 @@ def turn() -> None:
 
 
 def let_go() -> None:
-    """The lock, if this thread has it, also twice."""
+    """Releases the lock as often as this thread holds it."""
     with suppress(RuntimeError):
         while True:
             _LOCK.release()

@@ -26,7 +26,7 @@ from ..rules.modules import watch_foreign_modules
 
 @dataclass(frozen=True)
 class Demand:
-    """Which rules a method puts on operations. Each `required` one must meet one; `some`: one of them all must."""
+    """The rules that a method uses. Each `required` one must meet an operation; with `some`, at least one must."""
 
     rules: RuleSet
     required: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Run:
 
 @dataclass
 class Known:
-    """What earlier explanations of a model have shown: how many there were by each rules; whether it reads numbers."""
+    """What earlier explanations showed of a model: how many there were per set of rules; whether it reads numbers."""
 
     explained: dict[RuleSet, int] = field(default_factory=dict)
     reads: bool = False
@@ -75,7 +75,7 @@ def tables_of(run: Run) -> list[nn.Module]:
 
 
 def scope_for(run: Run, demand: Demand) -> Scope:
-    """The rules, with empty books, and with the names of the model's weights and modules."""
+    """A scope with the rules, empty books, and the names of the model's weights and modules."""
     modules = named_modules(run.model)
     weights = list(named_weights(run.model, modules))
     scope = run.scope(
@@ -89,12 +89,12 @@ def scope_for(run: Run, demand: Demand) -> Scope:
 
 
 def asks_links(run: Run, demand: Demand) -> bool:
-    """Whether relevance of what enters beside the items is asked for: where attention's scores have any."""
+    """Whether a side input is explained, too. It enters by attention's scores, which get nothing under the AH-rule."""
     return run.links and demand.backward and "ah" not in demand.rules.names
 
 
 def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Captured]]:
-    """The model's own forward pass with the rules on, its inputs made into leaves; what enters beside them if asked."""
+    """Runs the model under the rules. The explained inputs become leaves; with `beside`, so does the side input."""
     batch = run.batch
     args, kwargs = batch.args, model_arguments(run)
     given: list[Captured] = []
@@ -134,7 +134,7 @@ def without_cache(model: nn.Module) -> dict[str, Any]:
 
 
 def with_names(model: nn.Module, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Outputs come with their names also where the model was set to give a tuple, which does not say what is what."""
+    """Asks for outputs by name where a model is configured to give a tuple, which does not say what is what."""
     config = getattr(model, "config", None)
     if config is None or kwargs.get("return_dict", getattr(config, "return_dict", None)) is not False:
         return {}
@@ -152,7 +152,7 @@ class Read:
     cut: list[Tensor]
 
     def gradients(self, seeds: Tensor | None = None) -> list[Tensor]:
-        """Gradient of the scores' sum, each times its seed, at every output."""
+        """The gradient of the sum of all scores at every output; with `seeds`, each score is multiplied by its seed."""
         score = self.reading.score
         total = score.sum() if seeds is None else (score * seeds.to(score)).sum()
         return list(torch.autograd.grad(total, self.cut, retain_graph=True))
@@ -162,7 +162,7 @@ class Read:
         return self._sum_over_inputs(lambda product: product)
 
     def linear_size(self) -> Tensor:
-        """The same, each product by its size, so that nothing cancels."""
+        """The same sum over absolute values, so that nothing cancels."""
         return self._sum_over_inputs(Tensor.abs)
 
     def _sum_over_inputs(self, of: Callable[[Tensor], Tensor]) -> Tensor:
@@ -181,7 +181,7 @@ class Read:
 
 
 def plainly_first(tensor: Tensor, samples: int) -> bool:
-    """Whether only the first axis can be the samples'."""
+    """Whether the samples lie along the first axis and can lie along no other."""
     return samples == 1 or (len(tensor) == samples and samples not in tensor.shape[1:-1])
 
 

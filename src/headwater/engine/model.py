@@ -54,7 +54,7 @@ def prepare_model(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
 
 
 def state_of(model: nn.Module) -> tuple[str, bool]:
-    """Why weights cannot be copied into another type or place (empty if they can); whether inference mode made any."""
+    """Why weights cannot be copied to another dtype or device ("" if they can); whether any is an inference tensor."""
     fixed, inference = "", False
     for name, tensor in named_weights(model):
         inference |= tensor.is_inference()
@@ -116,15 +116,6 @@ def in_copy(model: nn.Module, copied: nn.Module, inputs: Any) -> Any:
     if not names:
         raise InputError("inputs= is a module that is not part of the model.")
     return copied.get_submodule(names[0])
-
-
-def find_nothing_token(tokenizer: Any) -> int | None:
-    """The token that stands for a word taken away: unknown, else mask, else padding."""
-    for name in ("unk_token_id", "mask_token_id", "pad_token_id"):
-        found = getattr(tokenizer, name, None)
-        if isinstance(found, int):
-            return found
-    return None
 
 
 def describe_model(model: nn.Module, device: torch.device, dtype: torch.dtype | None, seed: int) -> Provenance:

@@ -56,7 +56,7 @@ class Options:
         return MemoryPolicy(self.keep, self.recompute, self.on_device)
 
     def with_memory(self, policy: MemoryPolicy) -> Options:
-        """The same, kept as a policy says; a limit was its reason, if there was one."""
+        """The same options with a memory policy. The limit is dropped: the policy was chosen to meet it."""
         keep, recompute, on_device = policy.keep, policy.recompute, policy.on_device
         return replace(self, memory_limit=None, keep=keep, recompute=recompute, on_device=on_device)
 

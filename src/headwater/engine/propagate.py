@@ -45,8 +45,8 @@ from .forward import Demand, Read, Run, asks_links, forward, read_score, scope_f
 class Outcome:
     """What a method gives for a batch. `captured` are the inputs that were explained.
 
-    `relevance` has a tensor for each of them, of its shape: input times gradient. `gradients` are those of the score,
-    as the rules bend them; a method that takes none leaves them out.
+    `relevance` has a tensor for each of them, of its shape: input times gradient. `gradients` are those of the score
+    under the rules, one for each input; a method that computes none leaves the list empty.
     """
 
     reading: ScoreReading
@@ -64,7 +64,7 @@ class Outcome:
 
 
 def propagate(run: Run, demand: Demand) -> Outcome:
-    """Relevance = input times gradient of the score, the gradient bent by the rules."""
+    """Relevance is input times gradient of the score, where the rules have replaced gradients of operations."""
     (outcome,) = propagate_each(run, demand, [run.read])
     return outcome
 
@@ -72,7 +72,7 @@ def propagate(run: Run, demand: Demand) -> Outcome:
 def propagate_each(
     run: Run, demand: Demand, readers: Sequence[Callable[[Any, Batch], ScoreReading]]
 ) -> Iterator[Outcome]:
-    """Several scores of one prediction: one forward pass serves all, each has a backward pass and books of its own."""
+    """Explains several scores of one prediction: one forward pass for all, a backward pass and books for each."""
     scope = scope_for(run, demand)
     books = scope.books
     close = run.noise is None and is_due(run.model, demand)
@@ -137,7 +137,7 @@ def outcome_of(
 
 
 def backward(read: Read, inputs: list[Captured], books: Books, keep: bool) -> list[Tensor]:
-    """The gradient at each input. One backward pass; further ones where shapes do not tell a source's samples."""
+    """The gradient at each input, by one backward pass; by more where shapes do not tell the samples of a source."""
     leaves = [one.leaf for one in inputs]
     probes = books.probes
     found = gradients_at(leaves, read, None, keep or probes > 0)
@@ -200,7 +200,7 @@ def has_nan(tensor: Tensor) -> bool:
 
 
 def find_first_nonfinite(run: Run, demand: Demand) -> str:
-    """The same run once more, every module watched: where on the way, and then on the way back, it first appeared."""
+    """Runs again with every module watched, and names the first whose output, or gradient, is not finite."""
     forwards, backwards = Watch(), Watch()
     names = {id(module): name for name, module in run.model.named_modules()}
 
@@ -223,7 +223,7 @@ def find_first_nonfinite(run: Run, demand: Demand) -> str:
 
 @dataclass
 class Watch:
-    """Remembers who first gave something that is not finite."""
+    """Remembers the first module that gave a number that is not finite."""
 
     first: str | None = None
 

@@ -1,4 +1,4 @@
-"""Who runs an explanation in place of the plain way: the recorder of the block that it is in, if there is one."""
+"""Runs an explanation by the active recorder, inside a block of `recorded`, or else plainly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RunRecorder(Protocol):
 
 
 class RecordingBlock(Protocol):
-    """Lives as long as the block: where that was interrupted, it goes, and no recorder is at work."""
+    """Exists while a block of `recorded` runs. An interrupt of the block frees it: no recorder is active then."""
 
     @property
     def recorder(self) -> RunRecorder: ...

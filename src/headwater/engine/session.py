@@ -11,12 +11,13 @@ from torch import nn
 
 from ..inputs.batch import Batch
 from ..inputs.restoring import restores_steps
+from ..inputs.text import find_nothing_token
 from ..inputs.walking import walk_once
 from ..methods.registry import Method, resolve_method
 from ..results.explanation import Explanation, Provenance
 from .assemble import make_explanations
 from .forward import Run
-from .model import describe_model, find_nothing_token, place_batch, prepare_model, where_it_is
+from .model import describe_model, place_batch, prepare_model, where_it_is
 from .options import Options, Request
 from .plan import make_plan
 from .propagate import Outcome
@@ -77,7 +78,7 @@ class Session:
 
 
 def run_method(method: Method, run: Run, options: Options) -> Outcome:
-    """The method's own run; where memory is to be saved, with what saves it."""
+    """Runs the method. Only where memory is to be saved does the run pass through the memory policy."""
     if not options.saves_memory:
         return method.run(run)
     with options.memory.open(run.model) as kept:

@@ -20,7 +20,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be run, whichever the method; `gather` takes each step's explanations and gives the answer's."""
+    """The steps to run for a request. `gather` turns the explanations of all steps into those of the answer."""
 
     steps: list[Step]
     gather: Callable[[Sequence[list[Explanation]]], list[Explanation]]
@@ -28,7 +28,7 @@ class Plan:
 
     @classmethod
     def chain(cls, plans: Sequence[Plan]) -> Plan:
-        """One after another."""
+        """Several plans as one: their steps one after another."""
         ends = [sum(len(plan.steps) for plan in plans[: i + 1]) for i in range(len(plans))]
 
         def gather(found: Sequence[list[Explanation]]) -> list[Explanation]:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError, TargetError, UsageError
-from ..inputs.batch import Batch
+from ..inputs.batch import Batch, group_by_length
 from ..inputs.targets import Reader, logits_of
-from ..inputs.text import Encoded, Text, batches, encode, length_limit, padding_id, padding_side, to_batch
+from ..inputs.text import Encoded, Text, can_generate, encode, length_limit, padding_id, padding_side, to_batch
 from ..results.explanation import Explanation
 from ..results.ledger import Ledger, Lines
 from .steps import Plan, Step
@@ -57,11 +57,10 @@ class TextJob:
         """Without a padding token, or for a classifier whose config names none, each text goes alone."""
         config = getattr(self.model, "config", None)
         unnamed = config is not None and getattr(config, "pad_token_id", 0) is None
-        generates = bool(getattr(self.model, "can_generate", lambda: False)())
-        return self.pad is not None and (generates or not unnamed)
+        return self.pad is not None and (can_generate(self.model) or not unnamed)
 
     def batches(self, encoded: Sequence[Encoded]) -> list[tuple[list[int], Batch]]:
-        groups = batches(encoded, self.batch_size if self.mixes else 1)
+        groups = group_by_length([e.length for e in encoded], most=self.batch_size if self.mixes else 1)
         return [(group, self.batch([encoded[i] for i in group])) for group in groups]
 
     def batch(self, encoded: Sequence[Encoded]) -> Batch:

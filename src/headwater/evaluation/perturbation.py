@@ -10,7 +10,7 @@ short text coincide, methods agree on their top items. So the inputs of all meth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ import numpy as np
 from torch import nn
 
 from ..engine.options import Request
+from ..inputs.batch import group_by_length
 from ..results.explanation import Explanation
 from .bounds import Bounds
 from .ranking import Counts, Flags, Floats
@@ -126,7 +127,8 @@ class Pool:
         """
         waiting, self._waiting = self._waiting, []
         costs = [perturbed.cost for perturbed in waiting]
-        groups = sorted(batches(costs, self.budget, self.subjects.mixes), key=lambda g: -len(g) * costs[g[0]])
+        groups = group_by_length(costs, budget=self.budget, mixes=self.subjects.mixes)
+        groups.sort(key=lambda group: -len(group) * costs[group[0]])
         found: Floats | None = None
         for group in groups:
             rows = self.subjects.logits([waiting[i] for i in group])
@@ -138,20 +140,3 @@ class Pool:
     @property
     def logits(self) -> Floats:
         return np.concatenate(self._answers)
-
-
-def batches(costs: Sequence[int], budget: float, mixes: bool = True, most: float = float("inf")) -> Iterator[list[int]]:
-    """Indices in groups of like cost, dearest first.
-
-    A group holds at most `most`, and its size times its dearest stays within the budget; one alone always may run.
-    """
-    group: list[int] = []
-    for i in sorted(range(len(costs)), key=lambda i: -costs[i]):
-        dearest = costs[group[0]] if group else costs[i]
-        size = len(group) + 1
-        if group and (size > most or size * dearest > budget or (not mixes and costs[i] != dearest)):
-            yield group
-            group = []
-        group.append(i)
-    if group:
-        yield group

@@ -18,11 +18,12 @@ from ..engine.model import where_it_is
 from ..engine.options import Options, Request
 from ..engine.session import answer_all
 from ..errors import HeadwaterError, InputError, ModelError, NotFinite, TargetError, UsageError
+from ..inputs.batch import group_by_length
 from ..inputs.targets import logits_of
 from ..inputs.text import Encoded, Text, encode, filler, length_limit, pad_values, padding_id, padding_side, to_batch
 from ..results.explanation import Explanation
 from .bounds import Bounds
-from .perturbation import Perturbed, batches
+from .perturbation import Perturbed
 from .protocols import Protocol
 from .ranking import Counts, Flags, Floats
 from .stored import Stored
@@ -146,7 +147,7 @@ class Tokens:
         lengths = [self.encoded[i].length for i in left]
         mean = self.source.batch_size * sum(lengths) / max(1, len(lengths))
         room = self.source.bounds.length_of(method, mean)
-        for group in batches(lengths, room, self.mixes, self.source.batch_size):
+        for group in group_by_length(lengths, most=self.source.batch_size, budget=room, mixes=self.mixes):
             chosen = [left[g] for g in group]
             found.update(zip(chosen, self.explain_together(chosen, method, target, seed), strict=True))
         return [found[i] for i in samples]

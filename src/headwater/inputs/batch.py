@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 import torch
@@ -32,11 +33,10 @@ class Item:
 class Batch:
     """The arguments of one forward pass of `samples` samples. A method makes another batch, and never changes one.
 
-    `ids` are the token ids [samples, positions] that tell which lookup is the text; `real` marks positions that are
-    not padding. `place` is the module whose output is explained, `tensor` the argument if it is one of those.
-    Of samples of a model's own kind, `before`, `pooled` and `beside` are what `inputs.protocol.Prepared` says, and
-    `alone` gives one of them as a batch of its own, where padding has been done in ways that are not known here.
-    Of images, `patches` says which pixels go together.
+    `ids` are the text's token ids [samples, positions]; `real` is true at positions that are not padding. `places` are
+    the modules whose outputs are explained. Where an argument itself is explained, it is `tensor`. `before`, `pooled`
+    and `beside` are those of `inputs.protocol.Prepared`. `alone(i)` gives sample i as a batch of its own, for models
+    that pad in a way of their own. For images, `patches` says which pixels go together.
     """
 
     samples: int
@@ -105,8 +105,25 @@ def list_leaves(value: Any) -> list[Any]:
     return found
 
 
+def group_by_length(
+    lengths: Sequence[int], *, most: float = inf, budget: float = inf, mixes: bool = True
+) -> list[list[int]]:
+    """Indices of samples that are run together, like lengths side by side and the longest first.
+
+    A group has at most `most` samples, and its size times its longest stays within the `budget`; one sample may always
+    run alone. Without `mixes`, a group has one length: its model takes no padding.
+    """
+    groups: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        size, longest = (len(groups[-1]) + 1, lengths[groups[-1][0]]) if groups else (1, lengths[i])
+        if not groups or size > most or size * longest > budget or (not mixes and lengths[i] != longest):
+            groups.append([])
+        groups[-1].append(i)
+    return groups
+
+
 def same_place(old: Batch, new: tuple[Any, Any], tensor: Tensor) -> Tensor:
-    """What stands among the new arguments where `tensor` stood among the old ones."""
+    """The new argument that replaced `tensor`."""
     for before, after in zip(list_leaves((old.args, old.kwargs)), list_leaves(new), strict=True):
         if before is tensor:
             return after  # type: ignore[no-any-return]

@@ -30,7 +30,7 @@ def hook_modules(
 ) -> Iterator[None]:
     """Inside, `before` and `after` are called around every call of these modules on this thread.
 
-    An `innermost` one comes first of all hooks after the call, and also where the call fails.
+    With `innermost`, `after` runs before all other hooks, and also where the call fails.
     """
     modules = list(modules)
     enter = None if before is None else Hook(before)
@@ -47,7 +47,7 @@ def hook_modules(
 
 @dataclass(eq=False)
 class Hook:
-    """Does nothing on any other thread, which may also call it without keywords: these are registered after it."""
+    """A hook that acts on the thread that made it. Torch may call it on others, and there even without keywords."""
 
     function: Callable[..., Any]
     thread: int = field(default_factory=get_ident)
@@ -64,7 +64,7 @@ def without_hooks(module: nn.Module) -> nn.Module:
 
 
 def detach(hooks: Iterable[Attached]) -> None:
-    """Takes hooks off their modules, found by themselves: a handle is lost where the attaching was interrupted."""
+    """Removes hooks from their modules. They are searched for: an interrupt while attaching loses torch's handle."""
     for module, hook in hooks:
         for kind, flags in _KINDS:
             attached = getattr(module, kind)

@@ -42,7 +42,7 @@ def tokenise_prompt(tokenizer: Any, prompt: str | None, chat: Sequence[Turn] | N
 
 
 def tokenise_chat(tokenizer: Any, chat: Sequence[Turn]) -> Prompt:
-    """A chat through the tokenizer's template; what the template writes is nobody's."""
+    """A chat, rendered by the tokenizer's template. Tokens that the template adds have the role "template"."""
     check_turns(chat)
     if getattr(tokenizer, "chat_template", None) is None:
         raise InputError("the tokenizer has no chat template; pass the prompt as text.")
@@ -78,7 +78,7 @@ def find_turns(text: str, chat: Sequence[Turn]) -> list[tuple[int, int, str]]:
 
 
 def role_of(text: str, start: int, end: int, places: Sequence[tuple[int, int, str]]) -> str:
-    """Whose words a token holds; a token that reaches over the edge is counted by its letters, not its spaces."""
+    """The role of the message that a token is from. A token across an edge belongs to the message with its letters."""
     for first, last, role in places:
         if text[max(start, first) : min(end, last)].strip() or (first <= start and end <= last and start < end):
             return role
@@ -93,7 +93,7 @@ def call_tokenizer(tokenizer: Any, text: str, **options: Any) -> tuple[list[int]
 
 
 def token_texts(tokenizer: Any, text: str, ids: list[int], offsets: list[tuple[int, int]] | None) -> tuple[str, ...]:
-    """Each token as the text from the one before it to its own end; one that stands nowhere in the text by its name."""
+    """The text of each token, from the end of the one before it. A token without any text is shown by its name."""
     if offsets is None:
         return tuple(str(tokenizer.decode([token])) for token in ids)
     pieces, done = [], 0

@@ -1,10 +1,9 @@
 """What a computation changes around it while it runs, put back whatever line it is left at.
 
-An exception can arrive between any two lines: Ctrl+C does, and a stop from another thread. A `with` may then be left
-without its `__exit__`, or in the middle of it, so that blocks alone cannot promise to leave nothing behind. Two things
-can: a function that remembers how this thread was and puts that back in two nested `finally` (`restores`), since the
-one exception may arrive in the first; and changes that are noted before they are made (`undone`), so that whoever puts
-back knows of them.
+Ctrl+C, or a stop from another thread, raises an exception between any two lines. It may skip the `__exit__` of a
+`with`, or end it in the middle. So a `with` alone cannot promise to restore everything. Two things together can:
+`restores` remembers the state of the thread when a function begins, and puts it back in two nested `finally`, because
+the exception may arrive in the first. `undone` notes each change before it is made, so that it can be found and undone.
 """
 
 from __future__ import annotations
@@ -54,10 +53,10 @@ def restores(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def end_blocks(error: BaseException, handled: BaseException | None) -> None:
-    """Ends the generators behind blocks that were left in the middle of their `__exit__`.
+    """Closes the generators of `with` blocks that an exception left in the middle of their `__exit__`.
 
-    The traceback holds them, and they would do the rest when it goes, at whatever time that is: one of torch's, for
-    one, pushes a mode. What the caller was handling already, `handled`, is none of ours.
+    The traceback keeps them alive. They would run on when it is freed, at any later time: one of torch's would then
+    push a mode. `handled` is the exception that the caller was handling before; its traceback is left alone.
     """
     found: BaseException | None = error
     while found is not None and found is not handled:
@@ -212,7 +211,7 @@ class TorchState(NamedTuple):
         )
 
     def put_back(self) -> None:
-        """Every line may be the last that is reached, so each does the same when it is done again."""
+        """An interrupt may come after any line. So each line can be run again with the same effect."""
         if TorchState.now() == self:
             return
         torch._C.DisableTorchFunction().__enter__()  # modes of the caller see nothing of this, and cannot stop it
@@ -255,7 +254,7 @@ class TorchState(NamedTuple):
         torch.set_autocast_cache_enabled(self.cast_cache)
 
     def _put_back_functions(self) -> None:
-        """Torch says how this is only through blocks: one that was never entered leaves to the usual."""
+        """Torch offers this state only as a context manager: exiting one that was never entered sets the default."""
         enabled, all_off = self.functions
         if enabled:
             torch._C.DisableTorchFunction().__exit__(None, None, None)

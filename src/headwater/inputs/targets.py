@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..errors import TargetError, UnknownName
 from .batch import Batch
+from .text import can_generate
 
 OUTPUTS = ("logit", "probability", "log-probability")
 
@@ -48,7 +49,7 @@ Target = int | str | Token | Span | Callable[[Any], Tensor] | None
 class ScoreReading:
     """One score a sample, with what it is called and what the model predicted.
 
-    `magnitudes`: of scores that are differences, the absolute sum of what they are the differences of.
+    `magnitudes`: where a score is a difference of two numbers, the sum of their absolute values.
     """
 
     score: Tensor
@@ -88,7 +89,7 @@ class Reader:
         raise TargetError(f"the model's output has shape {tuple(logits.shape)}; pass score= to say what is explained.")
 
     def with_fixed_target(self, out: Any, batch: Batch) -> Reader:
-        """The same reader, the predicted target of one sample spelled out, so that other inputs are asked the same."""
+        """The same reader, its target fixed to what is predicted for one sample: changed inputs are read alike."""
         if callable(self.target) or batch.samples != 1:
             return self
         if hasattr(out, "start_logits") and hasattr(out, "end_logits"):
@@ -139,9 +140,8 @@ class Reader:
         real = real_outputs(batch, logits)
         if isinstance(self.target, Token):
             return torch.stack([nth(row, self.target.position) for row in real])
-        generates = bool(getattr(self.model, "can_generate", lambda: False)())
         mask = getattr(self.tokenizer, "mask_token_id", None)
-        if vocabulary and generates:
+        if vocabulary and can_generate(self.model):
             return torch.stack([nth(row, -1) for row in real])
         if vocabulary and mask is not None and batch.ids is not None and bool((batch.ids == mask).any(1).all()):
             first: Tensor = (batch.ids == mask).long().argmax(1)
@@ -268,15 +268,17 @@ def read_out(logits: Tensor, output: str, independent: bool) -> Tensor:
     """Logits as they are, or as probabilities: over the classes, or each on its own (multi-label, one output)."""
     if output == "logit":
         return logits
-    if independent:
-        return logits.sigmoid() if output == "probability" else torch.nn.functional.logsigmoid(logits)
-    return logits.softmax(-1) if output == "probability" else logits.log_softmax(-1)
+    if output == "probability":
+        return logits.sigmoid() if independent else logits.softmax(-1)
+    if output == "log-probability":
+        return torch.nn.functional.logsigmoid(logits) if independent else logits.log_softmax(-1)
+    raise UnknownName("output", output, OUTPUTS)
 
 
 def is_vocabulary(model: Any, size: int) -> bool:
     get = getattr(getattr(model, "config", None), "get_text_config", None)
     config = get() if get is not None else getattr(model, "config", None)
-    return size == getattr(config, "vocab_size", None) or bool(getattr(model, "can_generate", lambda: False)())
+    return size == getattr(config, "vocab_size", None) or can_generate(model)
 
 
 def real_outputs(batch: Batch, logits: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import EmptyInput, InputError, TooLong
+from ..errors import EmptyInput, InputError, TooLong, UnknownName
 from .batch import Batch, Item
 from .protocol import sample_name
 from .walking import named_modules
@@ -156,10 +156,20 @@ def padding_id(model: nn.Module, tokenizer: Any) -> int | None:
     return None
 
 
+def can_generate(model: Any) -> bool:
+    """Whether a model continues text: a language model, or an encoder-decoder with a head for it."""
+    return bool(getattr(model, "can_generate", lambda: False)())
+
+
+def find_nothing_token(tokenizer: Any) -> int | None:
+    """The token that stands for a word taken away: unknown, else mask, else padding."""
+    names = ("unk_token_id", "mask_token_id", "pad_token_id")
+    return next((found for name in names if isinstance(found := getattr(tokenizer, name, None), int)), None)
+
+
 def padding_side(model: nn.Module, tokenizer: Any) -> str:
     """Language models are padded on the right, where positions of real tokens stay what they are without padding."""
-    generates = bool(getattr(model, "can_generate", lambda: False)())
-    return "right" if generates else getattr(tokenizer, "padding_side", "right")
+    return "right" if can_generate(model) else getattr(tokenizer, "padding_side", "right")
 
 
 def to_batch(encoded: Sequence[Encoded], pad: int | None, side: str, places: list[nn.Module]) -> Batch:
@@ -183,8 +193,7 @@ def with_decoder_start(model: nn.Module, batch: Batch) -> Batch:
     """An encoder-decoder that generates begins with its start token, unless a prefix is given."""
     config = getattr(model, "config", None)
     token = getattr(config, "decoder_start_token_id", None)
-    generates = bool(getattr(model, "can_generate", lambda: False)())
-    if not (getattr(config, "is_encoder_decoder", False) and generates and isinstance(token, int)):
+    if not (getattr(config, "is_encoder_decoder", False) and can_generate(model) and isinstance(token, int)):
         return batch
     if batch.ids is None or "decoder_input_ids" in batch.kwargs:
         return batch
@@ -197,13 +206,11 @@ def filler(name: str, pad: int | None) -> int:
 
 def pad_values(values: list[int], length: int, fill: int, side: str) -> list[int]:
     more = [fill] * (length - len(values))
-    return more + values if side == "left" else values + more
-
-
-def batches(encoded: Sequence[Encoded], size: int) -> list[list[int]]:
-    """Indices in groups of at most `size`, texts of like length together."""
-    order = sorted(range(len(encoded)), key=lambda i: -encoded[i].length)
-    return [order[i : i + size] for i in range(0, len(order), size)]
+    if side == "left":
+        return more + values
+    if side == "right":
+        return values + more
+    raise UnknownName("padding side", side, ("left", "right"))
 
 
 def from_fields(fields: dict[str, Any], tokenizer: Any, places: list[nn.Module]) -> Batch:

@@ -1,4 +1,4 @@
-"""A model's modules and weights with their names, in torch's order: torch's own walk is recursive, and slow.
+"""The modules and weights of a model by name, in torch's order, but faster than torch's own recursive walk.
 
 An explanation asks for them several times; on a large model that would take longer than some of its layers. So it walks
 once: nobody takes a model apart while it is explained.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,7 @@ from ..engine.session import Session
 from ..engine.steps import Step
 from ..engine.texts import TextJob, in_windows
 from ..errors import EmptyInput, HeadwaterError, InputError, TooLong
+from ..inputs.batch import group_by_length
 from ..inputs.places import find_places
 from ..inputs.targets import Reader
 from ..inputs.text import Encoded, check_encoded, split_pair, tokenise
@@ -27,7 +29,7 @@ from ..results.explanation import Explanation
 from ..store.columns import to_table
 from ..store.manifest import Counts
 from .failures import Place, RetryState
-from .planning import Chunk, in_batches
+from .planning import Chunk
 from .reading.rows import EMPTY, FAILED, TOO_LONG, Bad, escape_beginning
 from .reading.sources import InputFiles, RowReader
 from .settings import JobSettings, result_names
@@ -110,7 +112,8 @@ class Explainer:
     def batches(self, rows: Sequence[TokenisedRow]) -> list[list[TokenisedRow]]:
         """Rows of like length together; one that is explained in windows is a batch of its own."""
         short = [row for row in rows if row.encoded is not None]
-        groups = in_batches([row.length for row in short], self.settings.batch_tokens, self.job.mixes)
+        most = inf if self.job.mixes else 1
+        groups = group_by_length([row.length for row in short], most=most, budget=self.settings.batch_tokens)
         return [[row] for row in rows if row.encoded is None] + [[short[i] for i in group] for group in groups]
 
     def usable(

@@ -175,6 +175,8 @@ class Staff:
             worker.task = None
             finished: Finished = said[0]
             return finished
+        else:
+            raise JobStopped(f"a worker says {what!r}, which nobody here knows.")
         return None
 
     def _forget_worker(self, worker: Worker, tasks: Tasks) -> None:

@@ -29,9 +29,7 @@ def hold_lock(file: Path, what: Path) -> Iterator[None]:
         with plain_refusals(file):
             os.ftruncate(descriptor, 0)
             os.lseek(descriptor, 0, os.SEEK_SET)
-            os.write(
-                descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now()}).encode()
-            )
+            os.write(descriptor, describe_owner())
         yield
     finally:
         os.close(descriptor)

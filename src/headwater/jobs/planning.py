@@ -7,7 +7,7 @@ last digit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 CHUNK_ROWS = 512
@@ -49,18 +49,3 @@ class Layout:
         """Chunks of the shards that are not done, in their order."""
         known = set(done)
         return (chunk for shard in self.shards if shard not in known for chunk in self.chunks(shard))
-
-
-def in_batches(lengths: Sequence[int], tokens: int, mixes: bool) -> list[list[int]]:
-    """Places in groups, the longest first, each of at most `tokens` tokens when it is padded to its longest.
-
-    One that is longer than that goes alone, and all do where a model cannot be given padding.
-    """
-    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-    groups: list[list[int]] = []
-    for i in order:
-        if groups and mixes and lengths[groups[-1][0]] * (len(groups[-1]) + 1) <= tokens:
-            groups[-1].append(i)
-        else:
-            groups.append([i])
-    return groups

@@ -128,11 +128,13 @@ class Engine(Protocol):
 def open_engine(name: str, address: str | None) -> Iterator[Engine]:
     if name == "local":
         yield LocalEngine()
-        return
-    from .cluster import connect
+    elif name == "ray":
+        from .cluster import connect
 
-    with connect(address) as engine:
-        yield engine
+        with connect(address) as engine:
+            yield engine
+    else:
+        raise UnknownName("engine", name, ENGINES)
 
 
 def load_model(model: nn.Module | str | Path | None, tokenizer: Any) -> tuple[nn.Module, Any]:

@@ -1,8 +1,8 @@
 """Explanations of one shape, recorded once on a graphics card and replayed from then on (CUDA graphs).
 
-A short input keeps a card busy for less time than Python needs to hand out the work. What is handed out depends on the
-model, the rules and the shapes alone, so it can be written down: the way forward as one graph, the way back as another.
-Between the two the score is read as always, which is a matter of a few numbers.
+For a short input, Python takes longer to launch the kernels than the card takes to run them. Which kernels are launched
+depends only on the model, the rules and the shapes. So they are captured once: the forward pass as one CUDA graph, the
+backward pass as another. The score is read between the two as in any run.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def recorded(shapes: int = SHAPES) -> Iterator[Recorder]:
 
 @dataclass(eq=False)
 class CaptureBlock:
-    """What a block of `recorded` alone holds: where it was interrupted, it goes, and the recorder is not at work."""
+    """Held by the block of `recorded` alone. An interrupt that ends the block frees it: no recorder is active then."""
 
     recorder: Recorder
 
 
 @dataclass
 class Recorder:
-    """Recordings by what they are of. `call` makes a body of work repeatable: a graph, or for tests just the work."""
+    """Keeps captured explanations by the key of their run. `call` captures work as a graph; tests pass a plain call."""
 
     shapes: int = SHAPES
     call: Callable[[Body, Any], Body] | None = None
@@ -74,7 +74,7 @@ class Recorder:
             yield
 
     def takes(self, run: Run, demand: Demand) -> bool:
-        """Whether a run is of the usual kind: nobody looks into it, and it lies on a card."""
+        """Whether a run can be captured: it is on a card, and nothing watches it."""
         usual = run.scope is Scope and run.inspect is None and run.noise is None and run.watch is watch_nothing
         on_card = all(tensor.is_cuda for tensor in tensors_of(run.batch))
         return usual and demand.backward and bool(run.batch.places) and (on_card or self.call is not None)
@@ -95,7 +95,7 @@ class Recorder:
         return captured_run.explain_run(run)
 
     def record(self, key: Any, run: Run, demand: Demand, expected: Outcome) -> None:
-        """Kept only if it says what the plain run said."""
+        """Captures a run. It is kept only if its replay agrees with the plain run."""
         while len(self.captured_runs) >= self.shapes:
             self.captured_runs.pop(next(iter(self.captured_runs)))
         for more in ({"past_key_values": PassedOn()}, {}) if takes_cache(run) else ({},):
@@ -113,7 +113,7 @@ class Recorder:
 
 
 class CapturedExplanation:
-    """One recording: the way forward, the score read, the way back."""
+    """One captured explanation: the forward graph, the score read in Python, the backward graph."""
 
     def __init__(self, run: Run, demand: Demand, call: Callable[[Body, Any], Body], more: Mapping[str, Any]) -> None:
         self.demand, self.call = demand, call
@@ -177,7 +177,7 @@ class CapturedExplanation:
 
 @dataclass
 class ForwardState:
-    """What the way forward leaves for the way back."""
+    """What the forward graph leaves for the score and for the backward graph."""
 
     out: Any
     inputs: list[Captured]
@@ -194,9 +194,10 @@ class ForwardState:
 
 
 class PassedOn:
-    """A cache that keeps nothing. Where there is one, transformers does not look whether texts are packed into one row.
+    """A cache of keys and values that keeps nothing.
 
-    While a card records nobody can look.
+    Without a cache, transformers looks at the positions to see whether several texts are packed into one row. Values
+    cannot be read while a graph is captured; with a cache, transformers does not look.
     """
 
     is_compileable = False
@@ -221,10 +222,10 @@ class PassedOn:
 
 @contextmanager
 def hide_capture() -> Iterator[None]:
-    """Inside, a model that asks whether a card records is told that none does, so that it does what it did before.
+    """Inside, a model that asks whether a CUDA graph is being captured is told no, so that it runs as it did before.
 
-    transformers asks, and would make a mask where the plain run had none. What a model must not do while a card
-    records is an error as before, and what it says is compared.
+    transformers asks, and would then make a mask that the plain run did not have. This is safe: an operation that is
+    not allowed during a capture still fails, and the result is compared with the plain run's.
     """
     with undone(partial(setattr, torch.cuda, "is_current_stream_capturing", torch.cuda.is_current_stream_capturing)):
         torch.cuda.is_current_stream_capturing = lambda: False
@@ -232,20 +233,20 @@ def hide_capture() -> Iterator[None]:
 
 
 def describe_first_error(error: BaseException) -> str:
-    """Of the error that came first: what a recording says when it ends is only that something went wrong before."""
+    """The message of the first error in the chain: the last one only says that the capture failed."""
     while error.__context__ is not None and str(error.__context__):  # the end of a generator says nothing
         error = error.__context__
     return str(error).strip().split("\n")[0]
 
 
 def takes_cache(run: Run) -> bool:
-    """Whether the model is a decoder alone, and was given no cache."""
+    """Whether the model is a decoder without an encoder that accepts a cache."""
     paired = getattr(getattr(run.model, "config", None), "is_encoder_decoder", False)
     return not paired and "past_key_values" in signature(run.model.forward).parameters
 
 
 class CapturedCall:
-    """Work on a card, written down when it is first done."""
+    """Work that is captured as a CUDA graph by the first call, and replayed by every call."""
 
     def __init__(self, body: Body, pool: Any) -> None:
         self.body, self.pool = body, pool
@@ -268,7 +269,7 @@ class CapturedCall:
 
 
 def end_capture(graph: Any) -> None:
-    """Where a recording was left in the middle, the card would go on writing down."""
+    """Ends a capture that an error or interrupt left open: the card would go on capturing."""
     if torch.cuda.is_current_stream_capturing():
         with suppress(RuntimeError):
             graph.capture_end()
@@ -276,7 +277,7 @@ def end_capture(graph: Any) -> None:
 
 @contextmanager
 def pause_garbage_collection() -> Iterator[None]:
-    """Inside, Python collects no garbage: an older graph among it would be destroyed, which ends a recording."""
+    """Inside, Python collects no garbage: freeing an old CUDA graph would break the capture."""
     gc.collect()
     with undone(gc.enable if gc.isenabled() else gc.disable):
         gc.disable()
@@ -284,7 +285,7 @@ def pause_garbage_collection() -> Iterator[None]:
 
 
 def key_of(run: Run, demand: Demand) -> Any:
-    """What a recording is of: the weights where they lie, the rules, and the arguments but for their numbers."""
+    """What must be equal for a replay: the addresses of the weights, the rules, the shapes and the plain arguments."""
     weights = hash(tuple(weight.data_ptr() for _, weight in named_weights(run.model)))
     batch = run.batch
     shapes = tuple((tuple(t.shape), t.dtype, t.device) for t in tensors_of(batch))
@@ -292,7 +293,7 @@ def key_of(run: Run, demand: Demand) -> Any:
 
 
 class Model:
-    """A model by its identity, which it does not keep alive."""
+    """A model as a key by its identity, which does not keep it alive."""
 
     def __init__(self, model: nn.Module) -> None:
         self.of, self.number = weakref.ref(model), id(model)
@@ -305,13 +306,13 @@ class Model:
 
 
 def tensors_of(batch: Batch) -> list[Tensor]:
-    """Every tensor among the arguments, in order; a mask that hides nothing is left out, as it is recorded."""
+    """Every tensor among the arguments, in order. A mask that hides nothing is left out, as it is in the capture."""
     kwargs = {name: value for name, value in batch.kwargs.items() if name != MASK or not is_unmasked(batch)}
     return [tensor for tensor in list_leaves([batch.args, *kwargs.values()]) if isinstance(tensor, Tensor)]
 
 
 def is_unmasked(batch: Batch) -> bool:
-    """Whether the mask hides nothing. Recorded without it, a model takes the attention that needs none."""
+    """Whether the mask hides nothing. It is then left out, so that the model can use attention without a mask."""
     mask = batch.kwargs.get(MASK)
     return not isinstance(mask, Tensor) or bool(mask.bool().all())
 
@@ -321,7 +322,7 @@ def plain_arguments(batch: Batch) -> Any:
 
 
 def copy_arguments(batch: Batch) -> Batch:
-    """The same arguments in memory of their own, which is written into before every replay."""
+    """A copy of the arguments. Its memory is the graph's input: each replay first writes the new values there."""
     own: dict[int, Tensor] = {}
 
     def copy(value: Any) -> Any:

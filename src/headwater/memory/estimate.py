@@ -1,8 +1,8 @@
-"""How much memory an explanation will take, before it is made; and how it is made within a limit.
+"""How much memory an explanation will take, and how to make it fit a limit.
 
-The same request is really run at a few short lengths, and what torch allocates is counted. In a transformer that is a
-polynomial of the length: a constant, what grows with every token, and what grows with every pair of them. It is
-extrapolated to the whole request. So no architecture has a formula here.
+The request is run at a few short lengths, and the bytes that torch allocates are counted. In a transformer they are a
+polynomial of the length: a constant, a part per token, and a part per pair of tokens. The polynomial is extrapolated to
+the whole request. So no formula for any architecture is needed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class MemoryCurve:
 
     @classmethod
     def through(cls, lengths: Sequence[int], sizes: Sequence[float]) -> MemoryCurve:
-        """Through one, two or three points. A line goes through the last two where the third adds nothing certain."""
+        """Fits one, two or three points. Where the square part would be noise, a line through the last two is taken."""
         if len(lengths) == 1:
             return cls(0.0, sizes[0] / lengths[0], 0.0)
         (x, u), (y, v) = zip(lengths[-2:], sizes[-2:], strict=True)
@@ -182,7 +182,7 @@ class MemoryTrial:
 
     @property
     def fewest(self) -> int:
-        """Samples in the smallest batch: what was given as tensors is not taken apart."""
+        """Samples in the smallest possible batch: inputs that were given as tensors are not split."""
         return 1 if self.ask.of_images or self.ask.of_texts or self.step.batch.alone else self.step.batch.samples
 
     @property
@@ -190,7 +190,7 @@ class MemoryTrial:
         return self.step.batch.ids is not None and not self.step.batch.before
 
     def curves(self, room: MemoryPolicy) -> tuple[MemoryCurve, MemoryCurve]:
-        """What is held at most, and what is kept of it, by samples and length."""
+        """Two curves: the most bytes that are held, and the bytes that are saved for the backward pass."""
         if room not in self.seen:
             lengths, batches = self.pieces
             for batch in batches if self.device.type == "cuda" else batches[:1]:
@@ -211,7 +211,7 @@ class MemoryTrial:
         return counts, [fewer(batch, count) for count in counts]
 
     def try_piece(self, batch: Batch, room: MemoryPolicy) -> tuple[int, int]:
-        """One piece, really run: the most that it held, and how much of that waited for the backward pass."""
+        """Runs one piece: the most bytes that it held, and how many of them were saved for the backward pass."""
         model, options = self.session.model, self.ask.options
         tally = Tally(model)
         read = Reader(model, options.tokenizer, options.score, options.output)
@@ -221,7 +221,7 @@ class MemoryTrial:
         return peak, tally.kept
 
     def estimate_request(self) -> Estimate:
-        """As it was asked for."""
+        """The memory of the request as it is, without regard to a limit."""
         samples, room = self.step.batch.samples, self.ask.options.memory
         above, kept = self.at(samples, MemoryPolicy(recompute=room.recompute))
         away = max(0.0, kept - room.on_device)
@@ -234,9 +234,9 @@ class MemoryTrial:
         return above, kept
 
     def beside(self, samples: int, room: MemoryPolicy) -> float:
-        """What is held beside all that is kept, if that is elsewhere.
+        """Bytes that are held on the device when all saved tensors are offloaded.
 
-        It is more than the most of both without the most of what is kept: the two do not come at one time.
+        This is more than the peak minus the most that is saved, because the two maxima do not come at one time.
         """
         return self.at(samples, MemoryPolicy(room.keep, room.recompute, synchronous=True))[0]
 
@@ -267,7 +267,7 @@ class MemoryTrial:
         return found
 
     def on_host(self, free: float) -> Estimate | None:
-        """The smallest batch, the oldest of what is kept in main memory; None where that holds too little."""
+        """The smallest batch, with the oldest saved tensors in main memory; None where main memory is too small."""
         if self.device.type != "cuda":
             return None
         _, kept = self.at(self.fewest)
@@ -277,7 +277,7 @@ class MemoryTrial:
         return self.estimate(free, kept, self.fewest, MemoryPolicy("host", None, int(on_device)))
 
     def fit_by_recomputing(self, free: float) -> Estimate | None:
-        """The smallest batch, as few blocks computed again as will do."""
+        """The smallest batch, with as few blocks recomputed as make it fit."""
         if not self.blocks or self.method.group != "rules":
             return None
         (above, kept), (_, least) = self.at(self.fewest), self.at(self.fewest, MemoryPolicy(recompute="blocks"))
@@ -305,7 +305,7 @@ class TooLittle(UsageError):
 
 
 def underway(keep: str) -> int:
-    """Bytes that are on the device while they leave for elsewhere or come back; to a disk one goes at a time."""
+    """Bytes on the device that are being copied out or back. To a disk one tensor goes at a time: it does not count."""
     return UNDERWAY + AHEAD if keep == "host" else 0
 
 
@@ -319,7 +319,7 @@ def trial_lengths(length: int) -> list[int]:
 
 
 def shorten_batch(batch: Batch, length: int) -> Batch:
-    """The longest sample alone, with as many of its positions; the last stays, for models that look for an end."""
+    """The longest sample, cut to `length` positions. The last position stays: some models look for an end token."""
     assert batch.ids is not None
     whole = batch.ids.shape[1]
     longest = int(batch.real.sum(1).argmax()) if batch.real is not None else 0

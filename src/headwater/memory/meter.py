@@ -32,7 +32,7 @@ def peak_on_card(job: Callable[[], Any], device: torch.device) -> int:
 
 
 def on_processor(job: Callable[[], Any]) -> int:
-    """Every allocation of torch in turn, as its profiler notes them."""
+    """Follows every allocation in the order that torch's profiler recorded them."""
     autograd: Any = torch.autograd
     asked = autograd.ProfilerConfig(
         autograd.ProfilerState.CPU, False, True, False, False, False, torch._C._profiler._ExperimentalConfig()

@@ -1,8 +1,8 @@
-"""What a block of the model needs on the way back is computed again there, so that only what enters it is kept.
+"""Gradient checkpointing under the rules: a block's saved tensors are computed again in the backward pass.
 
-A block is a member of an outermost stack of layers: of the model's code nothing else is known. While it runs, what its
-operations save is only counted. On the way back the first of these that is asked for has the block run once more, by
-the same rules and with books of its own that nobody reads; what it saves is handed out by its number, once.
+A block is a member of an outermost stack of layers. In the forward pass its inputs are kept, and each tensor that it
+saves is replaced by a number. When the backward pass asks for the first of them, the block runs again under the same
+rules, with books that nobody reads. The tensors that it saves this time are handed out by their numbers, each once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 
 
 def choose_blocks(count: Count, model: nn.Module, places: list[nn.Module]) -> list[nn.Module]:
-    """The blocks that are computed again: "blocks" is all, a number so many from the first, which wait longest."""
+    """The blocks to recompute: all for "blocks", or the first `count`, whose tensors would be kept the longest."""
     if count is None or count == 0:
         return []
     inside = {id(place) for place in places}
@@ -103,7 +103,7 @@ class Recomputing:
         return place != 0 and place in self._weights
 
     def only(self, passage: BlockCall) -> None:
-        """What was made again for another block is let go: the way back has left it."""
+        """Frees what was computed again for other blocks: the backward pass is done with them."""
         latest = self._latest() if self._latest is not None else None
         if latest is not None and latest is not passage:
             latest.made.clear()
@@ -111,12 +111,12 @@ class Recomputing:
 
 
 class Enough(Exception):
-    """All that will be asked for is there: the rest of the block need not be run."""
+    """Raised when every tensor that is needed is there: the rest of the block need not run."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """What is kept in place of a saved tensor."""
+    """Stands in for a saved tensor in the graph."""
 
     number: int
     seen: Seen
@@ -124,7 +124,7 @@ class Number:
 
 @dataclass(eq=False)
 class BlockCall:
-    """One call of a block: what entered, how many tensors it saved, and those again when they are asked for."""
+    """One call of a block: its inputs, how many tensors it saved, and these tensors once they are computed again."""
 
     owner: Recomputing
     scope: Scope
@@ -196,7 +196,7 @@ class BlockCall:
 
 
 def map_containers(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Plain lists, tuples and dicts with other leaves. An object of any other kind is a leaf: it stays what it is."""
+    """Applies `change` to the leaves of plain lists, tuples and dicts. Objects of any other type are leaves."""
     if type(value) is dict:
         return {key: map_containers(part, change) for key, part in value.items()}
     if type(value) in (list, tuple):
@@ -216,7 +216,7 @@ def unread(kept: Any) -> Tensor:
 
 @dataclass
 class BlockArguments:
-    """The arguments of a call: signals as what they were, without what led to them; constants as they are."""
+    """The arguments of a call: tensors with a gradient are detached from what came before, others stay as they are."""
 
     args: Any
     kwargs: Any
@@ -250,7 +250,7 @@ class BlockArguments:
 
 @dataclass
 class Signal:
-    """A tensor that entered; it waits as saved tensors do, elsewhere if these are kept there."""
+    """An input of the block, kept as a saved tensor: where saved tensors are offloaded, it is, too."""
 
     value: SavedTensor
     origin: Tensor | None
@@ -274,7 +274,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class Precision:
-    """Autocast as it was on the way forward."""
+    """The autocast settings of the forward pass."""
 
     device: str
     enabled: bool

@@ -38,7 +38,7 @@ def types(relevance: str) -> dict[str, pa.DataType]:
     """The type of each of our own columns; `relevance` is the type of its numbers, float or double."""
     import pyarrow as pa
 
-    number = pa.float64() if relevance == "double" else pa.float32()
+    number = {"double": pa.float64(), "float": pa.float32()}[relevance]
     lines = pa.map_(pa.string(), pa.float64())
     found = dict.fromkeys(RESERVED, pa.float64())
     found |= dict.fromkeys(("text", "target", "prediction", "output", "method", "at", "precision"), pa.string())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from ..viz.reading import cells
@@ -104,22 +104,28 @@ async def get_dataset(request: Request, name: Name) -> StoreOpened:
     return await submit(request, work, None)
 
 
-@router.get("/{name}/rows")
-async def get_rows(
-    request: Request,
-    name: Name,
+def row_query(
     sort: Annotated[str | None, Query(max_length=200)] = None,
     down: bool = False,
     find: Annotated[str, Query(max_length=200)] = "",
     start: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
     count: Annotated[int, Query(ge=1, le=200)] = 50,
-) -> RowsAnswer:
+) -> RowQuery:
+    """Which rows are wanted, as the address says."""
+    return RowQuery(sort, down, find, start, count)
+
+
+RowsWanted = Annotated[RowQuery, Depends(row_query)]
+
+
+@router.get("/{name}/rows")
+async def get_rows(request: Request, name: Name, query: RowsWanted) -> RowsAnswer:
     """Rows, sorted by a column, with a text in one of theirs."""
     store = app_state(request).store(name)
 
     def work() -> RowsAnswer:
         sheet = store.sheet()
-        found = sheet.find(RowQuery(sort, down, find, start, count))
+        found = sheet.find(query)
         columns = [ColumnShown(name=one, text=sheet.is_text(one)) for one in sheet.columns]
         return RowsAnswer(columns=columns, rows=found.rows, matched=found.matched, total=len(sheet))
 
@@ -191,18 +197,10 @@ async def get_curves(request: Request, name: Name) -> list[CurvesShown]:
     responses={200: {"content": {"image/svg+xml": {}}, "description": "The drawing."}},
 )
 async def drawing(
-    request: Request,
-    name: Name,
-    part: Literal["rows", "words", "curves"],
-    sort: Annotated[str | None, Query(max_length=200)] = None,
-    down: bool = False,
-    find: Annotated[str, Query(max_length=200)] = "",
-    start: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
-    count: Annotated[int, Query(ge=1, le=200)] = 50,
+    request: Request, name: Name, part: Literal["rows", "words", "curves"], query: RowsWanted
 ) -> Response:
     """A part of the result as SVG."""
     store = app_state(request).store(name)
-    query = RowQuery(sort, down, find, start, count)
     made = await submit(request, lambda: draw_part(store, part, query), None)
     saved = {"Content-Disposition": f'attachment; filename="headwater-{part}.svg"'}
     return Response(made, media_type="image/svg+xml", headers=saved)

@@ -32,7 +32,9 @@ class Loaded:
 
     @property
     def generates(self) -> bool:
-        return bool(getattr(self.model, "can_generate", lambda: False)())
+        from ..inputs.text import can_generate
+
+        return can_generate(self.model)
 
     @property
     def classes(self) -> list[str]:

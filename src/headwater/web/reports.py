@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Group
 
+from ..errors import UnknownName
 from ..results.audit import Audit
 from ..results.comparison import Comparison
 from ..results.generation import Generation
@@ -27,6 +28,7 @@ MEDIA = {
     "png": "image/png",
     "json": "application/json",
 }
+FORMS = ("html", "svg", "json")
 WIDTH = 110  # of a drawing of text, in characters
 
 
@@ -35,6 +37,7 @@ def text_report(found: Comparison, words: bool, form: Format, colours: str, test
     if form == "json":
         return to_json(found.to_dict())
     with palette(colours):
+        check_form(form)
         if form == "svg":
             drawn = comparison.render(found, words=words, theme="light")
             return picture(drawn, width=WIDTH, title="headwater", theme="light")
@@ -46,6 +49,7 @@ def text_report(found: Comparison, words: bool, form: Format, colours: str, test
 def audit_report(found: Sequence[Audit], form: Format) -> str:
     if form == "json":
         return to_json([one.to_dict() for one in found])
+    check_form(form)
     if form == "svg":
         return picture(Group(*map(render_audit, found)), width=WIDTH, title="headwater audit", theme="light")
     return audit_page.page(found)
@@ -55,6 +59,7 @@ def sheet_report(found: Comparison, svg: str, form: PictureFormat, colours: str)
     """Of a molecule or an image, the sheet as it is on the screen."""
     if form == "json":
         return to_json(found.to_dict())
+    check_form(form)
     with palette(colours):
         return svg if form == "svg" else comparison.page(found, picture=svg)
 
@@ -68,11 +73,17 @@ def generation_report(found: Generation, form: Format, colours: str) -> str:
     if form == "json":
         return to_json(found.to_dict())
     with palette(colours):
+        check_form(form)
         if form == "svg":
             return picture(
                 generation.render(found, theme="light"), width=WIDTH, title="headwater generate", theme="light"
             )
         return generation.page(found)
+
+
+def check_form(form: str) -> None:
+    if form not in FORMS:
+        raise UnknownName("format", form, FORMS)
 
 
 def to_json(found: object) -> str:

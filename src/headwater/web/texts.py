@@ -15,7 +15,7 @@ from ..engine.session import Session
 from ..errors import InputError, ModelError
 from ..inputs.batch import Batch
 from ..inputs.targets import Reader, logits_of
-from ..inputs.text import encode
+from ..inputs.text import encode, find_nothing_token
 from ..results.comparison import Comparison
 from ..results.explanation import Explanation
 from ..results.ledger import Ledger, Lines
@@ -156,11 +156,10 @@ def mask_words(loaded: Loaded, text: str, numbers: Sequence[int]) -> str:
 
 
 def mask_of(tokenizer: Any) -> str:
-    for name in ("unk_token", "mask_token", "pad_token"):
-        found = getattr(tokenizer, name, None)
-        if isinstance(found, str):
-            return found
-    raise ModelError("the tokenizer has no token that could stand for a masked word.")
+    found = find_nothing_token(tokenizer)
+    if found is None:
+        raise ModelError("the tokenizer has no token that could stand for a masked word.")
+    return str(tokenizer.convert_ids_to_tokens(found))
 
 
 def word_spans(loaded: Loaded, text: str) -> list[tuple[int, int]]:

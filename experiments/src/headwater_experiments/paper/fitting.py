@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -103,7 +103,7 @@ def fit_text(
             with descent.use_average():
                 best = {name: value.detach().clone() for name, value in trainable_weights(model).items()}
         if state is not None:
-            keep(state, descent, recipe, seed, done, best, time.perf_counter() - began)
+            keep(state, descent, seed, Progress(done, best, time.perf_counter() - began))
     model.load_state_dict({**model.state_dict(), **best})
     model.eval()
     return Fitted(tuple(done), round(time.perf_counter() - began, 1))
@@ -215,27 +215,27 @@ def trainable_weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in model.named_parameters() if value.requires_grad}
 
 
-def keep(
-    path: Path,
-    descent: ResumableDescent,
-    recipe: TextRecipe,
-    seed: int,
-    done: list[Round],
-    best: dict[str, Tensor],
-    seconds: float,
-) -> None:
+class Progress(NamedTuple):
+    """Where a training stands: its rounds, its best weights, the seconds it took."""
+
+    done: list[Round]
+    best: dict[str, Tensor]
+    seconds: float
+
+
+def keep(path: Path, descent: ResumableDescent, seed: int, progress: Progress) -> None:
     """Write the state aside, then put it in its place: a file that is there is whole."""
     found = {
-        "recipe": asdict(recipe),
+        "recipe": asdict(descent.recipe),
         "seed": seed,
         "weights": dict(trainable_weights(descent.model)),
-        "best": best,
+        "best": progress.best,
         "optimizer": descent.optimizer.state_dict(),
         "schedule": descent.schedule.state_dict(),
         "average": descent.average,
         "taken": descent.taken,
-        "rounds": [asdict(r) for r in done],
-        "seconds": seconds,
+        "rounds": [asdict(r) for r in progress.done],
+        "seconds": progress.seconds,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_suffix(".writing")
@@ -243,12 +243,10 @@ def keep(
     aside.replace(path)
 
 
-def resume(
-    path: Path | None, descent: ResumableDescent, recipe: TextRecipe, seed: int
-) -> tuple[list[Round], dict[str, Tensor], float]:
-    """Where a training that was cut off stood: its rounds, its best weights, the seconds it took."""
+def resume(path: Path | None, descent: ResumableDescent, recipe: TextRecipe, seed: int) -> Progress:
+    """Where a training that was cut off stood."""
     if path is None or not path.is_file():
-        return [], {}, 0.0
+        return Progress([], {}, 0.0)
     found: Mapping[str, Any] = torch.load(path, map_location=descent.device, weights_only=True)
     if found["recipe"] != asdict(recipe) or found["seed"] != seed:
         raise UsageError(
@@ -263,4 +261,4 @@ def resume(
     descent.schedule.load_state_dict(copy.deepcopy(found["schedule"]))
     descent.average, descent.taken = list(found["average"]), int(found["taken"])
     rounds = [Round(r["loss"], r["validation_loss"], Accuracy(**r["validation"])) for r in found["rounds"]]
-    return rounds, dict(found["best"]), float(found["seconds"])
+    return Progress(rounds, dict(found["best"]), float(found["seconds"]))
