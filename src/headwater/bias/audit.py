@@ -17,18 +17,18 @@ from ..errors import DataError, HeadwaterError, UsageError
 from ..evaluation.progress import show_progress
 from ..evaluation.provenance import machine, model_sha256, now, versions
 from ..evaluation.statistics import PERMUTATIONS
-from ..evaluation.stored import opened, same
+from ..evaluation.stored import check_asked, open_given_run
 from ..inputs.restoring import restores
 from ..inputs.text import encode, length_limit
 from ..results.explanation import Explanation
 from ..store.runs import StoredRun
 from . import saving  # noqa: F401 - a BiasAudit is written by it
-from .analysis import Settings, analyse
+from .analysis import Resampling, analyse
 from .finding import Finder
 from .groups import GENDER_NAMES, read_groups
 from .mentions import Explained, collect
 from .results import BiasAudit, Swap
-from .swaps import scorer, swapped
+from .swaps import compare_swaps, scorer
 from .texts import DEFAULT, Texts, read_texts
 
 CHUNK = 16  # batches explained between two steps of the bar, texts of like length together
@@ -75,11 +75,11 @@ def audit_bias(
         raise UsageError(f"permutations must be at least 1 and swaps at least 0, not {permutations} and {swaps}.")
     finder = read_groups(groups, case)
     ready = prepare_model(model, device, dtype)
-    run = opened(data, model)
+    run = open_given_run(data, model)
     if run is not None:
-        score = audited_target(run, target)
-        check_same(run, {"method": chosen, "output": output, "at": at, "seed": seed})
-        texts = stored_texts(run, part_column).drawn(limit, seed)
+        score = read_target(run, target)
+        check_same_run(run, {"method": chosen, "output": output, "at": at, "seed": seed})
+        texts = read_stored_texts(run, part_column).drawn(limit, seed)
     else:
         score = target if target is not None else default_target(ready)
         texts = read_texts(data, text_column, part_column, tokenizer).drawn(limit, seed)
@@ -87,7 +87,7 @@ def audit_bias(
     wanted = texts.chosen([i for i, one in enumerate(found) if one.hits])
     if run is None:
         check_lengths(ready, tokenizer, wanted, truncate)
-    about = provenance(model, ready, texts, finder, seed)
+    about = describe_audit(model, ready, texts, finder, seed)
     began = time.perf_counter()
     options = {"method": method, "target": score, "output": output, "at": at, "truncate": truncate, "seed": seed}
     made = Made()
@@ -99,7 +99,7 @@ def audit_bias(
     collected = collect(explained, finder)
     others = [i for i, one in enumerate(found) if not one.hits]
     collected = collected.plus((skip for i in others for skip in found[i].skipped), (texts.parts[i] for i in others))
-    settings = Settings(seed, permutations)
+    settings = Resampling(seed, permutations)
     about |= {"batch_size": batch_size, "output": output, "at": at, "permutations": permutations}
     about |= {"resamples": settings.resamples, "swaps": swaps}
     audit = analyse(collected, finder, made.target, chosen, about, settings)
@@ -118,13 +118,13 @@ def swap(
     draws: int,
     batch_size: int,
     progress: bool | None,
-    settings: Settings,
+    settings: Resampling,
 ) -> list[Swap]:
     """The texts asked again with members of every group in the place of each mention."""
     total = draws * len(audit.mentions) * len(audit.groups)
     with show_progress(total, 0, progress, "swapping") as tick:
         scores = scorer(model, tokenizer, target, audit.provenance["output"], batch_size, tick)
-        return swapped(audit.mentions, scores, draws, settings)
+        return compare_swaps(audit.mentions, scores, draws, settings)
 
 
 class Made:
@@ -162,7 +162,7 @@ class Made:
                     yield Explained.of(explanation, row, name)
 
 
-def audited_target(run: StoredRun, target: Any) -> Any:
+def read_target(run: StoredRun, target: Any) -> Any:
     """The score that a run explained. Each row's own prediction is no score that rows could be compared by."""
     found = run.manifest.asked["target"]
     if found is None:
@@ -171,20 +171,20 @@ def audited_target(run: StoredRun, target: Any) -> Any:
             "as --target 'positive - negative', into another directory."
         )
     if target is not None:
-        check_same(run, {"target": target})
+        check_same_run(run, {"target": target})
     return found
 
 
-def stored_texts(run: StoredRun, part_column: str | None) -> Texts:
+def read_stored_texts(run: StoredRun, part_column: str | None) -> Texts:
     part = None if part_column is None else run.carried(part_column)
     rows = list(run.rows(["row_id", "text", *([] if part is None else [part])]))
     parts = ["" if part is None else str(row[part]) for row in rows]
     return Texts([row["text"] for row in rows], [row["row_id"] for row in rows], parts, str(run.path))
 
 
-def check_same(run: StoredRun, wanted: Mapping[str, Any]) -> None:
+def check_same_run(run: StoredRun, wanted: Mapping[str, Any]) -> None:
     for name, value in wanted.items():
-        same(run, name, value, f"its {name}")
+        check_asked(run, name, value, f"its {name}")
 
 
 def default_target(model: nn.Module) -> str | None:
@@ -214,7 +214,7 @@ def check_lengths(model: nn.Module, tokenizer: Any, texts: Texts, truncate: bool
             raise DataError(f"row {row} of {texts.source}: {error}") from error
 
 
-def provenance(given: nn.Module, ready: nn.Module, texts: Texts, finder: Finder, seed: int) -> dict[str, Any]:
+def describe_audit(given: nn.Module, ready: nn.Module, texts: Texts, finder: Finder, seed: int) -> dict[str, Any]:
     """What is needed to repeat the result."""
     place, dtype = where_it_is(ready)
     about = describe_model(ready, place, dtype, seed)

@@ -21,7 +21,7 @@ from ..engine.model import where_it_is
 from ..errors import NotFinite
 from ..inputs.targets import Reader
 from ..inputs.text import batches, encode, length_limit, padding_id, padding_side, to_batch
-from .analysis import Settings
+from .analysis import Resampling
 from .effects import effect
 from .mentions import Mention
 from .results import Swap
@@ -30,7 +30,7 @@ Scores = Callable[[Sequence[str]], Sequence[float]]
 
 
 @dataclass(frozen=True)
-class Trial:
+class SwapTrial:
     """A text with a member of `group` in the place of mention number `mention`."""
 
     mention: int
@@ -39,14 +39,14 @@ class Trial:
     text: str
 
 
-def trials(mentions: Sequence[Mention], draws: int, seed: int) -> Iterator[Trial]:
+def trials(mentions: Sequence[Mention], draws: int, seed: int) -> Iterator[SwapTrial]:
     """For each mention, `draws` members of every group that stand somewhere in these texts; alike for all groups."""
     members = {group: sorted({m.entry for m in mentions if m.group == group}) for group in groups_of(mentions)}
     random = np.random.default_rng(seed)
     for number, mention in enumerate(mentions):
         for group, entries in members.items():
             for place in random.permutation(len(entries))[:draws].tolist():
-                yield Trial(number, group, entries[place], with_entry(mention, entries[place]))
+                yield SwapTrial(number, group, entries[place], with_entry(mention, entries[place]))
 
 
 def groups_of(mentions: Sequence[Mention]) -> list[str]:
@@ -58,16 +58,16 @@ def with_entry(mention: Mention, entry: str) -> str:
     text, start = mention.text, mention.start
     there = text[start : start + len(mention.entry)]
     end = start + len(there) if there.casefold() == mention.entry.casefold() else mention.end
-    return text[:start] + written_like(entry, text[start:end]) + text[end:]
+    return text[:start] + write_like(entry, text[start:end]) + text[end:]
 
 
-def written_like(entry: str, model: str) -> str:
+def write_like(entry: str, model: str) -> str:
     if model.isupper():
         return entry.upper()
     return entry.title() if model[:1].isupper() else entry
 
 
-def swapped(mentions: Sequence[Mention], scores: Scores, draws: int, settings: Settings) -> list[Swap]:
+def compare_swaps(mentions: Sequence[Mention], scores: Scores, draws: int, settings: Resampling) -> list[Swap]:
     """Every pair of groups, put into the same places.
 
     A score counts as what it lies above or below the mean of its place, so that places do not matter; members are what

@@ -43,10 +43,10 @@ def draw(
 
     pairs = [([e], opened(image)) for e, image in zip(made, images, strict=True)]
     if png is not None:
-        save(png, viz.stacked([viz.png(e, image) for e, image in pairs]))
+        save(png, viz.stack_png([viz.png(e, image) for e, image in pairs]))
     sheets = [viz.picture(e, image) for e, image in pairs] if svg is not None or html is not None else []
     if svg is not None:
-        save(svg, viz.stacked_svg(sheets))
+        save(svg, viz.stack_svg(sheets))
     if html is not None:
         save(html, page(made, pictures=sheets))
 

@@ -11,12 +11,12 @@ from ..errors import UsageError
 from ..memory.estimate import MARGIN, Trial, in_words
 from ..memory.meter import peak_of
 from .bounds import Bound, Bounds
-from .perturbation import Perturbed, Source, Subjects
+from .perturbation import Perturbed, SampleSource, Subjects
 
 FEW, MORE = 2, 4  # perturbed inputs that are run at once to see what one more takes
 
 
-def fit_to_limit(source: Source, methods: Sequence[str], limit: int, seed: int, others: int = 0) -> Bounds:
+def fit_bounds(source: SampleSource, methods: Sequence[str], limit: int, seed: int, others: int = 0) -> Bounds:
     """What keeps the limit, of which copies of the model beside this one take `others` times its weights."""
     part = source.part([source.largest()])
     trials = {name: Trial.of(part.asked([0] * part.tried, name, 0, seed)) for name in methods}

@@ -47,7 +47,7 @@ def read_images(
 
     An image is whatever `explain` takes; in a column, a string is a path. Every row is checked here.
     """
-    given, labels, source = parts_of(data, image_column, label_column)
+    given, labels, source = split_images(data, image_column, label_column)
     if not given:
         raise DataError(f"{source} has no rows.")
     boxes: Boxes = {}
@@ -63,7 +63,7 @@ def read_images(
     return Labelled(seen, found, list(range(len(seen))), source)
 
 
-def parts_of(data: Any, image_column: str, label_column: str) -> tuple[list[Any], list[Any] | None, str]:
+def split_images(data: Any, image_column: str, label_column: str) -> tuple[list[Any], list[Any] | None, str]:
     """Images, labels where they stand beside them, and what to call the source."""
     if isinstance(data, np.ndarray):
         return listed(data)[0], None, "the array"

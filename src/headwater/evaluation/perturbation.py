@@ -5,7 +5,7 @@ items gives them as `Subjects`.
 
 Many steps give the same input: the whole one and the empty one are common to all methods, neighbouring steps of a
 short text coincide, methods agree on their top items. So the inputs of all methods of a few samples go into one
-`Pool`, which keeps each once, sorts them by cost, and runs batches that are bounded by cost, not by number.
+`InputPool`, which keeps each once, sorts them by cost, and runs batches that are bounded by cost, not by number.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Subjects(Protocol):
     def __len__(self) -> int: ...
 
     @property
-    def source(self) -> Source: ...
+    def source(self) -> SampleSource: ...
 
     @property
     def mixes(self) -> bool:
@@ -68,7 +68,7 @@ class Subjects(Protocol):
         ...
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """All samples of an evaluation, loaded in parts so that memory does not grow with their number."""
 
     batch_size: int
@@ -92,7 +92,7 @@ class Source(Protocol):
         ...
 
 
-class Pool:
+class InputPool:
     """The inputs of some samples, each run once; `logits[places]` are the answers to what `add` was given."""
 
     def __init__(self, subjects: Subjects, budget: int) -> None:
@@ -126,7 +126,7 @@ class Pool:
         """
         waiting, self._waiting = self._waiting, []
         costs = [perturbed.cost for perturbed in waiting]
-        groups = sorted(batches(costs, self.budget, self.subjects.mixes), key=lambda g: -len(g) * costs[g[0]])
+        groups = sorted(batch_by_cost(costs, self.budget, self.subjects.mixes), key=lambda g: -len(g) * costs[g[0]])
         found: Floats | None = None
         for group in groups:
             rows = self.subjects.logits([waiting[i] for i in group])
@@ -140,7 +140,9 @@ class Pool:
         return np.concatenate(self._answers)
 
 
-def batches(costs: Sequence[int], budget: float, mixes: bool = True, most: float = float("inf")) -> Iterator[list[int]]:
+def batch_by_cost(
+    costs: Sequence[int], budget: float, mixes: bool = True, most: float = float("inf")
+) -> Iterator[list[int]]:
     """Indices in groups of like cost, dearest first.
 
     A group holds at most `most`, and its size times its dearest stays within the budget; one alone always may run.

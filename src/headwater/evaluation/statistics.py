@@ -21,7 +21,7 @@ PERMUTATIONS, PERMUTED = 10_000, 2**21  # random labellings of a test, and numbe
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeanEstimate:
     """A mean over samples, and the interval that 95 % of its bootstrap resamples lie in."""
 
     value: float
@@ -83,13 +83,13 @@ def percentile_interval(means: Floats, level: float = LEVEL) -> tuple[Floats, Fl
     return low, high
 
 
-def with_interval(value: float, means: Floats) -> Estimate:
+def with_interval(value: float, means: Floats) -> MeanEstimate:
     """A mean with the interval of its resampled means."""
     low, high = percentile_interval(means)
-    return Estimate(value, float(low), float(high))
+    return MeanEstimate(value, float(low), float(high))
 
 
-def paired_difference(
+def compare_pairs(
     measure: str, first: tuple[str, Floats, Floats], second: tuple[str, Floats, Floats], higher: bool
 ) -> Difference:
     """Of two methods: name, values [samples] and resampled means [resamples], both on the same samples and resamples.

@@ -22,7 +22,7 @@ from ..inputs.targets import logits_of
 from ..inputs.text import Encoded, Text, encode, filler, length_limit, padded, padding_id, padding_side, to_batch
 from ..results.explanation import Explanation
 from .bounds import Bounds
-from .perturbation import Perturbed, batches
+from .perturbation import Perturbed, batch_by_cost
 from .protocols import Protocol
 from .ranking import Counts, Flags, Floats
 from .stored import Stored
@@ -92,8 +92,8 @@ class TokenSource:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def part(self, samples: Sequence[int]) -> Tokens:
-        return Tokens(self, samples, encode([self.texts[i] for i in samples], self.tokenizer, self.limit, True))
+    def part(self, samples: Sequence[int]) -> TokenPart:
+        return TokenPart(self, samples, encode([self.texts[i] for i in samples], self.tokenizer, self.limit, True))
 
     def largest(self) -> int:
         """The longest. Some at a time are tokenised, so that memory does not grow with their number."""
@@ -118,7 +118,7 @@ class TokenSource:
         return int(part.logits(part.perturbed(0, everything)).shape[1])
 
 
-class Tokens:
+class TokenPart:
     """Some texts, tokenised. `numbers` are their places in the source."""
 
     tried = 1
@@ -126,7 +126,7 @@ class Tokens:
     def __init__(self, source: TokenSource, numbers: Sequence[int], encoded: Sequence[Encoded]) -> None:
         self.source, self.numbers, self.encoded = source, numbers, encoded
         self._ids = [np.array(e.fields["input_ids"], dtype=np.int64) for e in encoded]
-        self._ranked = [ranked(e, source.keeps_special) for e in encoded]
+        self._ranked = [rank_places(e, source.keeps_special) for e in encoded]
         self._rest = [rest_of(e) for e in encoded]
 
     def __len__(self) -> int:
@@ -146,7 +146,7 @@ class Tokens:
         lengths = [self.encoded[i].length for i in left]
         mean = self.source.batch_size * sum(lengths) / max(1, len(lengths))
         room = self.source.bounds.length_of(method, mean)
-        for group in batches(lengths, room, self.mixes, self.source.batch_size):
+        for group in batch_by_cost(lengths, room, self.mixes, self.source.batch_size):
             chosen = [left[g] for g in group]
             found.update(zip(chosen, self.explain_together(chosen, method, target, seed), strict=True))
         return [found[i] for i in samples]
@@ -200,7 +200,7 @@ class Tokens:
         return np.array(rows, dtype=np.int64)
 
 
-def ranked(encoded: Encoded, keeps_special: bool) -> Counts:
+def rank_places(encoded: Encoded, keeps_special: bool) -> Counts:
     special = np.array(encoded.item.special, dtype=np.bool_)
     return np.flatnonzero(~special if keeps_special else np.ones_like(special))
 

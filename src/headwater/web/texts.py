@@ -21,7 +21,7 @@ from ..results.explanation import Explanation
 from ..results.ledger import Ledger, Lines
 from ..results.words import continues
 from ..viz.colour import largest
-from ..viz.reading import by_layer, cells, layer_of, verdict
+from ..viz.reading import cells, layer_of, sum_by_layer, verdict
 from .models import Loaded
 from .schemas import (
     Cell,
@@ -117,7 +117,7 @@ def folded(lines: Lines) -> list[Folded]:
     for name, amount in lines.items():
         if amount:
             inside.setdefault(layer_of(name), []).append(Entry(name=name, amount=amount))
-    sums: Mapping[str, float] = by_layer(lines)
+    sums: Mapping[str, float] = sum_by_layer(lines)
     return [Folded(name=name, amount=sums[name], lines=found) for name, found in inside.items()]
 
 

@@ -14,7 +14,7 @@ from torch import nn
 from headwater.engine.model import where_it_is
 from headwater.errors import UsageError
 from headwater.evaluation.provenance import machine, model_sha256, versions
-from headwater.evaluation.statistics import Estimate, resample_means, with_interval
+from headwater.evaluation.statistics import MeanEstimate, resample_means, with_interval
 
 from ..prompts import KINDS, Prompt
 from .measuring import effects, measured
@@ -122,7 +122,7 @@ def kept(out: Path | None, about: Mapping[str, Any], tools: Mapping[str, Any]) -
     return {(row.prompt, row.setting): row for row in rows}
 
 
-def summary(rows: Sequence[Row], seed: int = 0) -> dict[str, dict[str, Estimate]]:
+def summary(rows: Sequence[Row], seed: int = 0) -> dict[str, dict[str, MeanEstimate]]:
     """Means over prompts with 95 % bootstrap intervals, setting by setting; all are resampled alike."""
     settings = list(dict.fromkeys(row.setting for row in rows))
     prompts = list(dict.fromkeys(row.prompt for row in rows))
@@ -134,7 +134,7 @@ def summary(rows: Sequence[Row], seed: int = 0) -> dict[str, dict[str, Estimate]
     return found
 
 
-def difference(rows: Sequence[Row], first: str, second: str, seed: int = 0) -> dict[str, Estimate]:
+def difference(rows: Sequence[Row], first: str, second: str, seed: int = 0) -> dict[str, MeanEstimate]:
     """What the first setting has above the second, prompt by prompt: means with 95 % bootstrap intervals."""
     at = {(row.prompt, row.setting): row for row in rows}
     prompts = [prompt for prompt, setting in at if setting == first and (prompt, second) in at]
@@ -145,7 +145,7 @@ def difference(rows: Sequence[Row], first: str, second: str, seed: int = 0) -> d
     return mean_by_column(values[0] - values[1], seed)
 
 
-def mean_by_column(values: np.ndarray, seed: int) -> dict[str, Estimate]:
+def mean_by_column(values: np.ndarray, seed: int) -> dict[str, MeanEstimate]:
     """Values [prompts, columns] -> their means with intervals, by name."""
     means = resample_means(values, seed)
     return {name: with_interval(float(values[:, i].mean()), means[:, i]) for i, name in enumerate(COLUMNS)}
@@ -180,7 +180,7 @@ def line(setting: str, cells: Sequence[str]) -> str:
     return f"| `{setting}` | " + " | ".join(cells) + " |"
 
 
-def written(e: Estimate) -> str:
+def written(e: MeanEstimate) -> str:
     digits = 1 if abs(e.value) >= 10 else 2 if abs(e.value) >= 1 else 3
     return f"{e.value:.{digits}f} ({e.low:.{digits}f} to {e.high:.{digits}f})"
 
