@@ -336,7 +336,7 @@ def test_texts_come_in_many_forms(tmp_path):
         read_texts(tmp_path / "t.csv")
     with pytest.raises(DataError, match=r"row 1 of .*: the text is empty"):
         read_texts(["good", " "])
-    drawn = read_texts([f"text {i}" for i in range(50)]).drawn(10, seed=1)
+    drawn = read_texts([f"text {i}" for i in range(50)]).draw(10, seed=1)
     assert len(drawn) == 10
     assert drawn.texts == [f"text {row}" for row in drawn.rows]
 

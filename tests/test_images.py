@@ -538,7 +538,7 @@ def test_a_patch_that_is_taken_out_is_zero_for_the_model():
     pixels[:, :8, 8:] = 0
     with torch.no_grad():
         wanted = tiny("vit")(pixel_values=pixels[None]).logits
-    assert part.logits(part.perturbed(0, kept)) == pytest.approx(wanted.numpy())
+    assert part.logits(part.perturb(0, kept)) == pytest.approx(wanted.numpy())
 
 
 def test_evaluate_takes_images_and_tables_of_paths(tmp_path):

@@ -69,7 +69,7 @@ class Sums:
             found.append(Explanation((), relevance, ledger.score, str(target), ledger, method, WHERE))
         return found
 
-    def perturbed(self, sample: int, kept: np.ndarray) -> list[Perturbed]:
+    def perturb(self, sample: int, kept: np.ndarray) -> list[Perturbed]:
         rows = [self.weights[sample] * row for row in kept]
         return [Perturbed(row.tobytes(), len(row), row) for row in rows]
 
@@ -429,7 +429,7 @@ ALLOCATE = """
 import torch
 from headwater.evaluation.peak_memory import Meter
 torch.set_num_threads(1)
-meter = Meter.started(on_card=False)
+meter = Meter.start(on_card=False)
 for job in (lambda: float((torch.ones(32 << 20) + 1).sum()), lambda: None):  # two times 128 MiB, and nothing
     print(meter.peak(job)[1] >> 20)
 """

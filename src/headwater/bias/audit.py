@@ -79,12 +79,12 @@ def audit_bias(
     if run is not None:
         score = read_target(run, target)
         check_same_run(run, {"method": chosen, "output": output, "at": at, "seed": seed})
-        texts = read_stored_texts(run, part_column).drawn(limit, seed)
+        texts = read_stored_texts(run, part_column).draw(limit, seed)
     else:
         score = target if target is not None else default_target(ready)
-        texts = read_texts(data, text_column, part_column, tokenizer).drawn(limit, seed)
+        texts = read_texts(data, text_column, part_column, tokenizer).draw(limit, seed)
     found = [finder.find(text) for text in texts.texts]
-    wanted = texts.chosen([i for i, one in enumerate(found) if one.hits])
+    wanted = texts.choose([i for i, one in enumerate(found) if one.hits])
     if run is None:
         check_lengths(ready, tokenizer, wanted, truncate)
     about = describe_audit(model, ready, texts, finder, seed)
@@ -93,9 +93,9 @@ def audit_bias(
     made = Made()
     if run is not None:
         about["run"] = run.manifest.job
-        explained = made.stored(run, wanted)
+        explained = made.read_stored(run, wanted)
     else:
-        explained = made.explained(ready, tokenizer, wanted, batch_size, progress, options)
+        explained = made.explain_texts(ready, tokenizer, wanted, batch_size, progress, options)
     collected = collect(explained, finder)
     others = [i for i, one in enumerate(found) if not one.hits]
     collected = collected.plus((skip for i in others for skip in found[i].skipped), (texts.parts[i] for i in others))
@@ -132,7 +132,7 @@ class Made:
 
     target = ""
 
-    def stored(self, run: StoredRun, texts: Texts) -> Iterator[Explained]:
+    def read_stored(self, run: StoredRun, texts: Texts) -> Iterator[Explained]:
         """Those that a run has made already."""
         for row, name in zip(texts.rows, texts.parts, strict=True):
             explanation = run.explanation(row)
@@ -140,7 +140,7 @@ class Made:
             self.target = self.target or explanation.target
             yield Explained.of(explanation, row, name)
 
-    def explained(
+    def explain_texts(
         self,
         model: nn.Module,
         tokenizer: Any,
@@ -152,7 +152,7 @@ class Made:
         size = CHUNK * batch_size
         with show_progress(len(texts), 0, progress, "explaining") as tick:
             for start in range(0, len(texts), size):
-                part = texts.chosen(range(start, min(start + size, len(texts))))
+                part = texts.choose(range(start, min(start + size, len(texts))))
                 found: list[Explanation] = explain(
                     model, part.texts, tokenizer=tokenizer, batch_size=batch_size, **options
                 )

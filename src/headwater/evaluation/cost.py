@@ -60,7 +60,7 @@ def measure_costs(
         jobs[name] = lambda name=name: explain(model, asked, method=name, **options)  # type: ignore[misc]
     jobs |= others or {}
     on_card = next(model.parameters()).is_cuda
-    meter = Meter.started(on_card)
+    meter = Meter.start(on_card)
     first = {name: try_job(job, meter) for name, job in jobs.items()}
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(rounds):

@@ -19,8 +19,8 @@ FEW, MORE = 2, 4  # perturbed inputs that are run at once to see what one more t
 def fit_bounds(source: SampleSource, methods: Sequence[str], limit: int, seed: int, others: int = 0) -> Bounds:
     """What keeps the limit, of which copies of the model beside this one take `others` times its weights."""
     part = source.part([source.largest()])
-    trials = {name: Trial.of(part.asked([0] * part.tried, name, 0, seed)) for name in methods}
-    (whole,) = part.perturbed(0, np.ones((1, len(part.items(0))), dtype=np.bool_))
+    trials = {name: Trial.of(part.request([0] * part.tried, name, 0, seed)) for name in methods}
+    (whole,) = part.perturb(0, np.ones((1, len(part.items(0))), dtype=np.bool_))
     found: dict[str, Bound] = {}
     weights = 0
     for name, trial in trials.items():

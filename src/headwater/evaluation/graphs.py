@@ -134,12 +134,12 @@ class GraphPart:
     def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
         """Graphs of like size go together."""
         order = sorted(samples, key=lambda i: len(self.graphs[i]))
-        found = dict(zip(order, answer(self.asked(order, method, target, seed)), strict=True))
+        found = dict(zip(order, answer(self.request(order, method, target, seed)), strict=True))
         for i in samples:
             check_relevance(found[i], len(self.graphs[i]), self.numbers[i], "node")
         return [found[i] for i in samples]
 
-    def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
+    def request(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
         source, graphs = self.source, [self.graphs[i] for i in samples]
         size = source.bounds.samples_of(method, source.batch_size)
         options = Options(method=method, target=target, seed=seed, batch_size=size)
@@ -153,7 +153,7 @@ class GraphPart:
         device = where_it_is(model)[0]
         return {name: values.to(device) for name, values in batch.items()}
 
-    def perturbed(self, sample: int, kept: Flags) -> list[Perturbed]:
+    def perturb(self, sample: int, kept: Flags) -> list[Perturbed]:
         """A node's cost is that of a token."""
         if self.source.removal == "induced" and self.source.model.virtual_node is None and not kept.any(1).all():
             raise EmptyInput(

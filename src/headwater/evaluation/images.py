@@ -161,12 +161,12 @@ class ImagePart:
         return np.arange(self.source.patches)
 
     def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
-        made: list[Explanation] = answer(self.asked(samples, method, target, seed))
+        made: list[Explanation] = answer(self.request(samples, method, target, seed))
         for i, explanation in zip(samples, made, strict=True):
             check_relevance(explanation, self.source.patches, self.numbers[i], "patch")
         return made
 
-    def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
+    def request(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
         source, images = self.source, [self.images[i] for i in samples]
         size = source.bounds.samples_of(method, source.batch_size)
         options = Options(method=method, target=target, seed=seed, patch=source.side, batch_size=size)
@@ -177,7 +177,7 @@ class ImagePart:
         pixels = torch.stack([self.images[i].pixels for i in samples])
         return {"pixel_values": pixels.to(*where_it_is(self.source.model))}
 
-    def perturbed(self, sample: int, kept: Flags) -> list[Perturbed]:
+    def perturb(self, sample: int, kept: Flags) -> list[Perturbed]:
         """A patch's cost is that of a token."""
         return [Perturbed((sample, row.tobytes()), self.source.patches, (sample, row)) for row in kept]
 

@@ -23,7 +23,7 @@ class Meter:
     before: int
 
     @classmethod
-    def started(cls, on_card: bool) -> Meter | None:
+    def start(cls, on_card: bool) -> Meter | None:
         """None where the system does not tell the highest memory that a program held."""
         if on_card:
             return cls(True, torch.cuda.memory_allocated())

@@ -55,11 +55,11 @@ class Subjects(Protocol):
         """One explanation a sample, for the class `target`."""
         ...
 
-    def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
+    def request(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
         """The same in one batch, as a request that is still to be answered."""
         ...
 
-    def perturbed(self, sample: int, kept: Flags) -> list[Perturbed]:
+    def perturb(self, sample: int, kept: Flags) -> list[Perturbed]:
         """An input for every row of `kept` [rows, items]: the sample with those items alone."""
         ...
 
@@ -108,7 +108,7 @@ class InputPool:
     def add(self, sample: int, kept: Flags) -> Counts:
         """Asks for inputs that hold these items, [rows, items], and says where their answers will stand."""
         self.asked += len(kept)
-        return np.array([self._place(p) for p in self.subjects.perturbed(sample, kept)], dtype=np.intp)
+        return np.array([self._place(p) for p in self.subjects.perturb(sample, kept)], dtype=np.intp)
 
     def _place(self, perturbed: Perturbed) -> int:
         place = self._places.get(perturbed.key)

@@ -43,7 +43,7 @@ class Samples:
         return len(self.common["row"])
 
     @classmethod
-    def joined(cls, parts: Sequence[Samples]) -> Samples:
+    def join(cls, parts: Sequence[Samples]) -> Samples:
         first = parts[0]
         common = {name: np.concatenate([p.common[name] for p in parts]) for name in first.common}
         values = {

@@ -40,7 +40,7 @@ from .protocols import Protocol
 from .provenance import machine, model_sha256, now, versions
 from .ranking import Counts, Floats
 from .results import Evaluation, Samples, summarise
-from .sanity import compare_scrambled
+from .sanity import scramble_and_compare
 from .sources import Labelled, read_labelled
 from .stored import Stored, check_run, open_given_run, read_labelled_rows
 from .tokens import TokenSource
@@ -125,21 +125,21 @@ def evaluate(
     if takes_images(processor, data):
         rule = with_replacement(rule)
         needs_label = rule.target == "true"
-        table = read_images(ready, processor, data, text_column, label_column, needs_label).drawn(limit, seed)
+        table = read_images(ready, processor, data, text_column, label_column, needs_label).draw(limit, seed)
         source = ImageSource(ready, table.texts, rule, batch_size, patch)
     elif takes_graphs(ready):
         rule = with_reading(rule)
-        table = read_graphs(ready, data, text_column, label_column, rule.target == "true").drawn(limit, seed)
+        table = read_graphs(ready, data, text_column, label_column, rule.target == "true").draw(limit, seed)
         source = GraphSource(ready, table.texts, rule, batch_size)
     else:
         run = open_given_run(data, model)
         if run is None:
-            table = read_rows(ready, tokenizer, data, text_column, label_column, rule).drawn(limit, seed)
+            table = read_rows(ready, tokenizer, data, text_column, label_column, rule).draw(limit, seed)
             source = TokenSource(ready, tokenizer, table.texts, rule, batch_size)
         else:
             check_run(run, names, describe_model(ready, *where_it_is(ready), seed).dtype, seed)
             classes = read_classes(ready, tokenizer, rule)
-            table = read_labelled_rows(run, label_column, classes, rule.target == "true").drawn(limit, seed)
+            table = read_labelled_rows(run, label_column, classes, rule.target == "true").draw(limit, seed)
             source = TokenSource(
                 ready,
                 tokenizer,
@@ -165,7 +165,7 @@ def evaluate(
     job = EvaluationJob(source, table.rows, table.labels, names, chosen, rule, at_once, seed)
     samples = job.run(chunk_size, place, progress, workers)
     runtimes = measure_runtimes(source, names, seed) if runtime else {}
-    random = compare_scrambled(source, samples.common["predicted"], names, seed) if scramble else {}
+    random = scramble_and_compare(source, samples.common["predicted"], names, seed) if scramble else {}
     about["seconds"] = round(time.perf_counter() - began, 3)
     evaluation = summarise(samples, chosen, rule, about, runtimes, random)
     if place is not None:
@@ -249,7 +249,7 @@ def measure_runtimes(
     most = min(source.bounds.samples_of(name, source.batch_size) for name in names)
     count = min(TIMED, most, len(source)) if source.mixes else 1
     part = source.part(range(count))
-    jobs = {name: partial(answer, part.asked(range(count), name, None, seed)) for name in names}
+    jobs = {name: partial(answer, part.request(range(count), name, None, seed)) for name in names}
     found = measure_costs(source.model, part.fields(range(count)), (), ROUNDS, others=jobs)
     return {cost.name: cost for cost in found if cost.name in names}
 
@@ -285,7 +285,7 @@ class EvaluationJob:
                 found[n] = part
                 if place is not None:
                     place.keep(n, part)
-        return Samples.joined([found[n] for n in sorted(found)])
+        return Samples.join([found[n] for n in sorted(found)])
 
     def chunks(self, left: Mapping[int, Sequence[int]], workers: int, tick: Tick) -> Iterator[tuple[int, Samples]]:
         """The chunks by number, as they are done: here, or by worker processes."""
@@ -311,7 +311,7 @@ class EvaluationJob:
         share = len(part) / 2 / len(self.methods)
         asked = []
         for method in self.methods:
-            asked.append(self.asked(part, pool, method, targets, predicted))
+            asked.append(self.ask(part, pool, method, targets, predicted))
             tick(share)
         pool.run(lambda done: tick(done * len(part) / 2))
         logits = pool.logits
@@ -325,13 +325,13 @@ class EvaluationJob:
         }
         return Samples(common, values)
 
-    def asked(self, part: Subjects, pool: InputPool, method: str, targets: Counts, predicted: Counts) -> MethodRequest:
+    def ask(self, part: Subjects, pool: InputPool, method: str, targets: Counts, predicted: Counts) -> MethodRequest:
         """One method's explanations, and where the answers to its perturbed inputs will stand."""
         made = explain_samples(part, method, targets, self.seed)
         own = [items_relevance(e, part.items(i)) for i, e in enumerate(made)]
         other = own
         if any(measure.of == "predicted" for measure in self.by_steps):
-            other = self.for_predicted(part, method, own, targets, predicted)
+            other = self.explain_prediction(part, method, own, targets, predicted)
         places = {
             measure.name: [
                 pool.add(i, measure.inputs((own if measure.of == "protocol" else other)[i], self.protocol))
@@ -342,7 +342,7 @@ class EvaluationJob:
         singles = {m.name: m.compute(part, method, made, targets, self.seed) for m in self.measures if m.compute}
         return MethodRequest(method, {**ledger_columns(made), **singles}, places)
 
-    def for_predicted(
+    def explain_prediction(
         self, part: Subjects, method: str, own: list[Floats], targets: Counts, predicted: Counts
     ) -> list[Floats]:
         """Relevance for the predicted class: explained again only where it is not the class that was explained."""

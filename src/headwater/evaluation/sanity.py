@@ -71,7 +71,7 @@ def randomisation(
     return stages
 
 
-def compare_scrambled(
+def scramble_and_compare(
     source: TokenSource | GraphSource | ImageSource, targets: Counts, methods: Sequence[str], seed: int
 ) -> Mapping[str, MeanEstimate]:
     """The last stage for several methods, on a few samples drawn with the seed."""
@@ -121,7 +121,7 @@ def with_model(part: TokenPart | GraphPart | ImagePart, model: nn.Module) -> Sub
 def predict_classes(part: TokenPart) -> Counts:
     logits = []
     for i in range(len(part)):
-        logits.append(part.logits(part.perturbed(i, np.ones((1, len(part.items(i))), dtype=np.bool_)))[0])
+        logits.append(part.logits(part.perturb(i, np.ones((1, len(part.items(i))), dtype=np.bool_)))[0])
     return np.asarray(np.stack(logits).argmax(1), dtype=np.intp)
 
 

@@ -43,7 +43,7 @@ class Labelled:
             digest.update(json.dumps([said, label], ensure_ascii=False).encode())
         return digest.hexdigest()
 
-    def drawn(self, limit: int | None, seed: int) -> Labelled:
+    def draw(self, limit: int | None, seed: int) -> Labelled:
         """At most `limit` rows, drawn with the seed and left in their order: files are often sorted by label."""
         if limit is None or limit >= len(self):
             return self

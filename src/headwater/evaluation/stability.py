@@ -48,7 +48,7 @@ def infidelity(
         generator = torch.Generator().manual_seed(sample_seed(seed, i))
 
         def score(present: Tensor, i: int = i) -> Tensor:
-            inputs, bounds = part.perturbed(i, present.bool().numpy()), part.source.bounds
+            inputs, bounds = part.perturb(i, present.bool().numpy()), part.source.bounds
             groups = bounds.groups(len(inputs), bounds.inputs)
             answers = [part.logits([inputs[n] for n in group])[:, targets[i]] for group in groups]
             return torch.from_numpy(np.concatenate(answers))

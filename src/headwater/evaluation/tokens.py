@@ -115,7 +115,7 @@ class TokenSource:
         """How many classes the model has, asked of its answer to the first text."""
         part = self.part([0])
         everything = np.ones((1, len(part.items(0))), dtype=np.bool_)
-        return int(part.logits(part.perturbed(0, everything)).shape[1])
+        return int(part.logits(part.perturb(0, everything)).shape[1])
 
 
 class TokenPart:
@@ -141,7 +141,7 @@ class TokenPart:
 
     def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
         """In batches of like length; of texts longer than the mean, fewer go together than `batch_size`."""
-        found = self.stored(samples, method, target)
+        found = self.read_stored(samples, method, target)
         left = [i for i in samples if i not in found]
         lengths = [self.encoded[i].length for i in left]
         mean = self.source.batch_size * sum(lengths) / max(1, len(lengths))
@@ -151,7 +151,7 @@ class TokenPart:
             found.update(zip(chosen, self.explain_together(chosen, method, target, seed), strict=True))
         return [found[i] for i in samples]
 
-    def stored(self, samples: Sequence[int], method: str, target: int) -> dict[int, Explanation]:
+    def read_stored(self, samples: Sequence[int], method: str, target: int) -> dict[int, Explanation]:
         """What a run has explained already."""
         if self.source.stored is None:
             return {}
@@ -161,12 +161,12 @@ class TokenPart:
 
     def explain_together(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
         """In one batch, whatever its size."""
-        made: list[Explanation] = answer(self.asked(samples, method, target, seed))
+        made: list[Explanation] = answer(self.request(samples, method, target, seed))
         for sample, explanation in zip(samples, made, strict=True):
             check_relevance(explanation, self.encoded[sample].length, self.numbers[sample])
         return made
 
-    def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
+    def request(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
         source = self.source
         options = Options(source.tokenizer, method=method, target=target, seed=seed)
         return Request(source.model, self.fields(samples), options.with_memory(source.bounds.room_of(method)))
@@ -176,7 +176,7 @@ class TokenPart:
         batch = to_batch([self.encoded[i] for i in samples], self.source.pad, self.source.side, [])
         return batch.to(where_it_is(self.source.model)[0], None).kwargs
 
-    def perturbed(self, sample: int, kept: Flags) -> list[Perturbed]:
+    def perturb(self, sample: int, kept: Flags) -> list[Perturbed]:
         ids = self._ids[sample]
         present = np.ones((len(kept), len(ids)), dtype=np.bool_)
         present[:, self._ranked[sample]] = kept

@@ -78,7 +78,7 @@ def plural(shown: Sequence[Line]) -> str:
     return "patches" if unit == "patch" else f"{unit}s"
 
 
-def shared_facts(comparison: Comparison) -> list[tuple[str, str]]:
+def facts_of_all(comparison: Comparison) -> list[tuple[str, str]]:
     """What all rows share."""
     return [fact for e in comparison.explanations[:1] for fact in headline(e) if fact[0] != "method"]
 
@@ -89,7 +89,7 @@ def shared_facts(comparison: Comparison) -> list[tuple[str, str]]:
 def render(comparison: Comparison, *, words: bool = False, theme: Theme = "dark") -> RenderableType:
     """A line of coloured tokens for every method, the size of its full colour, and whether its ledger closes."""
     shown: list[RenderableType] = [
-        facts_line(shared_facts(comparison)),
+        facts_line(facts_of_all(comparison)),
         MethodRows(tuple(method_lines(comparison, words)), theme),
     ]
     for name, reason in comparison.refused:
@@ -106,7 +106,7 @@ class MethodRows:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if options.max_width < NARROW:
-            yield from (Text(), self._stacked(), Key(self.theme))
+            yield from (Text(), self._stack(), Key(self.theme))
         else:
             yield from (self._grid(), Padding(Key(self.theme), (0, 0, 0, 1)))
 
@@ -124,7 +124,7 @@ class MethodRows:
             grid.add_row(Text(line.explanation.method, "bold"), heat, f"±{size}", total, score, state)
         return grid
 
-    def _stacked(self) -> RenderableType:
+    def _stack(self) -> RenderableType:
         grid = Grid.grid(padding=(0, 2, 0, 0))
         for line in self.lines:
             size, total, score = (number.strip() for number in line.numbers)
@@ -183,7 +183,7 @@ def plain(comparison: Comparison, *, words: bool = False) -> str:
     """A line for every token with what each method gives it, then a line for every method with its sums."""
     shown = method_lines(comparison, words)
     first = source_facts(comparison.explanations[0]) if shown else []
-    said = [f"{name}: {value}" for name, value in [*first, *shared_facts(comparison)]]
+    said = [f"{name}: {value}" for name, value in [*first, *facts_of_all(comparison)]]
     tables = [*(relevance_table(group) for group in alike(shown)), *([sums_table(shown)] if shown else [])]
     for table in tables:
         said += ["", f"{table.title}:", *(f"  {row}" for row in align_columns(table))]
@@ -235,7 +235,7 @@ def page(
         more,
         *map(_number_table, alike(shown)),
         ledgers,
-        _list_refused(comparison),
+        _refusals(comparison),
     )
     made = "".join(html.describe_making(line.explanation) for line in shown[:1])
     body = "\n".join(part for part in parts if part)
@@ -244,7 +244,7 @@ def page(
 
 
 def _heading(comparison: Comparison, drawn: bool = False) -> str:
-    said = html.facts_list(shared_facts(comparison))
+    said = html.facts_list(facts_of_all(comparison))
     scale = f"{SCALE.replace('row', 'picture')}, said above it" if drawn else f"{SCALE}, said below it"
     return f"<h2>What each method says</h2>\n{said}\n<p class='scale'>{scale}</p>"
 
@@ -301,7 +301,7 @@ def _scrolling(name: str, heads: str, rows: Iterable[str]) -> str:
     )
 
 
-def _list_refused(comparison: Comparison) -> str:
+def _refusals(comparison: Comparison) -> str:
     if not comparison.refused:
         return ""
     said = "".join(f"<li><b>{escape(name)}</b>: {escape(reason)}</li>" for name, reason in comparison.refused)

@@ -65,7 +65,7 @@ def rows_of(
     model: nn.Module, tokenizer: Any, data: Any, limit: int | None = None, seed: int = 0
 ) -> list[tuple[str, int]]:
     """Labelled texts in any form that `evaluate` takes, checked and drawn as it does."""
-    table = read_rows(model, tokenizer, data, "text", "label", ali2022).drawn(limit, seed)
+    table = read_rows(model, tokenizer, data, "text", "label", ali2022).draw(limit, seed)
     assert table.labels is not None  # the protocol explains the true class: a row without a label was refused
     return list(zip(table.texts, table.labels, strict=True))
 
