@@ -17,7 +17,7 @@ from headwater.results.ledger import Ledger, Lines
 from headwater.viz.colour import GROUND, INK, NEGATIVE, PALETTES, POSITIVE, blend_colours, largest, palette, shade
 from headwater.viz.html import page
 from headwater.viz.plain import plain, plain_audit, plain_methods
-from headwater.viz.reading import cells, decimals, readable, sum_by_layer, with_sign
+from headwater.viz.reading import decimals, readable, sum_by_layer, token_cells, with_sign
 from headwater.viz.svg import picture
 from headwater.viz.tables import within
 from headwater.viz.terminal import TokenLines, render, render_audit, render_methods, style_of
@@ -138,11 +138,11 @@ def test_tokens_are_readable(token, shown):
 
 
 def test_sub_words_stand_together_and_words_apart():
-    assert [cell.gap for cell in cells(example())] == [True, True, True, False, True]
+    assert [cell.gap for cell in token_cells(example())] == [True, True, True, False, True]
     byte_level = example(tokens=("The", "Ġfilm", "s", "Ġare", "Ġgood"), special=())
-    assert [cell.gap for cell in cells(byte_level)] == [True, True, False, True, True]
+    assert [cell.gap for cell in token_cells(byte_level)] == [True, True, False, True, True]
     offsets = ((0, 0), (0, 4), (4, 5), (6, 7), (0, 0))
-    assert [cell.gap for cell in cells(example(offsets=offsets))] == [True, True, False, True, True]
+    assert [cell.gap for cell in token_cells(example(offsets=offsets))] == [True, True, False, True, True]
 
 
 def test_words_stand_apart_where_the_text_has_a_space():
@@ -154,7 +154,7 @@ def test_words_stand_apart_where_the_text_has_a_space():
         word_ids=(None, 0, 1, 1, 2),
         sequence_ids=(None, 0, 0, 0, 0),
     )
-    shown = cells(e, words=True)
+    shown = token_cells(e, words=True)
     assert [(cell.text, cell.gap) for cell in shown] == [("[CLS]", True), ("good", True), ("films", True), ("!", False)]
     assert shown[2].relevance == -0.25
 
@@ -163,7 +163,7 @@ def test_tokens_of_a_decoder_have_no_offsets_and_their_own_heading():
     both = example(
         offsets=((0, 0), (0, 4), (0, 0)), special=(True, False, True), segments=("source",) * 3 + ("target",) * 2
     )
-    assert [cell.part for cell in cells(both)] == ["source"] * 3 + ["target"] * 2
+    assert [cell.part for cell in token_cells(both)] == ["source"] * 3 + ["target"] * 2
     assert "target:" in plain(both)
     assert "target" in page(both)
 
@@ -171,7 +171,7 @@ def test_tokens_of_a_decoder_have_no_offsets_and_their_own_heading():
 def test_a_bare_tensor_is_shown_by_its_largest_entries():
     grid = torch.zeros(3, 40, dtype=torch.float64)
     grid[2, 7], grid[0, 1] = -3.0, 2.0
-    shown = cells(example(tokens=(), relevance=grid.tolist(), special=()))
+    shown = token_cells(example(tokens=(), relevance=grid.tolist(), special=()))
     assert [(cell.text, cell.relevance) for cell in shown[:2]] == [("[2, 7]", -3.0), ("[0, 1]", 2.0)]
     assert len(shown) == 20
 
@@ -266,7 +266,7 @@ def test_without_colour_the_sign_remains():
 @pytest.mark.parametrize("count", [5, 70])
 def test_tokens_fit_the_terminal(width, count):
     tokens = tuple(f"token{i}" for i in range(count))
-    shown = TokenLines(tuple(cells(example(tokens, [0.1] * count, special=()))), 0.1, "dark")
+    shown = TokenLines(tuple(token_cells(example(tokens, [0.1] * count, special=()))), 0.1, "dark")
     lines = without_codes(on_screen(shown, width=width)).splitlines()
     assert max(len(line.rstrip()) for line in lines) <= width
     assert re.findall(r"token\d+", " ".join(lines)) == list(tokens)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ from .finding import Finder
 from .groups import GENDER_NAMES, read_groups
 from .mentions import Explained, collect
 from .results import BiasAudit, Swap
-from .swaps import compare_swaps, scorer
+from .swaps import Scores, Tick, compare_swaps, scorer
 from .texts import DEFAULT, Texts, read_texts
 
 CHUNK = 16  # batches explained between two steps of the bar, texts of like length together
@@ -104,27 +105,22 @@ def audit_bias(
     about |= {"resamples": settings.resamples, "swaps": swaps}
     audit = analyse(collected, finder, made.target, chosen, about, settings)
     if swaps:
-        found_swaps = swap(audit, ready, tokenizer, score, swaps, batch_size, progress, settings)
-        audit = replace(audit, swaps=tuple(found_swaps))
+        ask = partial(scorer, ready, tokenizer, score, output, batch_size)
+        audit = replace(audit, swaps=tuple(swap(audit, ask, swaps, progress, settings)))
     about["seconds"] = round(time.perf_counter() - began, 3)
     return audit
 
 
 def swap(
-    audit: BiasAudit,
-    model: nn.Module,
-    tokenizer: Any,
-    target: Any,
-    draws: int,
-    batch_size: int,
-    progress: bool | None,
-    settings: Resampling,
+    audit: BiasAudit, ask: Callable[[Tick], Scores], draws: int, progress: bool | None, settings: Resampling
 ) -> list[Swap]:
-    """The texts asked again with members of every group in the place of each mention."""
+    """The texts asked again with members of every group in the place of each mention.
+
+    `ask` gives the scores of texts, and tells the bar how many are done.
+    """
     total = draws * len(audit.mentions) * len(audit.groups)
     with show_progress(total, 0, progress, "swapping") as tick:
-        scores = scorer(model, tokenizer, target, audit.provenance["output"], batch_size, tick)
-        return compare_swaps(audit.mentions, scores, draws, settings)
+        return compare_swaps(audit.mentions, ask(tick), draws, settings)
 
 
 class Made:

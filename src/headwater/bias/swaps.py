@@ -27,6 +27,7 @@ from .mentions import Mention
 from .results import Swap
 
 Scores = Callable[[Sequence[str]], Sequence[float]]
+Tick = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,7 @@ def middles(scores: np.ndarray[Any, Any], places: np.ndarray[Any, Any], groups: 
     return np.mean(means, axis=0)
 
 
-def scorer(
-    model: nn.Module, tokenizer: Any, target: Any, output: str, batch_size: int, tick: Callable[[float], None]
-) -> Scores:
+def scorer(model: nn.Module, tokenizer: Any, target: Any, output: str, batch_size: int, tick: Tick) -> Scores:
     """The score of texts, by forward passes alone; what is too long for the model is cut."""
     reader = Reader(model, tokenizer, target, output)
     device, _ = where_it_is(model)

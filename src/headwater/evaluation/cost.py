@@ -43,21 +43,18 @@ def measure_costs(
     inputs: dict[str, Any],
     methods: Sequence[str] = METHODS,
     rounds: int = 7,
-    tick: Callable[[], None] = lambda: None,
-    given: Any = None,
     others: Mapping[str, Job] | None = None,
     clock: Clock = time.perf_counter,
     **options: Any,
 ) -> list[Cost]:
     """Each round times the forward pass and then every method once; a round before the first warms up.
 
-    In that one memory is measured too. `given` is what `explain` gets, where that is not the model's arguments.
-    `options` go to `explain`, for methods that need a tokenizer or a seed. `others` are timed beside the methods.
+    In that one memory is measured too. `options` go to `explain`, for methods that need a tokenizer or a seed.
+    `others` are timed beside the methods.
     """
-    asked = inputs if given is None else given
     jobs: dict[str, Job] = {"forward": lambda: run_forward(model, inputs)}
     for name in methods:
-        jobs[name] = lambda name=name: explain(model, asked, method=name, **options)  # type: ignore[misc]
+        jobs[name] = lambda name=name: explain(model, inputs, method=name, **options)  # type: ignore[misc]
     jobs |= others or {}
     on_card = next(model.parameters()).is_cuda
     meter = Meter.start(on_card)
@@ -67,7 +64,6 @@ def measure_costs(
         for name, job in jobs.items():
             if first[name] is not None:
                 times[name].append(time_job(job, on_card, clock))
-            tick()
     return [cost(name, times[name], times["forward"], first[name], inputs) for name in jobs]
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, MissingExtra, UsageError
+from ..errors import DataError, UsageError
+from ..store.columns import need_arrow
 from .cost import Cost
 from .measures import COMMON, Measure, is_measure, list_measures, resolve_measures
 from .protocols import Protocol
@@ -189,10 +190,3 @@ def to_json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def need_arrow(what: str) -> None:
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra(what, "data") from error

@@ -44,7 +44,7 @@ def page(evaluation: Evaluation, title: str = "How faithful are these explanatio
         legend=Markup(chart_legend(evaluation.methods)),
         curves=[(m, Markup(curve_chart(evaluation, m)), curve_rows(evaluation, m)) for m in evaluation.curves],
         fractions=[f"{f:g}" for f in next(iter(first.values())).fractions] if first else [],
-        compared=list(compare_methods(evaluation)) if len(evaluation.methods) > 1 else [],
+        compared=list(comparison_rows(evaluation)) if len(evaluation.methods) > 1 else [],
         scatters=[(one.method, Markup(points(evaluation, one.method, shown))) for one in evaluation],
         conserved=conservation_rows(evaluation),
         points=len(shown),
@@ -129,7 +129,7 @@ def curve_rows(evaluation: Evaluation, measure: Measure) -> list[Row]:
     return [(one.method, [f"{value:.4g}" for value in one.curves[measure.name].mean]) for one in evaluation]
 
 
-def compare_methods(evaluation: Evaluation) -> Iterator[tuple[str, str, list[Row], list[Row]]]:
+def comparison_rows(evaluation: Evaluation) -> Iterator[tuple[str, str, list[Row], list[Row]]]:
     """Of every measure its title, the best method, each other one against it, and all pairs."""
     for measure in evaluation.chosen:
         best = best_of(evaluation, measure.score)

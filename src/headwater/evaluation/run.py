@@ -134,7 +134,7 @@ def evaluate(
     else:
         run = open_given_run(data, model)
         if run is None:
-            table = read_rows(ready, tokenizer, data, text_column, label_column, rule).draw(limit, seed)
+            table = read_labelled_texts(ready, tokenizer, data, text_column, label_column, rule).draw(limit, seed)
             source = TokenSource(ready, tokenizer, table.texts, rule, batch_size)
         else:
             check_run(run, names, describe_model(ready, *where_it_is(ready), seed).dtype, seed)
@@ -149,7 +149,7 @@ def evaluate(
                 Stored(run, table.rows, tuple(map(classes, range(classes.size)))),
             )
     asked = {"measures": [m.name for m in chosen] + [RANDOMISATION] * scramble, "seed": seed}
-    about = describe_evaluation(model, ready, table, names, source, batch_size, seed)
+    about = describe_evaluation(model, ready, table, names, source, seed)
     if isinstance(source, TokenSource) and source.stored is not None:
         about["run"] = asked["run"] = source.stored.run.manifest.job
     place = open_directory(out, about, rule, {**asked, "chunk": chunk_size}, resume)
@@ -177,7 +177,7 @@ def list_methods(names: str | Iterable[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
-def read_rows(
+def read_labelled_texts(
     model: nn.Module, tokenizer: Any, data: Any, text_column: str, label_column: str, rule: Protocol
 ) -> Labelled:
     """The data, checked row by row against the classes of the model."""
@@ -206,7 +206,6 @@ def describe_evaluation(
     table: Labelled,
     names: Sequence[str],
     source: TokenSource | GraphSource | ImageSource,
-    batch_size: int,
     seed: int,
 ) -> dict[str, Any]:
     """What is needed to repeat the result."""
@@ -223,7 +222,7 @@ def describe_evaluation(
         **source.describe(),
         "dtype": about.dtype,
         "seed": seed,
-        "batch_size": batch_size,
+        "batch_size": source.batch_size,
         "versions": versions(),
         **machine(place),
         "started": now(),

@@ -23,7 +23,7 @@ from headwater.results.explanation import Explanation
 from . import html
 from .colour import Shade, Theme, largest, shade
 from .plain import align_columns
-from .reading import TokenCell, by_part, cells, decimals, headline, source_facts, verdict, with_sign
+from .reading import TokenCell, by_part, decimals, headline, source_facts, token_cells, verdict, with_sign
 from .tables import Table, number_rows
 from .terminal import FEW, facts_line, patch_rows, style_of
 
@@ -65,7 +65,7 @@ class Line:
 
 
 def method_lines(comparison: Comparison, words: bool = False) -> list[Line]:
-    return [Line(e, tuple(cells(e, words)), _unit(e, words)) for e in comparison.explanations]
+    return [Line(e, tuple(token_cells(e, words)), _unit(e, words)) for e in comparison.explanations]
 
 
 def _unit(explanation: Explanation, words: bool) -> str:

@@ -19,7 +19,7 @@ from headwater.results.ledger import Ledger, Lines
 
 from .colour import NEGATIVE, POSITIVE, Rgb, largest, shade
 from .pages import render_page
-from .reading import TokenCell, cells, decimals, headline, verdict, with_sign
+from .reading import TokenCell, decimals, headline, token_cells, verdict, with_sign
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -68,7 +68,7 @@ def frame_sheet(svg: str) -> str:
 
 
 def _article(explanation: Explanation, words: bool, number: int, svg: str | None = None) -> str:
-    shown = cells(explanation, words)
+    shown = token_cells(explanation, words)
     body = f"{running_text(shown)}\n{_scale(shown)}" if svg is None else frame_sheet(svg)
     unit = "patch" if explanation.image is not None else "word" if words else "token"
     return (

@@ -15,7 +15,7 @@ from headwater.results.explanation import Explanation
 
 from .colour import NEGATIVE, POSITIVE, shade
 from .panels import Panel, css, panel_sheet, swatch
-from .raster import HATCH, PERIOD, STRONGEST, VISIBLE, draw_sheet, encode_png, pale, resize, scale_up, tint
+from .raster import HATCH, PERIOD, STRONGEST, VISIBLE, draw_sheet, encode_png, pale, resize, scale_up, tint_panel
 from .reading import with_sign
 from .views import LEVELS, View, pillow, size_on_sheet, views
 
@@ -54,7 +54,7 @@ def picture(
 def overlay(explanation: Explanation, image: Any, level: str = "patches") -> Image:
     """One explanation over its picture and nothing else, as a Pillow image."""
     shown, ground = views([explanation], image, [level])
-    return tint(shown[-1], ground, scale_up(size_on_sheet(ground.size)))
+    return tint_panel(shown[-1], ground, scale_up(size_on_sheet(ground.size)))
 
 
 def stack_png(sheets: Sequence[bytes]) -> bytes:
@@ -82,7 +82,7 @@ def stack_svg(sheets: Sequence[str]) -> str:
 
 def svg_of(view: View, ground: Image, size: tuple[int, int]) -> str:
     if not view.named:
-        return embed_png(tint(view, ground, scale_up(size)), size)
+        return embed_png(tint_panel(view, ground, scale_up(size)), size)
     shown = embed_png(resize(pale(ground), scale_up(size)), size)
     return f"{shown}{''.join(patch_rectangles(view, ground.size, size))}"
 

@@ -22,7 +22,7 @@ from .audit_page import layer_table, table_of
 from .colour import NEGATIVE, POSITIVE, largest, shade
 from .comparison import method_lines
 from .html import describe_making, facts_list, ledger_section, running_text
-from .reading import TokenCell, cells, headline, verdict, visible, with_sign
+from .reading import TokenCell, headline, token_cells, verdict, visible, with_sign
 
 ROWS = 20  # output tokens whose sources are opened one by one
 FULL = 0.62  # opacity of full colour: under it both inks are read
@@ -108,7 +108,7 @@ def show_tables(said: str, titled: Iterable[tuple[str, Sequence[str], Iterable[S
 
 def cells_by_word(e: Explanation) -> list[TokenCell]:
     """Words where the tokenizer tells them, else tokens."""
-    return cells(e, words=e.offsets is not None and not isinstance(e.text, tuple) and not e.segments)
+    return token_cells(e, words=e.offsets is not None and not isinstance(e.text, tuple) and not e.segments)
 
 
 def patches(e: Explanation) -> str:

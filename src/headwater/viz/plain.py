@@ -9,7 +9,7 @@ from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger
 
 from .audits import tables
-from .reading import SHOWN_ENTRIES, cells, decimals, headline, ledger_rows, source_facts, verdict, with_sign
+from .reading import SHOWN_ENTRIES, decimals, headline, ledger_rows, source_facts, token_cells, verdict, with_sign
 from .tables import Table, method_tables
 
 WIDEST = 16  # columns of numbers that a line can hold
@@ -17,7 +17,7 @@ WIDEST = 16  # columns of numbers that a line can hold
 
 def plain(explanation: Explanation, *, full: bool = False, words: bool = False) -> str:
     """What was explained, a line for every token (or word) with its relevance, and the ledger."""
-    shown = cells(explanation, words)
+    shown = token_cells(explanation, words)
     places = decimals(cell.relevance for cell in shown)
     width = max((len(cell.text) for cell in shown), default=0)
     lines = [f"{name}: {value}" for name, value in [*source_facts(explanation), *headline(explanation)]]
@@ -38,7 +38,7 @@ def patch_lines(explanation: Explanation) -> list[str]:
     places = decimals((value for row in rows for value in row), digits=3)
     if len(rows[0]) <= WIDEST:
         return [f"patches, {len(rows)} rows of {len(rows[0])}:", *(_number_row(row, places) for row in rows)]
-    shown = sorted(cells(explanation), key=lambda cell: -abs(cell.relevance))[:SHOWN_ENTRIES]
+    shown = sorted(token_cells(explanation), key=lambda cell: -abs(cell.relevance))[:SHOWN_ENTRIES]
     head = f"patches, {len(rows)} rows of {len(rows[0])}, the largest {len(shown)} by row and column:"
     return [head, *(f"  {cell.text}  {with_sign(cell.relevance, places)}" for cell in shown)]
 

@@ -52,7 +52,7 @@ def pale(image: Image) -> Image:
     return image.convert("L").point([round(DARKEST + v * (255 - DARKEST) / 255) for v in range(256)]).convert("RGB")
 
 
-def tint(view: View, ground: Image, size: tuple[int, int]) -> Image:
+def tint_panel(view: View, ground: Image, size: tuple[int, int]) -> Image:
     """A panel as a picture of this size in pixels."""
     import numpy as np
 
@@ -141,7 +141,7 @@ def draw_sheet(shown: Sequence[View], ground: Image, explanation: Explanation, c
         y = MARGIN + HEAD + number // columns * (height + CAPTION + MARGIN)
         write(pen, x, y, view.name, 15)
         write(pen, x, y + 20, view.note, 12, SOFT)
-        whole.paste(tint(view, ground, (width * FINE, height * FINE)), (x * FINE, (y + CAPTION) * FINE))
+        whole.paste(tint_panel(view, ground, (width * FINE, height * FINE)), (x * FINE, (y + CAPTION) * FINE))
     draw_legend(whole, tall - LEGEND)
     return whole
 

@@ -36,7 +36,7 @@ class LedgerRow:
     depth: int = 0
 
 
-def cells(explanation: Explanation, words: bool = False) -> list[TokenCell]:
+def token_cells(explanation: Explanation, words: bool = False) -> list[TokenCell]:
     """The tokens (or whole words) with their relevance; for a bare tensor, its largest entries."""
     if words:
         return _word_cells(explanation.words())

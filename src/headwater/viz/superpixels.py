@@ -31,7 +31,7 @@ def picture(explanations: Sequence[Explanation], image: Any, segments: Any, *, c
     """
     if not explanations:
         raise UsageError("there is no explanation to draw. Give at least one.")
-    pixels, patches = read_rows(image, "the image"), read_rows(segments, "the segments")
+    pixels, patches = pixel_rows(image, "the image"), pixel_rows(segments, "the segments")
     check_shapes(explanations, pixels, patches)
     unit = SIDE / max(len(pixels), len(pixels[0]))
     size = (round(unit * len(pixels[0])), round(unit * len(pixels)))
@@ -55,7 +55,7 @@ HATCH = (
 )
 
 
-def read_rows(values: Any, name: str) -> list[list[int]]:
+def pixel_rows(values: Any, name: str) -> list[list[int]]:
     found = values.tolist() if hasattr(values, "tolist") else [list(row) for row in values]
     if not found or not isinstance(found[0], list) or not found[0] or isinstance(found[0][0], list):
         raise InputError(f"{name} must have two dimensions, [rows, columns].")

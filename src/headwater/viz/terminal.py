@@ -23,7 +23,7 @@ from headwater.results.ledger import Ledger
 
 from .audits import tables
 from .colour import INK, Shade, Theme, largest, shade
-from .reading import TokenCell, by_part, cells, decimals, headline, ledger_rows, verdict, with_sign
+from .reading import TokenCell, by_part, decimals, headline, ledger_rows, token_cells, verdict, with_sign
 from .tables import Table, method_tables, within
 
 NUMBERED = 60
@@ -36,7 +36,7 @@ def render(
     explanation: Explanation, *, full: bool = False, words: bool = False, theme: Theme = "dark"
 ) -> RenderableType:
     """The text with every token coloured by its relevance, the scale, and the ledger."""
-    shown = cells(explanation, words)
+    shown = token_cells(explanation, words)
     scale = largest(cell.relevance for cell in shown)
     body = TokenLines(tuple(shown), scale, theme) if explanation.image is None else PatchGrid(explanation, scale, theme)
     return Group(

@@ -21,7 +21,7 @@ from ..results.explanation import Explanation
 from ..results.ledger import Ledger, Lines
 from ..results.words import continues
 from ..viz.colour import largest
-from ..viz.reading import cells, layer_of, sum_by_layer, verdict
+from ..viz.reading import layer_of, sum_by_layer, token_cells, verdict
 from .models import Loaded
 from .schemas import (
     Cell,
@@ -73,7 +73,7 @@ def text_answer(loaded: Loaded, ask: TextAsked, found: Comparison) -> TextAnswer
         prediction=first.prediction,
         classes=classes_of(loaded, logits_in(outputs_for(loaded, ask.text))),
         cells=cells_of(first, unit),
-        rows=[row_of(e, [c.relevance for c in cells(e, unit == "word")]) for e in found.explanations],
+        rows=[row_of(e, [c.relevance for c in token_cells(e, unit == "word")]) for e in found.explanations],
         refused=refusals(found),
         windows=first.windows,
         model=first.provenance.model,
@@ -123,7 +123,7 @@ def folded(lines: Lines) -> list[Folded]:
 
 def cells_of(e: Explanation, unit: str) -> list[Cell]:
     """The words or tokens, each with the number of its word: what masking goes by."""
-    shown = cells(e, unit == "word")
+    shown = token_cells(e, unit == "word")
     numbers = range(len(shown)) if unit == "word" else word_numbers(e)
     return [
         Cell(text=cell.text, gap=cell.gap, word=None if cell.special else number)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headwater.viz.reading import TokenCell, cells
+from headwater.viz.reading import TokenCell, token_cells
 
 if TYPE_CHECKING:
     from headwater.results.explanation import Explanation
@@ -28,7 +28,7 @@ class Placed:
 def words(explanation: Explanation) -> list[TokenCell]:
     """Whole words where the tokenizer says which tokens make one; else tokens, those of one word without a space."""
     joined = explanation.offsets is not None and len(explanation.offsets) == len(explanation.tokens)
-    return [replace(cell, text=legible(cell.text)) for cell in cells(explanation, words=joined)]
+    return [replace(cell, text=legible(cell.text)) for cell in token_cells(explanation, words=joined)]
 
 
 def wrapped(line_of: Iterable[TokenCell], width: float, size: float, small: float) -> list[list[Placed]]:
