@@ -74,9 +74,9 @@ def limited(monkeypatch: pytest.MonkeyPatch, limit: int, **options: Any) -> tupl
     chosen: list[Bounds] = []
     fit = fitting.fit_bounds
     with monkeypatch.context() as patch:
-        patch.setattr(run, "fit_to_limit", lambda *a, **o: chosen.append(fit(*a, **o)) or chosen[0])
+        patch.setattr(run, "fit_bounds", lambda *a, **o: chosen.append(fit(*a, **o)) or chosen[0])
         found = judged(memory_limit=limit, **options)
-        patch.setattr(run, "fit_to_limit", lambda *a, **o: chosen[0])
+        patch.setattr(run, "fit_bounds", lambda *a, **o: chosen[0])
         peak = counted(lambda: judged(memory_limit=limit, **options))
     return found, chosen[0], peak
 

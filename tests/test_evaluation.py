@@ -635,13 +635,13 @@ def test_scrambling_cascades_from_the_output_to_the_embeddings():
 
 def test_an_explanation_that_ignores_the_model_is_found_out(monkeypatch):
     """One that depends on the text alone correlates perfectly with itself."""
-    explain = sanity.Tokens.explain
+    explain = sanity.TokenPart.explain
 
     def ignorant(self, samples, method, target, seed):
         made = explain(self, samples, method, target, seed)
         return [dataclasses.replace(e, relevance=torch.arange(len(e.relevance)).double()) for e in made]
 
-    monkeypatch.setattr(sanity.Tokens, "explain", ignorant)
+    monkeypatch.setattr(sanity.TokenPart, "explain", ignorant)
     found = judged(tiny.tiny("bert"), measures=["activation", "randomisation"])
     assert found["gi"].randomisation.value == pytest.approx(1)
 

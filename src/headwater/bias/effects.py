@@ -1,8 +1,8 @@
 """Whether groups differ: means, a standardised difference, bootstrap intervals and a permutation test.
 
-Thirty mentions of one name are not thirty witnesses. A group is a list of entries (names, phrases), and membership is a
-property of the entry: so entries are what the bootstrap draws and what the permutation test hands new labels to, each
-with all its mentions.
+Thirty mentions of one name are not thirty independent observations. A group is a list of entries (names, phrases), and
+an entry belongs to a group with all its mentions. Therefore the bootstrap draws entries, and the permutation test gives
+entries new groups; the mentions of an entry always stay together.
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ def effect(
 
 
 def adjust(values: Sequence[Floats], known: Sequence[Floats]) -> list[Floats]:
-    """Values [mentions] less what is `known` of each mention [mentions, columns] foretells, group after group.
+    """Values [mentions] minus what a linear fit predicts from `known` [mentions, columns], for each group.
 
-    A name that stands in praise gets relevance from its context, a full name from more words than a first name: if one
-    group is praised more often or named in full, that alone would set the groups apart. The line is fitted within the
-    groups, so that their difference is no part of it, and is the same for all.
+    A name in a positive review gets relevance from its context, and a full name has more words than a first name. If
+    one group is praised more often, or named in full more often, that alone would make the groups differ. One line is
+    fitted for all groups, to deviations from each group's own mean, so that the difference of the groups remains.
     """
     within = np.concatenate([k - k.mean(0) for k in known])
     slopes, *_ = np.linalg.lstsq(within, np.concatenate([v - v.mean() for v in values]), rcond=None)

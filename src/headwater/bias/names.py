@@ -2,7 +2,8 @@
 
 The first name decides: it must stand in one gender's list only. What belongs to the same person is joined to it (middle
 names, initials, particles, the family name), so that "jennifer love hewitt" and "robert de niro" are one name each.
-Where a text has capitals, they say what is joined. Where it has none, a family name is what is no ordinary word.
+Where a text has capitals, capitalised words are joined. Where it has none, a word that is no ordinary word is taken as
+the family name.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class SwapTrial:
 
 
 def trials(mentions: Sequence[Mention], draws: int, seed: int) -> Iterator[SwapTrial]:
-    """For each mention, `draws` members of every group that stand somewhere in these texts; alike for all groups."""
+    """For each mention and each group, `draws` members of the group that occur somewhere in these texts."""
     members = {group: sorted({m.entry for m in mentions if m.group == group}) for group in groups_of(mentions)}
     random = np.random.default_rng(seed)
     for number, mention in enumerate(mentions):
@@ -71,8 +71,8 @@ def write_like(entry: str, model: str) -> str:
 def compare_swaps(mentions: Sequence[Mention], scores: Scores, draws: int, settings: Resampling) -> list[Swap]:
     """Every pair of groups, put into the same places.
 
-    A score counts as what it lies above or below the mean of its place, so that places do not matter; members are what
-    is resampled and relabelled, as everywhere else.
+    The mean score of each place is subtracted first, so that differences between places do not count. The bootstrap
+    and the permutation test work on members, as in the other comparisons.
     """
     tried = list(trials(mentions, draws, settings.seed))
     found = np.array(scores([trial.text for trial in tried]), dtype=np.float64)

@@ -1,8 +1,8 @@
 """Does relevance add up: the score against the sum of the inputs' relevance, sample by sample.
 
-The sum alone reaches the score only where biases and constants bring nothing; how far the whole ledger is from closing
-stands beside it. Methods whose relevance has no unit (attention maps) are measured alike: their sum says nothing about
-the score, which is what the numbers then show.
+The sum equals the score only where biases and constants contribute nothing. Therefore the error of the whole ledger is
+reported, too. Methods whose relevance has no unit (attention maps) are measured in the same way; their sum is unrelated
+to the score, and the numbers show it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,10 @@ FEW, MORE = 2, 4  # perturbed inputs that are run at once to see what one more t
 
 
 def fit_bounds(source: SampleSource, methods: Sequence[str], limit: int, seed: int, others: int = 0) -> Bounds:
-    """What keeps the limit, of which copies of the model beside this one take `others` times its weights."""
+    """Batch sizes and memory policies that stay within `limit` bytes.
+
+    `others`: how many more copies of the model are in memory; their weights are subtracted from the limit first.
+    """
     part = source.part([source.largest()])
     trials = {name: Trial.of(part.request([0] * part.tried, name, 0, seed)) for name in methods}
     (whole,) = part.perturb(0, np.ones((1, len(part.items(0))), dtype=np.bool_))

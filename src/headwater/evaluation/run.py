@@ -413,7 +413,7 @@ def ledger_columns(made: Sequence[Explanation]) -> dict[str, Floats]:
 
 
 def sum_ledgers(made: Sequence[Explanation]) -> Iterator[tuple[float, ...]]:
-    """What is cut off or held stands with the constants here: the columns add up to the score."""
+    """One row of numbers per explanation. Amounts that were cut off or held count as constants, so a row adds up."""
     for e in made:
         books = e.ledger
         others = books.constants.total + books.cut_off.total + books.held.total

@@ -1,8 +1,8 @@
 """One HTML page that needs nothing else: no font, no image, nothing from elsewhere.
 
-Everything that comes from a text or a model is escaped, and the page forbids scripts besides; where it has one of its
-own, that one alone may run, by its hash. Sign is shown by colour, by a line under what takes away, and as a number that
-a screen reader speaks.
+Everything that comes from a text or a model is escaped. The page also forbids scripts, except its own, which is allowed
+by its hash. The sign of relevance is shown in three ways: by colour, by a line under negative tokens, and as a number
+that a screen reader reads out.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ class Layer:
 
 
 def audit_layers(audit: Audit) -> list[Layer]:
-    """Every layer, the one nearest to the score first. What arrives at one is what the one before it lets go.
+    """Every layer, starting at the score. The relevance that leaves one layer arrives at the next.
 
-    The ledger's lines and the leaks add up to the score, so what leaves the last layer is what the inputs have.
+    The ledger's lines and the leaks add up to the score. So what leaves the last layer is the relevance of the inputs.
     """
     ledger = audit.explanation.ledger
     sources = sum_by_layer({name: amount for lines in ledger.groups.values() for name, amount in lines.items()})

@@ -1,8 +1,7 @@
 """Results as they show themselves in a notebook: fragments without script, in the notebook's own theme.
 
-Ink, ground and lines are the notebook's: text inherits its colour, lines are drawn in it, and the two colours of
-relevance are laid over the ground in part, so that black ink on white and white ink on black both stay readable. No
-theme has to be known. Everything that comes from a text or a model is escaped.
+Text and lines take the colour of the notebook's text. The two colours of relevance are transparent, so that black text
+on white and white text on black both stay readable in any theme. What comes from a text or a model is escaped.
 """
 
 from __future__ import annotations

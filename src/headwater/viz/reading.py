@@ -127,7 +127,7 @@ def with_sign(value: float, places: int = 4) -> str:
 
 
 def ledger_rows(ledger: Ledger, full: bool = False) -> list[LedgerRow]:
-    """Every line that adds up to the score, in the model's order; many of a kind are shown by layer unless `full`."""
+    """The lines that add up to the score, in the model's order; long groups are summed by layer unless `full`."""
     rows = [LedgerRow("inputs", ledger.inputs)]
     for name, lines in ledger.groups.items():
         rows.append(LedgerRow(name, lines.total))

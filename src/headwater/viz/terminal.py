@@ -180,7 +180,7 @@ def facts_line(facts: Iterable[tuple[str, str]]) -> Text:
 
 
 def _with_title(table: Table) -> RenderableType:
-    """Title, rows and note; a beginning that all module names share is said in the note instead of in every row."""
+    """Title, rows and note. A prefix that all module names share is written once, in the note."""
     prefix = within([row[table.names] for row in table.rows]) if table.names is not None else ""
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(table.columns))
     for i, column in enumerate(table.columns):
