@@ -22,14 +22,14 @@ from typer.testing import CliRunner
 
 import headwater
 from headwater.bias import calibration, effects, pictures
-from headwater.bias.analysis import FEWEST, Settings, analyse
+from headwater.bias.analysis import FEWEST, Resampling, analyse
 from headwater.bias.audit import audit_bias, default_target
 from headwater.bias.calibration import calibrate, shifted
-from headwater.bias.finding import Found, Hit
+from headwater.bias.finding import Hit, Occurrences
 from headwater.bias.groups import read_groups
 from headwater.bias.mentions import CUT_OFF, Explained, Mention, collect
 from headwater.bias.page import page
-from headwater.bias.swaps import swapped
+from headwater.bias.swaps import compare_swaps
 from headwater.bias.texts import read_texts
 from headwater.cli import bias as bias_command
 from headwater.cli.refusals import Commands
@@ -37,7 +37,7 @@ from headwater.errors import DataError, InputError, UnknownName, UsageError
 from headwater.evaluation.statistics import correct_for_many, permutation_p
 from headwater_experiments.data import load
 
-QUICK = Settings(seed=0, permutations=199, resamples=200)
+QUICK = Resampling(seed=0, permutations=199, resamples=200)
 
 
 # ---- statistics, worked out by hand
@@ -83,10 +83,10 @@ def test_what_the_text_foretells_is_taken_out():
     rest = [random.normal(2, 1, 400), random.normal(-2, 1, 400)]
     values = [0.5 * r + random.normal(0, 0.1, 400) for r in rest]
     plain = values[0].mean() - values[1].mean()
-    left = effects.adjusted(values, [r[:, None] for r in rest])
+    left = effects.adjust(values, [r[:, None] for r in rest])
     assert plain == pytest.approx(2, abs=0.2)
     assert left[0].mean() - left[1].mean() == pytest.approx(0, abs=0.05)
-    planted = effects.adjusted([values[0] + 1, values[1]], [r[:, None] for r in rest])
+    planted = effects.adjust([values[0] + 1, values[1]], [r[:, None] for r in rest])
     assert planted[0].mean() - planted[1].mean() == pytest.approx(1, abs=0.05)
 
 
@@ -371,7 +371,7 @@ def test_texts_come_in_many_forms(tmp_path):
         read_texts(tmp_path / "t.csv")
     with pytest.raises(DataError, match=r"row 1 of .*: the text is empty"):
         read_texts(["good", " "])
-    drawn = read_texts([f"text {i}" for i in range(50)]).drawn(10, seed=1)
+    drawn = read_texts([f"text {i}" for i in range(50)]).draw(10, seed=1)
     assert len(drawn) == 10
     assert drawn.texts == [f"text {row}" for row in drawn.rows]
 
@@ -424,7 +424,7 @@ def test_swaps_change_the_first_name_alone_and_keep_its_capitals():
         said("m", "tom", "TOM", "TOM !"),
         said("m", "jim", "jim", "by jim"),
     ]
-    swapped(mentions, scores, 1, QUICK)
+    compare_swaps(mentions, scores, 1, QUICK)
     assert {re.sub("(?i)jane|amy", "F", re.sub("(?i)tom|jim", "M", t)) for t in texts[:2]} == {
         "said F Doe .",
         "said M Doe .",
@@ -473,7 +473,9 @@ def test_the_page_says_it_all():
 def test_a_long_text_is_cut_around_its_mention():
     long = " ".join(["good"] * 300)
     one = Mention("g", "w1", "w1", 1.0, 1.0, 0, len(long) + 1, len(long) + 3, f"{long} w1 {long}")
-    finder = SimpleNamespace(groups=("g",), source="s", rule="r", find=lambda text: Found((Hit("g", "w1", 0, 2),)))
+    finder = SimpleNamespace(
+        groups=("g",), source="s", rule="r", find=lambda text: Occurrences((Hit("g", "w1", 0, 2),))
+    )
     kept = collect([Explained("w1", [(0, 2)], [1.0], 1.0)], finder)
     made = analyse(kept, finder, "t", "m", {"model": "m", "data": "d"}, QUICK)
     shown = page(headwater.bias.results.BiasAudit(**{**vars(made), "mentions": (one,)}))
@@ -505,7 +507,7 @@ def test_saving_by_ending_or_all(tmp_path):
 def test_histograms_count_everything():
     edges = pictures.bins([-50.0, *np.linspace(-1, 1, 500), 70.0])
     assert -2 < edges[0] < edges[-1] < 2
-    assert sum(pictures.share([-50.0, 0.0, 70.0], edges)) == pytest.approx(1)
+    assert sum(pictures.bin_shares([-50.0, 0.0, 70.0], edges)) == pytest.approx(1)
     assert pictures.histogram({"a": [1.0], "b": [1.0, 1.0]}, "x")
 
 

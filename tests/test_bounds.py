@@ -16,7 +16,7 @@ from torch import nn
 
 from headwater.errors import UnknownName, UsageError
 from headwater.evaluation import fitting, run
-from headwater.evaluation.bounds import Bounds, share, weights_of
+from headwater.evaluation.bounds import Bounds, model_bytes, share_limit
 from headwater.evaluation.results import Evaluation
 from headwater.evaluation.run import evaluate
 from headwater.memory import saved_tensors
@@ -72,23 +72,23 @@ def limited(monkeypatch: pytest.MonkeyPatch, limit: int, **options: Any) -> tupl
     What is counted is counted once at a time, so that the choice, which counts too, is made before.
     """
     chosen: list[Bounds] = []
-    fit = fitting.fit_to_limit
+    fit = fitting.fit_bounds
     with monkeypatch.context() as patch:
-        patch.setattr(run, "fit_to_limit", lambda *a, **o: chosen.append(fit(*a, **o)) or chosen[0])
+        patch.setattr(run, "fit_bounds", lambda *a, **o: chosen.append(fit(*a, **o)) or chosen[0])
         found = judged(memory_limit=limit, **options)
-        patch.setattr(run, "fit_to_limit", lambda *a, **o: chosen[0])
+        patch.setattr(run, "fit_bounds", lambda *a, **o: chosen[0])
         peak = counted(lambda: judged(memory_limit=limit, **options))
     return found, chosen[0], peak
 
 
 def counted(job: Callable[[], Any]) -> int:
-    return weights_of(wide()) + peak_of(job, torch.device("cpu"))
+    return model_bytes(wide()) + peak_of(job, torch.device("cpu"))
 
 
 def test_a_limit_is_kept_by_smaller_batches_and_changes_no_number(monkeypatch):
     options = {"methods": ["lrp", "gi"], "runtime": True, "batch_tokens": 64}  # so that explanations take the most
     plain, most = judged(**options), counted(lambda: judged(**options))
-    limit = weights_of(wide()) + (most - weights_of(wide())) // 3
+    limit = model_bytes(wide()) + (most - model_bytes(wide())) // 3
     found, chosen, peak = limited(monkeypatch, limit, **options)
     assert close(found, plain)
     assert peak <= limit < most
@@ -99,7 +99,7 @@ def test_a_limit_is_kept_by_smaller_batches_and_changes_no_number(monkeypatch):
 def test_blocks_are_computed_again_where_one_text_alone_is_too_much(monkeypatch):
     plain = judged("lrp")
     one, _, _ = trial("lrp")
-    limit = int((weights_of(wide()) + 0.9 * one) / 0.98)
+    limit = int((model_bytes(wide()) + 0.9 * one) / 0.98)
     found, chosen, peak = limited(monkeypatch, limit, methods="lrp")
     assert (chosen.methods["lrp"].samples, bool(chosen.methods["lrp"].room.recompute)) == (1, True)
     assert peak <= limit
@@ -117,7 +117,7 @@ def trial(method: str) -> tuple[float, float, int]:
 
 def test_perturbed_inputs_are_bounded_where_explanations_need_nothing(monkeypatch):
     most = counted(lambda: judged("random"))
-    limit = weights_of(wide()) + (most - weights_of(wide())) // 4
+    limit = model_bytes(wide()) + (most - model_bytes(wide())) // 4
     found, chosen, peak = limited(monkeypatch, limit, methods="random")
     assert chosen.inputs is not None
     assert 1 <= chosen.inputs < 32  # of 64 tokens, where a batch would have 2,048
@@ -127,7 +127,7 @@ def test_perturbed_inputs_are_bounded_where_explanations_need_nothing(monkeypatc
 
 def test_too_little_is_said_before_any_work():
     with pytest.raises(UsageError, match="is too little"):
-        judged("lrp", memory_limit=weights_of(wide()) + 1000)
+        judged("lrp", memory_limit=model_bytes(wide()) + 1000)
     with pytest.raises(UsageError, match="no amount of memory"):
         judged("lrp", memory_limit="much")
     with pytest.raises(UnknownName, match="place to keep"):
@@ -135,9 +135,9 @@ def test_too_little_is_said_before_any_work():
 
 
 def test_scrambled_weights_and_workers_have_their_share():
-    assert share(1000, 100, 1) == 1000
-    assert share(1000, 100, 3) == 300
-    own, (above, _, _) = weights_of(wide()), trial("lrp")
+    assert share_limit(1000, 100, 1) == 1000
+    assert share_limit(1000, 100, 3) == 300
+    own, (above, _, _) = model_bytes(wide()), trial("lrp")
     fits = int((own + 1.1 * above) / 0.98)
     judged("lrp", memory_limit=fits)
     with pytest.raises(UsageError, match="is too little"):
@@ -179,7 +179,7 @@ def test_images_and_graphs_are_bounded_too():
         assert close(evaluate(model, data, **more, memory_limit="200MB"), evaluate(model, data, **more))
         assert close(evaluate(model, data, **more, recompute="blocks"), evaluate(model, data, **more))
         with pytest.raises(UsageError, match="too little"):
-            evaluate(model, data, **more, memory_limit=weights_of(model) + 100)
+            evaluate(model, data, **more, memory_limit=model_bytes(model) + 100)
 
 
 def test_groups_are_as_large_as_they_may_be():

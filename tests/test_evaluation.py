@@ -34,7 +34,7 @@ from headwater.cli.refusals import Commands
 from headwater.errors import DataError, InputError, MissingExtra, ModelError, TargetError, TrainingMode, UsageError
 from headwater.evaluation import run as evaluations
 from headwater.evaluation import sanity, stability
-from headwater.evaluation.files import load
+from headwater.evaluation.files import load_evaluation
 from headwater.evaluation.measures import PERTURBATIONS
 from headwater.evaluation.protocols import ali2022
 from headwater.evaluation.provenance import model_sha256
@@ -211,7 +211,7 @@ BAD = [
 
 @pytest.mark.parametrize(("data", "message"), BAD, ids=[str(i) for i in range(len(BAD))])
 def test_bad_data_are_refused_before_any_work_and_the_row_is_named(data, message, monkeypatch, tmp_path):
-    monkeypatch.setattr(evaluations.Job, "run", lambda *a: pytest.fail("work was begun"))
+    monkeypatch.setattr(evaluations.EvaluationJob, "run", lambda *a: pytest.fail("work was begun"))
     with pytest.raises(DataError, match=message):
         judged(data=data, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -330,7 +330,7 @@ def test_a_plug_in_method_is_reached_by_its_name(monkeypatch):
 @pytest.fixture
 def counted(monkeypatch):
     """Which samples were computed, chunk by chunk; `stop_at` interrupts before that chunk."""
-    chunk = evaluations.Job.chunk
+    chunk = evaluations.EvaluationJob.chunk
     seen = SimpleNamespace(chunks=[], stop_at=None)
 
     def watched(self, numbers, tick):
@@ -339,7 +339,7 @@ def counted(monkeypatch):
         seen.chunks.append(list(numbers))
         return chunk(self, numbers, tick)
 
-    monkeypatch.setattr(evaluations.Job, "chunk", watched)
+    monkeypatch.setattr(evaluations.EvaluationJob, "chunk", watched)
     return seen
 
 
@@ -353,7 +353,7 @@ def test_an_interrupted_run_is_taken_up_where_it_stopped(counted, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         judged(bert, **options)
     with pytest.raises(DataError, match="was interrupted"):
-        load(tmp_path / "out")
+        load_evaluation(tmp_path / "out")
     assert counted.chunks == [[0, 1], [2, 3]]
     counted.stop_at = None
     resumed = judged(bert, **options)
@@ -362,7 +362,7 @@ def test_an_interrupted_run_is_taken_up_where_it_stopped(counted, tmp_path):
     again = judged(bert, **options)
     assert len(counted.chunks) == 3
     assert same(again, undisturbed)
-    assert same(load(tmp_path / "out"), undisturbed)
+    assert same(load_evaluation(tmp_path / "out"), undisturbed)
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["evaluation.json", "samples.parquet"]
 
 
@@ -392,7 +392,7 @@ def test_workers_give_the_same_numbers_and_are_gone_afterwards(tmp_path):
     alone = judged(bert, **options)
     shared = judged(bert, **options, workers=2, out=tmp_path)
     assert same(shared, alone)
-    assert same(load(tmp_path), alone)
+    assert same(load_evaluation(tmp_path), alone)
     assert multiprocessing.active_children() == []
     with pytest.raises(UsageError, match="workers must be at least 1"):
         judged(bert, workers=0)
@@ -428,13 +428,13 @@ def test_workers_end_with_their_parent(tmp_path):
         "from test_evaluation import ROWS, judged, tiny\n"
         "from headwater.evaluation import workers\n"
         "if __name__ == '__main__':\n"
-        "    given = workers.computed\n"
+        "    given = workers.compute_chunks\n"
         "    def killed(pool, chunks):\n"
         "        next(given(pool, chunks))\n"
         "        print(*pool._processes, flush=True)\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    from headwater.evaluation import run\n"
-        "    run.computed = killed\n"
+        "    run.compute_chunks = killed\n"
         "    judged(tiny.tiny('bert'), chunk_size=2, workers=2)\n"
     )
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
@@ -505,7 +505,7 @@ def test_what_is_saved_is_enough_to_repeat_it(tmp_path):
     assert {"row", "label", "predicted", "method", "score", "inputs", "activation", "pruning"} <= set(
         table.column_names
     )
-    loaded = load(tmp_path)
+    loaded = load_evaluation(tmp_path)
     assert loaded["gi"].runtime == found["gi"].runtime
     assert repr(loaded["gi"].randomisation) == repr(found["gi"].randomisation)
     assert page(loaded).replace(" ", "") == page(found).replace(" ", "")
@@ -569,7 +569,7 @@ def live_bytes() -> tuple[int, int]:
 
 def kept_per_chunk(monkeypatch) -> tuple[int, float]:
     """By how many bytes tensors and Python's objects grow from one chunk of the same six texts to the next."""
-    chunk, after, model = evaluations.Job.chunk, [], tiny.tiny("bert")
+    chunk, after, model = evaluations.EvaluationJob.chunk, [], tiny.tiny("bert")
 
     def watched(self, numbers, tick):
         found = chunk(self, numbers, tick)
@@ -577,7 +577,7 @@ def kept_per_chunk(monkeypatch) -> tuple[int, float]:
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(evaluations.Job, "chunk", watched)
+        patch.setattr(evaluations.EvaluationJob, "chunk", watched)
         tracemalloc.start()
         try:
             judged(model, ROWS * 9, methods=["gi", "lrp"], chunk_size=len(ROWS))
@@ -635,13 +635,13 @@ def test_scrambling_cascades_from_the_output_to_the_embeddings():
 
 def test_an_explanation_that_ignores_the_model_is_found_out(monkeypatch):
     """One that depends on the text alone correlates perfectly with itself."""
-    explain = sanity.Tokens.explain
+    explain = sanity.TokenPart.explain
 
     def ignorant(self, samples, method, target, seed):
         made = explain(self, samples, method, target, seed)
         return [dataclasses.replace(e, relevance=torch.arange(len(e.relevance)).double()) for e in made]
 
-    monkeypatch.setattr(sanity.Tokens, "explain", ignorant)
+    monkeypatch.setattr(sanity.TokenPart, "explain", ignorant)
     found = judged(tiny.tiny("bert"), measures=["activation", "randomisation"])
     assert found["gi"].randomisation.value == pytest.approx(1)
 
@@ -673,7 +673,7 @@ def test_a_missing_extra_is_named(monkeypatch, tmp_path):
     with pytest.raises(MissingExtra, match=r"infidelity needs: pip install 'headwater\[captum\]'"):
         judged(measures=["activation", "infidelity"])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setattr(evaluations.Job, "run", lambda *a: pytest.fail("work was begun"))
+    monkeypatch.setattr(evaluations.EvaluationJob, "run", lambda *a: pytest.fail("work was begun"))
     with pytest.raises(MissingExtra, match=r"headwater\[data\]"):
         judged(out=tmp_path / "out")
 
@@ -753,7 +753,7 @@ def test_the_command_evaluates_and_reports(directory, data, tmp_path):
     assert re.search(r"^  lrp\(ah\+ln\)\s+0\.\d{4}", done.stdout, re.M)
     assert "headwater report" in done.stderr
     record = json.loads(call(*words, "--json").stdout)
-    assert record["methods"]["gi"]["scores"]["auac"]["value"] == load(tmp_path / "out")["gi"].auac
+    assert record["methods"]["gi"]["scores"]["auac"]["value"] == load_evaluation(tmp_path / "out")["gi"].auac
     done = call("report", tmp_path / "out", "--out", tmp_path / "page.html", "--title", "Mine")
     assert done.exit_code == 0
     assert done.stdout == ""

@@ -17,7 +17,7 @@ from headwater.errors import MissingExtra, UnknownName, UsageError
 from headwater.evaluation.cost import Cost
 from headwater.evaluation.measures import resolve_measures
 from headwater.evaluation.protocols import ali2022
-from headwater.evaluation.results import Samples, summarised
+from headwater.evaluation.results import Samples, summarise
 from headwater.results.audit import Audit, NormFlow
 from headwater.results.comparison import Comparison
 from headwater.results.explanation import Explanation, Provenance
@@ -43,7 +43,7 @@ def evaluation(methods=PAPER, samples=60, seed=0):
     common = {"row": np.arange(samples), "label": np.ones(samples, int), "predicted": np.ones(samples, int)}
     values = {name: method_columns(name, score, random) for name in methods}
     made = Samples({**common, "items": np.full(samples, 9)}, values)
-    return summarised(made, resolve_measures(("activation", "pruning")), ali2022, {"seed": 0})
+    return summarise(made, resolve_measures(("activation", "pruning")), ali2022, {"seed": 0})
 
 
 def method_columns(name, score, random):

@@ -116,7 +116,7 @@ def test_a_terminal_shows_what_plain_text_says(colours):
     shown = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
     for number in range(4):
         assert f"{found.scores[number]:+.4f}" in shown
-        assert viz.named(found.top(number, 1)[0], found) in shown
+        assert viz.name_source(found.top(number, 1)[0], found) in shown
     assert ("\x1b[4;" in screen.getvalue()) is (colours is not None)  # what takes away is underlined
 
 

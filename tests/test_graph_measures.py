@@ -9,10 +9,10 @@ from test_graphormer import random_graph, run, tiny
 
 import headwater as hw
 from headwater.errors import DataError, EmptyInput, UnknownName, UsageError
-from headwater.evaluation.files import load
+from headwater.evaluation.files import load_evaluation
 from headwater.evaluation.graphs import GraphSource, read_graphs
-from headwater.evaluation.perturbation import Pool
-from headwater.evaluation.protocols import ali2022, resolve
+from headwater.evaluation.perturbation import InputPool
+from headwater.evaluation.protocols import ali2022, resolve_protocol
 from headwater.models.molecules import ATOM_RANGES, BOND_RANGES, from_smiles
 
 GRAPHS = [random_graph(9, 0), random_graph(6, 1, links=7), random_graph(7, 2, links=8)]
@@ -21,7 +21,7 @@ FAST = {"progress": False, "runtime": False}
 
 
 def answers(model, removal, sample, kept):
-    pool = Pool(GraphSource(model, GRAPHS, ali2022.replace(removal=removal)).part(range(3)), budget=20)
+    pool = InputPool(GraphSource(model, GRAPHS, ali2022.replace(removal=removal)).part(range(3)), budget=20)
     places = pool.add(sample, kept)
     pool.run()
     return torch.from_numpy(pool.logits[places])
@@ -63,7 +63,7 @@ def test_the_reading_is_named_in_the_result(removal, tmp_path):
     found = hw.evaluate(tiny(), GRAPHS, methods=["lrp", "random"], protocol=name, out=tmp_path / "kept", **FAST)
     assert found.protocol.name == name
     assert (found.provenance["items"], found.provenance["removal"]) == ("nodes", removal)
-    assert load(tmp_path / "kept").protocol == found.protocol
+    assert load_evaluation(tmp_path / "kept").protocol == found.protocol
     assert found.samples.common["items"].tolist() == [9, 6, 7]
     assert 0 <= found["lrp"].auac <= 1
     assert found["lrp"].aumse >= 0
@@ -123,7 +123,7 @@ def test_refused():
     with pytest.raises(EmptyInput, match=r"no virtual node.*removal=masked"):
         hw.evaluate(tiny(virtual_node=False), GRAPHS, methods="lrp", **FAST)
     with pytest.raises(UnknownName, match="removal"):
-        resolve("ali2022(removal=hidden)")
+        resolve_protocol("ali2022(removal=hidden)")
     with pytest.raises(DataError, match="row 1 of the list has no nodes"):
         hw.evaluate(tiny(), [GRAPHS[0], GRAPHS[0].subgraph([])], methods="lrp", **FAST)
     with pytest.raises(UsageError, match="batch_size"):

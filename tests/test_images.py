@@ -406,7 +406,7 @@ def test_the_sheet_is_a_png_with_a_panel_for_the_picture_and_each_level():
     rollout = Image.open(io.BytesIO(viz.png([explained("rollout")], photo())))
     assert sheet.format == "PNG"
     assert sheet.width > rollout.width  # which has no pixels
-    both = viz.stacked([viz.png([explained()], photo())] * 2)
+    both = viz.stack_png([viz.png([explained()], photo())] * 2)
     assert Image.open(io.BytesIO(both)).height == 2 * sheet.height
 
 
@@ -437,10 +437,10 @@ def test_the_svg_has_a_rectangle_for_each_patch_and_hatches_what_takes_away():
 
 def test_svg_sheets_can_be_stacked():
     one = viz.picture([explained()], photo())
-    both = ElementTree.fromstring(viz.stacked_svg([one, one]))
+    both = ElementTree.fromstring(viz.stack_svg([one, one]))
     alone = ElementTree.fromstring(one)
     assert int(both.get("height")) == 2 * int(alone.get("height"))
-    assert viz.stacked_svg([one]) == one
+    assert viz.stack_svg([one]) == one
 
 
 def test_the_page_holds_its_pictures_and_runs_nothing():
@@ -540,7 +540,7 @@ def test_a_patch_that_is_taken_out_is_zero_for_the_model():
     pixels[:, :8, 8:] = 0
     with torch.no_grad():
         wanted = tiny("vit")(pixel_values=pixels[None]).logits
-    assert part.logits(part.perturbed(0, kept)) == pytest.approx(wanted.numpy())
+    assert part.logits(part.perturb(0, kept)) == pytest.approx(wanted.numpy())
 
 
 def test_evaluate_takes_images_and_tables_of_paths(tmp_path):

@@ -21,13 +21,13 @@ from headwater.errors import DataError, UnknownName, UsageError
 from headwater.evaluation import charts, measures, progress, ranking, statistics, summary
 from headwater.evaluation.bounds import Bounds
 from headwater.evaluation.conservation import conservation, moments_of
-from headwater.evaluation.files import load
-from headwater.evaluation.measures import PERTURBATIONS, Answer, Measure, register, resolve_measures
-from headwater.evaluation.perturbation import Perturbed, Pool
-from headwater.evaluation.protocols import ali2022, counts, resolve
+from headwater.evaluation.files import load_evaluation
+from headwater.evaluation.measures import PERTURBATIONS, Answer, Measure, register_measure, resolve_measures
+from headwater.evaluation.perturbation import InputPool, Perturbed
+from headwater.evaluation.protocols import ali2022, counts, resolve_protocol
 from headwater.evaluation.report import page
-from headwater.evaluation.results import summarised
-from headwater.evaluation.run import Job, evaluate
+from headwater.evaluation.results import summarise
+from headwater.evaluation.run import EvaluationJob, evaluate
 from headwater.evaluation.statistics import differences_to_best, resample_means, with_few_samples
 from headwater.inputs.batch import group_by_length
 from headwater.results.explanation import Explanation, Provenance
@@ -70,7 +70,7 @@ class Sums:
             found.append(Explanation((), relevance, ledger.score, str(target), ledger, method, WHERE))
         return found
 
-    def perturbed(self, sample: int, kept: np.ndarray) -> list[Perturbed]:
+    def perturb(self, sample: int, kept: np.ndarray) -> list[Perturbed]:
         rows = [self.weights[sample] * row for row in kept]
         return [Perturbed(row.tobytes(), len(row), row) for row in rows]
 
@@ -83,8 +83,8 @@ def run(weights, relevance, labels=None, protocol=ali2022, asked="all", chunk=16
     source = Sums(weights, relevance)
     labels = [1] * len(source) if labels is None else labels
     chosen = resolve_measures(asked)
-    job = Job(source, range(len(source)), labels, tuple(relevance), chosen, protocol, 4096, 0)
-    return summarised(job.run(chunk), chosen, protocol, {"seed": 0})
+    job = EvaluationJob(source, range(len(source)), labels, tuple(relevance), chosen, protocol, 4096, 0)
+    return summarise(job.run(chunk), chosen, protocol, {"seed": 0})
 
 
 def sigmoid(values):
@@ -202,7 +202,7 @@ def test_equal_relevance_is_taken_as_it_stands():
 
 def test_each_input_is_run_once():
     subjects = Sums([WEIGHTS, np.array([3.0, 1.0])], {})
-    pool = Pool(subjects, budget=20)
+    pool = InputPool(subjects, budget=20)
     first = pool.add(0, np.array([[1, 1, 1, 1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], dtype=bool))
     again = pool.add(1, np.array([[1, 1], [0, 1]], dtype=bool))
     pool.run()
@@ -220,7 +220,7 @@ def test_each_input_is_run_once():
 def test_the_largest_batch_runs_first_and_answers_stay_in_their_places():
     subjects = Sums([2.0 ** np.arange(5), 2.0 ** np.arange(4)], {})
     subjects.mixes = False
-    pool = Pool(subjects, budget=100)
+    pool = InputPool(subjects, budget=100)
     long = pool.add(0, np.eye(5, dtype=bool)[:2])
     short = pool.add(1, ~np.eye(4, dtype=bool))
     pool.run()
@@ -366,9 +366,11 @@ def test_a_variant_of_a_protocol_says_what_was_changed():
     variant = ali2022.replace(special_tokens="kept", max_length=64)
     assert variant.name == "ali2022(special_tokens=kept,max_length=64)"
     assert variant.version == ali2022.version
-    assert resolve(variant.name) == resolve("ALI2022( max_length=64, special_tokens=kept )") == variant
+    assert (
+        resolve_protocol(variant.name) == resolve_protocol("ALI2022( max_length=64, special_tokens=kept )") == variant
+    )
     assert variant.replace(special_tokens="ranked", max_length=256) == ali2022
-    assert resolve("ali2022(fractions=0+1/2+1,max_length=none)").fractions == (0, Fraction(1, 2), 1)
+    assert resolve_protocol("ali2022(fractions=0+1/2+1,max_length=none)").fractions == (0, Fraction(1, 2), 1)
     assert type(ali2022).from_dict(variant.to_dict()) == variant
 
 
@@ -403,7 +405,7 @@ def test_the_published_protocol_is_pinned():
 )
 def test_a_protocol_that_does_not_exist_is_answered(asked, message):
     with pytest.raises(UsageError, match=message):
-        resolve(asked)
+        resolve_protocol(asked)
 
 
 def test_a_fraction_is_read_as_it_is_written():
@@ -421,17 +423,19 @@ def test_axes_have_round_numbers(low, high, expected):
 
 def test_no_two_series_look_alike_in_black_and_white():
     looks = {
-        (style.replace(f"s{n % 8}", ""), dash, marker) for n in range(16) for style, dash, marker in [charts.kind(n)]
+        (style.replace(f"s{n % 8}", ""), dash, marker)
+        for n in range(16)
+        for style, dash, marker in [charts.series_style(n)]
     }
     assert len(looks) == 16
-    assert len({(dash, marker) for *_, dash, marker in map(charts.kind, range(16))}) == 16
+    assert len({(dash, marker) for *_, dash, marker in map(charts.series_style, range(16))}) == 16
 
 
 ALLOCATE = """
 import torch
 from headwater.evaluation.peak_memory import Meter
 torch.set_num_threads(1)
-meter = Meter.started(on_card=False)
+meter = Meter.start(on_card=False)
 for job in (lambda: float((torch.ones(32 << 20) + 1).sum()), lambda: None):  # two times 128 MiB, and nothing
     print(meter.peak(job)[1] >> 20)
 """
@@ -571,13 +575,13 @@ def test_a_measure_from_outside_is_computed_saved_loaded_and_shown(plugged, tmp_
     assert made.compare("gi", "lrp", "focus").value == pytest.approx(
         made["gi"].estimate("focus").value - made["lrp"].estimate("focus").value
     )
-    found = load(tmp_path)
+    found = load_evaluation(tmp_path)
     assert found.to_dict()["methods"] == made.to_dict()["methods"]
     shown, in_notebook = page(found), found._repr_html_()
     for said in ("AU-&lt;E&gt; ↓", "Focus ↑", "Emptiness: a lower curve is better", "how far &amp; wide"):
         assert said in shown
     assert "how far &amp; wide" in in_notebook
-    assert [table.title for table in summary.tables(found)][:3] == [
+    assert [table.title for table in summary.evaluation_tables(found)][:3] == [
         "AUAC, higher is better",
         "AU-<E>, lower is better",
         "Focus, higher is better",
@@ -608,7 +612,7 @@ def test_what_is_saved_names_the_measure_that_is_missing(plugged, monkeypatch, t
     monkeypatch.setattr(measures, "_MEASURES", {m.name: m for m in PERTURBATIONS})
     monkeypatch.setattr(plugins, "load_all", lambda group: {})
     with pytest.raises(DataError, match="holds the measure 'focus', which is not known here"):
-        load(tmp_path)
+        load_evaluation(tmp_path)
 
 
 def test_unknown_measures_answer_with_the_nearest(plugged):
@@ -638,8 +642,8 @@ def test_a_measure_that_could_not_be_shown_is_refused_when_it_is_made(changed, m
 def test_two_measures_of_one_name_are_refused(monkeypatch):
     monkeypatch.setattr(measures, "_MEASURES", dict(measures._MEASURES))
     with pytest.raises(UsageError, match="there is a measure called 'auac' already"):
-        register(dataclasses.replace(NUMBER, score="auac"))
-    assert register(NUMBER) is resolve_measures("focus")[0]
+        register_measure(dataclasses.replace(NUMBER, score="auac"))
+    assert register_measure(NUMBER) is resolve_measures("focus")[0]
 
 
 def test_a_bar_counts_says_and_notes_on_standard_error(capsys):

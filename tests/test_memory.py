@@ -423,7 +423,7 @@ from headwater.evaluation.peak_memory import Meter
 from test_memory import built
 model, inputs, _ = built(sys.argv[1], times=4)
 hw.explain(model, inputs)
-meter = Meter.started(False)
+meter = Meter.start(False)
 print(0 if meter is None else meter.peak(lambda: hw.explain(model, inputs))[1], hw.estimate(model, inputs).above)
 """
 

@@ -17,7 +17,7 @@ from transformers import BertConfig, BertModel
 from headwater.errors import LoadError, UnknownName, UsageError
 from headwater.evaluation.measures import ACTIVATION, LEDGER, PRUNING
 from headwater.evaluation.protocols import ali2022
-from headwater.evaluation.results import Evaluation, Samples, summarised
+from headwater.evaluation.results import Evaluation, Samples, summarise
 from headwater.inputs.table import DATA_DIRECTORY
 from headwater.models.loading import load
 from headwater_experiments import data
@@ -278,7 +278,7 @@ def made_evaluation(values: dict[str, tuple[float, float]], count: int = 50, see
         for method, (auac, aumse) in values.items()
     }
     common = {"row": np.arange(count), "label": np.zeros(count), "predicted": np.zeros(count), "items": np.ones(count)}
-    return summarised(Samples(common, found), (ACTIVATION, PRUNING), ali2022, {"seed": 0})
+    return summarise(Samples(common, found), (ACTIVATION, PRUNING), ali2022, {"seed": 0})
 
 
 @pytest.fixture

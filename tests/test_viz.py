@@ -14,13 +14,13 @@ from headwater.errors import UnknownName
 from headwater.results.audit import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
 from headwater.results.explanation import Explanation, Provenance
 from headwater.results.ledger import Ledger, Lines
-from headwater.viz.colour import GROUND, INK, NEGATIVE, PALETTES, POSITIVE, blend, largest, palette, shade
+from headwater.viz.colour import GROUND, INK, NEGATIVE, PALETTES, POSITIVE, blend_colours, largest, palette, shade
 from headwater.viz.html import page
 from headwater.viz.plain import plain, plain_audit, plain_methods
-from headwater.viz.reading import by_layer, cells, decimals, readable, signed
+from headwater.viz.reading import decimals, readable, sum_by_layer, token_cells, with_sign
 from headwater.viz.svg import picture
 from headwater.viz.tables import within
-from headwater.viz.terminal import Tokens, render, render_audit, render_methods, style_of
+from headwater.viz.terminal import TokenLines, render, render_audit, render_methods, style_of
 
 MADE = Provenance("0", "0", "0", "tiny", "cpu", "float32", 0)
 BIASES = {f"bert.encoder.layer.{i}.{part}.bias": 0.1 * i for i in range(4) for part in ("a", "b")} | {
@@ -100,8 +100,8 @@ def test_nothing_and_what_is_no_number_get_no_colour(value):
 
 
 def test_blending_starts_at_the_ground_and_ends_at_the_colour():
-    assert blend((0, 0, 0), (200, 100, 50), 0) == (0, 0, 0)
-    assert blend((0, 0, 0), (200, 100, 50), 1) == (200, 100, 50)
+    assert blend_colours((0, 0, 0), (200, 100, 50), 0) == (0, 0, 0)
+    assert blend_colours((0, 0, 0), (200, 100, 50), 1) == (200, 100, 50)
 
 
 def luminance(rgb):
@@ -114,7 +114,7 @@ def luminance(rgb):
 def test_text_can_be_read_on_every_colour(theme, opacity):
     """Contrast of at least 4.5 to 1, as WCAG 2 asks for text of this size."""
     for full in (POSITIVE[theme], NEGATIVE[theme]):
-        dark, light = sorted(map(luminance, (INK[theme], blend(GROUND[theme], full, opacity))))
+        dark, light = sorted(map(luminance, (INK[theme], blend_colours(GROUND[theme], full, opacity))))
         assert (light + 0.05) / (dark + 0.05) >= 4.5
 
 
@@ -138,11 +138,11 @@ def test_tokens_are_readable(token, shown):
 
 
 def test_sub_words_stand_together_and_words_apart():
-    assert [cell.gap for cell in cells(example())] == [True, True, True, False, True]
+    assert [cell.gap for cell in token_cells(example())] == [True, True, True, False, True]
     byte_level = example(tokens=("The", "Ġfilm", "s", "Ġare", "Ġgood"), special=())
-    assert [cell.gap for cell in cells(byte_level)] == [True, True, False, True, True]
+    assert [cell.gap for cell in token_cells(byte_level)] == [True, True, False, True, True]
     offsets = ((0, 0), (0, 4), (4, 5), (6, 7), (0, 0))
-    assert [cell.gap for cell in cells(example(offsets=offsets))] == [True, True, False, True, True]
+    assert [cell.gap for cell in token_cells(example(offsets=offsets))] == [True, True, False, True, True]
 
 
 def test_words_stand_apart_where_the_text_has_a_space():
@@ -154,7 +154,7 @@ def test_words_stand_apart_where_the_text_has_a_space():
         word_ids=(None, 0, 1, 1, 2),
         sequence_ids=(None, 0, 0, 0, 0),
     )
-    shown = cells(e, words=True)
+    shown = token_cells(e, words=True)
     assert [(cell.text, cell.gap) for cell in shown] == [("[CLS]", True), ("good", True), ("films", True), ("!", False)]
     assert shown[2].relevance == -0.25
 
@@ -163,7 +163,7 @@ def test_tokens_of_a_decoder_have_no_offsets_and_their_own_heading():
     both = example(
         offsets=((0, 0), (0, 4), (0, 0)), special=(True, False, True), segments=("source",) * 3 + ("target",) * 2
     )
-    assert [cell.part for cell in cells(both)] == ["source"] * 3 + ["target"] * 2
+    assert [cell.part for cell in token_cells(both)] == ["source"] * 3 + ["target"] * 2
     assert "target:" in plain(both)
     assert "target" in page(both)
 
@@ -171,14 +171,14 @@ def test_tokens_of_a_decoder_have_no_offsets_and_their_own_heading():
 def test_a_bare_tensor_is_shown_by_its_largest_entries():
     grid = torch.zeros(3, 40, dtype=torch.float64)
     grid[2, 7], grid[0, 1] = -3.0, 2.0
-    shown = cells(example(tokens=(), relevance=grid.tolist(), special=()))
+    shown = token_cells(example(tokens=(), relevance=grid.tolist(), special=()))
     assert [(cell.text, cell.relevance) for cell in shown[:2]] == [("[2, 7]", -3.0), ("[0, 1]", 2.0)]
     assert len(shown) == 20
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.5, "+0.500"), (-0.5, "-0.500"), (0.0, " 0.000"), (-1e-9, " 0.000")])
 def test_numbers_have_a_sign_unless_they_are_shown_as_zero(value, text):
-    assert signed(value, 3) == text
+    assert with_sign(value, 3) == text
 
 
 def test_a_column_has_one_precision_for_all():
@@ -188,7 +188,7 @@ def test_a_column_has_one_precision_for_all():
 
 
 def test_lines_are_summed_by_layer_and_lose_nothing():
-    folded = by_layer(BIASES)
+    folded = sum_by_layer(BIASES)
     assert list(folded) == [f"bert.encoder.layer.{i}" for i in range(4)] + ["classifier"]
     assert sum(folded.values()) == pytest.approx(sum(BIASES.values()))
 
@@ -266,7 +266,7 @@ def test_without_colour_the_sign_remains():
 @pytest.mark.parametrize("count", [5, 70])
 def test_tokens_fit_the_terminal(width, count):
     tokens = tuple(f"token{i}" for i in range(count))
-    shown = Tokens(tuple(cells(example(tokens, [0.1] * count, special=()))), 0.1, "dark")
+    shown = TokenLines(tuple(token_cells(example(tokens, [0.1] * count, special=()))), 0.1, "dark")
     lines = without_codes(on_screen(shown, width=width)).splitlines()
     assert max(len(line.rstrip()) for line in lines) <= width
     assert re.findall(r"token\d+", " ".join(lines)) == list(tokens)
@@ -349,8 +349,8 @@ def test_the_page_shows_the_ledger_and_every_bias():
     e = example()
     text = Reader(page(e)).text
     for name, amount in BIASES.items():
-        assert re.search(rf"{re.escape(name)}\s*{re.escape(signed(amount, 4).strip())}", text)
-    assert signed(e.ledger.score, 4) in text
+        assert re.search(rf"{re.escape(name)}\s*{re.escape(with_sign(amount, 4).strip())}", text)
+    assert with_sign(e.ledger.score, 4) in text
 
 
 @pytest.mark.parametrize("relevance", [(0.0,) * 5, (1.0, -1.0, 0.5, -0.5, 0.0)])

@@ -12,11 +12,11 @@ import numpy as np
 
 from ..errors import DataError
 from ..evaluation.ranking import Floats
-from ..evaluation.statistics import PERMUTATIONS, RESAMPLES, Estimate, correct_for_many
-from .effects import Effect, adjusted, effect, mean_with_interval
+from ..evaluation.statistics import PERMUTATIONS, RESAMPLES, MeanEstimate, correct_for_many
+from .effects import Effect, adjust, effect, mean_with_interval
 from .finding import Finder
 from .mentions import Collected, Mention
-from .results import BiasAudit, Comparison, GroupSummary, Ranked, Skipped, Stratum
+from .results import BiasAudit, GroupComparison, GroupSummary, Ranked, Skipped, Stratum
 
 FEWEST = 20  # different entries a group needs before anything can be said of it
 DOMINANT = 0.25  # of a group's mentions, by one entry
@@ -25,7 +25,7 @@ SHOWN_WORDS = 30
 
 
 @dataclass(frozen=True)
-class Settings:
+class Resampling:
     """How the statistics are made."""
 
     seed: int = 0
@@ -39,10 +39,10 @@ def analyse(
     target: str,
     method: str,
     provenance: Mapping[str, Any],
-    settings: Settings | None = None,
+    settings: Resampling | None = None,
 ) -> BiasAudit:
     """What the mentions of a corpus say of their groups."""
-    how, mentions = settings or Settings(), collected.mentions
+    how, mentions = settings or Resampling(), collected.mentions
     if not mentions:
         raise DataError(
             f"no member of {', '.join(finder.groups)} ({finder.source}) stands in any of the {collected.texts} texts."
@@ -58,16 +58,16 @@ def analyse(
         typical=float(np.mean(collected.outside)) if collected.outside else float("nan"),
         whole=whole,
         parts=tuple(strata(by_part, finder.groups, collected.in_part, how)),
-        names=ranked(mentions),
+        names=rank_names(mentions),
         mentions=mentions,
-        skipped=tuple(skipped(collected.skipped)),
+        skipped=tuple(count_skipped(collected.skipped)),
         warnings=tuple(warnings(whole, finder.groups, mentions, collected, method)),
         provenance=provenance,
     )
 
 
 def strata(
-    mentions: Mapping[str, Sequence[Mention]], groups: Sequence[str], texts: Mapping[str, int], settings: Settings
+    mentions: Mapping[str, Sequence[Mention]], groups: Sequence[str], texts: Mapping[str, int], settings: Resampling
 ) -> list[Stratum]:
     """Groups and every pair of them, stratum by stratum; p-values are corrected for all pairs in all these strata."""
     grouped = {name: by_group(many, groups) for name, many in mentions.items()}
@@ -77,8 +77,8 @@ def strata(
         Stratum(
             name,
             texts[name],
-            tuple(summary(group, many, settings) for group, many in found.items()),
-            tuple(comparison(*pair, next(corrected), found) for pair in pairs[name]),
+            tuple(summarise_group(group, many, settings) for group, many in found.items()),
+            tuple(compare_groups(*pair, next(corrected), found) for pair in pairs[name]),
         )
         for name, found in grouped.items()
     ]
@@ -90,26 +90,26 @@ def by_group(mentions: Sequence[Mention], groups: Sequence[str]) -> dict[str, li
     return {group: many for group, many in found.items() if many}
 
 
-def pairs_of(found: Mapping[str, Sequence[Mention]], settings: Settings) -> Iterator[tuple[str, str, Effect, Effect]]:
+def pairs_of(found: Mapping[str, Sequence[Mention]], settings: Resampling) -> Iterator[tuple[str, str, Effect, Effect]]:
     """Of groups that have at least two entries: one entry has no spread to judge by."""
     varied = [group for group, many in found.items() if len({m.entry for m in many}) > 1]
     for first, second in combinations(varied, 2):
         yield first, second, *effects(found[first], found[second], settings)
 
 
-def comparison(
+def compare_groups(
     first: str, second: str, plain: Effect, other: Effect, p: float, found: Mapping[str, Sequence[Mention]]
-) -> Comparison:
+) -> GroupComparison:
     sizes = {group: len({m.entry for m in found[group]}) for group in (first, second)}
-    said = verdict(first, second, plain, other, p, sizes)
-    return Comparison(first, second, plain, other, p, min(sizes.values()) >= FEWEST, said)
+    said = write_verdict(first, second, plain, other, p, sizes)
+    return GroupComparison(first, second, plain, other, p, min(sizes.values()) >= FEWEST, said)
 
 
-def summary(group: str, mentions: Sequence[Mention], settings: Settings) -> GroupSummary:
+def summarise_group(group: str, mentions: Sequence[Mention], settings: Resampling) -> GroupSummary:
     values = relevance_of(mentions)
     entries = [m.entry for m in mentions]
     several = len(set(entries)) > 1
-    one = Estimate(float(values.mean()), float("nan"), float("nan"))
+    one = MeanEstimate(float(values.mean()), float("nan"), float("nan"))
     return GroupSummary(
         name=group,
         mentions=len(mentions),
@@ -125,14 +125,14 @@ def summary(group: str, mentions: Sequence[Mention], settings: Settings) -> Grou
     )
 
 
-def effects(first: Sequence[Mention], second: Sequence[Mention], settings: Settings) -> tuple[Effect, Effect]:
+def effects(first: Sequence[Mention], second: Sequence[Mention], settings: Resampling) -> tuple[Effect, Effect]:
     """As the relevance is, and with the texts around the mentions and their length accounted for."""
     both = (first, second)
     values = [relevance_of(many) for many in both]
     known = [np.array([(m.rest, m.words) for m in many], dtype=np.float64) for many in both]
     entries = [[m.entry for m in many] for many in both]
     how = (settings.seed, settings.permutations, settings.resamples)
-    plain, other = (effect((v[0], entries[0]), (v[1], entries[1]), *how) for v in (values, adjusted(values, known)))
+    plain, other = (effect((v[0], entries[0]), (v[1], entries[1]), *how) for v in (values, adjust(values, known)))
     return plain, other
 
 
@@ -140,7 +140,7 @@ def relevance_of(mentions: Sequence[Mention]) -> Floats:
     return np.array([m.relevance for m in mentions], dtype=np.float64)
 
 
-def verdict(first: str, second: str, plain: Effect, other: Effect, p: float, sizes: Mapping[str, int]) -> str:
+def write_verdict(first: str, second: str, plain: Effect, other: Effect, p: float, sizes: Mapping[str, int]) -> str:
     """The comparison in words. It never says that there is no bias, only what these texts can show."""
     small = [name for name in (first, second) if sizes[name] < FEWEST]
     if small:
@@ -160,7 +160,7 @@ def verdict(first: str, second: str, plain: Effect, other: Effect, p: float, siz
     return said
 
 
-def ranked(mentions: Iterable[Mention]) -> tuple[Ranked, ...]:
+def rank_names(mentions: Iterable[Mention]) -> tuple[Ranked, ...]:
     """Names by their mean relevance, from the most positive on."""
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
     for m in mentions:
@@ -169,7 +169,7 @@ def ranked(mentions: Iterable[Mention]) -> tuple[Ranked, ...]:
     return tuple(sorted(found, key=lambda r: (-r.mean, r.name)))
 
 
-def skipped(met: Iterable[tuple[str, str]]) -> list[Skipped]:
+def count_skipped(met: Iterable[tuple[str, str]]) -> list[Skipped]:
     """By reason, the most frequent first."""
     words: dict[str, Counter[str]] = defaultdict(Counter)
     for word, reason in met:

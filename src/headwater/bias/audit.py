@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,20 +18,20 @@ from ..errors import DataError, HeadwaterError, UsageError
 from ..evaluation.progress import show_progress
 from ..evaluation.provenance import machine, model_sha256, now, versions
 from ..evaluation.statistics import PERMUTATIONS
-from ..evaluation.stored import opened, same
+from ..evaluation.stored import check_asked, open_given_run
 from ..inputs.restoring import restores
 from ..inputs.text import encode, length_limit
 from ..results.explanation import Explanation
 from ..store.runs import StoredRun
 from . import saving  # noqa: F401 - a BiasAudit is written by it
-from .analysis import Settings, analyse, relevance_of
+from .analysis import Resampling, analyse, relevance_of
 from .calibration import PLANTED, Calibration, calibrate
 from .effects import Sums, entry_sums
 from .finding import Finder
 from .groups import GENDER_NAMES, read_groups
 from .mentions import Explained, collect
 from .results import BiasAudit, Swap
-from .swaps import scorer, swapped
+from .swaps import Scores, Tick, compare_swaps, scorer
 from .texts import DEFAULT, Texts, read_texts
 
 CHUNK = 16  # batches explained between two steps of the bar, texts of like length together
@@ -82,37 +83,37 @@ def audit_bias(
         )
     finder = read_groups(groups, case)
     ready = prepare_model(model, device, dtype)
-    run = opened(data, model)
+    run = open_given_run(data, model)
     if run is not None:
-        score = audited_target(run, target)
-        check_same(run, {"method": chosen, "output": output, "at": at, "seed": seed})
-        texts = stored_texts(run, part_column).drawn(limit, seed)
+        score = read_target(run, target)
+        check_same_run(run, {"method": chosen, "output": output, "at": at, "seed": seed})
+        texts = read_stored_texts(run, part_column).draw(limit, seed)
     else:
         score = target if target is not None else default_target(ready)
-        texts = read_texts(data, text_column, part_column, tokenizer).drawn(limit, seed)
+        texts = read_texts(data, text_column, part_column, tokenizer).draw(limit, seed)
     found = [finder.find(text) for text in texts.texts]
-    wanted = texts.chosen([i for i, one in enumerate(found) if one.hits])
+    wanted = texts.choose([i for i, one in enumerate(found) if one.hits])
     if run is None:
         check_lengths(ready, tokenizer, wanted, truncate)
-    about = provenance(model, ready, texts, finder, seed)
+    about = describe_audit(model, ready, texts, finder, seed)
     began = time.perf_counter()
     options = {"method": method, "target": score, "output": output, "at": at, "truncate": truncate, "seed": seed}
     made = Made()
     if run is not None:
         about["run"] = run.manifest.job
-        explained = made.stored(run, wanted)
+        explained = made.read_stored(run, wanted)
     else:
-        explained = made.explained(ready, tokenizer, wanted, batch_size, progress, options)
+        explained = made.explain_texts(ready, tokenizer, wanted, batch_size, progress, options)
     collected = collect(explained, finder)
     others = [i for i, one in enumerate(found) if not one.hits]
     collected = collected.plus((skip for i in others for skip in found[i].skipped), (texts.parts[i] for i in others))
-    settings = Settings(seed, permutations)
+    settings = Resampling(seed, permutations)
     about |= {"batch_size": batch_size, "output": output, "at": at, "permutations": permutations}
     about |= {"resamples": settings.resamples, "swaps": swaps}
     audit = analyse(collected, finder, made.target, chosen, about, settings)
     if swaps:
-        found_swaps = swap(audit, ready, tokenizer, score, swaps, batch_size, progress, settings)
-        audit = replace(audit, swaps=tuple(found_swaps))
+        ask = partial(scorer, ready, tokenizer, score, output, batch_size)
+        audit = replace(audit, swaps=tuple(swap(audit, ask, swaps, progress, settings)))
     if calibration:
         audit = replace(audit, calibrations=tuple(calibrated(audit, calibration, seed, progress)))
     about["seconds"] = round(time.perf_counter() - began, 3)
@@ -120,20 +121,15 @@ def audit_bias(
 
 
 def swap(
-    audit: BiasAudit,
-    model: nn.Module,
-    tokenizer: Any,
-    target: Any,
-    draws: int,
-    batch_size: int,
-    progress: bool | None,
-    settings: Settings,
+    audit: BiasAudit, ask: Callable[[Tick], Scores], draws: int, progress: bool | None, settings: Resampling
 ) -> list[Swap]:
-    """The texts asked again with members of every group in the place of each mention."""
+    """The texts asked again with members of every group in the place of each mention.
+
+    `ask` gives the scores of texts, and tells the bar how many are done.
+    """
     total = draws * len(audit.mentions) * len(audit.groups)
     with show_progress(total, 0, progress, "swapping") as tick:
-        scores = scorer(model, tokenizer, target, audit.provenance["output"], batch_size, tick)
-        return swapped(audit.mentions, scores, draws, settings)
+        return compare_swaps(audit.mentions, ask(tick), draws, settings)
 
 
 def calibrated(audit: BiasAudit, labellings: int, seed: int, progress: bool | None) -> Iterator[Calibration]:
@@ -154,7 +150,7 @@ class Made:
 
     target = ""
 
-    def stored(self, run: StoredRun, texts: Texts) -> Iterator[Explained]:
+    def read_stored(self, run: StoredRun, texts: Texts) -> Iterator[Explained]:
         """Those that a run has made already."""
         for row, name in zip(texts.rows, texts.parts, strict=True):
             explanation = run.explanation(row)
@@ -162,7 +158,7 @@ class Made:
             self.target = self.target or explanation.target
             yield Explained.of(explanation, row, name)
 
-    def explained(
+    def explain_texts(
         self,
         model: nn.Module,
         tokenizer: Any,
@@ -174,7 +170,7 @@ class Made:
         size = CHUNK * batch_size
         with show_progress(len(texts), 0, progress, "explaining") as tick:
             for start in range(0, len(texts), size):
-                part = texts.chosen(range(start, min(start + size, len(texts))))
+                part = texts.choose(range(start, min(start + size, len(texts))))
                 found: list[Explanation] = explain(
                     model, part.texts, tokenizer=tokenizer, batch_size=batch_size, **options
                 )
@@ -184,7 +180,7 @@ class Made:
                     yield Explained.of(explanation, row, name)
 
 
-def audited_target(run: StoredRun, target: Any) -> Any:
+def read_target(run: StoredRun, target: Any) -> Any:
     """The score that a run explained. Each row's own prediction is no score that rows could be compared by."""
     found = run.manifest.asked["target"]
     if found is None:
@@ -193,20 +189,20 @@ def audited_target(run: StoredRun, target: Any) -> Any:
             "as --target 'positive - negative', into another directory."
         )
     if target is not None:
-        check_same(run, {"target": target})
+        check_same_run(run, {"target": target})
     return found
 
 
-def stored_texts(run: StoredRun, part_column: str | None) -> Texts:
+def read_stored_texts(run: StoredRun, part_column: str | None) -> Texts:
     part = None if part_column is None else run.carried(part_column)
     rows = list(run.rows(["row_id", "text", *([] if part is None else [part])]))
     parts = ["" if part is None else str(row[part]) for row in rows]
     return Texts([row["text"] for row in rows], [row["row_id"] for row in rows], parts, str(run.path))
 
 
-def check_same(run: StoredRun, wanted: Mapping[str, Any]) -> None:
+def check_same_run(run: StoredRun, wanted: Mapping[str, Any]) -> None:
     for name, value in wanted.items():
-        same(run, name, value, f"its {name}")
+        check_asked(run, name, value, f"its {name}")
 
 
 def default_target(model: nn.Module) -> str | None:
@@ -236,7 +232,7 @@ def check_lengths(model: nn.Module, tokenizer: Any, texts: Texts, truncate: bool
             raise DataError(f"row {row} of {texts.source}: {error}") from error
 
 
-def provenance(given: nn.Module, ready: nn.Module, texts: Texts, finder: Finder, seed: int) -> dict[str, Any]:
+def describe_audit(given: nn.Module, ready: nn.Module, texts: Texts, finder: Finder, seed: int) -> dict[str, Any]:
     """What is needed to repeat the result."""
     place, dtype = where_it_is(ready)
     about = describe_model(ready, place, dtype, seed)

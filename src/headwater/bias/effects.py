@@ -1,8 +1,8 @@
 """Whether groups differ: means, a standardised difference, bootstrap intervals and a permutation test.
 
-Thirty mentions of one name are not thirty witnesses. A group is a list of entries (names, phrases), and membership is a
-property of the entry: so entries are what the bootstrap draws and what the permutation test hands new labels to, each
-with all its mentions.
+Thirty mentions of one name are not thirty independent observations. A group is a list of entries (names, phrases), and
+an entry belongs to a group with all its mentions. Therefore the bootstrap draws entries, and the permutation test gives
+entries new groups; the mentions of an entry always stay together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..evaluation.ranking import Floats
-from ..evaluation.statistics import PERMUTATIONS, RESAMPLES, Estimate, permutation_p, resample_means, with_interval
+from ..evaluation.statistics import PERMUTATIONS, RESAMPLES, MeanEstimate, permutation_p, resample_means, with_interval
 
 Sums = Floats  # count, sum and sum of squares: [entries, 3]
 
@@ -28,8 +28,8 @@ class Effect:
     smallest difference that such data would show four times in five; a smaller one is likely to go unseen.
     """
 
-    difference: Estimate
-    d: Estimate
+    difference: MeanEstimate
+    d: MeanEstimate
     p: float
     detectable: float
 
@@ -47,7 +47,7 @@ def entry_sums(values: Floats, entries: Sequence[str]) -> Sums:
     return sums
 
 
-def resampled_sums(sums: Sums, seed: int, resamples: int) -> Sums:
+def resample_sums(sums: Sums, seed: int, resamples: int) -> Sums:
     """Totals over entries drawn with replacement: [resamples, 3]."""
     return resample_means(sums, seed, resamples) * len(sums)
 
@@ -61,7 +61,7 @@ def squares(totals: Sums) -> Floats:
     return np.asarray(np.maximum(totals[..., 2] - totals[..., 1] ** 2 / totals[..., 0], 0.0))
 
 
-def standardised(first: Sums, second: Sums) -> Floats:
+def cohens_d(first: Sums, second: Sums) -> Floats:
     """Cohen's d: the difference of the means over the pooled standard deviation; 0 where nothing varies."""
     freedom = np.maximum(first[..., 0] + second[..., 0] - 2, 1)
     spread = np.sqrt((squares(first) + squares(second)) / freedom)
@@ -69,10 +69,10 @@ def standardised(first: Sums, second: Sums) -> Floats:
     return np.divide(difference, spread, out=np.zeros_like(difference), where=spread > 0)
 
 
-def mean_with_interval(values: Floats, entries: Sequence[str], seed: int, resamples: int = RESAMPLES) -> Estimate:
+def mean_with_interval(values: Floats, entries: Sequence[str], seed: int, resamples: int = RESAMPLES) -> MeanEstimate:
     """The mean over mentions, its interval over entries."""
     sums = entry_sums(values, entries)
-    return with_interval(float(values.mean()), mean_of(resampled_sums(sums, seed, resamples)))
+    return with_interval(float(values.mean()), mean_of(resample_sums(sums, seed, resamples)))
 
 
 def effect(
@@ -84,24 +84,24 @@ def effect(
 ) -> Effect:
     """How two groups differ; each is given by its values and the entry of each value."""
     one, other = entry_sums(*first), entry_sums(*second)
-    again = resampled_sums(one, seed, resamples), resampled_sums(other, seed + 1, resamples)
+    again = resample_sums(one, seed, resamples), resample_sums(other, seed + 1, resamples)
     differences = mean_of(again[0]) - mean_of(again[1])
     found = float(mean_of(one.sum(0)) - mean_of(other.sum(0)))
-    d = float(standardised(one.sum(0, keepdims=True), other.sum(0, keepdims=True))[0])
+    d = float(cohens_d(one.sum(0, keepdims=True), other.sum(0, keepdims=True))[0])
     return Effect(
         difference=with_interval(found, differences),
-        d=with_interval(d, standardised(*again)),
+        d=with_interval(d, cohens_d(*again)),
         p=permutation_p(one, other, mean_of, seed, permutations),
         detectable=POWER * float(differences.std()),
     )
 
 
-def adjusted(values: Sequence[Floats], known: Sequence[Floats]) -> list[Floats]:
-    """Values [mentions] less what is `known` of each mention [mentions, columns] foretells, group after group.
+def adjust(values: Sequence[Floats], known: Sequence[Floats]) -> list[Floats]:
+    """Values [mentions] minus what a linear fit predicts from `known` [mentions, columns], for each group.
 
-    A name that stands in praise gets relevance from its context, a full name from more words than a first name: if one
-    group is praised more often or named in full, that alone would set the groups apart. The line is fitted within the
-    groups, so that their difference is no part of it, and is the same for all.
+    A name in a positive review gets relevance from its context, and a full name has more words than a first name. If
+    one group is praised more often, or named in full more often, that alone would make the groups differ. One line is
+    fitted for all groups, to deviations from each group's own mean, so that the difference of the groups remains.
     """
     within = np.concatenate([k - k.mean(0) for k in known])
     slopes, *_ = np.linalg.lstsq(within, np.concatenate([v - v.mean() for v in values]), rcond=None)

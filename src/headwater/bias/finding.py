@@ -17,7 +17,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Found:
+class Occurrences:
     """What stands in one text: hits in their order, and list entries that were met and not counted, with the reason."""
 
     hits: tuple[Hit, ...]
@@ -42,4 +42,4 @@ class Finder(Protocol):
     @property
     def sha256(self) -> str: ...
 
-    def find(self, text: str) -> Found: ...
+    def find(self, text: str) -> Occurrences: ...

@@ -24,19 +24,19 @@ def read_groups(groups: Any, case: bool = False) -> Finder:
     if isinstance(groups, str) and groups == GENDER_NAMES:
         return gender_names()
     if isinstance(groups, str) and groups in SHIPPED:
-        return PhraseFinder.of(from_file(SHIPPED[groups]), groups, case)
+        return PhraseFinder.of(groups_from_file(SHIPPED[groups]), groups, case)
     if isinstance(groups, Mapping):
-        return PhraseFinder.of(dict(checked(groups, "the mapping")), "the mapping", case)
+        return PhraseFinder.of(dict(check_phrases(groups, "the mapping")), "the mapping", case)
     if isinstance(groups, (str, Path)):
-        return PhraseFinder.of(from_file(Path(groups)), str(groups), case)
+        return PhraseFinder.of(groups_from_file(Path(groups)), str(groups), case)
     if hasattr(groups, "find") and hasattr(groups, "groups"):
         finder: Finder = groups
         return finder
     raise UsageError(f"groups must be {GENDER_NAMES!r}, a file, or phrases by group, not {type(groups).__name__}.")
 
 
-def from_file(path: Path) -> dict[str, list[str]]:
-    readers = {".json": from_json, ".csv": from_csv, ".tsv": from_tsv}
+def groups_from_file(path: Path) -> dict[str, list[str]]:
+    readers = {".json": from_json, ".csv": groups_from_csv, ".tsv": from_tsv}
     if not path.is_file() and not path.suffix:
         raise UnknownName("set of groups", str(path), (GENDER_NAMES, *SHIPPED))
     if not path.is_file():
@@ -57,10 +57,10 @@ def from_json(path: Path) -> dict[str, list[str]]:
         raise DataError(f"{path}, line {error.lineno}: no JSON ({error.msg}).") from error
     if not isinstance(found, dict):
         raise DataError(f'{path} must hold one object, phrases by group: {{"group": ["phrase", …]}}.')
-    return dict(checked(found, str(path)))
+    return dict(check_phrases(found, str(path)))
 
 
-def checked(found: Mapping[Any, Any], source: str) -> Iterator[tuple[str, list[str]]]:
+def check_phrases(found: Mapping[Any, Any], source: str) -> Iterator[tuple[str, list[str]]]:
     """Groups whose phrases are strings with something in them."""
     for group, phrases in found.items():
         if isinstance(phrases, str) or not isinstance(phrases, (Sequence, set, frozenset)):
@@ -71,7 +71,7 @@ def checked(found: Mapping[Any, Any], source: str) -> Iterator[tuple[str, list[s
         yield str(group), list(phrases)
 
 
-def from_csv(path: Path) -> dict[str, list[str]]:
+def groups_from_csv(path: Path) -> dict[str, list[str]]:
     return from_rows(path, "excel")
 
 
@@ -90,12 +90,12 @@ def from_rows(path: Path, dialect: str) -> dict[str, list[str]]:
                 raise DataError(f"{path} has no column {name!r} in its first line; needed are phrase and group.")
         for row in rows:
             if any(cell.strip() for cell in row):
-                phrase, group = cells(row, header, f"{path}, line {rows.line_num}")
+                phrase, group = split_row(row, header, f"{path}, line {rows.line_num}")
                 members.setdefault(group, []).append(phrase)
     return members
 
 
-def cells(row: Sequence[str], header: Sequence[str], place: str) -> tuple[str, str]:
+def split_row(row: Sequence[str], header: Sequence[str], place: str) -> tuple[str, str]:
     if len(row) != len(header):
         raise DataError(f"{place}: {len(row)} columns under a header of {len(header)}.")
     phrase, group = (row[header.index(name)].strip() for name in COLUMNS)

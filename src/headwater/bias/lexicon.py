@@ -55,7 +55,7 @@ def first_names() -> FirstNames:
     folder = Path(os.environ[DATA_DIRECTORY]) / "names" if os.environ.get(DATA_DIRECTORY) else None
     if folder is not None and folder.is_dir():
         parquet = folder / "names.parquet"
-        return from_parquet(parquet) if parquet.is_file() else from_lines(folder)
+        return lexicon_from_parquet(parquet) if parquet.is_file() else from_lines(folder)
     installed = nltk_folder()
     if installed is not None:
         return from_lines(installed)
@@ -66,7 +66,7 @@ def first_names() -> FirstNames:
     )
 
 
-def from_parquet(path: Path) -> FirstNames:
+def lexicon_from_parquet(path: Path) -> FirstNames:
     """Columns `name` and `label`, 0 female and 1 male."""
     try:
         from pyarrow import parquet

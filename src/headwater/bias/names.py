@@ -2,7 +2,8 @@
 
 The first name decides: it must stand in one gender's list only. What belongs to the same person is joined to it (middle
 names, initials, particles, the family name), so that "jennifer love hewitt" and "robert de niro" are one name each.
-Where a text has capitals, they say what is joined. Where it has none, a family name is what is no ordinary word.
+Where a text has capitals, capitalised words are joined. Where it has none, a word that is no ordinary word is taken as
+the family name.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .finding import Found, Hit
+from .finding import Hit, Occurrences
 from .lexicon import FEMALE, MALE, FirstNames, Lexicon, first_names, lexicon
 
 TOKEN = re.compile(
@@ -48,7 +49,7 @@ RULE = (
 
 
 @dataclass(frozen=True)
-class Token:
+class NameToken:
     """A piece of a text and where it stands; `word` is in lower case and without accents."""
 
     text: str
@@ -85,9 +86,9 @@ class NameFinder:
     def rule(self) -> str:
         return RULE
 
-    def find(self, text: str) -> Found:
+    def find(self, text: str) -> Occurrences:
         """The names in a text, and the list entries that are none there."""
-        reading = Reading.of(text, self)
+        reading = NameReading.of(text, self)
         hits: list[Hit] = []
         skipped: list[tuple[str, str]] = []
         place = 0
@@ -104,7 +105,7 @@ class NameFinder:
             else:
                 skipped.append((entry, reason))
             place = name.end if reason in (None, BOTH, FAMILY) else place + 1
-        return Found(tuple(hits), tuple(skipped))
+        return Occurrences(tuple(hits), tuple(skipped))
 
     def entry(self, word: str) -> str | None:
         """The entry of the list that a word is: itself, or the first of a double name whose parts are all listed."""
@@ -137,18 +138,18 @@ class Name:
 
 
 @dataclass(frozen=True)
-class Reading:
+class NameReading:
     """One text, read for names. `cased`: capitals mean something in it."""
 
     finder: NameFinder
     text: str
-    tokens: Sequence[Token]
+    tokens: Sequence[NameToken]
     cased: bool
 
     @classmethod
-    def of(cls, text: str, finder: NameFinder) -> Reading:
+    def of(cls, text: str, finder: NameFinder) -> NameReading:
         found = TOKEN.finditer(text)
-        tokens = [Token(m.group(), unaccented(m.group().lower()), m.start(), m.end()) for m in found]
+        tokens = [NameToken(m.group(), strip_accents(m.group().lower()), m.start(), m.end()) for m in found]
         return cls(finder, text, tokens, cased=not (text.islower() or text.isupper()))
 
     def against(self, name: Name, entry: str) -> str | None:
@@ -248,7 +249,7 @@ class Reading:
 
 
 @lru_cache(maxsize=2**16)
-def unaccented(word: str) -> str:
+def strip_accents(word: str) -> str:
     """josé -> jose: the list has no accents."""
     if word.isascii():
         return word

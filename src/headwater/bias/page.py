@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from markupsafe import Markup
 
 from ..evaluation import charts
-from ..evaluation.charts import legend
+from ..evaluation.charts import chart_legend
 from ..evaluation.report import INTERVAL, Row, flat
 from ..evaluation.summary import p
 from ..viz.html import POLICY
@@ -20,7 +20,7 @@ from ..viz.reading import visible
 from . import pictures
 from .mentions import Mention
 from .pictures import ForestRow, forest, histogram
-from .results import BiasAudit, Comparison, GroupSummary, Ranked, Stratum, Swap
+from .results import BiasAudit, GroupComparison, GroupSummary, Ranked, Stratum, Swap
 from .summary import calibration_table, chance, sides, title
 
 NAMES, SENTENCES = 12, 8
@@ -41,11 +41,11 @@ def page(audit: BiasAudit, heading: str = "Do these groups push the score differ
         policy=Markup(POLICY),
         style=Markup(charts.STYLE + pictures.STYLE),
         audit=audit,
-        told=facts(audit),
+        told=audit_facts(audit),
         title_of=title,
         towards=towards,
         away=away,
-        legend=Markup(legend(list(values))),
+        legend=Markup(chart_legend(list(values))),
         histogram=Markup(histogram(values, meaning)),
         heads=GROUP_HEADS,
         groups=[(g.name, group_row(g)) for g in audit.groups],
@@ -70,7 +70,7 @@ def relevance_by_group(audit: BiasAudit) -> tuple[dict[str, list[float]], str]:
     return values, f"relevance for {audit.target}"
 
 
-def facts(audit: BiasAudit) -> list[tuple[str, str]]:
+def audit_facts(audit: BiasAudit) -> list[tuple[str, str]]:
     about = audit.provenance
     return [
         ("model", str(about["model"])),
@@ -103,7 +103,7 @@ def describe_swap(swap: Swap) -> str:
     return f"{size.value:+.3f} ({size.low:+.3f} to {size.high:+.3f}), p: {p(swap.effect.p)}"
 
 
-def name(comparison: Comparison, stratum: Stratum, audit: BiasAudit) -> str:
+def name(comparison: GroupComparison, stratum: Stratum, audit: BiasAudit) -> str:
     where = "" if stratum is audit.whole else f", {stratum.name}"
     return f"{comparison.first} minus {comparison.second}{where}"
 
@@ -121,7 +121,7 @@ def forest_rows(audit: BiasAudit) -> list[ForestRow]:
     return rows
 
 
-def difference_row(c: Comparison) -> list[str]:
+def difference_row(c: GroupComparison) -> list[str]:
     size, d = c.effect.difference, c.effect.d
     first = INTERVAL.format(*(f"{value:+.3f}" for value in (size.value, size.low, size.high)))
     second = INTERVAL.format(*(f"{value:+.2f}" for value in (d.value, d.low, d.high)))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import DataError
-from .finding import Found, Hit
+from .finding import Hit, Occurrences
 
 PIECE = re.compile(r"\w+(?:['’](?!s\b)\w+)*|[^\w\s]")
 SHARED = "in more than one group"
@@ -50,7 +50,7 @@ class PhraseFinder:
         table: dict[str, list[Member]] = defaultdict(list)
         for member in sorted(members, key=lambda m: -len(m.pieces)):
             table[member.pieces[0]].append(member)
-        return cls(tuple(phrases), source, fingerprint(phrases, case), case, members, table)
+        return cls(tuple(phrases), source, hash_phrases(phrases, case), case, members, table)
 
     @property
     def rule(self) -> str:
@@ -58,12 +58,12 @@ class PhraseFinder:
         said = f"{len(self.members) - len(shared)} phrases, found as whole words, the longest first, "
         said += f"{'with' if self.case else 'without'} regard to capitals."
         if shared:
-            said += f" Set aside because they stand in more than one group: {len(shared)} ({listed(shared)})."
+            said += f" Set aside because they stand in more than one group: {len(shared)} ({list_some(shared)})."
         return said
 
-    def find(self, text: str) -> Found:
+    def find(self, text: str) -> Occurrences:
         matches = list(PIECE.finditer(text))
-        pieces = [folded(match.group(), self.case) for match in matches]
+        pieces = [fold_case(match.group(), self.case) for match in matches]
         hits: list[Hit] = []
         skipped: list[tuple[str, str]] = []
         place = 0
@@ -78,7 +78,7 @@ class PhraseFinder:
             else:
                 hits.append(Hit(met.group, met.phrase, matches[place].start(), matches[end - 1].end()))
             place = end
-        return Found(tuple(hits), tuple(skipped))
+        return Occurrences(tuple(hits), tuple(skipped))
 
     def longest(self, pieces: Sequence[str], place: int) -> Member | None:
         for member in self.table.get(pieces[place], ()):
@@ -100,20 +100,20 @@ def members_of(phrases: Mapping[str, Sequence[str]], case: bool) -> list[Member]
 
 
 def cut(phrase: str, case: bool) -> tuple[str, ...]:
-    return tuple(folded(piece, case) for piece in PIECE.findall(phrase))
+    return tuple(fold_case(piece, case) for piece in PIECE.findall(phrase))
 
 
-def folded(piece: str, case: bool) -> str:
+def fold_case(piece: str, case: bool) -> str:
     return piece if case else piece.casefold()
 
 
-def fingerprint(phrases: Mapping[str, Sequence[str]], case: bool) -> str:
+def hash_phrases(phrases: Mapping[str, Sequence[str]], case: bool) -> str:
     """Of groups and phrases, whatever their order."""
     content = {group: sorted({" ".join(cut(phrase, case)) for phrase in many}) for group, many in phrases.items()}
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
-def listed(words: Sequence[str], most: int = 5) -> str:
+def list_some(words: Sequence[str], most: int = 5) -> str:
     """The first few, and that there are more; the most frequent first where a word stands several times."""
     ordered = [word for word, _ in Counter(words).most_common()]
     return ", ".join(ordered[:most]) + (", …" if len(ordered) > most else "")

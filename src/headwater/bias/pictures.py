@@ -10,8 +10,8 @@ from html import escape
 import numpy as np
 
 from ..evaluation import charts
-from ..evaluation.charts import BOTTOM, LEFT, RIGHT, TOP, Frame, axes, kind, labels, nice, svg
-from ..evaluation.statistics import Estimate
+from ..evaluation.charts import BOTTOM, LEFT, RIGHT, TOP, ChartFrame, axes, labels, nice, series_style, svg
+from ..evaluation.statistics import MeanEstimate
 from ..viz.pages import render_page
 
 WIDTH, HEIGHT = 760, 320
@@ -28,9 +28,9 @@ def histogram(values: Mapping[str, Sequence[float]], x_label: str) -> str:
     counted at its ends.
     """
     edges = bins([value for many in values.values() for value in many])
-    shares = {name: share(many, edges) for name, many in values.items()}
+    shares = {name: bin_shares(many, edges) for name, many in values.items()}
     top = nice(0.0, max(max(found) for found in shares.values()))
-    frame = Frame((edges[0], edges[-1]), (0.0, top[-1]), WIDTH, HEIGHT)
+    frame = ChartFrame((edges[0], edges[-1]), (0.0, top[-1]), WIDTH, HEIGHT)
     across = [v for v in nice(*frame.x, wanted=10) if frame.x[0] <= v <= frame.x[1]]
     parts = [*axes(frame, across, top, x_label, "share of the group's mentions"), zero(frame)]
     for number, (name, found) in enumerate(shares.items()):
@@ -50,7 +50,7 @@ def histogram_file(values: Mapping[str, Sequence[float]], x_label: str) -> str:
 
 def named(number: int, name: str, mentions: int) -> str:
     """A group's line and marker with its name, below the ones before, in the upper left corner."""
-    style, dash, marker = kind(number)
+    style, dash, marker = series_style(number)
     x, y = LEFT + 14, TOP + 14 + 18 * number
     line = f'<line x1="{x}" x2="{x + 38}" y1="{y}" y2="{y}" stroke-dasharray="{dash}"/>{marker(x + 19, y)}'
     said = f'<text x="{x + 46}" y="{y + 4}">{escape(name)}: {mentions:,} mentions</text>'
@@ -64,14 +64,14 @@ def bins(values: Sequence[float]) -> list[float]:
     return ticks if len(ticks) > 2 else nice(-1.0, 1.0, BINS)
 
 
-def share(values: Sequence[float], edges: Sequence[float]) -> list[float]:
+def bin_shares(values: Sequence[float], edges: Sequence[float]) -> list[float]:
     counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
     return [float(count) / max(1, len(values)) for count in counts]
 
 
-def steps(number: int, name: str, shares: Sequence[float], edges: Sequence[float], frame: Frame) -> str:
+def steps(number: int, name: str, shares: Sequence[float], edges: Sequence[float], frame: ChartFrame) -> str:
     """The outline of one histogram, filled lightly."""
-    style, dash, _ = kind(number)
+    style, dash, _ = series_style(number)
     corners = [(edges[0], 0.0)]
     for left, right, value in zip(edges[:-1], edges[1:], shares, strict=True):
         corners += [(left, value), (right, value)]
@@ -83,15 +83,15 @@ def steps(number: int, name: str, shares: Sequence[float], edges: Sequence[float
     )
 
 
-def mean_mark(number: int, name: str, value: float, frame: Frame) -> str:
-    style, dash, marker = kind(number)
+def mean_mark(number: int, name: str, value: float, frame: ChartFrame) -> str:
+    style, dash, marker = series_style(number)
     x, bottom = frame.at(value, 0.0)
     _, top = frame.at(value, frame.y[1])
     line = f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{bottom:.1f}" y2="{top:.1f}" stroke-dasharray="{dash}"/>'
     return f'<g class="{style} mean"><title>mean of {escape(name)}: {value:+.3f}</title>{line}{marker(x, top)}</g>'
 
 
-def zero(frame: Frame) -> str:
+def zero(frame: ChartFrame) -> str:
     x, bottom = frame.at(0.0, frame.y[0])
     _, top = frame.at(0.0, frame.y[1])
     return f'<line class="diagonal" x1="{x:.1f}" x2="{x:.1f}" y1="{bottom:.1f}" y2="{top:.1f}"/>'
@@ -102,7 +102,7 @@ class ForestRow:
     """A named estimate and what is said behind it; `strong` for the one that counts."""
 
     name: str
-    estimate: Estimate
+    estimate: MeanEstimate
     said: str
     strong: bool = False
 
@@ -112,40 +112,40 @@ def forest(rows: Sequence[ForestRow], x_label: str, described: str) -> str:
     ends = [v for row in rows for v in (row.estimate.low, row.estimate.high, row.estimate.value) if math.isfinite(v)]
     ticks = nice(min([*ends, 0.0]), max([*ends, 0.0]))
     height = TOP + ROW * len(rows) + BOTTOM
-    frame = Frame((ticks[0], ticks[-1]), (0.0, float(len(rows))), WIDTH, height)
-    inner = Frame(frame.x, frame.y, WIDTH - NAMES + LEFT + RIGHT, height)
-    parts = [scale(inner, ticks, x_label, height)]
+    frame = ChartFrame((ticks[0], ticks[-1]), (0.0, float(len(rows))), WIDTH, height)
+    inner = ChartFrame(frame.x, frame.y, WIDTH - NAMES + LEFT + RIGHT, height)
+    parts = [draw_scale(inner, ticks, x_label, height)]
     for number, row in enumerate(rows):
         parts.append(estimate_row(row, inner, len(rows) - number - 0.5))
     return svg(frame, parts, described)
 
 
-def shifted(x: float) -> float:
+def shift_right(x: float) -> float:
     """Names stand on the left, so the scale begins further right."""
     return x + NAMES - LEFT - RIGHT
 
 
-def scale(inner: Frame, ticks: Sequence[float], x_label: str, height: int) -> str:
+def draw_scale(inner: ChartFrame, ticks: Sequence[float], x_label: str, height: int) -> str:
     parts = []
     for value, text in zip(ticks, labels(ticks), strict=True):
         x, y = inner.at(value, 0.0)
         _, top = inner.at(value, inner.y[1])
         style = "diagonal" if abs(value) < 1e-12 else "grid"
-        at = shifted(x)
+        at = shift_right(x)
         parts.append(f'<line class="{style}" x1="{at:.1f}" x2="{at:.1f}" y1="{y:.1f}" y2="{top:.1f}"/>')
         parts.append(f'<text x="{at:.1f}" y="{y + 16:.1f}" text-anchor="middle">{text}</text>')
-    middle = shifted((inner.at(ticks[0], 0)[0] + inner.at(ticks[-1], 0)[0]) / 2)
+    middle = shift_right((inner.at(ticks[0], 0)[0] + inner.at(ticks[-1], 0)[0]) / 2)
     parts.append(f'<text x="{middle:.1f}" y="{height - 8}" text-anchor="middle">{escape(x_label)}</text>')
     return "".join(parts)
 
 
-def estimate_row(row: ForestRow, inner: Frame, place: float) -> str:
+def estimate_row(row: ForestRow, inner: ChartFrame, place: float) -> str:
     found = row.estimate
     low, high = (value if math.isfinite(value) else found.value for value in (found.low, found.high))
     (a, y), (b, _), (c, _) = inner.at(low, place), inner.at(high, place), inner.at(found.value, place)
     style = "s s0" if row.strong else "s s0 hollow"
-    drawn = f'<line x1="{shifted(a):.1f}" x2="{shifted(b):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-    drawn += f'<circle cx="{shifted(c):.1f}" cy="{y:.1f}" r="{5 if row.strong else 4}"/>'
+    drawn = f'<line x1="{shift_right(a):.1f}" x2="{shift_right(b):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    drawn += f'<circle cx="{shift_right(c):.1f}" cy="{y:.1f}" r="{5 if row.strong else 4}"/>'
     weight = ' class="strong"' if row.strong else ""
     return (
         f'<text{weight} x="0" y="{y - 2:.1f}">{escape(row.name)}</text>'

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..errors import UnknownName, UsageError
-from ..evaluation.statistics import Estimate
+from ..evaluation.statistics import MeanEstimate
 from ..results.display import FILE, find_form
 from .calibration import Calibration
 from .effects import Effect
@@ -28,7 +28,7 @@ class GroupSummary:
     entries: int
     names: int
     texts: int
-    mean: Estimate
+    mean: MeanEstimate
     median: float
     deviation: float
     positive: float
@@ -40,7 +40,7 @@ class GroupSummary:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class GroupComparison:
     """How two groups differ: as it is (`effect`), and with the texts around them accounted for (`adjusted`).
 
     The adjustment takes out what the rest of the text's score and the number of words of a mention foretell.
@@ -68,7 +68,7 @@ class Stratum:
     name: str
     texts: int
     groups: tuple[GroupSummary, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[GroupComparison, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -154,7 +154,7 @@ class BiasAudit:
         return self.whole.groups
 
     @property
-    def comparisons(self) -> tuple[Comparison, ...]:
+    def comparisons(self) -> tuple[GroupComparison, ...]:
         return self.whole.comparisons
 
     def __getitem__(self, group: str) -> GroupSummary:
@@ -163,7 +163,7 @@ class BiasAudit:
                 return found
         raise UnknownName("group with mentions", group, [g.name for g in self.groups])
 
-    def compare(self, first: str, second: str) -> Comparison:
+    def compare(self, first: str, second: str) -> GroupComparison:
         """The comparison of two groups, as it was made: `first` may turn out to be the second."""
         pair = {self[first].name, self[second].name}
         for found in self.comparisons:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import UsageError
-from ..evaluation.files import plain
+from ..evaluation.files import to_json
 from ..results.display import FILE, shows
 from .page import page, relevance_by_group
 from .pictures import histogram_file
@@ -20,9 +20,9 @@ NAMES = {".html": "page.html", ".json": "audit.json", ".csv": "mentions.csv"}
 
 
 @shows(FILE, BiasAudit)
-def save(audit: BiasAudit, path: str | Path) -> list[Path]:
+def save_audit(audit: BiasAudit, path: str | Path) -> list[Path]:
     """One file by its ending, or page, results and mentions into a directory; says what was written."""
-    path = checked_path(path)
+    path = check_path(path)
     files = {suffix: path / name for suffix, name in NAMES.items()} if not path.suffix else {path.suffix.lower(): path}
     try:
         next(iter(files.values())).parent.mkdir(parents=True, exist_ok=True)
@@ -33,15 +33,15 @@ def save(audit: BiasAudit, path: str | Path) -> list[Path]:
     return list(files.values())
 
 
-def checked_path(path: str | Path) -> Path:
+def check_path(path: str | Path) -> Path:
     """A path whose ending says what to write, refused before any work where it does not."""
     if Path(path).suffix and Path(path).suffix.lower() not in WRITERS and not Path(path).is_dir():
         raise UsageError(f"{path} ends in none of {', '.join(WRITERS)}; without an ending it is a directory.")
     return Path(path)
 
 
-def as_json(audit: BiasAudit) -> str:
-    return json.dumps(plain(audit.to_dict()), indent=1, ensure_ascii=False) + "\n"
+def audit_json(audit: BiasAudit) -> str:
+    return json.dumps(to_json(audit.to_dict()), indent=1, ensure_ascii=False) + "\n"
 
 
 def as_csv(audit: BiasAudit) -> str:
@@ -58,4 +58,4 @@ def as_svg(audit: BiasAudit) -> str:
     return histogram_file(*relevance_by_group(audit))
 
 
-WRITERS: dict[str, Callable[[BiasAudit], str]] = {".html": page, ".json": as_json, ".csv": as_csv, ".svg": as_svg}
+WRITERS: dict[str, Callable[[BiasAudit], str]] = {".html": page, ".json": audit_json, ".csv": as_csv, ".svg": as_svg}

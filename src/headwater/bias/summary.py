@@ -8,12 +8,12 @@ from ..evaluation.summary import p
 from ..viz.tables import Table
 from .calibration import Calibration
 from .effects import Effect
-from .results import BiasAudit, Comparison, Ranked, Stratum
+from .results import BiasAudit, GroupComparison, Ranked, Stratum
 
 SHOWN = 8
 
 
-def headline(audit: BiasAudit) -> str:
+def audit_headline(audit: BiasAudit) -> str:
     found = sum(group.mentions for group in audit.groups)
     return f"{audit.target} by {audit.method}: {found} mentions in {audit.texts} texts, {audit.provenance['model']}"
 
@@ -24,7 +24,7 @@ def sides(target: str) -> tuple[str, str]:
     return (f"towards {first}", f"towards {second}") if second else (f"for {target}", f"against {target}")
 
 
-def tables(audit: BiasAudit) -> list[Table]:
+def audit_tables(audit: BiasAudit) -> list[Table]:
     compared = [difference_table(audit)] if audit.comparisons else []
     asked = [*([swap_table(audit)] if audit.swaps else []), *map(calibration_table, audit.calibrations)]
     return [group_table(audit), *compared, *asked, *name_tables(audit)]
@@ -48,9 +48,9 @@ def difference_table(audit: BiasAudit) -> Table:
     for stratum in (audit.whole, *audit.parts):
         for c in stratum.comparisons:
             where = "" if stratum is audit.whole else f", {stratum.name}"
-            rows.append(row(f"{c.first} - {c.second}{where}", c.effect, chance(c, c.corrected)))
+            rows.append(effect_row(f"{c.first} - {c.second}{where}", c.effect, chance(c, c.corrected)))
             if stratum is audit.whole:
-                rows.append(row(f"{c.first} - {c.second}, adjusted", c.adjusted, chance(c, c.adjusted.p)))
+                rows.append(effect_row(f"{c.first} - {c.second}, adjusted", c.adjusted, chance(c, c.adjusted.p)))
     columns = ("groups", "difference", "95 %", "d", "95 %", "p", "detectable")
     note = (
         "adjusted: with the rest of each text's score and the number of words accounted for; d: in standard "
@@ -60,7 +60,7 @@ def difference_table(audit: BiasAudit) -> Table:
 
 
 def swap_table(audit: BiasAudit) -> Table:
-    rows = [row(f"{s.first} - {s.second}", s.effect, p(s.effect.p)) for s in audit.swaps]
+    rows = [effect_row(f"{s.first} - {s.second}", s.effect, p(s.effect.p)) for s in audit.swaps]
     columns = ("groups", "difference", "95 %", "d", "95 %", "p", "detectable")
     note = f"of the score, not of relevance: {audit.swaps[0].trials:,} texts asked"
     return Table("the same texts with members of either group put in", columns, rows, note, left=1)
@@ -79,12 +79,12 @@ def calibration_table(found: Calibration) -> Table:
     return Table("the test on random labels", ("planted difference", "found", "quartiles of p"), rows, note, left=0)
 
 
-def chance(comparison: Comparison, value: float) -> str:
+def chance(comparison: GroupComparison, value: float) -> str:
     """A p-value, where the groups are large enough for one to mean something."""
     return p(value) if comparison.enough else "too few"
 
 
-def row(name: str, found: Effect, chance: str) -> tuple[str, ...]:
+def effect_row(name: str, found: Effect, chance: str) -> tuple[str, ...]:
     size, d = found.difference, found.d
     return (
         name,
@@ -113,5 +113,5 @@ def verdicts(stratum: Stratum) -> list[str]:
     return [f"{title(c)}: {c.verdict}" for c in stratum.comparisons]
 
 
-def title(comparison: Comparison) -> str:
+def title(comparison: GroupComparison) -> str:
     return f"{comparison.first} and {comparison.second}"

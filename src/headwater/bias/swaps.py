@@ -22,16 +22,17 @@ from ..errors import NotFinite
 from ..inputs.batch import group_by_length
 from ..inputs.targets import Reader
 from ..inputs.text import encode, length_limit, padding_id, padding_side, to_batch
-from .analysis import Settings
+from .analysis import Resampling
 from .effects import effect
 from .mentions import Mention
 from .results import Swap
 
 Scores = Callable[[Sequence[str]], Sequence[float]]
+Tick = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Trial:
+class SwapTrial:
     """A text with a member of `group` in the place of mention number `mention`."""
 
     mention: int
@@ -40,14 +41,14 @@ class Trial:
     text: str
 
 
-def trials(mentions: Sequence[Mention], draws: int, seed: int) -> Iterator[Trial]:
-    """For each mention, `draws` members of every group that stand somewhere in these texts; alike for all groups."""
+def trials(mentions: Sequence[Mention], draws: int, seed: int) -> Iterator[SwapTrial]:
+    """For each mention and each group, `draws` members of the group that occur somewhere in these texts."""
     members = {group: sorted({m.entry for m in mentions if m.group == group}) for group in groups_of(mentions)}
     random = np.random.default_rng(seed)
     for number, mention in enumerate(mentions):
         for group, entries in members.items():
             for place in random.permutation(len(entries))[:draws].tolist():
-                yield Trial(number, group, entries[place], with_entry(mention, entries[place]))
+                yield SwapTrial(number, group, entries[place], with_entry(mention, entries[place]))
 
 
 def groups_of(mentions: Sequence[Mention]) -> list[str]:
@@ -59,20 +60,20 @@ def with_entry(mention: Mention, entry: str) -> str:
     text, start = mention.text, mention.start
     there = text[start : start + len(mention.entry)]
     end = start + len(there) if there.casefold() == mention.entry.casefold() else mention.end
-    return text[:start] + written_like(entry, text[start:end]) + text[end:]
+    return text[:start] + write_like(entry, text[start:end]) + text[end:]
 
 
-def written_like(entry: str, model: str) -> str:
+def write_like(entry: str, model: str) -> str:
     if model.isupper():
         return entry.upper()
     return entry.title() if model[:1].isupper() else entry
 
 
-def swapped(mentions: Sequence[Mention], scores: Scores, draws: int, settings: Settings) -> list[Swap]:
+def compare_swaps(mentions: Sequence[Mention], scores: Scores, draws: int, settings: Resampling) -> list[Swap]:
     """Every pair of groups, put into the same places.
 
-    A score counts as what it lies above or below the mean of its place, so that places do not matter; members are what
-    is resampled and relabelled, as everywhere else.
+    The mean score of each place is subtracted first, so that differences between places do not count. The bootstrap
+    and the permutation test work on members, as in the other comparisons.
     """
     tried = list(trials(mentions, draws, settings.seed))
     found = np.array(scores([trial.text for trial in tried]), dtype=np.float64)
@@ -101,9 +102,7 @@ def middles(scores: np.ndarray[Any, Any], places: np.ndarray[Any, Any], groups: 
     return np.mean(means, axis=0)
 
 
-def scorer(
-    model: nn.Module, tokenizer: Any, target: Any, output: str, batch_size: int, tick: Callable[[float], None]
-) -> Scores:
+def scorer(model: nn.Module, tokenizer: Any, target: Any, output: str, batch_size: int, tick: Tick) -> Scores:
     """The score of texts, by forward passes alone; what is too long for the model is cut."""
     reader = Reader(model, tokenizer, target, output)
     device, _ = where_it_is(model)

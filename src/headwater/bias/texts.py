@@ -39,7 +39,7 @@ class Texts:
             digest.update(json.dumps(text, ensure_ascii=False).encode())
         return digest.hexdigest()
 
-    def chosen(self, places: Sequence[int]) -> Texts:
+    def choose(self, places: Sequence[int]) -> Texts:
         return replace(
             self,
             texts=[self.texts[i] for i in places],
@@ -47,13 +47,13 @@ class Texts:
             parts=[self.parts[i] for i in places],
         )
 
-    def drawn(self, limit: int | None, seed: int) -> Texts:
+    def draw(self, limit: int | None, seed: int) -> Texts:
         """At most `limit` texts, drawn with the seed and left in their order."""
         if limit is None or limit >= len(self):
             return self
         if limit < 1:
             raise UsageError(f"limit must be at least 1, not {limit}.")
-        return self.chosen(sorted(np.random.default_rng(seed).permutation(len(self))[:limit].tolist()))
+        return self.choose(sorted(np.random.default_rng(seed).permutation(len(self))[:limit].tolist()))
 
 
 def read_texts(data: Any, text_column: str = "text", part_column: str | None = None, tokenizer: Any = None) -> Texts:

@@ -94,10 +94,10 @@ def command(
     loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
     with waiting("reading the data"):
         from headwater.bias.audit import audit_bias
-        from headwater.bias.saving import checked_path
+        from headwater.bias.saving import check_path
 
         if out is not None:
-            checked_path(out)
+            check_path(out)
     found = audit_bias(
         loaded,
         data,
@@ -128,6 +128,6 @@ def command(
 
 
 def summarise_audit(found: BiasAudit) -> tuple[list[str], list[Table]]:
-    from headwater.bias.summary import headline, tables, verdicts
+    from headwater.bias.summary import audit_headline, audit_tables, verdicts
 
-    return [headline(found), *verdicts(found.whole)], tables(found)
+    return [audit_headline(found), *verdicts(found.whole)], audit_tables(found)

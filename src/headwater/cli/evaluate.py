@@ -107,6 +107,6 @@ def command(
 
 
 def summarise_evaluation(found: Evaluation) -> tuple[list[str], list[Table]]:
-    from headwater.evaluation.summary import headline, tables
+    from headwater.evaluation.summary import evaluation_headline, evaluation_tables
 
-    return [headline(found)], tables(found)
+    return [evaluation_headline(found)], evaluation_tables(found)

@@ -43,10 +43,10 @@ def write_pictures(
 
     pairs = [([e], open_image(image)) for e, image in zip(made, images, strict=True)]
     if png is not None:
-        save_file(png, viz.stacked([viz.png(e, image) for e, image in pairs]))
+        save_file(png, viz.stack_png([viz.png(e, image) for e, image in pairs]))
     sheets = [viz.picture(e, image) for e, image in pairs] if svg is not None or html is not None else []
     if svg is not None:
-        save_file(svg, viz.stacked_svg(sheets))
+        save_file(svg, viz.stack_svg(sheets))
     if html is not None:
         save_file(html, page(made, pictures=sheets))
 

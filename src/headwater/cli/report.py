@@ -19,11 +19,11 @@ def command(
 ) -> None:
     """Make one self-contained HTML page of an evaluation: curves, tables with intervals, how to repeat it."""
     with waiting("reading"):
-        from headwater.evaluation.files import load, plain
+        from headwater.evaluation.files import load_evaluation, to_json
         from headwater.evaluation.report import page
 
-        found = load(directory)
+        found = load_evaluation(directory)
     if as_json:
-        typer.echo(json.dumps(plain(found.to_dict()), ensure_ascii=False))
+        typer.echo(json.dumps(to_json(found.to_dict()), ensure_ascii=False))
         return
     save_file(out, page(found) if title is None else page(found, title))

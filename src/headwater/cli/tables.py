@@ -25,7 +25,7 @@ def print_tables(
 ) -> None:
     """`summary` gives the lines before the tables, and the tables."""
     if as_json:
-        from headwater.evaluation.files import plain as plain_types
+        from headwater.evaluation.files import to_json as plain_types
 
         typer.echo(json.dumps(plain_types(found.to_dict()), ensure_ascii=False))
         return
@@ -33,11 +33,11 @@ def print_tables(
 
 
 def tables_as_text(lines: Sequence[str], tables: Sequence[Table]) -> str:
-    from headwater.viz.plain import aligned
+    from headwater.viz.plain import align_columns
 
     said = list(lines)
     for table in tables:
-        said += ["", f"{table.title}:", *(f"  {line}" for line in aligned(table))]
+        said += ["", f"{table.title}:", *(f"  {line}" for line in align_columns(table))]
         said += [f"  ({table.note})"] if table.note else []
     return "\n".join(said)
 

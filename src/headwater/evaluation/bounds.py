@@ -57,10 +57,10 @@ class Bounds:
         return [range(start, min(start + step, count)) for start in range(0, count, step)]
 
 
-def share(limit: int, weights: int, workers: int) -> int:
+def share_limit(limit: int, weights: int, workers: int) -> int:
     """What one of several processes may take: each has a copy of the model, beside the one that hands out the work."""
     return limit if workers <= 1 else (limit - weights) // workers
 
 
-def weights_of(model: Any) -> int:
+def model_bytes(model: Any) -> int:
     return sum(weight.nbytes for weight in (*model.parameters(), *model.buffers()))

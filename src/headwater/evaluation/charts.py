@@ -56,7 +56,7 @@ MARKERS: tuple[Callable[[float, float], str], ...] = (
 )
 
 
-def kind(number: int) -> tuple[str, str, Callable[[float, float], str]]:
+def series_style(number: int) -> tuple[str, str, Callable[[float, float], str]]:
     """Colour class, dash and marker of a series; past the eighth, markers are hollow and meet other dashes."""
     turn, place = divmod(number, len(MARKERS))
     name = f"s s{place}" + (" hollow" if turn % 2 else "")
@@ -64,7 +64,7 @@ def kind(number: int) -> tuple[str, str, Callable[[float, float], str]]:
 
 
 @dataclass(frozen=True)
-class Frame:
+class ChartFrame:
     """Where data lie in the picture."""
 
     x: tuple[float, float]
@@ -85,14 +85,14 @@ def line_chart(series: Sequence[Series], x_label: str, y_label: str, described: 
     """Lines with a marker at every point."""
     values = [v for one in series for v in one.y if math.isfinite(v)]
     ticks = nice(min(values), max(values))
-    frame = Frame((min(series[0].x), max(series[0].x)), (ticks[0], ticks[-1]))
+    frame = ChartFrame((min(series[0].x), max(series[0].x)), (ticks[0], ticks[-1]))
     across = [v for v in nice(*frame.x) if frame.x[0] <= v <= frame.x[1]]
     body = [_line(one, number, frame) for number, one in enumerate(series)]
     return svg(frame, [*axes(frame, across, ticks, x_label, y_label), *body], described)
 
 
-def _line(series: Series, number: int, frame: Frame) -> str:
-    name, dash, marker = kind(number)
+def _line(series: Series, number: int, frame: ChartFrame) -> str:
+    name, dash, marker = series_style(number)
     places = [frame.at(x, y) for x, y in zip(series.x, series.y, strict=True) if math.isfinite(y)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     drawn = f'<polyline points="{path}" fill="none" stroke-dasharray="{dash}"/>' + "".join(
@@ -105,7 +105,7 @@ def scatter(series: Series, x_label: str, y_label: str, described: str, size: in
     """Points, on one scale for both axes where that leaves something to see, and the diagonal where both are equal."""
     finite = [(x, y) for x, y in zip(series.x, series.y, strict=True) if math.isfinite(x) and math.isfinite(y)]
     horizontal, vertical = nice(*_ends([x for x, _ in finite])), nice(*_ends([y for _, y in finite]))
-    frame = Frame((horizontal[0], horizontal[-1]), (vertical[0], vertical[-1]), size + LEFT - BOTTOM, size)
+    frame = ChartFrame((horizontal[0], horizontal[-1]), (vertical[0], vertical[-1]), size + LEFT - BOTTOM, size)
     low, high = max(frame.x[0], frame.y[0]), min(frame.x[1], frame.y[1])
     parts = axes(frame, horizontal, vertical, x_label, y_label)
     if low < high:
@@ -119,7 +119,7 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
     return (min(values), max(values)) if values else (0.0, 1.0)
 
 
-def axes(frame: Frame, across: Sequence[float], up: Sequence[float], x_label: str, y_label: str) -> list[str]:
+def axes(frame: ChartFrame, across: Sequence[float], up: Sequence[float], x_label: str, y_label: str) -> list[str]:
     """Fine lines, numbers and the names of both axes."""
     parts = []
     for value, text in zip(up, labels(up), strict=True):
@@ -139,18 +139,18 @@ def axes(frame: Frame, across: Sequence[float], up: Sequence[float], x_label: st
     return parts
 
 
-def svg(frame: Frame, parts: Sequence[str], described: str) -> str:
+def svg(frame: ChartFrame, parts: Sequence[str], described: str) -> str:
     return (
         f'<svg class="chart" viewBox="0 0 {frame.width} {frame.height}" role="img" '
         f'xmlns="http://www.w3.org/2000/svg"><title>{escape(described)}</title>{"".join(parts)}</svg>'
     )
 
 
-def legend(names: Sequence[str]) -> str:
+def chart_legend(names: Sequence[str]) -> str:
     """The series of all charts that share their order, each with its line and marker."""
     entries = []
     for number, name in enumerate(names):
-        style, dash, marker = kind(number)
+        style, dash, marker = series_style(number)
         drawn = f'<line x1="1" x2="39" y1="7" y2="7" stroke-dasharray="{dash}"/>{marker(20, 7)}'
         sample = f'<svg viewBox="0 0 40 14" aria-hidden="true"><g class="{style}">{drawn}</g></svg>'
         entries.append(f"<li>{sample}{escape(name)}</li>")

@@ -1,8 +1,8 @@
 """Does relevance add up: the score against the sum of the inputs' relevance, sample by sample.
 
-The sum alone reaches the score only where biases and constants bring nothing; how far the whole ledger is from closing
-stands beside it. Methods whose relevance has no unit (attention maps) are measured alike: their sum says nothing about
-the score, which is what the numbers then show.
+The sum equals the score only where biases and constants contribute nothing. Therefore the error of the whole ledger is
+reported, too. Methods whose relevance has no unit (attention maps) are measured in the same way; their sum is unrelated
+to the score, and the numbers show it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def conservation(score: Floats, total: Floats, unaccounted: Floats, means: Float
     `means`: resampled means of `moments_of(score, total)`, drawn here where they are not given.
     """
     moments = moments_of(score, total)
-    low, high = spread(correlations(resample_means(moments, seed=0) if means is None else means))
+    low, high = correlation_interval(correlate_moments(resample_means(moments, seed=0) if means is None else means))
     return Conservation(
-        correlation=float(correlations(moments.mean(0, keepdims=True))[0]),
+        correlation=float(correlate_moments(moments.mean(0, keepdims=True))[0]),
         low=low,
         high=high,
         error=float(np.abs(score - total).mean() / max(float(np.abs(score).mean()), 1e-30)),
@@ -50,7 +50,7 @@ def conservation(score: Floats, total: Floats, unaccounted: Floats, means: Float
     )
 
 
-def spread(found: Floats) -> tuple[float, float]:
+def correlation_interval(found: Floats) -> tuple[float, float]:
     """The interval of resampled correlations, those left out that are no number: one sample drawn throughout."""
     finite = found[np.isfinite(found)]
     low, high = percentile_interval(finite) if len(finite) else (np.nan, np.nan)
@@ -59,17 +59,17 @@ def spread(found: Floats) -> tuple[float, float]:
 
 def moments_of(x: Floats, y: Floats) -> Floats:
     """What a correlation is made of, as columns whose means can be resampled; centred and scaled against cancelling."""
-    x, y = (scaled(v) for v in (x, y))
+    x, y = (standardise(v) for v in (x, y))
     return np.stack([x, y, x * x, y * y, x * y], 1)
 
 
-def scaled(values: Floats) -> Floats:
+def standardise(values: Floats) -> Floats:
     centred = values - values.mean()
     spread = centred.std()
     return np.asarray(centred / spread if spread > 1e-12 * np.abs(values).max() else np.zeros_like(values))
 
 
-def correlations(means: Floats) -> Floats:
+def correlate_moments(means: Floats) -> Floats:
     """[rows, 5 means] -> [rows]"""
     x, y, xx, yy, xy = means.T
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -43,31 +43,27 @@ def measure_costs(
     inputs: dict[str, Any],
     methods: Sequence[str] = METHODS,
     rounds: int = 7,
-    tick: Callable[[], None] = lambda: None,
-    given: Any = None,
     others: Mapping[str, Job] | None = None,
     clock: Clock = time.perf_counter,
     **options: Any,
 ) -> list[Cost]:
     """Each round times the forward pass and then every method once; a round before the first warms up.
 
-    In that one memory is measured too. `given` is what `explain` gets, where that is not the model's arguments.
-    `options` go to `explain`, for methods that need a tokenizer or a seed. `others` are timed beside the methods.
+    In that one memory is measured too. `options` go to `explain`, for methods that need a tokenizer or a seed.
+    `others` are timed beside the methods.
     """
-    asked = inputs if given is None else given
-    jobs: dict[str, Job] = {"forward": lambda: predict(model, inputs)}
+    jobs: dict[str, Job] = {"forward": lambda: run_forward(model, inputs)}
     for name in methods:
-        jobs[name] = lambda name=name: explain(model, asked, method=name, **options)  # type: ignore[misc]
+        jobs[name] = lambda name=name: explain(model, inputs, method=name, **options)  # type: ignore[misc]
     jobs |= others or {}
     on_card = next(model.parameters()).is_cuda
-    meter = Meter.started(on_card)
-    first = {name: tried(job, meter) for name, job in jobs.items()}
+    meter = Meter.start(on_card)
+    first = {name: try_job(job, meter) for name, job in jobs.items()}
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(rounds):
         for name, job in jobs.items():
             if first[name] is not None:
-                times[name].append(timed(job, on_card, clock))
-            tick()
+                times[name].append(time_job(job, on_card, clock))
     return [cost(name, times[name], times["forward"], first[name], inputs) for name in jobs]
 
 
@@ -79,7 +75,7 @@ class First:
     memory: int | None
 
 
-def tried(job: Job, meter: Meter | None) -> First | None:
+def try_job(job: Job, meter: Meter | None) -> First | None:
     """None where memory was too little. On a card it is seen twice, for kernels are chosen in the first run."""
     try:
         result, memory = (job(), None) if meter is None else meter.peak(job)
@@ -92,12 +88,12 @@ def tried(job: Job, meter: Meter | None) -> First | None:
     return First(max(e.ledger.error for e in result) if explained else None, memory)
 
 
-def predict(model: nn.Module, inputs: dict[str, Any]) -> Any:
+def run_forward(model: nn.Module, inputs: dict[str, Any]) -> Any:
     with torch.no_grad():
         return model(**inputs)
 
 
-def timed(job: Job, on_card: bool, clock: Clock = time.perf_counter) -> float:
+def time_job(job: Job, on_card: bool, clock: Clock = time.perf_counter) -> float:
     if on_card:
         torch.cuda.synchronize()
     start = clock()

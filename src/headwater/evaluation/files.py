@@ -17,19 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, MissingExtra, UsageError
+from ..errors import DataError, UsageError
+from ..store.columns import need_arrow
 from .cost import Cost
-from .measures import COMMON, Measure, is_measure, known_measures, resolve_measures
+from .measures import COMMON, Measure, is_measure, list_measures, resolve_measures
 from .protocols import Protocol
 from .provenance import shorten
-from .results import Evaluation, Samples, summarised
-from .statistics import Estimate
+from .results import Evaluation, Samples, summarise
+from .statistics import MeanEstimate
 
 FORMAT = 1
 RESULT, SAMPLES, PARTS = "evaluation.json", "samples.parquet", "parts"
 
 
-class Workplace:
+class EvaluationDirectory:
     """The directory of one evaluation, which `fingerprint` tells from every other."""
 
     def __init__(self, path: str | Path, fingerprint: Mapping[str, Any], resume: bool) -> None:
@@ -37,7 +38,7 @@ class Workplace:
         self.path, self.fingerprint = Path(path), dict(fingerprint)
         found = read_state(self.path)
         if found is not None and resume:
-            check_same(self.path, found["fingerprint"], self.fingerprint)
+            check_same_evaluation(self.path, found["fingerprint"], self.fingerprint)
             self.finished = found["state"] == "finished"
             return
         self.finished = False
@@ -50,7 +51,7 @@ class Workplace:
             (self.path / PARTS).mkdir(parents=True)
         except OSError as error:
             raise UsageError(f"{self.path} cannot be written: {error.strerror}.") from error
-        write_json(self.path / RESULT, {"format": FORMAT, "state": "running", "fingerprint": self.fingerprint})
+        write_state(self.path / RESULT, {"format": FORMAT, "state": "running", "fingerprint": self.fingerprint})
 
     def part(self, number: int) -> Samples | None:
         """A chunk that was finished earlier."""
@@ -66,7 +67,7 @@ class Workplace:
     def finish(self, evaluation: Evaluation) -> None:
         write_samples(self.path / SAMPLES, evaluation.samples)
         done = {"format": FORMAT, "state": "finished", "fingerprint": self.fingerprint}
-        write_json(self.path / RESULT, {**done, **evaluation.to_dict()})
+        write_state(self.path / RESULT, {**done, **evaluation.to_dict()})
         shutil.rmtree(self.path / PARTS, ignore_errors=True)
 
 
@@ -84,9 +85,9 @@ def read_state(path: Path) -> dict[str, Any] | None:
     return found
 
 
-def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def check_same_evaluation(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Chunks of another model, of other data or by other choices must not be counted in."""
-    other = [name for name in wanted if plain(found.get(name)) != plain(wanted[name])]
+    other = [name for name in wanted if to_json(found.get(name)) != to_json(wanted[name])]
     if other:
         said = "; ".join(f"{name} was {shorten(found.get(name))}, is {shorten(wanted[name])}" for name in other)
         raise UsageError(
@@ -95,7 +96,7 @@ def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) 
         )
 
 
-def load(path: str | Path, measures: Iterable[Measure] = ()) -> Evaluation:
+def load_evaluation(path: str | Path, measures: Iterable[Measure] = ()) -> Evaluation:
     """A finished evaluation from its directory; `measures` are those in it that nobody has registered."""
     path = Path(path)
     found = read_state(path)
@@ -113,15 +114,15 @@ def load(path: str | Path, measures: Iterable[Measure] = ()) -> Evaluation:
         if name not in given and not is_measure(name):
             raise DataError(
                 f"{path} holds the measure {name!r}, which is not known here: install the package that adds it, or "
-                f"register it first. Known: {', '.join(known_measures())}."
+                f"register it first. Known: {', '.join(list_measures())}."
             )
     chosen = resolve_measures(given.get(name, name) for name in there)
     protocol = Protocol.from_dict(found["protocol"])
-    return summarised(samples, chosen, protocol, found["provenance"], runtimes, randomised)
+    return summarise(samples, chosen, protocol, found["provenance"], runtimes, randomised)
 
 
-def read_estimate(found: Mapping[str, float | None]) -> Estimate:
-    return Estimate(**{name: math.nan if value is None else value for name, value in found.items()})
+def read_estimate(found: Mapping[str, float | None]) -> MeanEstimate:
+    return MeanEstimate(**{name: math.nan if value is None else value for name, value in found.items()})
 
 
 def write_samples(path: Path, samples: Samples) -> None:
@@ -174,25 +175,18 @@ def column(table: Any, name: str) -> np.ndarray[Any, Any]:
     return np.asarray(chunk.flatten().to_numpy(zero_copy_only=False)).reshape(-1, chunk.type.list_size)
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_state(path: Path, content: Mapping[str, Any]) -> None:
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(plain(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    unfinished.write_text(json.dumps(to_json(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     os.replace(unfinished, path)
 
 
-def plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """As JSON has it: lists for tuples, null for what is not a number."""
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): to_json(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
+        return [to_json(v) for v in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def need_arrow(what: str) -> None:
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra(what, "data") from error

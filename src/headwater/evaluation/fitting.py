@@ -11,16 +11,19 @@ from ..errors import UsageError
 from ..memory.estimate import MARGIN, MemoryTrial, in_words
 from ..memory.meter import peak_of
 from .bounds import Bound, Bounds
-from .perturbation import Perturbed, Source, Subjects
+from .perturbation import Perturbed, SampleSource, Subjects
 
 FEW, MORE = 2, 4  # perturbed inputs that are run at once to see what one more takes
 
 
-def fit_to_limit(source: Source, methods: Sequence[str], limit: int, seed: int, others: int = 0) -> Bounds:
-    """What keeps the limit, of which copies of the model beside this one take `others` times its weights."""
+def fit_bounds(source: SampleSource, methods: Sequence[str], limit: int, seed: int, others: int = 0) -> Bounds:
+    """Batch sizes and memory policies that stay within `limit` bytes.
+
+    `others`: how many more copies of the model are in memory; their weights are subtracted from the limit first.
+    """
     part = source.part([source.largest()])
-    trials = {name: MemoryTrial.of(part.asked([0] * part.tried, name, 0, seed)) for name in methods}
-    (whole,) = part.perturbed(0, np.ones((1, len(part.items(0))), dtype=np.bool_))
+    trials = {name: MemoryTrial.of(part.request([0] * part.tried, name, 0, seed)) for name in methods}
+    (whole,) = part.perturb(0, np.ones((1, len(part.items(0))), dtype=np.bool_))
     found: dict[str, Bound] = {}
     weights = 0
     for name, trial in trials.items():

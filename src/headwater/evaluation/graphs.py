@@ -48,7 +48,7 @@ def read_graphs(model: nn.Module, data: Any, graph_column: str, label_column: st
     A graph is whatever `explain` takes; in a column, a string is a SMILES string. Every row is checked here.
     """
     assert isinstance(model, GraphormerForGraphClassification)
-    given, labels, source = parts_of(data, graph_column, label_column)
+    given, labels, source = split_graphs(data, graph_column, label_column)
     if not given:
         raise DataError(f"{source} has no rows.")
     graphs = [graph_of(model, value, i, source) for i, value in enumerate(given)]
@@ -63,7 +63,7 @@ def read_graphs(model: nn.Module, data: Any, graph_column: str, label_column: st
     return Labelled(graphs, found, list(range(len(graphs))), source)
 
 
-def parts_of(data: Any, graph_column: str, label_column: str) -> tuple[list[Any], list[Any] | None, str]:
+def split_graphs(data: Any, graph_column: str, label_column: str) -> tuple[list[Any], list[Any] | None, str]:
     """Graphs, labels where they stand beside them, and what to call the source."""
     if isinstance(data, (list, tuple)) and not all(is_pair(row) for row in data):
         for i, row in enumerate(data):
@@ -106,8 +106,8 @@ class GraphSource:
     def __len__(self) -> int:
         return len(self.graphs)
 
-    def part(self, samples: Sequence[int]) -> Nodes:
-        return Nodes(self, samples)
+    def part(self, samples: Sequence[int]) -> GraphPart:
+        return GraphPart(self, samples)
 
     def largest(self) -> int:
         return max(range(len(self.graphs)), key=lambda i: len(self.graphs[i]))
@@ -116,7 +116,7 @@ class GraphSource:
         return {"items": "nodes", "removal": self.removal}
 
 
-class Nodes:
+class GraphPart:
     """Some graphs. `numbers` are their places in the source."""
 
     mixes, tried = True, 2
@@ -134,12 +134,12 @@ class Nodes:
     def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
         """Graphs of like size go together."""
         order = sorted(samples, key=lambda i: len(self.graphs[i]))
-        found = dict(zip(order, answer_all(self.asked(order, method, target, seed)), strict=True))
+        found = dict(zip(order, answer_all(self.request(order, method, target, seed)), strict=True))
         for i in samples:
             check_relevance(found[i], len(self.graphs[i]), self.numbers[i], "node")
         return [found[i] for i in samples]
 
-    def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
+    def request(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
         source, graphs = self.source, [self.graphs[i] for i in samples]
         size = source.bounds.samples_of(method, source.batch_size)
         options = Options(method=method, target=target, seed=seed, batch_size=size)
@@ -153,7 +153,7 @@ class Nodes:
         device = where_it_is(model)[0]
         return {name: values.to(device) for name, values in batch.items()}
 
-    def perturbed(self, sample: int, kept: Flags) -> list[Perturbed]:
+    def perturb(self, sample: int, kept: Flags) -> list[Perturbed]:
         """A node's cost is that of a token."""
         if self.source.removal == "induced" and self.source.model.virtual_node is None and not kept.any(1).all():
             raise EmptyInput(
@@ -172,10 +172,10 @@ class Nodes:
         keep = keep.to(batch["attention_mask"].device)
         if self.source.removal == "induced":
             return classify(model, induce_subgraphs(batch, keep, model.config.edge_types), "nodes taken out")
-        return classify(model, masked(model, batch, keep), "masked nodes")
+        return classify(model, mask_nodes(model, batch, keep), "masked nodes")
 
 
-def masked(model: GraphormerForGraphClassification, batch: dict[str, Tensor], keep: Tensor) -> dict[str, Tensor]:
+def mask_nodes(model: GraphormerForGraphClassification, batch: dict[str, Tensor], keep: Tensor) -> dict[str, Tensor]:
     """The same batch with the embeddings of all other nodes zero."""
     with torch.no_grad():
         own = (batch.get("node_features"), batch.get("node_numbers"), batch["degrees"])

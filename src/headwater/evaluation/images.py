@@ -47,7 +47,7 @@ def read_images(
 
     An image is whatever `explain` takes; in a column, a string is a path. Every row is checked here.
     """
-    given, labels, source = parts_of(data, image_column, label_column)
+    given, labels, source = split_images(data, image_column, label_column)
     if not given:
         raise DataError(f"{source} has no rows.")
     boxes: Boxes = {}
@@ -63,7 +63,7 @@ def read_images(
     return Labelled(seen, found, list(range(len(seen))), source)
 
 
-def parts_of(data: Any, image_column: str, label_column: str) -> tuple[list[Any], list[Any] | None, str]:
+def split_images(data: Any, image_column: str, label_column: str) -> tuple[list[Any], list[Any] | None, str]:
     """Images, labels where they stand beside them, and what to call the source."""
     if isinstance(data, np.ndarray):
         return list_images(data)[0], None, "the array"
@@ -161,12 +161,12 @@ class ImagePart:
         return np.arange(self.source.patches)
 
     def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
-        made = answer_all(self.asked(samples, method, target, seed))
+        made = answer_all(self.request(samples, method, target, seed))
         for i, explanation in zip(samples, made, strict=True):
             check_relevance(explanation, self.source.patches, self.numbers[i], "patch")
         return made
 
-    def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
+    def request(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
         source, images = self.source, [self.images[i] for i in samples]
         size = source.bounds.samples_of(method, source.batch_size)
         options = Options(method=method, target=target, seed=seed, patch=source.side, batch_size=size)
@@ -177,7 +177,7 @@ class ImagePart:
         pixels = torch.stack([self.images[i].pixels for i in samples])
         return {"pixel_values": pixels.to(*where_it_is(self.source.model))}
 
-    def perturbed(self, sample: int, kept: Flags) -> list[Perturbed]:
+    def perturb(self, sample: int, kept: Flags) -> list[Perturbed]:
         """A patch's cost is that of a token."""
         return [Perturbed((sample, row.tobytes()), self.source.patches, (sample, row)) for row in kept]
 

@@ -8,7 +8,7 @@ A measure is computed in one of two ways:
   mean of the areas, and an interval needs one number per sample.
 - by a function of its own: `compute` gives one number per sample ("none": nothing is left to aggregate).
 
-Other packages add measures by the entry point "headwater.measures", or by `register`.
+Other packages add measures by the entry point "headwater.measures", or by `register_measure`.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ DEFAULT = ("activation", "pruning")
 _MEASURES: dict[str, Measure] = {}
 
 
-def register(measure: Measure) -> Measure:
+def register_measure(measure: Measure) -> Measure:
     """Makes a measure known by its name and by its score, which no other one may have."""
     others = [m for m in _MEASURES.values() if m is not measure]
     for name in (measure.name, measure.score):
@@ -230,14 +230,14 @@ def register(measure: Measure) -> Measure:
 
 
 for _measure in (*PERTURBATIONS, INFIDELITY, SENSITIVITY):
-    register(_measure)
+    register_measure(_measure)
 
 
-def known_measures() -> dict[str, Measure]:
+def list_measures() -> dict[str, Measure]:
     """Every measure by its name: ours, then those that other packages add. A name of ours stays ours."""
     for found in plugins.load_all(plugins.MEASURES).values():
         if isinstance(found, Measure) and found.name not in _MEASURES:
-            register(found)
+            register_measure(found)
     return dict(_MEASURES)
 
 
@@ -248,7 +248,7 @@ def resolve_measures(names: str | Measure | Iterable[str | Measure]) -> tuple[Me
     number per sample and is passed over here; see `scrambles`.
     """
     asked = list_names(names)
-    known = {**known_measures(), **{m.name: m for m in asked if isinstance(m, Measure)}}
+    known = {**list_measures(), **{m.name: m for m in asked if isinstance(m, Measure)}}
     wanted = {m.name if isinstance(m, Measure) else m.strip().lower() for m in asked}
     for name in sorted(wanted):
         if name not in (ALL, RANDOMISATION) and not is_measure(name, known):
@@ -264,7 +264,7 @@ def scrambles(names: str | Measure | Iterable[str | Measure]) -> bool:
 
 def is_measure(name: str, known: Mapping[str, Measure] | None = None) -> bool:
     """Whether a measure is called so, or its score is."""
-    found = known_measures() if known is None else known
+    found = list_measures() if known is None else known
     return name in found or any(measure.score == name for measure in found.values())
 
 

@@ -27,8 +27,8 @@ class NamelessFile:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if os.name == "nt":  # the name of a file that goes when it is closed everywhere
-            return reopened, (self._file.name,)
-        return received, (reduction.DupFd(self._file.fileno()),)
+            return reopen, (self._file.name,)
+        return receive, (reduction.DupFd(self._file.fileno()),)
 
     def read(self) -> bytes:
         """All of it. The place in the file is shared by all who have it open, so that it is not read from there."""
@@ -39,16 +39,16 @@ class NamelessFile:
         self._file.close()
 
 
-def received(descriptor: Any) -> NamelessFile:
+def receive(descriptor: Any) -> NamelessFile:
     """In the process that was started."""
-    return opened(descriptor.detach())
+    return open_descriptor(descriptor.detach())
 
 
-def reopened(name: str) -> NamelessFile:
-    return opened(os.open(name, os.O_RDONLY | getattr(os, "O_TEMPORARY", 0) | getattr(os, "O_BINARY", 0)))
+def reopen(name: str) -> NamelessFile:
+    return open_descriptor(os.open(name, os.O_RDONLY | getattr(os, "O_TEMPORARY", 0) | getattr(os, "O_BINARY", 0)))
 
 
-def opened(descriptor: int) -> NamelessFile:
+def open_descriptor(descriptor: int) -> NamelessFile:
     found = NamelessFile.__new__(NamelessFile)
     found._file = os.fdopen(descriptor, "rb")
     return found

@@ -5,24 +5,24 @@ from __future__ import annotations
 from html import escape
 
 from ..results.display import NOTEBOOK, shows
-from ..viz.notebook import tables
-from .charts import legend
+from ..viz.notebook import show_tables
+from .charts import chart_legend
 from .curve_charts import curve_chart
 from .results import Evaluation
-from .summary import headline
-from .summary import tables as tables_of
+from .summary import evaluation_headline
+from .summary import evaluation_tables as tables_of
 
 # Between light and dark, so that both grounds show them.
 COLOURS = ("#3b7fc4", "#d2622a", "#2f9455", "#a457c4", "#d04848", "#1394a8", "#a87a1c", "#808080")
 
 
 @shows(NOTEBOOK, Evaluation)
-def fragment(evaluation: Evaluation) -> str:
+def show_evaluation(evaluation: Evaluation) -> str:
     titled = [(table.title, table.columns, table.rows) for table in tables_of(evaluation)]
-    return tables(headline(evaluation), titled, curves(evaluation))
+    return show_tables(evaluation_headline(evaluation), titled, curve_figures(evaluation))
 
 
-def curves(evaluation: Evaluation) -> str:
+def curve_figures(evaluation: Evaluation) -> str:
     drawn = []
     for measure in evaluation.curves:
         drawn.append(
@@ -30,7 +30,7 @@ def curves(evaluation: Evaluation) -> str:
         )
     if not drawn:
         return ""
-    return f'<style>{STYLE}</style>{legend(evaluation.methods)}<div class="curves">{"".join(drawn)}</div>'
+    return f'<style>{STYLE}</style>{chart_legend(evaluation.methods)}<div class="curves">{"".join(drawn)}</div>'
 
 
 STYLE = f"""

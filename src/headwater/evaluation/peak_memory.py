@@ -23,11 +23,11 @@ class Meter:
     before: int
 
     @classmethod
-    def started(cls, on_card: bool) -> Meter | None:
+    def start(cls, on_card: bool) -> Meter | None:
         """None where the system does not tell the highest memory that a program held."""
         if on_card:
             return cls(True, torch.cuda.memory_allocated())
-        return cls(False, settled()) if REFERENCES.exists() else None
+        return cls(False, settle_memory()) if REFERENCES.exists() else None
 
     def peak(self, job: Callable[[], Any]) -> tuple[Any, int]:
         """What `job` gives, and the most that was held above the start while it ran.
@@ -40,13 +40,13 @@ class Meter:
             result = job()
             torch.cuda.synchronize()
             return result, torch.cuda.max_memory_allocated() - self.before
-        settled()
+        settle_memory()
         REFERENCES.write_text(FORGET_PEAK)
         result = job()
         return result, max(0, resident("VmHWM") - self.before)
 
 
-def settled() -> int:
+def settle_memory() -> int:
     """Resident bytes once what is no longer used was given back."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -5,7 +5,7 @@ items gives them as `Subjects`.
 
 Many steps give the same input: the whole one and the empty one are common to all methods, neighbouring steps of a
 short text coincide, methods agree on their top items. So the inputs of all methods of a few samples go into one
-`Pool`, which keeps each once, sorts them by cost, and runs batches that are bounded by cost, not by number.
+`InputPool`, which keeps each once, sorts them by cost, and runs batches that are bounded by cost, not by number.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Subjects(Protocol):
     def __len__(self) -> int: ...
 
     @property
-    def source(self) -> Source: ...
+    def source(self) -> SampleSource: ...
 
     @property
     def mixes(self) -> bool:
@@ -56,11 +56,11 @@ class Subjects(Protocol):
         """One explanation a sample, for the class `target`."""
         ...
 
-    def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
+    def request(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
         """The same in one batch, as a request that is still to be answered."""
         ...
 
-    def perturbed(self, sample: int, kept: Flags) -> list[Perturbed]:
+    def perturb(self, sample: int, kept: Flags) -> list[Perturbed]:
         """An input for every row of `kept` [rows, items]: the sample with those items alone."""
         ...
 
@@ -69,7 +69,7 @@ class Subjects(Protocol):
         ...
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """All samples of an evaluation, loaded in parts so that memory does not grow with their number."""
 
     batch_size: int
@@ -93,7 +93,7 @@ class Source(Protocol):
         ...
 
 
-class Pool:
+class InputPool:
     """The inputs of some samples, each run once; `logits[places]` are the answers to what `add` was given."""
 
     def __init__(self, subjects: Subjects, budget: int) -> None:
@@ -109,7 +109,7 @@ class Pool:
     def add(self, sample: int, kept: Flags) -> Counts:
         """Asks for inputs that hold these items, [rows, items], and says where their answers will stand."""
         self.asked += len(kept)
-        return np.array([self._place(p) for p in self.subjects.perturbed(sample, kept)], dtype=np.intp)
+        return np.array([self._place(p) for p in self.subjects.perturb(sample, kept)], dtype=np.intp)
 
     def _place(self, perturbed: Perturbed) -> int:
         place = self._places.get(perturbed.key)

@@ -83,7 +83,7 @@ class Protocol:
         changed = dataclasses.replace(self, **changes)
         base = PROTOCOLS.get(self.name.partition("(")[0], self)
         differing = [name for name in known if getattr(changed, name) != getattr(base, name)]
-        said = ",".join(f"{name}={written(getattr(changed, name))}" for name in differing)
+        said = ",".join(f"{name}={write_choice(getattr(changed, name))}" for name in differing)
         return dataclasses.replace(changed, name=f"{base.name}({said})" if said else base.name)
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def shares(values: Iterable[Any], what: str, least: int) -> tuple[Fraction, ...]
         raise UsageError(f"{what} must be numbers from 0 to 1: {error}.") from error
     ascending = all(a < b for a, b in pairwise(found))
     if len(found) < least or not ascending or not all(0 <= f <= 1 for f in found):
-        raise UsageError(f"{what} must be at least {least} ascending numbers from 0 to 1, not {written(found)}.")
+        raise UsageError(f"{what} must be at least {least} ascending numbers from 0 to 1, not {write_choice(found)}.")
     return found
 
 
@@ -119,7 +119,7 @@ def counts(fractions: Iterable[Fraction], items: int) -> NDArray[np.intp]:
     return np.array([-(-f.numerator * items // f.denominator) for f in fractions], dtype=np.intp)
 
 
-def written(value: Any) -> str:
+def write_choice(value: Any) -> str:
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
 
 
@@ -130,13 +130,13 @@ PROTOCOLS: dict[str, Protocol] = {ali2022.name: ali2022}
 VARIANT = re.compile(r"(?P<base>[^()]+?)\s*(\((?P<choices>[^()]*)\))?\s*")
 
 
-def register(protocol: Protocol) -> Protocol:
+def register_protocol(protocol: Protocol) -> Protocol:
     """A protocol that can be asked for by its name."""
     PROTOCOLS[protocol.name] = protocol
     return protocol
 
 
-def resolve(protocol: str | Protocol) -> Protocol:
+def resolve_protocol(protocol: str | Protocol) -> Protocol:
     """The protocol called so: `ali2022`, or with other choices `ali2022(special_tokens=kept,target=predicted)`."""
     if isinstance(protocol, Protocol):
         return protocol

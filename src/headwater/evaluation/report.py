@@ -16,11 +16,11 @@ from markupsafe import Markup
 from ..viz.html import POLICY
 from ..viz.pages import render_page
 from . import charts
-from .charts import Series, legend, scatter
+from .charts import Series, chart_legend, scatter
 from .curve_charts import curve_chart
 from .measures import RANDOMISATION, Measure
 from .results import Evaluation
-from .statistics import Difference, Estimate
+from .statistics import Difference, MeanEstimate
 from .summary import best_of, p
 
 POINTS = 400
@@ -30,23 +30,23 @@ BOLD, INTERVAL = Markup("<b>{}</b>"), Markup('{}<span class="i">{} to {}</span>'
 
 def page(evaluation: Evaluation, title: str = "How faithful are these explanations?") -> str:
     """The whole page."""
-    shown = drawn_points(len(evaluation), int(evaluation.provenance["seed"]))
+    shown = draw_points(len(evaluation), int(evaluation.provenance["seed"]))
     first = next(iter(evaluation)).curves
     return render_page(
         "report.html",
         title=title,
         policy=Markup(POLICY),
         style=Markup(charts.STYLE),
-        told=facts(evaluation),
+        told=evaluation_facts(evaluation),
         methods=evaluation.methods,
         heads=[*map(column_head, evaluation.chosen), *extra_heads(evaluation)],
-        scores=scores(evaluation),
-        legend=Markup(legend(evaluation.methods)),
+        scores=score_rows(evaluation),
+        legend=Markup(chart_legend(evaluation.methods)),
         curves=[(m, Markup(curve_chart(evaluation, m)), curve_rows(evaluation, m)) for m in evaluation.curves],
         fractions=[f"{f:g}" for f in next(iter(first.values())).fractions] if first else [],
-        compared=list(compared(evaluation)) if len(evaluation.methods) > 1 else [],
+        compared=list(comparison_rows(evaluation)) if len(evaluation.methods) > 1 else [],
         scatters=[(one.method, Markup(points(evaluation, one.method, shown))) for one in evaluation],
-        conserved=conserved(evaluation),
+        conserved=conservation_rows(evaluation),
         points=len(shown),
         samples=len(evaluation),
         protocol=flat(evaluation.protocol.to_dict()),
@@ -54,7 +54,7 @@ def page(evaluation: Evaluation, title: str = "How faithful are these explanatio
     )
 
 
-def facts(evaluation: Evaluation) -> list[tuple[str, str]]:
+def evaluation_facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     about = evaluation.provenance
     return [
         ("model", about["model"]),
@@ -64,7 +64,7 @@ def facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     ]
 
 
-def scores(evaluation: Evaluation) -> list[Row]:
+def score_rows(evaluation: Evaluation) -> list[Row]:
     """Every method in every measure; in each column the best is bold, and a sign marks what cannot be told from it."""
     names = evaluation.measures
     columns = [estimate_cells([one.estimates[name] for one in evaluation], marks(evaluation, name)) for name in names]
@@ -83,23 +83,23 @@ def marks(evaluation: Evaluation, measure: str) -> list[str]:
     return ["b" if m == best else "≈" if m in level else "" for m in evaluation.methods]
 
 
-def estimate_cells(estimates: Sequence[Estimate], marked: Sequence[str] | None = None) -> list[str]:
+def estimate_cells(estimates: Sequence[MeanEstimate], marked: Sequence[str] | None = None) -> list[str]:
     """A column: each value with its interval below, all with the same places."""
     places = places_for(estimates)
     found: list[str] = []
     for e, mark in zip(estimates, marked or [""] * len(estimates), strict=True):
-        value, low, high = (number(v, places) for v in (e.value, e.low, e.high))
+        value, low, high = (format_number(v, places) for v in (e.value, e.low, e.high))
         found.append(INTERVAL.format(BOLD.format(value) if mark == "b" else f"{mark} {value}".strip(), low, high))
     return found
 
 
-def number(value: float, places: int) -> str:
+def format_number(value: float, places: int) -> str:
     """Without the sign of a zero."""
     shown = f"{value:.{places}f}"
     return shown.lstrip("-") if math.isfinite(value) and float(shown) == 0 else shown
 
 
-def places_for(estimates: Sequence[Estimate]) -> int:
+def places_for(estimates: Sequence[MeanEstimate]) -> int:
     """As many as an interval of middling width deserves."""
     widths = sorted(e.high - e.low for e in estimates if e.high > e.low)
     return min(6, max(2, 1 - math.floor(math.log10(widths[len(widths) // 2])))) if widths else 3
@@ -113,23 +113,23 @@ def extra_heads(evaluation: Evaluation) -> list[str]:
 
 
 def extra_columns(evaluation: Evaluation) -> list[list[str]]:
-    found = [estimate_cells(correlations(evaluation))]
+    found = [estimate_cells(conservation_estimates(evaluation))]
     checked = [one.randomisation for one in evaluation if one.randomisation is not None]
     found += [estimate_cells(checked)] if checked else []
     timed = [f"{one.runtime.ratio:.2f}" for one in evaluation if one.runtime is not None]
     return found + ([timed] if timed else [])
 
 
-def correlations(evaluation: Evaluation) -> list[Estimate]:
+def conservation_estimates(evaluation: Evaluation) -> list[MeanEstimate]:
     kept = [one.conservation for one in evaluation]
-    return [Estimate(c.correlation, c.low, c.high) for c in kept]
+    return [MeanEstimate(c.correlation, c.low, c.high) for c in kept]
 
 
 def curve_rows(evaluation: Evaluation, measure: Measure) -> list[Row]:
     return [(one.method, [f"{value:.4g}" for value in one.curves[measure.name].mean]) for one in evaluation]
 
 
-def compared(evaluation: Evaluation) -> Iterator[tuple[str, str, list[Row], list[Row]]]:
+def comparison_rows(evaluation: Evaluation) -> Iterator[tuple[str, str, list[Row], list[Row]]]:
     """Of every measure its title, the best method, each other one against it, and all pairs."""
     for measure in evaluation.chosen:
         best = best_of(evaluation, measure.score)
@@ -139,14 +139,14 @@ def compared(evaluation: Evaluation) -> Iterator[tuple[str, str, list[Row], list
 
 def against(found: Sequence[Difference]) -> list[Row]:
     apart = estimate_cells(
-        [Estimate(d.value, d.low, d.high) for d in found], ["b" if d.better is not None else "" for d in found]
+        [MeanEstimate(d.value, d.low, d.high) for d in found], ["b" if d.better is not None else "" for d in found]
     )
     return [(d.first, [cell, f"{1 - d.share:.1%}", p(d.p)]) for cell, d in zip(apart, found, strict=True)]
 
 
 def matrix(evaluation: Evaluation, measure: str) -> list[Row]:
     found = {a: [evaluation.compare(a, b, measure) for b in evaluation.methods] for a in evaluation.methods}
-    places = places_for([Estimate(d.value, d.low, d.high) for row in found.values() for d in row])
+    places = places_for([MeanEstimate(d.value, d.low, d.high) for row in found.values() for d in row])
     return [(method, [pair_cell(d, places) for d in row]) for method, row in found.items()]
 
 
@@ -162,16 +162,16 @@ def points(evaluation: Evaluation, method: str, shown: Any) -> str:
     return scatter(series, "score", "sum of relevance", f"{method}: score against summed relevance")
 
 
-def conserved(evaluation: Evaluation) -> list[Row]:
+def conservation_rows(evaluation: Evaluation) -> list[Row]:
     kept = [one.conservation for one in evaluation]
-    cells = zip(evaluation.methods, estimate_cells(correlations(evaluation)), kept, strict=True)
+    cells = zip(evaluation.methods, estimate_cells(conservation_estimates(evaluation)), kept, strict=True)
     return [
         (method, [cell, f"{c.error:.2%}" if c.error < 10 else f"{c.error:.3g} x", f"{c.largest_unaccounted:.1e}"])
         for method, cell, c in cells
     ]
 
 
-def drawn_points(samples: int, seed: int) -> Any:
+def draw_points(samples: int, seed: int) -> Any:
     return np.sort(np.random.default_rng(seed).permutation(samples)[:POINTS])
 
 

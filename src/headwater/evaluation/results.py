@@ -20,9 +20,9 @@ from .protocols import Protocol
 from .ranking import Floats
 from .statistics import (
     Difference,
-    Estimate,
+    MeanEstimate,
+    compare_pairs,
     differences_to_best,
-    paired_difference,
     percentile_interval,
     resample_means,
     with_interval,
@@ -43,7 +43,7 @@ class Samples:
         return len(self.common["row"])
 
     @classmethod
-    def joined(cls, parts: Sequence[Samples]) -> Samples:
+    def join(cls, parts: Sequence[Samples]) -> Samples:
         first = parts[0]
         common = {name: np.concatenate([p.common[name] for p in parts]) for name in first.common}
         values = {
@@ -54,7 +54,7 @@ class Samples:
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class MeanCurve:
     """The mean over samples at every fraction, with its pointwise interval, and the area under it."""
 
     fractions: tuple[float, ...]
@@ -78,11 +78,11 @@ class Scores:
     """
 
     method: str
-    curves: Mapping[str, Curve]
-    estimates: Mapping[str, Estimate]
+    curves: Mapping[str, MeanCurve]
+    estimates: Mapping[str, MeanEstimate]
     conservation: Conservation
     runtime: Cost | None = None
-    randomisation: Estimate | None = None
+    randomisation: MeanEstimate | None = None
 
     @property
     def auac(self) -> float:
@@ -95,11 +95,11 @@ class Scores:
         return self.estimate("aumse").value
 
     @property
-    def activation(self) -> Curve:
+    def activation(self) -> MeanCurve:
         return self.curve("activation")
 
     @property
-    def pruning(self) -> Curve:
+    def pruning(self) -> MeanCurve:
         return self.curve("pruning")
 
     @property
@@ -137,10 +137,10 @@ class Scores:
         found = self.estimate(score)
         return found.low, found.high
 
-    def estimate(self, score: str) -> Estimate:
+    def estimate(self, score: str) -> MeanEstimate:
         return found_in(self.estimates, score, "score")
 
-    def curve(self, name: str) -> Curve:
+    def curve(self, name: str) -> MeanCurve:
         return found_in(self.curves, name, "curve")
 
     def to_dict(self) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class Evaluation(Shown):
         higher, both = self.measure(measure).better == "higher", []
         for name in map(self._name, (first, second)):
             both.append((name, self.totals(name, measure), self.resampled[name][measure]))
-        return paired_difference(measure, both[0], both[1], higher)
+        return compare_pairs(measure, both[0], both[1], higher)
 
     def to_the_best(self, measure: str = "auac") -> dict[str, Difference]:
         """Each method minus the one with the best mean. It was picked after looking, so intervals and p allow for that.
@@ -257,18 +257,18 @@ class Evaluation(Shown):
         }
 
 
-def summarised(
+def summarise(
     samples: Samples,
     measures: tuple[Measure, ...],
     protocol: Protocol,
     provenance: Mapping[str, Any],
     runtimes: Mapping[str, Cost] | None = None,
-    randomised: Mapping[str, Estimate] | None = None,
+    randomised: Mapping[str, MeanEstimate] | None = None,
 ) -> Evaluation:
     """Means, intervals and curves of all methods, from one set of resamples."""
     seed = int(provenance["seed"])
-    columns = {method: columns_of(values, measures, protocol) for method, values in samples.values.items()}
-    means = resampled_by_name(columns, seed)
+    columns = {method: stack_columns(values, measures, protocol) for method, values in samples.values.items()}
+    means = resample_by_name(columns, seed)
     scores = {
         method: Scores(
             method,
@@ -289,14 +289,14 @@ def summarised(
     return Evaluation(protocol, measures, scores, samples, provenance, kept)
 
 
-def columns_of(values: Mapping[str, Column], measures: tuple[Measure, ...], protocol: Protocol) -> dict[str, Floats]:
+def stack_columns(values: Mapping[str, Column], measures: tuple[Measure, ...], protocol: Protocol) -> dict[str, Floats]:
     """What is to be averaged, each as [samples, columns]: totals, steps of curves, moments of conservation."""
     found: dict[str, Floats] = {m.score: m.total(values[m.name], protocol)[:, None] for m in measures}
     found.update({f"{m.name} steps": values[m.name] for m in measures if m.by_steps})
     return {**found, "moments": moments_of(values["score"], values["inputs"])}
 
 
-def resampled_by_name(columns: Mapping[str, Mapping[str, Floats]], seed: int) -> dict[str, dict[str, Floats]]:
+def resample_by_name(columns: Mapping[str, Mapping[str, Floats]], seed: int) -> dict[str, dict[str, Floats]]:
     """All methods and columns resampled at once, so that all share the same resamples."""
     blocks = [(method, name, block) for method, found in columns.items() for name, block in found.items()]
     means = resample_means(np.concatenate([block for *_, block in blocks], axis=1), seed)
@@ -314,8 +314,8 @@ def curve_of(
     columns: Mapping[str, Mapping[str, Floats]],
     means: Mapping[str, Mapping[str, Floats]],
     protocol: Protocol,
-) -> Curve:
+) -> MeanCurve:
     steps = columns[method][f"{measure.name} steps"]
     low, high = percentile_interval(means[method][f"{measure.name} steps"])
     area = float(columns[method][measure.score].mean())
-    return Curve(tuple(float(f) for f in protocol.fractions), steps.mean(0), low, high, area)
+    return MeanCurve(tuple(float(f) for f in protocol.fractions), steps.mean(0), low, high, area)

@@ -27,25 +27,24 @@ from . import (
     notebook,  # noqa: F401 - an Evaluation is shown by it
     protocols,
 )
-from .bounds import Bounds, share, weights_of
+from .bounds import Bounds, model_bytes, share_limit
 from .cost import Cost, measure_costs
-from .files import Workplace, load
-from .fitting import fit_to_limit
+from .files import EvaluationDirectory, load_evaluation
+from .fitting import fit_bounds
 from .graphs import GraphSource, read_graphs, takes_graphs, with_reading
 from .images import ImageSource, read_images, takes_images, with_replacement
 from .measures import DEFAULT, LEDGER, RANDOMISATION, Answer, Measure, resolve_measures, scrambles
-from .perturbation import Pool, Source, Subjects
+from .perturbation import InputPool, SampleSource, Subjects
 from .progress import show_progress
 from .protocols import Protocol
 from .provenance import machine, model_sha256, now, versions
 from .ranking import Counts, Floats
-from .results import Evaluation, Samples, summarised
-from .sanity import randomised
-from .sources import Labelled, read
-from .stored import Stored, labelled_rows, opened
-from .stored import usable as check_run
+from .results import Evaluation, Samples, summarise
+from .sanity import scramble_and_compare
+from .sources import Labelled, read_labelled
+from .stored import Stored, check_run, open_given_run, read_labelled_rows
 from .tokens import TokenSource
-from .workers import computed, working
+from .workers import compute_chunks, working
 
 CHUNK = 128
 TOKENS_A_THREAD, TOKENS_ON_CPU, TOKENS_ELSEWHERE = 2048, 4096, 2**17
@@ -113,34 +112,34 @@ def evaluate(
     and of perturbed inputs.
     """
     chosen, scramble = resolve_measures(measures), scrambles(measures)
-    names = tuple(dict.fromkeys(registry.resolve_method(name).name for name in listed(methods)))
+    names = tuple(dict.fromkeys(registry.resolve_method(name).name for name in list_methods(methods)))
     if not names:
         raise UsageError("no methods to evaluate; pass methods=['gi', 'lrp'].")
     if chunk_size < 1:
         raise UsageError(f"chunk_size must be at least 1, not {chunk_size}.")
     if workers < 1:
         raise UsageError(f"workers must be at least 1, not {workers}.")
-    rule = protocols.resolve(protocol)
+    rule = protocols.resolve_protocol(protocol)
     ready = prepare_model(model, device, dtype)
     source: TokenSource | GraphSource | ImageSource
     if takes_images(processor, data):
         rule = with_replacement(rule)
         needs_label = rule.target == "true"
-        table = read_images(ready, processor, data, text_column, label_column, needs_label).drawn(limit, seed)
+        table = read_images(ready, processor, data, text_column, label_column, needs_label).draw(limit, seed)
         source = ImageSource(ready, table.texts, rule, batch_size, patch)
     elif takes_graphs(ready):
         rule = with_reading(rule)
-        table = read_graphs(ready, data, text_column, label_column, rule.target == "true").drawn(limit, seed)
+        table = read_graphs(ready, data, text_column, label_column, rule.target == "true").draw(limit, seed)
         source = GraphSource(ready, table.texts, rule, batch_size)
     else:
-        run = opened(data, model)
+        run = open_given_run(data, model)
         if run is None:
-            table = labelled(ready, tokenizer, data, text_column, label_column, rule).drawn(limit, seed)
+            table = read_labelled_texts(ready, tokenizer, data, text_column, label_column, rule).draw(limit, seed)
             source = TokenSource(ready, tokenizer, table.texts, rule, batch_size)
         else:
             check_run(run, names, describe_model(ready, *where_it_is(ready), seed).dtype, seed)
-            classes = classes_of(ready, tokenizer, rule)
-            table = labelled_rows(run, label_column, classes, rule.target == "true").drawn(limit, seed)
+            classes = read_classes(ready, tokenizer, rule)
+            table = read_labelled_rows(run, label_column, classes, rule.target == "true").draw(limit, seed)
             source = TokenSource(
                 ready,
                 tokenizer,
@@ -150,43 +149,43 @@ def evaluate(
                 Stored(run, table.rows, tuple(map(classes, range(classes.size)))),
             )
     asked = {"measures": [m.name for m in chosen] + [RANDOMISATION] * scramble, "seed": seed}
-    about = provenance(model, ready, table, names, source, batch_size, seed)
+    about = describe_evaluation(model, ready, table, names, source, seed)
     if isinstance(source, TokenSource) and source.stored is not None:
         about["run"] = asked["run"] = source.stored.run.manifest.job
-    place = workplace(out, about, rule, {**asked, "chunk": chunk_size}, resume)
+    place = open_directory(out, about, rule, {**asked, "chunk": chunk_size}, resume)
     if out is not None and place is not None and place.finished:
-        return load(out, chosen)
+        return load_evaluation(out, chosen)
     began = time.perf_counter()
     room, at_once = MemoryPolicy(keep, recompute), budget(ready, batch_tokens)
     source.bounds = Bounds(room)
     if memory_limit is not None:
-        limit = share(parse_bytes(memory_limit), weights_of(ready), workers)
-        source.bounds = fit_to_limit(source, names, limit, seed, others=int(scramble))
+        limit = share_limit(parse_bytes(memory_limit), model_bytes(ready), workers)
+        source.bounds = fit_bounds(source, names, limit, seed, others=int(scramble))
         at_once = source.bounds.within(at_once)
-    job = Job(source, table.rows, table.labels, names, chosen, rule, at_once, seed)
+    job = EvaluationJob(source, table.rows, table.labels, names, chosen, rule, at_once, seed)
     samples = job.run(chunk_size, place, progress, workers)
-    runtimes = measured_runtimes(source, names, seed) if runtime else {}
-    random = randomised(source, samples.common["predicted"], names, seed) if scramble else {}
+    runtimes = measure_runtimes(source, names, seed) if runtime else {}
+    random = scramble_and_compare(source, samples.common["predicted"], names, seed) if scramble else {}
     about["seconds"] = round(time.perf_counter() - began, 3)
-    evaluation = summarised(samples, chosen, rule, about, runtimes, random)
+    evaluation = summarise(samples, chosen, rule, about, runtimes, random)
     if place is not None:
         place.finish(evaluation)
     return evaluation
 
 
-def listed(names: str | Iterable[str]) -> list[str]:
+def list_methods(names: str | Iterable[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
-def labelled(
+def read_labelled_texts(
     model: nn.Module, tokenizer: Any, data: Any, text_column: str, label_column: str, rule: Protocol
 ) -> Labelled:
     """The data, checked row by row against the classes of the model."""
-    names = classes_of(model, tokenizer, rule)
-    return read(data, text_column, label_column, names, rule.target == "true", tokenizer)
+    names = read_classes(model, tokenizer, rule)
+    return read_labelled(data, text_column, label_column, names, rule.target == "true", tokenizer)
 
 
-def classes_of(model: nn.Module, tokenizer: Any, rule: Protocol) -> Names:
+def read_classes(model: nn.Module, tokenizer: Any, rule: Protocol) -> Names:
     return class_names(getattr(model, "config", None), TokenSource(model, tokenizer, ["a"], rule).classes())
 
 
@@ -201,13 +200,12 @@ def budget(model: nn.Module, tokens: int | None) -> int:
     return tokens
 
 
-def provenance(
+def describe_evaluation(
     given: nn.Module,
     ready: nn.Module,
     table: Labelled,
     names: Sequence[str],
     source: TokenSource | GraphSource | ImageSource,
-    batch_size: int,
     seed: int,
 ) -> dict[str, Any]:
     """What is needed to repeat the result."""
@@ -224,42 +222,42 @@ def provenance(
         **source.describe(),
         "dtype": about.dtype,
         "seed": seed,
-        "batch_size": batch_size,
+        "batch_size": source.batch_size,
         "versions": versions(),
         **machine(place),
         "started": now(),
     }
 
 
-def workplace(
+def open_directory(
     out: str | Path | None, about: Mapping[str, Any], rule: Protocol, asked: Mapping[str, Any], resume: bool
-) -> Workplace | None:
+) -> EvaluationDirectory | None:
     """The directory, once it is sure that what lies there belongs to the same evaluation."""
     if out is None:
         return None
     told = ("model_sha256", "data_sha256", "methods", "replacement", "patch", "dtype")
     same = {name: about[name] for name in told if name in about}
     version = about["versions"]["headwater"]
-    return Workplace(out, {**same, "protocol": rule.to_dict(), **asked, "headwater": version}, resume)
+    return EvaluationDirectory(out, {**same, "protocol": rule.to_dict(), **asked, "headwater": version}, resume)
 
 
-def measured_runtimes(
+def measure_runtimes(
     source: TokenSource | GraphSource | ImageSource, names: Sequence[str], seed: int
 ) -> dict[str, Cost]:
     """Each method's cost on a batch of the first samples, as a ratio to the forward pass."""
     most = min(source.bounds.samples_of(name, source.batch_size) for name in names)
     count = min(TIMED, most, len(source)) if source.mixes else 1
     part = source.part(range(count))
-    jobs = {name: partial(answer_request, part.asked(range(count), name, None, seed)) for name in names}
+    jobs = {name: partial(answer_request, part.request(range(count), name, None, seed)) for name in names}
     found = measure_costs(source.model, part.fields(range(count)), (), ROUNDS, others=jobs)
     return {cost.name: cost for cost in found if cost.name in names}
 
 
 @dataclass(frozen=True)
-class Job:
+class EvaluationJob:
     """The samples of a source, explained by every method and perturbed for every measure; knows nothing of texts."""
 
-    source: Source
+    source: SampleSource
     rows: Sequence[int]
     labels: Sequence[int] | None
     methods: tuple[str, ...]
@@ -273,7 +271,7 @@ class Job:
         return tuple(measure for measure in self.measures if measure.by_steps)
 
     def run(
-        self, chunk: int, place: Workplace | None = None, progress: bool | None = None, workers: int = 1
+        self, chunk: int, place: EvaluationDirectory | None = None, progress: bool | None = None, workers: int = 1
     ) -> Samples:
         """All samples, a chunk at a time; chunks that lie in `place` are not computed again."""
         starts = range(0, len(self.source), chunk)
@@ -286,7 +284,7 @@ class Job:
                 found[n] = part
                 if place is not None:
                     place.keep(n, part)
-        return Samples.joined([found[n] for n in sorted(found)])
+        return Samples.join([found[n] for n in sorted(found)])
 
     def chunks(self, left: Mapping[int, Sequence[int]], workers: int, tick: Tick) -> Iterator[tuple[int, Samples]]:
         """The chunks by number, as they are done: here, or by worker processes."""
@@ -296,14 +294,14 @@ class Job:
             yield from ((n, self.chunk(numbers, tick)) for n, numbers in left.items())
             return
         with working(self, workers) as pool:
-            for n, part in computed(pool, left):
+            for n, part in compute_chunks(pool, left):
                 tick(len(part))
                 yield n, part
 
     def chunk(self, numbers: Sequence[int], tick: Tick) -> Samples:
         """Some samples: explanations first, then all their perturbed inputs together."""
         part = self.source.part(numbers)
-        pool = Pool(part, self.budget)
+        pool = InputPool(part, self.budget)
         whole = np.array([pool.add(i, everything(part, i))[0] for i in range(len(part))])
         pool.run()
         predicted = pool.logits[whole].argmax(1)
@@ -312,7 +310,7 @@ class Job:
         share = len(part) / 2 / len(self.methods)
         asked = []
         for method in self.methods:
-            asked.append(self.asked(part, pool, method, targets, predicted))
+            asked.append(self.ask(part, pool, method, targets, predicted))
             tick(share)
         pool.run(lambda done: tick(done * len(part) / 2))
         logits = pool.logits
@@ -326,13 +324,13 @@ class Job:
         }
         return Samples(common, values)
 
-    def asked(self, part: Subjects, pool: Pool, method: str, targets: Counts, predicted: Counts) -> Asked:
+    def ask(self, part: Subjects, pool: InputPool, method: str, targets: Counts, predicted: Counts) -> MethodRequest:
         """One method's explanations, and where the answers to its perturbed inputs will stand."""
-        made = explained(part, method, targets, self.seed)
-        own = [ranked(e, part.items(i)) for i, e in enumerate(made)]
+        made = explain_samples(part, method, targets, self.seed)
+        own = [items_relevance(e, part.items(i)) for i, e in enumerate(made)]
         other = own
         if any(measure.of == "predicted" for measure in self.by_steps):
-            other = self.for_predicted(part, method, own, targets, predicted)
+            other = self.explain_prediction(part, method, own, targets, predicted)
         places = {
             measure.name: [
                 pool.add(i, measure.inputs((own if measure.of == "protocol" else other)[i], self.protocol))
@@ -341,21 +339,21 @@ class Job:
             for measure in self.by_steps
         }
         singles = {m.name: m.compute(part, method, made, targets, self.seed) for m in self.measures if m.compute}
-        return Asked(method, {**ledger_columns(made), **singles}, places)
+        return MethodRequest(method, {**ledger_columns(made), **singles}, places)
 
-    def for_predicted(
+    def explain_prediction(
         self, part: Subjects, method: str, own: list[Floats], targets: Counts, predicted: Counts
     ) -> list[Floats]:
         """Relevance for the predicted class: explained again only where it is not the class that was explained."""
         wrong = np.flatnonzero(targets != predicted).tolist()
         found = list(own)
-        made = explained(part, method, predicted[wrong], self.seed, wrong)
+        made = explain_samples(part, method, predicted[wrong], self.seed, wrong)
         for i, e in zip(wrong, made, strict=True):
-            found[i] = ranked(e, part.items(i))
+            found[i] = items_relevance(e, part.items(i))
         return found
 
     def answers(
-        self, asked: Asked, logits: Floats, whole: Counts, targets: Counts, predicted: Counts
+        self, asked: MethodRequest, logits: Floats, whole: Counts, targets: Counts, predicted: Counts
     ) -> dict[str, Any]:
         """One method's numbers: [samples] for its ledger, [samples, steps] for every measure."""
         found: dict[str, Any] = dict(asked.columns)
@@ -371,7 +369,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Asked:
+class MethodRequest:
     """What one method said of a chunk, and where the answers to its perturbed inputs stand."""
 
     method: str
@@ -392,7 +390,7 @@ def everything(part: Subjects, sample: int) -> Any:
     return np.ones((1, len(part.items(sample))), dtype=np.bool_)
 
 
-def explained(
+def explain_samples(
     part: Subjects, method: str, targets: Counts, seed: int, samples: Sequence[int] | None = None
 ) -> list[Explanation]:
     """One explanation a sample, each for its own class: `targets` stands beside `samples`."""
@@ -404,18 +402,18 @@ def explained(
     return [found[i] for i in chosen]
 
 
-def ranked(explanation: Explanation, items: Counts) -> Floats:
+def items_relevance(explanation: Explanation, items: Counts) -> Floats:
     """The relevance of the items that take part."""
     return np.asarray(explanation.relevance.double().cpu().numpy()[items], dtype=np.float64)
 
 
 def ledger_columns(made: Sequence[Explanation]) -> dict[str, Floats]:
-    rows = list(ledger_rows(made))
+    rows = list(sum_ledgers(made))
     return {name: np.array([row[i] for row in rows]) for i, name in enumerate(LEDGER)}
 
 
-def ledger_rows(made: Sequence[Explanation]) -> Iterator[tuple[float, ...]]:
-    """What is cut off or held stands with the constants here: the columns add up to the score."""
+def sum_ledgers(made: Sequence[Explanation]) -> Iterator[tuple[float, ...]]:
+    """One row of numbers per explanation. Amounts that were cut off or held count as constants, so a row adds up."""
     for e in made:
         books = e.ledger
         others = books.constants.total + books.cut_off.total + books.held.total

@@ -19,13 +19,13 @@ from torch import nn
 from ..engine.model import prepare_model
 from ..errors import UnknownName
 from ..viz.reading import layer_of
-from .graphs import GraphSource, Nodes
+from .graphs import GraphPart, GraphSource
 from .images import ImagePart, ImageSource
 from .perturbation import Subjects
 from .protocols import ali2022
 from .ranking import Counts, Floats
-from .statistics import Estimate, rank_correlation, resample_means, with_interval
-from .tokens import Tokens, TokenSource
+from .statistics import MeanEstimate, rank_correlation, resample_means, with_interval
+from .tokens import TokenPart, TokenSource
 
 MODES = ("cascading", "full")
 SAMPLES = 64
@@ -37,7 +37,7 @@ class Stage:
     before, over samples, with its interval. In [-1, 1]; near 0 is right."""
 
     module: str
-    correlation: Estimate
+    correlation: MeanEstimate
 
 
 def randomisation(
@@ -58,28 +58,28 @@ def randomisation(
         raise UnknownName("mode", mode, MODES)
     source = TokenSource(prepare_model(model, None, None), tokenizer, list(texts), ali2022, batch_size)
     part = source.part(range(len(source)))
-    targets = predicted(part)
+    targets = predict_classes(part)
     before = relevances(part, method, targets, seed)
     stages = []
     scrambled = copy.deepcopy(source.model)
-    for module, names in layers(source.model):
+    for module, names in layers_from_output(source.model):
         scramble(scrambled, names, seed)
-        if mode == "full" and module != layers(source.model)[-1][0]:
+        if mode == "full" and module != layers_from_output(source.model)[-1][0]:
             continue
         after = relevances(with_model(part, scrambled), method, targets, seed)
         stages.append(Stage(module, agreement(before, after, seed)))
     return stages
 
 
-def randomised(
+def scramble_and_compare(
     source: TokenSource | GraphSource | ImageSource, targets: Counts, methods: Sequence[str], seed: int
-) -> Mapping[str, Estimate]:
+) -> Mapping[str, MeanEstimate]:
     """The last stage for several methods, on a few samples drawn with the seed."""
     count = min(SAMPLES, len(source))
     chosen = sorted(np.random.default_rng(seed).permutation(len(source))[:count].tolist())
     part = source.part(chosen)
     scrambled = copy.deepcopy(source.model)
-    for _, names in layers(source.model):
+    for _, names in layers_from_output(source.model):
         scramble(scrambled, names, seed)
     other = with_model(part, scrambled)
     return {
@@ -90,7 +90,7 @@ def randomised(
     }
 
 
-def layers(model: nn.Module) -> list[tuple[str, list[str]]]:
+def layers_from_output(model: nn.Module) -> list[tuple[str, list[str]]]:
     """Parameters by layer, from the output to the embeddings: the reverse of the order in which they were made."""
     found: dict[str, list[str]] = {}
     for name, _ in model.named_parameters():
@@ -110,7 +110,7 @@ def scramble(model: nn.Module, names: Sequence[str], seed: int) -> None:
             old.copy_((old.double().mean() + spread * noise.to(old.device)).to(old.dtype))
 
 
-def with_model(part: Tokens | Nodes | ImagePart, model: nn.Module) -> Subjects:
+def with_model(part: TokenPart | GraphPart | ImagePart, model: nn.Module) -> Subjects:
     """The same samples, for another model."""
     other: Any = copy.copy(part)
     other.source = copy.copy(part.source)
@@ -118,10 +118,10 @@ def with_model(part: Tokens | Nodes | ImagePart, model: nn.Module) -> Subjects:
     return other  # type: ignore[no-any-return]
 
 
-def predicted(part: Tokens) -> Counts:
+def predict_classes(part: TokenPart) -> Counts:
     logits = []
     for i in range(len(part)):
-        logits.append(part.logits(part.perturbed(i, np.ones((1, len(part.items(i))), dtype=np.bool_)))[0])
+        logits.append(part.logits(part.perturb(i, np.ones((1, len(part.items(i))), dtype=np.bool_)))[0])
     return np.asarray(np.stack(logits).argmax(1), dtype=np.intp)
 
 
@@ -134,10 +134,10 @@ def relevances(part: Subjects, method: str, targets: Counts, seed: int) -> list[
     return [found[i] for i in range(len(part))]
 
 
-def agreement(before: Sequence[Floats], after: Sequence[Floats], seed: int) -> Estimate:
+def agreement(before: Sequence[Floats], after: Sequence[Floats], seed: int) -> MeanEstimate:
     """Mean rank correlation; a sample whose relevance is all equal, before or after, has none and is left out."""
     found = np.array([rank_correlation(a, b) for a, b in zip(before, after, strict=True)])
     found = found[np.isfinite(found)]
     if not len(found):
-        return Estimate(np.nan, np.nan, np.nan)
+        return MeanEstimate(np.nan, np.nan, np.nan)
     return with_interval(float(found.mean()), resample_means(found[:, None], seed)[:, 0])

@@ -43,7 +43,7 @@ class Labelled:
             digest.update(json.dumps([said, label], ensure_ascii=False).encode())
         return digest.hexdigest()
 
-    def drawn(self, limit: int | None, seed: int) -> Labelled:
+    def draw(self, limit: int | None, seed: int) -> Labelled:
         """At most `limit` rows, drawn with the seed and left in their order: files are often sorted by label."""
         if limit is None or limit >= len(self):
             return self
@@ -54,7 +54,7 @@ class Labelled:
         return replace(self, texts=[self.texts[i] for i in kept], labels=labels, rows=[self.rows[i] for i in kept])
 
 
-def read(
+def read_labelled(
     data: Any, text_column: str, label_column: str, names: Names, needs_label: bool, tokenizer: Any = None
 ) -> Labelled:
     """`data` is a path, a `LabelledTexts`, a list of (text, label), or anything with columns by name.
@@ -74,7 +74,7 @@ def read(
     given = list(columns[label_column])
     if len(given) != len(texts):
         raise DataError(f"{source} has {len(texts)} texts and {len(given)} labels.")
-    translate = by_name(data, names, source)
+    translate = match_labels(data, names, source)
     labels = [label_of(value, names, translate, i, source) for i, value in enumerate(given)]
     return Labelled(texts, labels, list(range(len(texts))), source)
 
@@ -82,7 +82,7 @@ def read(
 def columns_of(data: Any, text_column: str, label_column: str) -> tuple[Columns, str]:
     """Columns by name, and what to call their source."""
     if isinstance(data, (str, Path)):
-        return from_file(Path(data)), str(data)
+        return columns_from_file(Path(data)), str(data)
     if isinstance(data, LabelledTexts):
         return {text_column: data.texts, label_column: data.labels}, data.source
     if isinstance(data, (list, tuple)):
@@ -107,11 +107,11 @@ def from_pairs(rows: Sequence[Any], text_column: str, label_column: str) -> Colu
     return {text_column: [row[0] for row in rows], label_column: [row[1] for row in rows]}
 
 
-def from_file(path: Path) -> Columns:
+def columns_from_file(path: Path) -> Columns:
     readers: dict[str, Callable[[Path], Columns]] = {
-        ".parquet": from_parquet,
-        ".csv": lambda p: from_csv(p, "excel"),
-        ".tsv": lambda p: from_csv(p, "excel-tab"),
+        ".parquet": columns_from_parquet,
+        ".csv": lambda p: columns_from_csv(p, "excel"),
+        ".tsv": lambda p: columns_from_csv(p, "excel-tab"),
         ".jsonl": from_jsonl,
     }
     if path.suffix.lower() not in readers:
@@ -124,7 +124,7 @@ def from_file(path: Path) -> Columns:
         raise DataError(f"{path} cannot be read: {error}.") from error
 
 
-def from_parquet(path: Path) -> Columns:
+def columns_from_parquet(path: Path) -> Columns:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -137,7 +137,7 @@ def from_parquet(path: Path) -> Columns:
     return columns
 
 
-def from_csv(path: Path, dialect: str) -> Columns:
+def columns_from_csv(path: Path, dialect: str) -> Columns:
     """Columns under a header line."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         header, *rows = list(csv.reader(file, dialect)) or [[]]
@@ -174,7 +174,7 @@ def has_tokens(text: str, tokenizer: Any) -> bool:
     return len(tokenizer(text, add_special_tokens=False)["input_ids"]) > 0
 
 
-def by_name(data: Any, names: Names, source: str) -> Sequence[int] | None:
+def match_labels(data: Any, names: Names, source: str) -> Sequence[int] | None:
     """Where a table names its labels and the model's classes have those names: each label's class."""
     said = data.label_names if isinstance(data, LabelledTexts) else ()
     if said and len(said) != names.size:
@@ -187,7 +187,7 @@ def by_name(data: Any, names: Names, source: str) -> Sequence[int] | None:
 def label_of(value: Any, names: Names, translate: Sequence[int] | None, row: int, source: str) -> int:
     """The class of a label, which is an index or a name."""
     try:
-        label = value.strip() if isinstance(value, str) else whole(value)
+        label = value.strip() if isinstance(value, str) else class_index(value)
         if isinstance(label, int) and not 0 <= label < names.size:
             raise TargetError(f"the model has {names.size} classes, 0 to {names.size - 1}.")
         found = names.index(label)
@@ -196,7 +196,7 @@ def label_of(value: Any, names: Names, translate: Sequence[int] | None, row: int
     return translate[found] if translate is not None else found
 
 
-def whole(value: Any) -> int:
+def class_index(value: Any) -> int:
     """An index, also as a number of numpy or pandas, where a column with gaps holds floats."""
     if isinstance(value, (bool, np.bool_)):
         raise TypeError("a class is an index or a name, not a truth value.")

@@ -23,7 +23,7 @@ from ..inputs.places import find_places
 from ..results.explanation import Explanation
 from .perturbation import Subjects
 from .ranking import Counts, Floats
-from .tokens import Tokens
+from .tokens import TokenPart
 
 DRAWS = 10
 RADIUS = 0.1
@@ -45,10 +45,10 @@ def infidelity(
     found = []
     for i, explanation in enumerate(made):
         items = part.items(i)
-        generator = torch.Generator().manual_seed(drawn_seed(seed, i))
+        generator = torch.Generator().manual_seed(sample_seed(seed, i))
 
         def score(present: Tensor, i: int = i) -> Tensor:
-            inputs, bounds = part.perturbed(i, present.bool().numpy()), part.source.bounds
+            inputs, bounds = part.perturb(i, present.bool().numpy()), part.source.bounds
             groups = bounds.groups(len(inputs), bounds.inputs)
             answers = [part.logits([inputs[n] for n in group])[:, targets[i]] for group in groups]
             return torch.from_numpy(np.concatenate(answers))
@@ -68,20 +68,20 @@ def sensitivity(
 ) -> Floats:
     """One number a sample: the largest of `draws` draws of noise."""
     measure = captum_metrics("sensitivity").sensitivity_max
-    if not isinstance(part, Tokens):
+    if not isinstance(part, TokenPart):
         raise UsageError("sensitivity is measured on texts only: it needs embeddings to add noise to.")
     found = []
     for i in range(len(part)):
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(drawn_seed(seed, i))
-            x = embedded(part, i)
+            torch.manual_seed(sample_seed(seed, i))
+            x = embed_sample(part, i)
 
             def explain(inputs: tuple[Tensor], i: int = i) -> tuple[Tensor]:
                 (noisy,) = inputs
                 again: list[Explanation] = []
                 bounds = part.source.bounds
                 for group in bounds.groups(len(noisy), bounds.samples_of(method, len(noisy))):
-                    with embeddings_given(part.source.model, noisy[group.start : group.stop]):
+                    with replace_embeddings(part.source.model, noisy[group.start : group.stop]):
                         again += part.explain_together([i] * len(group), method, int(targets[i]), seed)
                 return (torch.stack([e.relevance.double() for e in again]),)
 
@@ -89,27 +89,27 @@ def sensitivity(
     return np.array(found)
 
 
-def drawn_seed(seed: int, sample: int) -> int:
+def sample_seed(seed: int, sample: int) -> int:
     return int(np.random.SeedSequence([seed, sample]).generate_state(1)[0])
 
 
-def embedded(part: Tokens, sample: int) -> Tensor:
+def embed_sample(part: TokenPart, sample: int) -> Tensor:
     """What the model's embeddings give for a text, [1, tokens, channels]."""
     found: list[Tensor] = []
-    place = place_of(part.source.model)
+    place = find_embedding(part.source.model)
     with hook_modules([place], after=lambda module, args, kwargs, output: found.append(output)), torch.no_grad():
         part.source.model(**part.fields([sample]))
     return found[0].detach()
 
 
 @contextmanager
-def embeddings_given(model: nn.Module, given: Tensor) -> Iterator[None]:
+def replace_embeddings(model: nn.Module, given: Tensor) -> Iterator[None]:
     """The model's embeddings give this instead, until the block is left."""
-    with hook_modules([place_of(model)], after=lambda module, args, kwargs, output: given.to(output.dtype)):
+    with hook_modules([find_embedding(model)], after=lambda module, args, kwargs, output: given.to(output.dtype)):
         yield
 
 
-def place_of(model: nn.Module) -> nn.Module:
+def find_embedding(model: nn.Module) -> nn.Module:
     places = find_places(model, "embeddings")
     if len(places) != 1:
         raise ModelError("sensitivity needs a model that embeds its text once; this one has more than one place.")

@@ -21,7 +21,7 @@ PERMUTATIONS, PERMUTED = 10_000, 2**21  # random labellings of a test, and numbe
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeanEstimate:
     """A mean over samples, and the interval that 95 % of its bootstrap resamples lie in."""
 
     value: float
@@ -36,9 +36,9 @@ class Estimate:
 class Difference:
     """`first` minus `second` in one measure, sample by sample.
 
-    `share`: of the resamples, those in which `first` is better; a tie counts half. Near 1 it really is, near 0
-    `second` is, around one half nobody knows. `p` is the two-sided reading of it: at most .05 where the 95 % interval
-    leaves out 0.
+    `share`: the share of resamples in which `first` is better; a tie counts half. Near 1, `first` is better; near 0,
+    `second` is; around one half, the data do not tell. `p` is the two-sided p-value: at most .05 where the 95 %
+    interval does not contain 0.
     """
 
     measure: str
@@ -83,13 +83,13 @@ def percentile_interval(means: Floats, level: float = LEVEL) -> tuple[Floats, Fl
     return low, high
 
 
-def with_interval(value: float, means: Floats) -> Estimate:
+def with_interval(value: float, means: Floats) -> MeanEstimate:
     """A mean with the interval of its resampled means."""
     low, high = percentile_interval(means)
-    return Estimate(value, float(low), float(high))
+    return MeanEstimate(value, float(low), float(high))
 
 
-def paired_difference(
+def compare_pairs(
     measure: str, first: tuple[str, Floats, Floats], second: tuple[str, Floats, Floats], higher: bool
 ) -> Difference:
     """Of two methods: name, values [samples] and resampled means [resamples], both on the same samples and resamples.
@@ -110,11 +110,11 @@ def differences_to_best(
 ) -> dict[str, Difference]:
     """Each method minus the best one; `found` has the mean of each over `samples`, and its resampled means [resamples].
 
-    The best was picked after looking, so that the plain interval to it is too narrow: of twelve equal methods, one
-    lies far below whichever came out best. Intervals and `p` here hold for all pairs at once. In every resample the
-    pair is sought that moved furthest from what was observed, in units of its own spread; a difference counts when it
-    is larger than that is in all but a twentieth of the resamples (after Tukey's range). The units are estimates, too:
-    with few samples more is asked, as Student's t does.
+    The best method is known only after looking at the numbers. A plain interval to it is therefore too narrow: of
+    twelve equal methods, one lies far below whichever came out best. Intervals and `p` here hold for all pairs at once
+    (after Tukey's range). Each resample is searched for the pair that moved furthest from the observed difference,
+    measured in standard deviations of that pair. A difference counts when it exceeds this furthest move in 95 % of the
+    resamples. The standard deviations are estimates themselves, so few samples need a larger difference (Student's t).
     """
     names = list(found)
     values = np.array([found[name][0] for name in names])

@@ -15,21 +15,21 @@ from ..results.explanation import Explanation
 from ..store.manifest import holds_run
 from ..store.runs import StoredRun, open_run
 from .provenance import model_sha256, shorten
-from .sources import Labelled, read
+from .sources import Labelled, read_labelled
 
 
-def opened(data: Any, model: nn.Module) -> StoredRun | None:
+def open_given_run(data: Any, model: nn.Module) -> StoredRun | None:
     """The run whose directory `data` is, if it is one; refused if it is not whole, or of another model."""
     if not isinstance(data, (str, Path)) or not holds_run(data):
         return None
     run = open_run(data)
     if not run.finished:
         raise DataError(f"the run in {data} is not finished; the command that began it goes on with it.")
-    same(run, "model_sha256", model_sha256(model), "the weights of the model that was explained")
+    check_asked(run, "model_sha256", model_sha256(model), "the weights of the model that was explained")
     return run
 
 
-def same(run: StoredRun, name: str, wanted: Any, what: str) -> None:
+def check_asked(run: StoredRun, name: str, wanted: Any, what: str) -> None:
     """What is in the directory is what is asked for."""
     found = run.manifest.asked[name]
     if found != wanted:
@@ -57,25 +57,25 @@ class Stored:
         return found
 
 
-def labelled_rows(run: StoredRun, label_column: str, names: Names, needs_label: bool) -> Labelled:
+def read_labelled_rows(run: StoredRun, label_column: str, names: Names, needs_label: bool) -> Labelled:
     """The rows that were explained, with their labels where they are needed or went along."""
     wanted = ["text"]
     if needs_label or label_column in run.manifest.columns:
         wanted.append(run.carried(label_column))
     rows = list(run.rows(["row_id", *wanted]))
     columns = {name: [row[name] for row in rows] for name in wanted}
-    table = read(columns, "text", wanted[-1] if len(wanted) > 1 else "", names, needs_label)
+    table = read_labelled(columns, "text", wanted[-1] if len(wanted) > 1 else "", names, needs_label)
     return replace(table, rows=[row["row_id"] for row in rows], source=str(run.path))
 
 
-def usable(run: StoredRun, methods: Sequence[str], dtype: str, seed: int) -> None:
+def check_run(run: StoredRun, methods: Sequence[str], dtype: str, seed: int) -> None:
     """An evaluation asks for the logit of a class; a run of anything else has nothing for it."""
     if run.method not in methods:
         raise UsageError(
             f"{run.path} was explained by {run.method}, which is none of the methods: {', '.join(methods)}."
         )
     for name, wanted in {"output": "logit", "at": "embeddings", "dtype": dtype, "seed": seed}.items():
-        same(run, name, wanted, f"its {name}")
+        check_asked(run, name, wanted, f"its {name}")
     target = run.manifest.asked["target"]
     if target is not None and " - " in str(target):
         raise UsageError(f"{run.path} explains {target!r}; needed is the score of a class: run without --target.")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from ..viz.tables import Table
 from .results import Evaluation
-from .statistics import Estimate
+from .statistics import MeanEstimate
 
 
-def headline(evaluation: Evaluation) -> str:
+def evaluation_headline(evaluation: Evaluation) -> str:
     accuracy = "" if evaluation.accuracy is None else f", accuracy {evaluation.accuracy:.1%}"
     rule = evaluation.protocol
     return f"{len(evaluation)} samples{accuracy}, protocol {rule.name}, version {rule.version}"
 
 
-def tables(evaluation: Evaluation) -> list[Table]:
+def evaluation_tables(evaluation: Evaluation) -> list[Table]:
     """One for every measure, then what is known of each method beside them."""
     return [*(measure_table(evaluation, name) for name in evaluation.measures), method_table(evaluation)]
 
@@ -28,7 +28,7 @@ def measure_table(evaluation: Evaluation, measure: str) -> Table:
             rows.append((one.method, f"{found.value:.4f}", interval(found), "best", "", ""))
             continue
         d = apart_from[one.method]
-        apart = Estimate(d.value, d.low, d.high)
+        apart = MeanEstimate(d.value, d.low, d.high)
         rows.append(
             (one.method, f"{found.value:.4f}", interval(found), f"{d.value:+.4f}", interval(apart, "+"), p(d.p))
         )
@@ -60,7 +60,7 @@ def best_of(evaluation: Evaluation, measure: str) -> str:
     return max(evaluation.methods, key=lambda m: sign * evaluation[m].estimates[measure].value)
 
 
-def interval(estimate: Estimate, sign: str = "") -> str:
+def interval(estimate: MeanEstimate, sign: str = "") -> str:
     return f"{estimate.low:{sign}.4f} to {estimate.high:{sign}.4f}"
 
 

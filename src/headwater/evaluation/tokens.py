@@ -93,8 +93,8 @@ class TokenSource:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def part(self, samples: Sequence[int]) -> Tokens:
-        return Tokens(self, samples, encode([self.texts[i] for i in samples], self.tokenizer, self.limit, True))
+    def part(self, samples: Sequence[int]) -> TokenPart:
+        return TokenPart(self, samples, encode([self.texts[i] for i in samples], self.tokenizer, self.limit, True))
 
     def largest(self) -> int:
         """The longest. Some at a time are tokenised, so that memory does not grow with their number."""
@@ -116,10 +116,10 @@ class TokenSource:
         """How many classes the model has, asked of its answer to the first text."""
         part = self.part([0])
         everything = np.ones((1, len(part.items(0))), dtype=np.bool_)
-        return int(part.logits(part.perturbed(0, everything)).shape[1])
+        return int(part.logits(part.perturb(0, everything)).shape[1])
 
 
-class Tokens:
+class TokenPart:
     """Some texts, tokenised. `numbers` are their places in the source."""
 
     tried = 1
@@ -127,7 +127,7 @@ class Tokens:
     def __init__(self, source: TokenSource, numbers: Sequence[int], encoded: Sequence[Encoded]) -> None:
         self.source, self.numbers, self.encoded = source, numbers, encoded
         self._ids = [np.array(e.fields["input_ids"], dtype=np.int64) for e in encoded]
-        self._ranked = [ranked(e, source.keeps_special) for e in encoded]
+        self._ranked = [rank_places(e, source.keeps_special) for e in encoded]
         self._rest = [rest_of(e) for e in encoded]
 
     def __len__(self) -> int:
@@ -142,7 +142,7 @@ class Tokens:
 
     def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
         """In batches of like length; of texts longer than the mean, fewer go together than `batch_size`."""
-        found = self.stored(samples, method, target)
+        found = self.read_stored(samples, method, target)
         left = [i for i in samples if i not in found]
         lengths = [self.encoded[i].length for i in left]
         mean = self.source.batch_size * sum(lengths) / max(1, len(lengths))
@@ -152,7 +152,7 @@ class Tokens:
             found.update(zip(chosen, self.explain_together(chosen, method, target, seed), strict=True))
         return [found[i] for i in samples]
 
-    def stored(self, samples: Sequence[int], method: str, target: int) -> dict[int, Explanation]:
+    def read_stored(self, samples: Sequence[int], method: str, target: int) -> dict[int, Explanation]:
         """What a run has explained already."""
         if self.source.stored is None:
             return {}
@@ -162,12 +162,12 @@ class Tokens:
 
     def explain_together(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
         """In one batch, whatever its size."""
-        made = answer_all(self.asked(samples, method, target, seed))
+        made = answer_all(self.request(samples, method, target, seed))
         for sample, explanation in zip(samples, made, strict=True):
             check_relevance(explanation, self.encoded[sample].length, self.numbers[sample])
         return made
 
-    def asked(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
+    def request(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
         source = self.source
         options = Options(source.tokenizer, method=method, target=target, seed=seed)
         return Request(source.model, self.fields(samples), options.with_memory(source.bounds.room_of(method)))
@@ -177,7 +177,7 @@ class Tokens:
         batch = to_batch([self.encoded[i] for i in samples], self.source.pad, self.source.side, [])
         return batch.to(where_it_is(self.source.model)[0], None).kwargs
 
-    def perturbed(self, sample: int, kept: Flags) -> list[Perturbed]:
+    def perturb(self, sample: int, kept: Flags) -> list[Perturbed]:
         ids = self._ids[sample]
         present = np.ones((len(kept), len(ids)), dtype=np.bool_)
         present[:, self._ranked[sample]] = kept
@@ -201,7 +201,7 @@ class Tokens:
         return np.array(rows, dtype=np.int64)
 
 
-def ranked(encoded: Encoded, keeps_special: bool) -> Counts:
+def rank_places(encoded: Encoded, keeps_special: bool) -> Counts:
     special = np.array(encoded.item.special, dtype=np.bool_)
     return np.flatnonzero(~special if keeps_special else np.ones_like(special))
 

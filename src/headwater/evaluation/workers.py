@@ -22,24 +22,24 @@ import torch
 from ..engine.model import where_it_is
 from ..errors import ModelError
 from .model_file import NamelessFile
-from .perturbation import Source
+from .perturbation import SampleSource
 from .results import Samples
 
 
-class Job(Protocol):
+class ChunkJob(Protocol):
     """What a worker is given: where its model is, and how it computes some samples."""
 
     @property
-    def source(self) -> Source: ...
+    def source(self) -> SampleSource: ...
 
     def chunk(self, numbers: Sequence[int], tick: Callable[[float], None]) -> Samples: ...
 
 
-_job: Job | None = None  # a worker's own, put there when it starts
+_job: ChunkJob | None = None  # a worker's own, put there when it starts
 
 
 @contextmanager
-def working(job: Job, workers: int) -> Iterator[ProcessPoolExecutor]:
+def working(job: ChunkJob, workers: int) -> Iterator[ProcessPoolExecutor]:
     """So many processes that know the job; they are gone when the block ends, however it ends."""
     device, _ = where_it_is(job.source.model)
     threads = max(1, torch.get_num_threads() // workers)
@@ -56,7 +56,7 @@ def working(job: Job, workers: int) -> Iterator[ProcessPoolExecutor]:
             pool.shutdown(cancel_futures=True)
 
 
-def computed(pool: ProcessPoolExecutor, chunks: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, Samples]]:
+def compute_chunks(pool: ProcessPoolExecutor, chunks: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, Samples]]:
     """The chunks by number, in the order in which they are done."""
     waiting: dict[Future[Samples], int] = {pool.submit(_chunk, numbers): n for n, numbers in chunks.items()}
     try:
@@ -72,7 +72,7 @@ def computed(pool: ProcessPoolExecutor, chunks: Mapping[int, Sequence[int]]) -> 
         ) from error
 
 
-def _portable(job: Job) -> Job:
+def _portable(job: ChunkJob) -> ChunkJob:
     """The job with its model on the CPU, where tensors can be handed to another process."""
     if where_it_is(job.source.model)[0].type == "cpu":
         return job
@@ -85,7 +85,7 @@ def _begin(file: NamelessFile, device: str, threads: int) -> None:
     global _job
     threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    job: Job = pickle.loads(file.read())
+    job: ChunkJob = pickle.loads(file.read())
     job.source.model.to(device)
     _job = job
 

@@ -9,8 +9,8 @@ from headwater.results.audit import Audit
 
 from . import html
 from .audits import tables
-from .layers import Layer, layers
-from .reading import decimals, headline, signed
+from .layers import Layer, audit_layers
+from .reading import decimals, headline, with_sign
 from .tables import Table
 
 HEADS = ("layer", "arrives", "taken by biases and constants", "lost", "leaves")
@@ -19,34 +19,34 @@ HEADS = ("layer", "arrives", "taken by biases and constants", "lost", "leaves")
 def page(audits: Audit | Sequence[Audit], *, title: str = "Headwater") -> str:
     """The whole page, one article a method."""
     many = [audits] if isinstance(audits, Audit) else list(audits)
-    body = "\n".join(_article(audit, number) for number, audit in enumerate(many, 1))
+    body = "\n".join(_audit_article(audit, number) for number, audit in enumerate(many, 1))
     return html.document(body, title=title, style=STYLE)
 
 
-def _article(audit: Audit, number: int) -> str:
+def _audit_article(audit: Audit, number: int) -> str:
     e = audit.explanation
     found = tables(audit, full=True)
     return (
         f'<article aria-labelledby="a{number}">\n<h2 id="a{number}">{escape(e.method)}</h2>\n'
-        f"{html.facts_list(fact for fact in headline(e) if fact[0] != 'method')}\n{by_layer(audit)}\n"
-        f"{html.ledger_section(e.ledger)}\n{''.join(_folded(table) for table in found)}\n{html.made_with(e)}</article>"
+        f"{html.facts_list(fact for fact in headline(e) if fact[0] != 'method')}\n{layer_table(audit)}\n"
+        f"{html.ledger_section(e.ledger)}\n{''.join(map(_fold, found))}\n{html.describe_making(e)}</article>"
     )
 
 
-def by_layer(audit: Audit) -> str:
+def layer_table(audit: Audit) -> str:
     """Relevance on its way from the score to the inputs."""
-    found = layers(audit)
-    places = decimals([audit.explanation.score, *(amount for one in found for amount in amounts(one))], digits=4)
-    rows = [(one.name, *(signed(amount, places).strip() for amount in amounts(one))) for one in found]
-    foot = ("inputs", "", "", "", signed(audit.explanation.ledger.inputs, places).strip())
+    found = audit_layers(audit)
+    places = decimals([audit.explanation.score, *(amount for one in found for amount in layer_amounts(one))], digits=4)
+    rows = [(one.name, *(with_sign(amount, places).strip() for amount in layer_amounts(one))) for one in found]
+    foot = ("inputs", "", "", "", with_sign(audit.explanation.ledger.inputs, places).strip())
     return f"<h3>From the score to the inputs</h3>{table_of(HEADS, [*rows, foot])}"
 
 
-def amounts(one: Layer) -> tuple[float, float, float, float]:
+def layer_amounts(one: Layer) -> tuple[float, float, float, float]:
     return one.arrives, one.sources, one.lost, one.leaves
 
 
-def _folded(table: Table) -> str:
+def _fold(table: Table) -> str:
     if not table.rows:
         return f'<p class="scale">{escape(table.title)}: {escape(table.note)}</p>'
     return f"<details><summary>{escape(table.title)}</summary>{table_of(table.columns, table.rows)}</details>"

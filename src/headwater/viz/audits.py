@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from headwater.results.audit import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
 
-from .tables import Table, beside
+from .tables import Table, number_rows
 
 SHOWN = 8
 VISIBLE = 1e-4
@@ -23,7 +23,7 @@ def tables(audit: Audit, full: bool = False) -> list[Table]:
 
 def leaks(flows: Sequence[Leak], full: bool) -> Table:
     kept, note = _largest(flows, lambda leak: leak.amount, full)
-    rows = beside([(leak.operation, leak.module) for leak in kept], [(leak.amount,) for leak in kept])
+    rows = number_rows([(leak.operation, leak.module) for leak in kept], [(leak.amount,) for leak in kept])
     title = "operations that did not pass on what they received (+ lost, - invented)"
     return Table(title, ("operation", "module", "amount"), rows, note, names=1)
 
@@ -31,7 +31,7 @@ def leaks(flows: Sequence[Leak], full: bool) -> Table:
 def norms(flows: Sequence[NormFlow]) -> Table:
     """All of them: a model has few, and the paper's second proposition speaks of each."""
     shares = [tuple(f"{share:.4g}" for share in (f.measured, f.predicted, f.collapse)) for f in flows]
-    amounts = beside([(f.name,) for f in flows], [(f.out, f.into) for f in flows])
+    amounts = number_rows([(f.name,) for f in flows], [(f.out, f.into) for f in flows])
     rows = [(*row, *share) for row, share in zip(amounts, shares, strict=True)]
     columns = ("normalisation", "out", "into", "measured", "predicted", "gradient's")
     return Table("share of relevance that each normalisation passes on (into / out)", columns, rows, left=1, names=0)
@@ -42,7 +42,7 @@ def heads(flows: Sequence[HeadFlow], full: bool) -> Table:
     amounts = [(f.out, f.into, f.sources, f.measured, f.predicted) for f in kept]
     columns = ("attention", "head", "out", "into", "sources", "measured", "predicted")
     title = "relevance that each attention head invents (into + sources - out)"
-    return Table(title, columns, beside([(f.module, str(f.head)) for f in kept], amounts), note, names=0)
+    return Table(title, columns, number_rows([(f.module, str(f.head)) for f in kept], amounts), note, names=0)
 
 
 def modules(flows: Sequence[ModuleFlow], full: bool) -> Table:
@@ -52,7 +52,7 @@ def modules(flows: Sequence[ModuleFlow], full: bool) -> Table:
     if flows and not leaky:
         return Table(title, columns, [], f"all {len(flows)} modules passed on what they received; --full shows them")
     kept, note = _largest(leaky, lambda flow: flow.lost, full)
-    rows = beside([(f.name or "(all)", f.kind) for f in kept], [(f.out, f.into, f.sources, f.lost) for f in kept])
+    rows = number_rows([(f.name or "(all)", f.kind) for f in kept], [(f.out, f.into, f.sources, f.lost) for f in kept])
     return Table(title, columns, rows, note, names=0)
 
 

@@ -108,7 +108,7 @@ class Shade:
     def background(self, theme: Theme) -> Rgb:
         """The colour on an opaque ground, for media that cannot blend."""
         full = POSITIVE[theme] if self.sign > 0 else NEGATIVE[theme]
-        return blend(GROUND[theme], full, self.opacity)
+        return blend_colours(GROUND[theme], full, self.opacity)
 
 
 def largest(values: Iterable[float]) -> float:
@@ -123,6 +123,6 @@ def shade(value: float, scale: float) -> Shade:
     return Shade(1 if value > 0 else -1, min(1.0, abs(value) / scale))
 
 
-def blend(ground: Rgb, colour: Rgb, opacity: float) -> Rgb:
+def blend_colours(ground: Rgb, colour: Rgb, opacity: float) -> Rgb:
     red, green, blue = (round(g + (c - g) * opacity) for g, c in zip(ground, colour, strict=True))
     return red, green, blue

@@ -22,9 +22,9 @@ from headwater.results.explanation import Explanation
 
 from . import html
 from .colour import Shade, Theme, largest, shade
-from .plain import aligned
-from .reading import Cell, by_part, cells, decimals, given, headline, signed, verdict
-from .tables import Table, beside
+from .plain import align_columns
+from .reading import TokenCell, by_part, decimals, headline, source_facts, token_cells, verdict, with_sign
+from .tables import Table, number_rows
 from .terminal import FEW, facts_line, patch_rows, style_of
 
 NARROW = 96
@@ -41,7 +41,7 @@ class Line:
     """
 
     explanation: Explanation
-    cells: tuple[Cell, ...]
+    cells: tuple[TokenCell, ...]
     unit: str
 
     @property
@@ -56,7 +56,7 @@ class Line:
     def numbers(self) -> tuple[str, str, str]:
         """Largest |relevance|, sum and score, each with digits of its own: methods differ by orders of magnitude."""
         ledger = self.explanation.ledger
-        size, total, score = (signed(a, decimals([a], digits=3)) for a in (self.scale, ledger.inputs, ledger.score))
+        size, total, score = (with_sign(a, decimals([a], digits=3)) for a in (self.scale, ledger.inputs, ledger.score))
         return size.strip("+ "), total, score
 
     @property
@@ -64,8 +64,8 @@ class Line:
         return verdict(self.explanation.ledger).partition(":")[0]
 
 
-def lines(comparison: Comparison, words: bool = False) -> list[Line]:
-    return [Line(e, tuple(cells(e, words)), _unit(e, words)) for e in comparison.explanations]
+def method_lines(comparison: Comparison, words: bool = False) -> list[Line]:
+    return [Line(e, tuple(token_cells(e, words)), _unit(e, words)) for e in comparison.explanations]
 
 
 def _unit(explanation: Explanation, words: bool) -> str:
@@ -78,7 +78,7 @@ def plural(shown: Sequence[Line]) -> str:
     return "patches" if unit == "patch" else f"{unit}s"
 
 
-def facts(comparison: Comparison) -> list[tuple[str, str]]:
+def facts_of_all(comparison: Comparison) -> list[tuple[str, str]]:
     """What all rows share."""
     return [fact for e in comparison.explanations[:1] for fact in headline(e) if fact[0] != "method"]
 
@@ -88,14 +88,17 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
 
 def render(comparison: Comparison, *, words: bool = False, theme: Theme = "dark") -> RenderableType:
     """A line of coloured tokens for every method, the size of its full colour, and whether its ledger closes."""
-    shown: list[RenderableType] = [facts_line(facts(comparison)), Rows(tuple(lines(comparison, words)), theme)]
+    shown: list[RenderableType] = [
+        facts_line(facts_of_all(comparison)),
+        MethodRows(tuple(method_lines(comparison, words)), theme),
+    ]
     for name, reason in comparison.refused:
         shown.append(Text.assemble((name, "bold"), (" gave no explanation: ", "dim"), reason))
     return Group(*shown)
 
 
 @dataclass(frozen=True)
-class Rows:
+class MethodRows:
     """The rows as a table; where room is short, the numbers of a row stand below its tokens."""
 
     lines: tuple[Line, ...]
@@ -103,7 +106,7 @@ class Rows:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if options.max_width < NARROW:
-            yield from (Text(), self._stacked(), Key(self.theme))
+            yield from (Text(), self._stack(), Key(self.theme))
         else:
             yield from (self._grid(), Padding(Key(self.theme), (0, 0, 0, 1)))
 
@@ -121,7 +124,7 @@ class Rows:
             grid.add_row(Text(line.explanation.method, "bold"), heat, f"±{size}", total, score, state)
         return grid
 
-    def _stacked(self) -> RenderableType:
+    def _stack(self) -> RenderableType:
         grid = Grid.grid(padding=(0, 2, 0, 0))
         for line in self.lines:
             size, total, score = (number.strip() for number in line.numbers)
@@ -178,12 +181,12 @@ class Key:
 
 def plain(comparison: Comparison, *, words: bool = False) -> str:
     """A line for every token with what each method gives it, then a line for every method with its sums."""
-    shown = lines(comparison, words)
-    first = given(comparison.explanations[0]) if shown else []
-    said = [f"{name}: {value}" for name, value in [*first, *facts(comparison)]]
+    shown = method_lines(comparison, words)
+    first = source_facts(comparison.explanations[0]) if shown else []
+    said = [f"{name}: {value}" for name, value in [*first, *facts_of_all(comparison)]]
     tables = [*(relevance_table(group) for group in alike(shown)), *([sums_table(shown)] if shown else [])]
     for table in tables:
-        said += ["", f"{table.title}:", *(f"  {row}" for row in aligned(table))]
+        said += ["", f"{table.title}:", *(f"  {row}" for row in align_columns(table))]
     if comparison.refused:
         said += ["", "gave no explanation:", *(f"  {name}: {reason}" for name, reason in comparison.refused)]
     return "\n".join(said).lstrip("\n")
@@ -199,7 +202,7 @@ def alike(shown: Sequence[Line]) -> list[list[Line]]:
 
 def relevance_table(group: Sequence[Line]) -> Table:
     """Tokens by methods. Every method has digits of its own, enough to read off its largest number."""
-    columns = [[number for (number,) in beside([()] * len(line.cells), _column(line))] for line in group]
+    columns = [[number for (number,) in number_rows([()] * len(line.cells), _column(line))] for line in group]
     rows = [(name, *numbers) for name, *numbers in zip(group[0].names, *columns, strict=True)]
     return Table("relevance", (group[0].unit, *(line.explanation.method for line in group)), rows, left=1)
 
@@ -223,25 +226,25 @@ def page(
 
     Of an image, `picture` is the sheet that `viz.images` draws, in place of heatmaps. `more` is HTML that comes below.
     """
-    shown = lines(comparison, words)
-    maps = _heatmaps(shown) if picture is None else f"{html.sheet(picture)}\n{_sums(shown)}"
+    shown = method_lines(comparison, words)
+    maps = _heatmaps(shown) if picture is None else f"{html.frame_sheet(picture)}\n{_sums(shown)}"
     ledgers = "".join(map(_ledger, shown))
     parts = (
         _heading(comparison, picture is not None),
         maps,
         more,
-        *map(_numbers, alike(shown)),
+        *map(_number_table, alike(shown)),
         ledgers,
-        _refused(comparison),
+        _refusals(comparison),
     )
-    made = "".join(html.made_with(line.explanation) for line in shown[:1])
+    made = "".join(html.describe_making(line.explanation) for line in shown[:1])
     body = "\n".join(part for part in parts if part)
     drawn = picture is not None
     return html.document(f"<article>\n{body}\n{made}</article>", title=title, style=STYLE, images=drawn)
 
 
 def _heading(comparison: Comparison, drawn: bool = False) -> str:
-    said = html.facts_list(facts(comparison))
+    said = html.facts_list(facts_of_all(comparison))
     scale = f"{SCALE.replace('row', 'picture')}, said above it" if drawn else f"{SCALE}, said below it"
     return f"<h2>What each method says</h2>\n{said}\n<p class='scale'>{scale}</p>"
 
@@ -273,7 +276,7 @@ def _sums(shown: Sequence[Line]) -> str:
     return _scrolling("sums", "".join(f'<th scope="col">{name}</th>' for name in names), rows)
 
 
-def _numbers(group: Sequence[Line]) -> str:
+def _number_table(group: Sequence[Line]) -> str:
     table = relevance_table(group)
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.columns)
     rows = (
@@ -298,7 +301,7 @@ def _scrolling(name: str, heads: str, rows: Iterable[str]) -> str:
     )
 
 
-def _refused(comparison: Comparison) -> str:
+def _refusals(comparison: Comparison) -> str:
     if not comparison.refused:
         return ""
     said = "".join(f"<li><b>{escape(name)}</b>: {escape(reason)}</li>" for name, reason in comparison.refused)

@@ -20,8 +20,8 @@ from rich.text import Text
 from headwater.results.generation import Contribution, Generation
 
 from .colour import Theme, hues, largest, shade
-from .html import amounts, document, facts_list, ledger_section, made_with
-from .reading import decimals, signed, verdict, visible
+from .html import amounts, describe_making, document, facts_list, ledger_section
+from .reading import decimals, verdict, visible, with_sign
 from .terminal import facts_line, style_of
 
 SHOWN = 8  # sources of an output token, in a list
@@ -36,18 +36,18 @@ def page(generation: Generation, *, title: str = "Headwater") -> str:
     output = "".join(_output(generation, number, first) for number in range(len(generation)))
     body = (
         f'<article aria-labelledby="answer">\n<h2 id="answer">{escape(visible(generation.text.strip()))}</h2>\n'
-        f"{facts_list(facts(generation))}\n"
+        f"{facts_list(generation_facts(generation))}\n"
         f'<p class="hint">Point at a {generation.unit} of the output, tap it, or reach it with Tab and the arrow keys: '
         "what it came from lights up. Enter or a tap keeps it.</p>\n"
         f"{_before(generation, first)}\n"
         f'<section class="said" aria-label="output"><b class="part">output</b> <p class="text">{output}</p></section>\n'
         f'<div id="panels">{"".join(_panel(generation, number) for number in range(len(generation)))}</div>\n'
-        f"{_whole(generation)}\n{made_with(generation.explanation(0))}</article>"
+        f"{_whole(generation)}\n{describe_making(generation.explanation(0))}</article>"
     )
     return document(body, title=title, style=STYLE, script=SCRIPT)
 
 
-def facts(generation: Generation) -> list[tuple[str, str]]:
+def generation_facts(generation: Generation) -> list[tuple[str, str]]:
     """What was explained, and how."""
     found = [("score", NAMES[generation.score]), ("method", generation.method)]
     aside = [visible(piece.strip()) for piece, away in zip(generation.pieces, generation.aside, strict=True) if away]
@@ -64,7 +64,7 @@ def _before(generation: Generation, values: Sequence[float]) -> str:
     parts = []
     scale = largest(values)
     for role, group in groupby(range(generation.prompt), key=lambda i: generation.roles[i]):
-        tokens = "".join(_token(generation, i, values[i], scale) for i in group)
+        tokens = "".join(_source_token(generation, i, values[i], scale) for i in group)
         parts.append(
             f'<section class="said {"template" if role in ("template", "start") else "turn"}" '
             f'aria-label="{escape(role)}"><b class="part">{escape(role)}</b> <p class="text">{tokens}</p></section>'
@@ -72,7 +72,7 @@ def _before(generation: Generation, values: Sequence[float]) -> str:
     return "\n".join(parts)
 
 
-def _token(generation: Generation, i: int, value: float, scale: float) -> str:
+def _source_token(generation: Generation, i: int, value: float, scale: float) -> str:
     return f"{_space(generation.pieces[i])}<span {_looks(generation, i, value, scale)}>{_words(generation, i)}</span>"
 
 
@@ -115,20 +115,20 @@ def _panel(generation: Generation, number: int) -> str:
     found = generation.top(number, SHOWN)
     total = generation.ledgers[number].inputs
     others = total - sum(c.relevance for c in found)
-    rows = [(named(c, generation), c.relevance) for c in found]
+    rows = [(name_source(c, generation), c.relevance) for c in found]
     if generation.prompt + number > len(found):
         rows.append(("all others", others))
     places = decimals([total, *(amount for _, amount in rows)])
     table = amounts((generation.unit, "relevance"), rows, ("inputs", total), places)
     piece, target = visible(generation.output[number].strip()), visible(generation.targets[number].strip())
-    said = f"{target}: {signed(generation.scores[number])}, probability {generation.probabilities[number]:.3f}"
+    said = f"{target}: {with_sign(generation.scores[number])}, probability {generation.probabilities[number]:.3f}"
     return (
         f'<section class="panel" id="p{number}" aria-label="{escape(piece)}"><h3><q>{escape(piece)}</q> came from</h3>'
         f'<p class="scale">{escape(said)}</p>{table}{ledger_section(generation.ledgers[number])}</section>'
     )
 
 
-def named(contribution: Contribution, generation: Generation) -> str:
+def name_source(contribution: Contribution, generation: Generation) -> str:
     """A source with its role, where there are several."""
     several = len({*generation.roles[: generation.prompt]}) > 1 or contribution.role == "output"
     text = visible(contribution.text.strip(" ") or " ")
@@ -140,7 +140,7 @@ def _whole(generation: Generation) -> str:
     whole = generation.whole()
     kind = "log-probability of the whole output" if generation.score == "logprob" else "sum of all scores"
     return (
-        f"<details><summary>the {kind}: {signed(whole.score).strip()}, as one score</summary>"
+        f"<details><summary>the {kind}: {with_sign(whole.score).strip()}, as one score</summary>"
         f"{ledger_section(whole.ledger)}</details>"
     )
 
@@ -210,12 +210,12 @@ SCRIPT = """
 def render(generation: Generation, *, theme: Theme = "dark") -> RenderableType:
     """A terminal: what was said, and for every output token its largest sources."""
     said = Text().append(visible(_prompt(generation)), "dim").append(visible(generation.text), "bold")
-    notes = [Text(f" {note}", style="dim") for note in (scale(), *closing(generation))]
+    notes = [Text(f" {note}", style="dim") for note in (describe_scale(), *closing(generation))]
     listing = Listing(generation, theme)
-    return Group(facts_line(facts(generation)), Text(), Padding(said, (0, 0, 0, 2)), Text(), listing, *notes)
+    return Group(facts_line(generation_facts(generation)), Text(), Padding(said, (0, 0, 0, 2)), Text(), listing, *notes)
 
 
-def scale() -> str:
+def describe_scale() -> str:
     adds, takes = hues()
     return f"{adds} adds, {takes} takes away and is underlined; every row has a scale of its own"
 
@@ -236,8 +236,8 @@ class Listing:
         grid.add_column("came from", overflow="fold")
         places = decimals(made.scores)
         for number in range(len(made)):
-            score, chance = signed(made.scores[number], places), f"{made.probabilities[number]:.3f}"
-            grid.add_row(Text(_shown(made, number), "bold"), score, chance, self._line(number, few))
+            score, chance = with_sign(made.scores[number], places), f"{made.probabilities[number]:.3f}"
+            grid.add_row(Text(_output_text(made, number), "bold"), score, chance, self._line(number, few))
         yield grid
 
     def _line(self, number: int, few: bool) -> Text:
@@ -246,8 +246,8 @@ class Listing:
         line = Text()
         for c in self.generation.top(number, FEW):
             style = style_of(shade(c.relevance, scale), self.theme, few)
-            line.append(f" {named(c, self.generation)} ", style).append(
-                f" {signed(c.relevance, places).strip()}   ", "dim"
+            line.append(f" {name_source(c, self.generation)} ", style).append(
+                f" {with_sign(c.relevance, places).strip()}   ", "dim"
             )
         return line
 
@@ -256,7 +256,7 @@ def _prompt(generation: Generation) -> str:
     return "".join(generation.pieces[: generation.prompt])
 
 
-def _shown(generation: Generation, number: int) -> str:
+def _output_text(generation: Generation, number: int) -> str:
     target = generation.targets[number] if generation.score == "contrast" else generation.output[number]
     return visible(target.strip(" ") or " ")
 
@@ -264,14 +264,19 @@ def _shown(generation: Generation, number: int) -> str:
 def plain(generation: Generation) -> str:
     """Plain text: a line for every output token with its largest sources, and whether the ledgers close."""
     lines = [f"prompt: {visible(_prompt(generation))}", f"output: {visible(generation.text)}"]
-    lines += [f"{name}: {value}" for name, value in facts(generation)]
-    width = max(len(_shown(generation, number)) for number in range(len(generation)))
+    lines += [f"{name}: {value}" for name, value in generation_facts(generation)]
+    width = max(len(_output_text(generation, number)) for number in range(len(generation)))
     places = decimals(generation.scores)
     for number in range(len(generation)):
         values = decimals(_sources(generation, number), digits=3)
-        came = [f"{named(c, generation)} {signed(c.relevance, values).strip()}" for c in generation.top(number, FEW)]
-        score, chance = signed(generation.scores[number], places), generation.probabilities[number]
-        lines.append(f"  {_shown(generation, number).ljust(width)}  {score}  p {chance:.3f}  from {', '.join(came)}")
+        came = [
+            f"{name_source(c, generation)} {with_sign(c.relevance, values).strip()}"
+            for c in generation.top(number, FEW)
+        ]
+        score, chance = with_sign(generation.scores[number], places), generation.probabilities[number]
+        lines.append(
+            f"  {_output_text(generation, number).ljust(width)}  {score}  p {chance:.3f}  from {', '.join(came)}"
+        )
     return "\n".join([*lines, *closing(generation)])
 
 
@@ -281,6 +286,6 @@ def closing(generation: Generation) -> list[str]:
     aside = [name for name in names if name in ("attention sink", "special tokens")]
     sums = {n: [ledger.constants.get(n, 0.0) for ledger in generation.ledgers] for n in aside}
     worst = max(generation.ledgers, key=lambda ledger: ledger.error)
-    notes = [f"{name}: {', '.join(signed(v).strip() for v in values)}" for name, values in sums.items()]
+    notes = [f"{name}: {', '.join(with_sign(v).strip() for v in values)}" for name, values in sums.items()]
     counted = "the ledger is" if len(generation) == 1 else f"{len(generation)} ledgers, the worst"
     return [*notes, f"{counted} {verdict(worst)}"]

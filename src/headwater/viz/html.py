@@ -1,8 +1,8 @@
 """One HTML page that needs nothing else: no font, no image, nothing from elsewhere.
 
-Everything that comes from a text or a model is escaped, and the page forbids scripts besides; where it has one of its
-own, that one alone may run, by its hash. Sign is shown by colour, by a line under what takes away, and as a number that
-a screen reader speaks.
+Everything that comes from a text or a model is escaped. The page also forbids scripts, except its own, which is allowed
+by its hash. The sign of relevance is shown in three ways: by colour, by a line under negative tokens, and as a number
+that a screen reader reads out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headwater.results.ledger import Ledger, Lines
 
 from .colour import NEGATIVE, POSITIVE, Rgb, largest, shade
 from .pages import render_page
-from .reading import Cell, cells, decimals, headline, signed, verdict
+from .reading import TokenCell, decimals, headline, token_cells, verdict, with_sign
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -47,7 +47,7 @@ def document(body: str, *, title: str, style: str = "", script: str = "", images
         "document.html",
         title=title,
         policy=Markup(policy(script, images)),
-        style=Markup(colours() + STYLE + style),
+        style=Markup(colour_rules() + STYLE + style),
         body=Markup(f"{_key()}\n{body}"),
         script=Markup(script),
     )
@@ -62,20 +62,20 @@ def policy(script: str = "", images: bool = False) -> str:
     return f"{allowed}; script-src 'sha256-{found}'"
 
 
-def sheet(svg: str) -> str:
+def frame_sheet(svg: str) -> str:
     """A picture that the page holds, wide ones scrolling in their own frame. Its ground is white in any theme."""
     return f'<div class="sheet" role="region" aria-label="picture" tabindex="0">{svg}</div>'
 
 
 def _article(explanation: Explanation, words: bool, number: int, svg: str | None = None) -> str:
-    shown = cells(explanation, words)
-    body = f"{running_text(shown)}\n{_scale(shown)}" if svg is None else sheet(svg)
+    shown = token_cells(explanation, words)
+    body = f"{running_text(shown)}\n{_scale(shown)}" if svg is None else frame_sheet(svg)
     unit = "patch" if explanation.image is not None else "word" if words else "token"
     return (
         f'<article aria-labelledby="e{number}">\n'
-        f'<h2 id="e{number}">{escape(explanation.target)} <span class="n">{signed(explanation.score)}</span></h2>\n'
+        f'<h2 id="e{number}">{escape(explanation.target)} <span class="n">{with_sign(explanation.score)}</span></h2>\n'
         f"{facts_list(_facts(explanation))}\n{body}\n{_token_table(shown, unit)}\n"
-        f"{ledger_section(explanation.ledger)}\n{made_with(explanation)}</article>"
+        f"{ledger_section(explanation.ledger)}\n{describe_making(explanation)}</article>"
     )
 
 
@@ -90,7 +90,7 @@ def facts_list(facts: Iterable[tuple[str, str]]) -> str:
     return f"<dl>{''.join(f'<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>' for k, v in facts)}</dl>"
 
 
-def running_text(shown: Sequence[Cell]) -> str:
+def running_text(shown: Sequence[TokenCell]) -> str:
     """Every token on the ground of its relevance, full colour at the largest."""
     scale, places = _size(shown)
     parts: list[str] = []
@@ -101,18 +101,18 @@ def running_text(shown: Sequence[Cell]) -> str:
     return f'<p class="text">{"".join(parts)}</p>'
 
 
-def _size(shown: Sequence[Cell]) -> tuple[float, int]:
+def _size(shown: Sequence[TokenCell]) -> tuple[float, int]:
     """The relevance of full colour, and the places that numbers beside it have."""
     return largest(cell.relevance for cell in shown), decimals((cell.relevance for cell in shown), digits=3)
 
 
-def _scale(shown: Sequence[Cell]) -> str:
-    size = signed(*_size(shown)).lstrip("+")
+def _scale(shown: Sequence[TokenCell]) -> str:
+    size = with_sign(*_size(shown)).lstrip("+")
     return f'<p class="scale">full colour: {size}; positive and negative on the same scale</p>'
 
 
-def _token(cell: Cell, scale: float, places: int) -> str:
-    colour, number = shade(cell.relevance, scale), signed(cell.relevance, places).strip()
+def _token(cell: TokenCell, scale: float, places: int) -> str:
+    colour, number = shade(cell.relevance, scale), with_sign(cell.relevance, places).strip()
     kind = {1: "add", 0: "none", -1: "take"}[colour.sign] + (" special" if cell.special else "")
     return (
         f'<span class="t {kind}" style="--o:{colour.opacity:.3f}" title="{number}">{escape(cell.text)}'
@@ -120,7 +120,7 @@ def _token(cell: Cell, scale: float, places: int) -> str:
     )
 
 
-def _token_table(shown: Sequence[Cell], name: str) -> str:
+def _token_table(shown: Sequence[TokenCell], name: str) -> str:
     places = decimals(cell.relevance for cell in shown)
     rows = [(cell.text, cell.relevance) for cell in shown]
     total = sum(cell.relevance for cell in shown)
@@ -156,17 +156,17 @@ def _lines(name: str, lines: Lines, places: int) -> str:
 def amounts(heads: tuple[str, str], rows: Iterable[tuple[str, float]], foot: tuple[str, float], places: int) -> str:
     """Names and amounts, and their sum."""
     body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{signed(amount, places).strip()}</td></tr>'
+        f'<tr><th scope="row">{escape(name)}</th><td>{with_sign(amount, places).strip()}</td></tr>'
         for name, amount in rows
     )
     return (
         f'<table><thead><tr><th scope="col">{heads[0]}</th><th scope="col">{heads[1]}</th></tr></thead>'
         f'<tbody>{body}</tbody><tfoot><tr><th scope="row">{foot[0]}</th>'
-        f"<td>{signed(foot[1], places).strip()}</td></tr></tfoot></table>"
+        f"<td>{with_sign(foot[1], places).strip()}</td></tr></tfoot></table>"
     )
 
 
-def made_with(explanation: Explanation) -> str:
+def describe_making(explanation: Explanation) -> str:
     """What made it: versions, model, device, precision."""
     made = explanation.provenance
     facts = {name: getattr(made, name) for name in made.__dataclass_fields__}
@@ -185,7 +185,7 @@ def _css(colour: Rgb) -> str:
     return " ".join(map(str, colour))
 
 
-def colours() -> str:
+def colour_rules() -> str:
     """The two colours of the palette in force, for each theme."""
     light, dark = (f"--add: {_css(POSITIVE[t])}; --take: {_css(NEGATIVE[t])};" for t in ("light", "dark"))
     return f":root {{ {light} }} @media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"

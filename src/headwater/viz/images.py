@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from headwater.results.explanation import Explanation
 
 from .colour import NEGATIVE, POSITIVE, shade
-from .panels import Panel, css, sheet, swatch
-from .raster import HATCH, PERIOD, STRONGEST, VISIBLE, drawn_sheet, encoded, enlarged, pale, scaled, tinted
-from .reading import signed
-from .views import LEVELS, View, drawn_size, pillow, views
+from .panels import Panel, css, panel_sheet, swatch
+from .raster import HATCH, PERIOD, STRONGEST, VISIBLE, draw_sheet, encode_png, pale, resize, scale_up, tint_panel
+from .reading import with_sign
+from .views import LEVELS, View, pillow, size_on_sheet, views
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -36,7 +36,7 @@ def png(explanations: Sequence[Explanation], image: Any, *, levels: Sequence[str
     Full colour is each panel's own largest relevance, said above it: methods differ in unit and size.
     """
     shown, picture = views(explanations, image, levels)
-    return encoded(drawn_sheet(shown, picture, explanations[0], columns))
+    return encode_png(draw_sheet(shown, picture, explanations[0], columns))
 
 
 def picture(
@@ -44,30 +44,30 @@ def picture(
 ) -> str:
     """The same sheet as SVG. A patch says its number when it is pointed at."""
     shown, ground = views(explanations, image, levels)
-    size = drawn_size(ground.size)
+    size = size_on_sheet(ground.size)
     panels = [Panel(view.name, view.note, svg_of(view, ground, size)) for view in shown]
     hatched = f"{swatch()}<rect width='18' height='18' fill='url(#hatch)'/>"
-    made = sheet(panels, size, min(columns, len(panels)), explanations[0], hatched, "hatched")
+    made = panel_sheet(panels, size, min(columns, len(panels)), explanations[0], hatched, "hatched")
     return made.replace("</title>", f"</title><defs>{HATCHING}</defs>", 1)
 
 
 def overlay(explanation: Explanation, image: Any, level: str = "patches") -> Image:
     """One explanation over its picture and nothing else, as a Pillow image."""
     shown, ground = views([explanation], image, [level])
-    return tinted(shown[-1], ground, scaled(drawn_size(ground.size)))
+    return tint_panel(shown[-1], ground, scale_up(size_on_sheet(ground.size)))
 
 
-def stacked(sheets: Sequence[bytes]) -> bytes:
+def stack_png(sheets: Sequence[bytes]) -> bytes:
     """PNG sheets one below the other."""
     module = pillow()
     images = [module.open(io.BytesIO(one)) for one in sheets]
     whole = module.new("RGB", (max(i.width for i in images), sum(i.height for i in images)), "white")
     for number, one in enumerate(images):
         whole.paste(one, (0, sum(i.height for i in images[:number])))
-    return encoded(whole)
+    return encode_png(whole)
 
 
-def stacked_svg(sheets: Sequence[str]) -> str:
+def stack_svg(sheets: Sequence[str]) -> str:
     """SVG sheets one below the other."""
     if len(sheets) == 1:
         return sheets[0]
@@ -82,13 +82,13 @@ def stacked_svg(sheets: Sequence[str]) -> str:
 
 def svg_of(view: View, ground: Image, size: tuple[int, int]) -> str:
     if not view.named:
-        return embedded(tinted(view, ground, scaled(size)), size)
-    shown = embedded(enlarged(pale(ground), scaled(size)), size)
+        return embed_png(tint_panel(view, ground, scale_up(size)), size)
+    shown = embed_png(resize(pale(ground), scale_up(size)), size)
     return f"{shown}{''.join(patch_rectangles(view, ground.size, size))}"
 
 
-def embedded(image: Image, size: tuple[int, int]) -> str:
-    data = base64.b64encode(encoded(image)).decode()
+def embed_png(image: Image, size: tuple[int, int]) -> str:
+    data = base64.b64encode(encode_png(image)).decode()
     return f"<image width='{size[0]}' height='{size[1]}' href='data:image/png;base64,{data}'/>"
 
 
@@ -107,7 +107,7 @@ def patch_rectangles(view: View, original: tuple[int, int], size: tuple[int, int
 def rectangle(shape: str, amount: float, scale: float, name: str) -> str:
     tone = shade(amount, scale)
     colour = css((POSITIVE if tone.sign > 0 else NEGATIVE)["light"])
-    words = f"<title>{name}: {signed(amount).strip()}</title>"
+    words = f"<title>{name}: {with_sign(amount).strip()}</title>"
     ground = f"<rect {shape} fill='{colour}' fill-opacity='{tone.opacity * STRONGEST:.3f}' {EDGE}>{words}</rect>"
     if tone.sign >= 0 or tone.opacity < VISIBLE:
         return ground

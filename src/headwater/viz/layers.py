@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headwater.results.audit import Audit, Leak
 
-from .reading import by_layer, layer_of
+from .reading import layer_of, sum_by_layer
 
 ELSEWHERE = "elsewhere"
 TINY = 1e-3  # of the ledger's size: an audit names no leak that is much less, so neither is it a layer of its own
@@ -31,34 +31,34 @@ class Layer:
         return self.arrives - self.sources - self.lost
 
 
-def layers(audit: Audit) -> list[Layer]:
-    """Every layer, the one nearest to the score first. What arrives at one is what the one before it lets go.
+def audit_layers(audit: Audit) -> list[Layer]:
+    """Every layer, starting at the score. The relevance that leaves one layer arrives at the next.
 
-    The ledger's lines and the leaks add up to the score, so what leaves the last layer is what the inputs have.
+    The ledger's lines and the leaks add up to the score. So what leaves the last layer is the relevance of the inputs.
     """
     ledger = audit.explanation.ledger
-    sources = by_layer({name: amount for lines in ledger.groups.values() for name, amount in lines.items()})
+    sources = sum_by_layer({name: amount for lines in ledger.groups.values() for name, amount in lines.items()})
     leaks: dict[str, list[Leak]] = {}
     for leak in audit.leaks:
-        leaks.setdefault(place_of(leak.module), []).append(leak)
-    names = reversed(list(dict.fromkeys(place_of(flow.name) for flow in audit.modules)))
+        leaks.setdefault(layer_of_module(leak.module), []).append(leak)
+    names = reversed(list(dict.fromkeys(layer_of_module(flow.name) for flow in audit.modules)))
     arrives, found = ledger.score - ledger.readout, list[Layer]()
     for name in names:
         taken, lost = sources.pop(name, 0.0), leaks.pop(name, [])
         if taken or lost or any(part.isdigit() for part in name.split(".")):
-            found.append(layer(name, arrives, taken, lost))
+            found.append(make_layer(name, arrives, taken, lost))
             arrives = found[-1].leaves
     others = [leak for some in leaks.values() for leak in some]
     taken = sum(sources.values())
-    last = layer(ELSEWHERE, arrives, taken, others, arrives - taken - ledger.inputs)
+    last = make_layer(ELSEWHERE, arrives, taken, others, arrives - taken - ledger.inputs)
     return [*found, last] if max(abs(last.sources), abs(last.lost)) > TINY * ledger.size else found
 
 
-def layer(name: str, arrives: float, sources: float, leaks: list[Leak], lost: float | None = None) -> Layer:
+def make_layer(name: str, arrives: float, sources: float, leaks: list[Leak], lost: float | None = None) -> Layer:
     ordered = tuple(sorted(leaks, key=lambda leak: -abs(leak.amount)))
     return Layer(name, arrives, sources, ordered, sum(leak.amount for leak in leaks) if lost is None else lost)
 
 
-def place_of(module: str) -> str:
+def layer_of_module(module: str) -> str:
     """The layer of a module by its dotted name; what is the model's own has none."""
     return layer_of(f"{module}.x") if module else ELSEWHERE

@@ -15,8 +15,8 @@ from headwater.errors import InputError, MissingExtra, UsageError
 from headwater.results.explanation import Explanation
 
 from .colour import largest, shade
-from .panels import picture_of, sheet, swatch
-from .reading import signed
+from .panels import panel_sheet, picture_of, swatch
+from .reading import with_sign
 
 SIZE = (360, 270)
 RADIUS = 0.38  # of an atom's disc, in units of a bond of 1.5
@@ -34,14 +34,14 @@ def picture(
     """
     if not explanations:
         raise UsageError("there is no explanation to draw. Give at least one.")
-    drawn = given(molecule)
+    drawn = read_molecule(molecule)
     panels = []
     for explanation in explanations:
-        check(explanation, drawn)
+        check_atoms(explanation, drawn)
         scale = largest([*explanation.relevance.tolist(), *(r for *_, r in explanation.edges or ())])
         panels.append(picture_of(explanation, scale, one(explanation, drawn, scale, size)))
     negative = f"{swatch()}<circle cx='9' cy='9' r='7' {DASHED}/>"
-    return sheet(panels, size, columns, explanations[0], negative, "dashed")
+    return panel_sheet(panels, size, columns, explanations[0], negative, "dashed")
 
 
 DASHED = f"fill='none' stroke='{MARK}' stroke-width='1.6' stroke-dasharray='3 2.4'"
@@ -56,7 +56,7 @@ def rdkit() -> tuple[Any, Any]:
     return Chem, rdMolDraw2D
 
 
-def given(molecule: Any) -> Any:
+def read_molecule(molecule: Any) -> Any:
     chem, _ = rdkit()
     if not isinstance(molecule, str):
         return molecule
@@ -66,7 +66,7 @@ def given(molecule: Any) -> Any:
     return found
 
 
-def check(explanation: Explanation, molecule: Any) -> None:
+def check_atoms(explanation: Explanation, molecule: Any) -> None:
     atoms = tuple(atom.GetSymbol() for atom in molecule.GetAtoms())
     if explanation.relevance.ndim != 1 or explanation.tokens != atoms:
         raise InputError(
@@ -91,10 +91,10 @@ def one(explanation: Explanation, molecule: Any, scale: float, size: tuple[int, 
         drawer,
         molecule,
         highlightAtoms=list(atoms),
-        highlightAtomColors=colours(atoms, scale),
+        highlightAtomColors=atom_colours(atoms, scale),
         highlightAtomRadii=dict.fromkeys(atoms, RADIUS),
         highlightBonds=list(bonds),
-        highlightBondColors=colours(bonds, scale),
+        highlightBondColors=atom_colours(bonds, scale),
     )
     places = [drawer.GetDrawCoords(i) for i in atoms]
     drawer.FinishDrawing()
@@ -105,7 +105,7 @@ def one(explanation: Explanation, molecule: Any, scale: float, size: tuple[int, 
     return inner(drawer.GetDrawingText()) + "".join(marks)
 
 
-def colours(amounts: Mapping[int, float], scale: float) -> dict[int, tuple[float, ...]]:
+def atom_colours(amounts: Mapping[int, float], scale: float) -> dict[int, tuple[float, ...]]:
     found = {i: shade(amount, scale).background("light") for i, amount in amounts.items()}
     return {i: tuple(channel / 255 for channel in colour) for i, colour in found.items()}
 
@@ -137,7 +137,7 @@ def atom_mark(molecule: Any, atom: int, amount: float, scale: float, places: Seq
     """A ring around what takes away; over every atom a disc that says its number."""
     tone, at = shade(amount, scale), places[atom]
     ring = DASHED if tone.sign < 0 and tone.opacity >= VISIBLE else "fill='#fff' fill-opacity='0'"
-    name = f"{molecule.GetAtomWithIdx(atom).GetSymbol()} {atom}: {signed(amount).strip()}"
+    name = f"{molecule.GetAtomWithIdx(atom).GetSymbol()} {atom}: {with_sign(amount).strip()}"
     return f"<circle cx='{at.x:.1f}' cy='{at.y:.1f}' r='{radius:.1f}' {ring}><title>{escape(name)}</title></circle>"
 
 

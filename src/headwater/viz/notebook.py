@@ -1,8 +1,7 @@
 """Results as they show themselves in a notebook: fragments without script, in the notebook's own theme.
 
-Ink, ground and lines are the notebook's: text inherits its colour, lines are drawn in it, and the two colours of
-relevance are laid over the ground in part, so that black ink on white and white ink on black both stay readable. No
-theme has to be known. Everything that comes from a text or a model is escaped.
+Text and lines take the colour of the notebook's text. The two colours of relevance are transparent, so that black text
+on white and white text on black both stay readable in any theme. What comes from a text or a model is escaped.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from headwater.results.explanation import Explanation
 from headwater.results.generation import Generation
 
 from . import generation as generations
-from .audit_page import by_layer, table_of
+from .audit_page import layer_table, table_of
 from .colour import NEGATIVE, POSITIVE, largest, shade
-from .comparison import lines
-from .html import facts_list, ledger_section, made_with, running_text
-from .reading import Cell, cells, headline, signed, verdict, visible
+from .comparison import method_lines
+from .html import describe_making, facts_list, ledger_section, running_text
+from .reading import TokenCell, headline, token_cells, verdict, visible, with_sign
 
 ROWS = 20  # output tokens whose sources are opened one by one
 FULL = 0.62  # opacity of full colour: under it both inks are read
@@ -34,21 +33,23 @@ def fragment(body: str) -> str:
 
 
 @shows(NOTEBOOK, Explanation)
-def explanation(e: Explanation) -> str:
+def show_explanation(e: Explanation) -> str:
     """The coloured text, or the patches of an image, with the ledger below."""
-    shown = patches(e) if e.image is not None else running_text(worded(e))
-    scale = largest(cell.relevance for cell in worded(e))
+    shown = patches(e) if e.image is not None else running_text(cells_by_word(e))
+    scale = largest(cell.relevance for cell in cells_by_word(e))
     said = facts_list([*headline(e), ("full colour", f"±{scale:.3g}")])
-    return fragment(f"{said}{shown}{folded(f'ledger: {verdict(e.ledger)}', ledger_section(e.ledger))}{made_with(e)}")
+    return fragment(
+        f"{said}{shown}{fold(f'ledger: {verdict(e.ledger)}', ledger_section(e.ledger))}{describe_making(e)}"
+    )
 
 
 @shows(NOTEBOOK, Comparison)
-def comparison(compared: Comparison) -> str:
+def show_comparison(compared: Comparison) -> str:
     """A row of coloured words for every method."""
     try:
-        shown = lines(compared, words=all(e.offsets is not None for e in compared.explanations))
+        shown = method_lines(compared, words=all(e.offsets is not None for e in compared.explanations))
     except InputError:
-        shown = lines(compared)
+        shown = method_lines(compared)
     rows = []
     for line in shown:
         size, total, score = (number.strip() for number in line.numbers)
@@ -56,56 +57,57 @@ def comparison(compared: Comparison) -> str:
         text = patches(e) if e.image is not None else running_text(line.cells)
         state = f"full colour ±{size}, sum {total}, score {score}, {line.state}"
         rows.append(f'<h4>{escape(e.method)}</h4>{text}<p class="scale">{escape(state)}</p>')
-        rows.append(folded(f"ledger of {e.method}", ledger_section(e.ledger, f"ledger of {e.method}")))
+        rows.append(fold(f"ledger of {e.method}", ledger_section(e.ledger, f"ledger of {e.method}")))
     rows += [f"<p><b>{escape(name)}</b> gave no explanation: {escape(reason)}</p>" for name, reason in compared.refused]
     first = compared.explanations[:1]
     return fragment("".join(facts_list(headline(e)[:-1]) for e in first) + "".join(rows))
 
 
 @shows(NOTEBOOK, Generation)
-def generation(made: Generation) -> str:
+def show_generation(made: Generation) -> str:
     """What was said, and for every output token what it came from, opened one by one."""
     said = "".join(escape(visible(piece) if "\n" in piece else piece) for piece in made.pieces[: made.prompt])
     answer = escape(visible(made.text))
     parts = [
-        f'{facts_list(generations.facts(made))}<p class="text"><span class="soft">{said}</span> <b>{answer}</b></p>',
+        facts_list(generations.generation_facts(made)),
+        f'<p class="text"><span class="soft">{said}</span> <b>{answer}</b></p>',
         *(sources(made, number) for number in range(min(len(made), ROWS))),
     ]
     if len(made) > ROWS:
         parts.append(f'<p class="scale">{len(made) - ROWS} more; the page of `headwater generate --html` has all.</p>')
-    return fragment("".join(parts) + made_with(made.explanation(0)))
+    return fragment("".join(parts) + describe_making(made.explanation(0)))
 
 
 def sources(made: Generation, number: int) -> str:
     """One output token: its sources in colour, the first one opened."""
     row = made.relevance[number].tolist()[: made.prompt + number + (made.unit != "token")]
     shown = [
-        Cell(visible(piece.strip(" ") or " "), value, special, gap=piece.startswith(" "))
+        TokenCell(visible(piece.strip(" ") or " "), value, special, gap=piece.startswith(" "))
         for piece, value, special in zip(made.pieces, row, made.special, strict=False)
     ]
     piece, target = visible(made.output[number].strip(" ") or " "), visible(made.targets[number].strip(" ") or " ")
-    title = f"{piece}: {target} {signed(made.scores[number]).strip()}, probability {made.probabilities[number]:.3f}"
+    title = f"{piece}: {target} {with_sign(made.scores[number]).strip()}, probability {made.probabilities[number]:.3f}"
     state = "closed" if made.ledgers[number].closed else "NOT closed"
     body = f'{running_text(shown)}<p class="scale">full colour ±{largest(row):.3g}, ledger {state}</p>'
-    return folded(title, body, number == 0)
+    return fold(title, body, number == 0)
 
 
 @shows(NOTEBOOK, Audit)
-def audit(found: Audit) -> str:
+def show_audit(found: Audit) -> str:
     """From the score to the inputs, layer by layer."""
     e = found.explanation
-    return fragment(f"{facts_list(headline(e))}{by_layer(found)}{folded('ledger', ledger_section(e.ledger))}")
+    return fragment(f"{facts_list(headline(e))}{layer_table(found)}{fold('ledger', ledger_section(e.ledger))}")
 
 
-def tables(said: str, titled: Iterable[tuple[str, Sequence[str], Iterable[Sequence[str]]]], more: str = "") -> str:
+def show_tables(said: str, titled: Iterable[tuple[str, Sequence[str], Iterable[Sequence[str]]]], more: str = "") -> str:
     """A headline, tables under their titles, and what else there is (HTML)."""
     shown = "".join(f"<h4>{escape(title)}</h4>{table_of(heads, rows)}" for title, heads, rows in titled)
     return fragment(f"<p>{escape(said)}</p>{shown}{more}")
 
 
-def worded(e: Explanation) -> list[Cell]:
+def cells_by_word(e: Explanation) -> list[TokenCell]:
     """Words where the tokenizer tells them, else tokens."""
-    return cells(e, words=e.offsets is not None and not isinstance(e.text, tuple) and not e.segments)
+    return token_cells(e, words=e.offsets is not None and not isinstance(e.text, tuple) and not e.segments)
 
 
 def patches(e: Explanation) -> str:
@@ -117,14 +119,14 @@ def patches(e: Explanation) -> str:
         for value in line:
             tone = shade(value, scale)
             kind = {1: "add", 0: "none", -1: "take"}[tone.sign]
-            number = signed(value).strip()
+            number = with_sign(value).strip()
             sign = "−" if tone.sign < 0 and tone.opacity > 0.2 else ""
             found.append(f'<td class="{kind}" style="--o:{tone.opacity:.3f}" title="{number}">{sign}</td>')
         rows.append(f"<tr>{''.join(found)}</tr>")
     return f'<table class="patches">{"".join(rows)}</table>'
 
 
-def folded(title: str, body: str, opened: bool = False) -> str:
+def fold(title: str, body: str, opened: bool = False) -> str:
     return f"<details{' open' if opened else ''}><summary>{escape(title)}</summary>{body}</details>"
 
 

@@ -30,7 +30,7 @@ def picture_of(explanation: Explanation, scale: float, body: str) -> Panel:
     return Panel(explanation.method, f"full colour ±{scale:.3g}, sum {explanation.ledger.inputs:+.3g}", body)
 
 
-def sheet(
+def panel_sheet(
     panels: Sequence[Panel], size: tuple[int, int], columns: int, explanation: Explanation, negative: str, cue: str
 ) -> str:
     """All panels in rows of `columns`. `negative` is a swatch of what takes away, `cue` says how else it is seen."""
@@ -46,29 +46,30 @@ def sheet(
         x = MARGIN + number % columns * (width + MARGIN)
         y = MARGIN + HEAD + number // columns * (height + CAPTION + MARGIN)
         parts.append(
-            f"<g transform='translate({x},{y})'>{text(0, 14, panel.name, 15)}{text(0, 32, panel.note, 12, SOFT)}"
+            f"<g transform='translate({x},{y})'>{draw_text(0, 14, panel.name, 15)}"
+            f"{draw_text(0, 32, panel.note, 12, SOFT)}"
             f"<g transform='translate(0,{CAPTION})'>{panel.body}</g></g>"
         )
-    parts.append(legend(tall - LEGEND, negative, cue))
-    title = f"<title>{escape(said(explanation))}</title>"
+    parts.append(panel_legend(tall - LEGEND, negative, cue))
+    title = f"<title>{escape(describe(explanation))}</title>"
     view = f"viewBox='0 0 {full} {tall}' width='{full}' height='{tall}'"
     return f"<svg xmlns='http://www.w3.org/2000/svg' {view} role='img' {FONT}>{title}{''.join(parts)}</svg>\n"
 
 
-def said(explanation: Explanation) -> str:
+def describe(explanation: Explanation) -> str:
     facts = f"{explanation.target}: {explanation.score:+.4f} ({explanation.output})"
     predicted = explanation.prediction
     return facts if predicted in (None, explanation.target) else f"{facts}, predicted: {predicted}"
 
 
 def heading(explanation: Explanation) -> str:
-    return text(MARGIN, MARGIN + 12, said(explanation), 15)
+    return draw_text(MARGIN, MARGIN + 12, describe(explanation), 15)
 
 
-def legend(y: int, negative: str, cue: str) -> str:
+def panel_legend(y: int, negative: str, cue: str) -> str:
     adds = f"<rect x='{MARGIN}' y='{y + 2}' width='18' height='18' fill='{css(POSITIVE['light'])}'/>"
     takes = f"<g transform='translate({MARGIN + 86},{y + 2})'>{negative}</g>"
-    names = text(MARGIN + 26, y + 16, "adds", 13) + text(MARGIN + 112, y + 16, f"takes away ({cue})", 13)
+    names = draw_text(MARGIN + 26, y + 16, "adds", 13) + draw_text(MARGIN + 112, y + 16, f"takes away ({cue})", 13)
     return adds + takes + names
 
 
@@ -76,7 +77,7 @@ def swatch() -> str:
     return f"<rect width='18' height='18' fill='{css(NEGATIVE['light'])}'/>"
 
 
-def text(x: float, y: float, content: str, size: int, colour: str = INK) -> str:
+def draw_text(x: float, y: float, content: str, size: int, colour: str = INK) -> str:
     return f"<text x='{x}' y='{y}' font-size='{size}' fill='{colour}'>{escape(content)}</text>"
 
 

@@ -9,7 +9,7 @@ from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger
 
 from .audits import tables
-from .reading import SHOWN_ENTRIES, cells, decimals, given, headline, ledger_rows, signed, verdict
+from .reading import SHOWN_ENTRIES, decimals, headline, ledger_rows, source_facts, token_cells, verdict, with_sign
 from .tables import Table, method_tables
 
 WIDEST = 16  # columns of numbers that a line can hold
@@ -17,10 +17,10 @@ WIDEST = 16  # columns of numbers that a line can hold
 
 def plain(explanation: Explanation, *, full: bool = False, words: bool = False) -> str:
     """What was explained, a line for every token (or word) with its relevance, and the ledger."""
-    shown = cells(explanation, words)
+    shown = token_cells(explanation, words)
     places = decimals(cell.relevance for cell in shown)
     width = max((len(cell.text) for cell in shown), default=0)
-    lines = [f"{name}: {value}" for name, value in [*given(explanation), *headline(explanation)]]
+    lines = [f"{name}: {value}" for name, value in [*source_facts(explanation), *headline(explanation)]]
     if explanation.image is not None:
         return "\n".join([*lines, *patch_lines(explanation), "", *ledger_lines(explanation.ledger, full)])
     part = ""
@@ -28,7 +28,7 @@ def plain(explanation: Explanation, *, full: bool = False, words: bool = False) 
         if cell.part != part:
             part = cell.part
             lines.append(f"{part}:")
-        lines.append(f"  {cell.text.ljust(width)}  {signed(cell.relevance, places)}")
+        lines.append(f"  {cell.text.ljust(width)}  {with_sign(cell.relevance, places)}")
     return "\n".join([*lines, "", *ledger_lines(explanation.ledger, full)])
 
 
@@ -37,14 +37,14 @@ def patch_lines(explanation: Explanation) -> list[str]:
     rows = explanation.patches.tolist()
     places = decimals((value for row in rows for value in row), digits=3)
     if len(rows[0]) <= WIDEST:
-        return [f"patches, {len(rows)} rows of {len(rows[0])}:", *(_numbers(row, places) for row in rows)]
-    shown = sorted(cells(explanation), key=lambda cell: -abs(cell.relevance))[:SHOWN_ENTRIES]
+        return [f"patches, {len(rows)} rows of {len(rows[0])}:", *(_number_row(row, places) for row in rows)]
+    shown = sorted(token_cells(explanation), key=lambda cell: -abs(cell.relevance))[:SHOWN_ENTRIES]
     head = f"patches, {len(rows)} rows of {len(rows[0])}, the largest {len(shown)} by row and column:"
-    return [head, *(f"  {cell.text}  {signed(cell.relevance, places)}" for cell in shown)]
+    return [head, *(f"  {cell.text}  {with_sign(cell.relevance, places)}" for cell in shown)]
 
 
-def _numbers(row: Sequence[float], places: int) -> str:
-    shown = [signed(value, places) for value in row]
+def _number_row(row: Sequence[float], places: int) -> str:
+    shown = [with_sign(value, places) for value in row]
     return "  " + "  ".join(number.rjust(places + 4) for number in shown)
 
 
@@ -52,16 +52,16 @@ def ledger_lines(ledger: Ledger, full: bool = False) -> list[str]:
     rows = ledger_rows(ledger, full)
     places = decimals([ledger.score, *(row.amount for row in rows)])
     width = max(len(row.name) + 2 * row.depth for row in rows)
-    body = [f"  {('  ' * row.depth + row.name).ljust(width)}  {signed(row.amount, places)}" for row in rows]
-    return ["ledger:", *body, f"  {'score'.ljust(width)}  {signed(ledger.score, places)}", f"  {verdict(ledger)}"]
+    body = [f"  {('  ' * row.depth + row.name).ljust(width)}  {with_sign(row.amount, places)}" for row in rows]
+    return ["ledger:", *body, f"  {'score'.ljust(width)}  {with_sign(ledger.score, places)}", f"  {verdict(ledger)}"]
 
 
 def plain_audit(audit: Audit, *, full: bool = False) -> str:
     """The audit's tables, one after another."""
     explanation = audit.explanation
-    lines = [f"{name}: {value}" for name, value in [*given(explanation), *headline(explanation)]]
+    lines = [f"{name}: {value}" for name, value in [*source_facts(explanation), *headline(explanation)]]
     for table in tables(audit, full):
-        lines += ["", f"{table.title}:", *(f"  {line}" for line in aligned(table) if table.rows)]
+        lines += ["", f"{table.title}:", *(f"  {line}" for line in align_columns(table) if table.rows)]
         if table.note:
             lines.append(f"  ({table.note})")
     return "\n".join([*lines, "", *ledger_lines(explanation.ledger)])
@@ -70,15 +70,17 @@ def plain_audit(audit: Audit, *, full: bool = False) -> str:
 def plain_methods(methods: Iterable[tuple[str, str]], rules: Iterable[tuple[str, str]]) -> str:
     """Every method and every rule with its summary."""
     found = method_tables(methods, rules)
-    return "\n".join(line for table in found for line in (f"{table.title}:", *(f"  {row}" for row in aligned(table))))
+    return "\n".join(
+        line for table in found for line in (f"{table.title}:", *(f"  {row}" for row in align_columns(table)))
+    )
 
 
-def aligned(table: Table) -> list[str]:
+def align_columns(table: Table) -> list[str]:
     """The rows of a table, columns under each other: the first to the left, numbers to the right."""
     rows: list[Sequence[str]] = [table.columns, *table.rows] if any(table.columns) else [*table.rows]
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(len(table.columns))]
-    return ["  ".join(_cell(row, widths, i, table.left) for i in range(len(row))).rstrip() for row in rows]
+    return ["  ".join(_pad(row, widths, i, table.left) for i in range(len(row))).rstrip() for row in rows]
 
 
-def _cell(row: Sequence[str], widths: Sequence[int], i: int, left: int) -> str:
+def _pad(row: Sequence[str], widths: Sequence[int], i: int, left: int) -> str:
     return row[i].ljust(widths[i]) if i < left else row[i].rjust(widths[i])

@@ -11,8 +11,8 @@ from headwater.results.explanation import Explanation
 from headwater.results.picture import Box
 
 from .colour import NEGATIVE, POSITIVE
-from .panels import CAPTION, HEAD, LEGEND, MARGIN, SOFT, WIDE, said
-from .views import View, drawn_size, pillow
+from .panels import CAPTION, HEAD, LEGEND, MARGIN, SOFT, WIDE, describe
+from .views import View, pillow, size_on_sheet
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,17 +29,17 @@ HATCH, PERIOD = (11, 42, 107), 6  # colour of the lines, and how far they are ap
 NAMED = 200  # units: room for what stands above a narrow picture
 
 
-def encoded(image: Image) -> bytes:
+def encode_png(image: Image) -> bytes:
     kept = io.BytesIO()
     image.save(kept, "PNG", optimize=True)
     return kept.getvalue()
 
 
-def scaled(size: tuple[int, int]) -> tuple[int, int]:
+def scale_up(size: tuple[int, int]) -> tuple[int, int]:
     return size[0] * FINE, size[1] * FINE
 
 
-def enlarged(image: Image, size: tuple[int, int]) -> Image:
+def resize(image: Image, size: tuple[int, int]) -> Image:
     """Small images keep their pixels to be seen, large ones are made smaller smoothly."""
     from PIL.Image import Resampling
 
@@ -52,13 +52,13 @@ def pale(image: Image) -> Image:
     return image.convert("L").point([round(DARKEST + v * (255 - DARKEST) / 255) for v in range(256)]).convert("RGB")
 
 
-def tinted(view: View, ground: Image, size: tuple[int, int]) -> Image:
+def tint_panel(view: View, ground: Image, size: tuple[int, int]) -> Image:
     """A panel as a picture of this size in pixels."""
     import numpy as np
 
     if view.values is None:
-        return framed(enlarged(ground.convert("RGB"), size), view.box, ground.size)
-    pixels = np.asarray(enlarged(pale(ground), size)).astype(np.float64)
+        return draw_frame(resize(ground.convert("RGB"), size), view.box, ground.size)
+    pixels = np.asarray(resize(pale(ground), size)).astype(np.float64)
     amounts = spread_out(view, ground.size, size) / (view.scale or 1.0)
     strength = np.minimum(np.abs(amounts), 1.0)[..., None]
     colour = np.where(amounts[..., None] > 0, POSITIVE["light"], NEGATIVE["light"])
@@ -68,7 +68,7 @@ def tinted(view: View, ground: Image, size: tuple[int, int]) -> Image:
     pixels += (np.array(HATCH) - pixels) * strength * line[..., None]
     module = pillow()
     image: Image = module.fromarray(np.rint(pixels).astype(np.uint8))
-    return ruled(image, view, ground.size) if view.named else image
+    return draw_lines(image, view, ground.size) if view.named else image
 
 
 def spread_out(view: View, original: tuple[int, int], size: tuple[int, int]) -> Numbers:
@@ -90,23 +90,23 @@ def spread_out(view: View, original: tuple[int, int], size: tuple[int, int]) -> 
     return found
 
 
-def framed(image: Image, box: Box, original: tuple[int, int]) -> Image:
+def draw_frame(image: Image, box: Box, original: tuple[int, int]) -> Image:
     """The picture with a frame around what the model sees, where that is not all of it."""
     from PIL import ImageDraw
 
     if box != (0, 0, *original):
-        corners = placed(box, original, image.size)
+        corners = place_box(box, original, image.size)
         ImageDraw.Draw(image).rectangle(corners, outline=(255, 255, 255), width=FINE + 2)
         ImageDraw.Draw(image).rectangle(corners, outline=(17, 17, 17), width=FINE)
     return image
 
 
-def placed(box: Box, original: tuple[int, int], size: tuple[int, int]) -> tuple[float, float, float, float]:
+def place_box(box: Box, original: tuple[int, int], size: tuple[int, int]) -> tuple[float, float, float, float]:
     x, y = size[0] / original[0], size[1] / original[1]
     return box[0] * x, box[1] * y, min(box[2] * x, size[0] - 1.0), min(box[3] * y, size[1] - 1.0)
 
 
-def ruled(image: Image, view: View, original: tuple[int, int]) -> Image:
+def draw_lines(image: Image, view: View, original: tuple[int, int]) -> Image:
     """Thin lines between patches, where these are large enough for lines to leave something of them."""
     from PIL import ImageDraw
 
@@ -121,28 +121,28 @@ def ruled(image: Image, view: View, original: tuple[int, int]) -> Image:
     return image
 
 
-def drawn_sheet(shown: Sequence[View], ground: Image, explanation: Explanation, columns: int) -> Image:
+def draw_sheet(shown: Sequence[View], ground: Image, explanation: Explanation, columns: int) -> Image:
     """All panels in rows, each under its name, the heading above and the legend below."""
     from PIL import ImageDraw
 
     if columns < 1:
         raise UsageError(f"columns must be at least 1, not {columns}.")
     columns = min(columns, len(shown))
-    width, height = drawn_size(ground.size)
+    width, height = size_on_sheet(ground.size)
     rows = -(-len(shown) // columns)
     step = max(width, NAMED)
     full = max(WIDE, columns * (step + MARGIN) + MARGIN)
     tall = MARGIN + HEAD + rows * (height + CAPTION + MARGIN) + LEGEND
     whole: Image = pillow().new("RGB", (full * FINE, tall * FINE), "white")
     pen = ImageDraw.Draw(whole)
-    write(pen, MARGIN, MARGIN, said(explanation), 15)
+    write(pen, MARGIN, MARGIN, describe(explanation), 15)
     for number, view in enumerate(shown):
         x = MARGIN + number % columns * (step + MARGIN)
         y = MARGIN + HEAD + number // columns * (height + CAPTION + MARGIN)
         write(pen, x, y, view.name, 15)
         write(pen, x, y + 20, view.note, 12, SOFT)
-        whole.paste(tinted(view, ground, (width * FINE, height * FINE)), (x * FINE, (y + CAPTION) * FINE))
-    legend(whole, tall - LEGEND)
+        whole.paste(tint_panel(view, ground, (width * FINE, height * FINE)), (x * FINE, (y + CAPTION) * FINE))
+    draw_legend(whole, tall - LEGEND)
     return whole
 
 
@@ -152,7 +152,7 @@ def write(pen: Any, x: int, y: int, words: str, size: int, colour: str = "#111")
     pen.text((x * FINE, y * FINE), words, fill=colour, font=ImageFont.load_default(size * FINE))
 
 
-def legend(whole: Image, y: int) -> None:
+def draw_legend(whole: Image, y: int) -> None:
     """A swatch of each sign."""
     from PIL import ImageDraw
 

@@ -17,7 +17,7 @@ SHOWN_LINES = 6
 
 
 @dataclass(frozen=True)
-class Cell:
+class TokenCell:
     """A token as it is shown. `gap` says that a space comes before it, `part` names the text it belongs to."""
 
     text: str
@@ -28,7 +28,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class LedgerRow:
     """A line of the ledger as it is shown; `depth` 1 is part of the row above it."""
 
     name: str
@@ -36,7 +36,7 @@ class Row:
     depth: int = 0
 
 
-def cells(explanation: Explanation, words: bool = False) -> list[Cell]:
+def token_cells(explanation: Explanation, words: bool = False) -> list[TokenCell]:
     """The tokens (or whole words) with their relevance; for a bare tensor, its largest entries."""
     if words:
         return _word_cells(explanation.words())
@@ -44,14 +44,14 @@ def cells(explanation: Explanation, words: bool = False) -> list[Cell]:
     if not explanation.tokens or len(explanation.tokens) != len(values):
         return _largest_entries(values.tolist())
     per_token = values.tolist() if values.ndim == 1 else values.flatten(1).sum(1).tolist()
-    return [_cell(explanation, i, value) for i, value in enumerate(per_token)]
+    return [_token_cell(explanation, i, value) for i, value in enumerate(per_token)]
 
 
-def _word_cells(words: Sequence[Word]) -> list[Cell]:
+def _word_cells(words: Sequence[Word]) -> list[TokenCell]:
     """Special tokens have no place in the text, so a space stands on both sides of them."""
     before = [None, *words[:-1]]
     return [
-        Cell(visible(word.text), word.relevance, special, special or _apart(last, word))
+        TokenCell(visible(word.text), word.relevance, special, special or _apart(last, word))
         for last, word in zip(before, words, strict=True)
         for special in [word.start == word.end]
     ]
@@ -61,10 +61,10 @@ def _apart(last: Word | None, word: Word) -> bool:
     return last is None or last.start == last.end or word.start != last.end
 
 
-def _cell(explanation: Explanation, i: int, value: float) -> Cell:
+def _token_cell(explanation: Explanation, i: int, value: float) -> TokenCell:
     part = explanation.segments[i] if explanation.segments else ""
     special = _is_special(explanation, i)
-    return Cell(readable(explanation.tokens[i]), value, special, special or _gap(explanation, i), part)
+    return TokenCell(readable(explanation.tokens[i]), value, special, special or _gap(explanation, i), part)
 
 
 def _is_special(explanation: Explanation, i: int) -> bool:
@@ -100,10 +100,10 @@ def visible(text: str) -> str:
     return shown if shown.strip() else "␣" * max(1, len(shown))
 
 
-def _largest_entries(values: object) -> list[Cell]:
+def _largest_entries(values: object) -> list[TokenCell]:
     """The largest entries of a tensor, each named by its index, largest first."""
     entries = sorted(_entries(values, ()), key=lambda entry: -abs(entry[1]))
-    return [Cell(f"[{', '.join(map(str, index))}]", value) for index, value in entries[:SHOWN_ENTRIES]]
+    return [TokenCell(f"[{', '.join(map(str, index))}]", value) for index, value in entries[:SHOWN_ENTRIES]]
 
 
 def _entries(values: object, index: tuple[int, ...]) -> Iterable[tuple[tuple[int, ...], float]]:
@@ -120,27 +120,27 @@ def decimals(values: Iterable[float], digits: int = 5) -> int:
     return digits - 1 if size == 0 else min(12, max(2, digits - 1 - math.floor(math.log10(size))))
 
 
-def signed(value: float, places: int = 4) -> str:
+def with_sign(value: float, places: int = 4) -> str:
     """A number with its sign; what rounds to zero has none."""
     shown = f"{value:+.{places}f}"
     return shown.replace("+", " ").replace("-", " ") if math.isfinite(value) and float(shown) == 0 else shown
 
 
-def ledger_rows(ledger: Ledger, full: bool = False) -> list[Row]:
-    """Every line that adds up to the score, in the model's order; many of a kind are shown by layer unless `full`."""
-    rows = [Row("inputs", ledger.inputs)]
+def ledger_rows(ledger: Ledger, full: bool = False) -> list[LedgerRow]:
+    """The lines that add up to the score, in the model's order; long groups are summed by layer unless `full`."""
+    rows = [LedgerRow("inputs", ledger.inputs)]
     for name, lines in ledger.groups.items():
-        rows.append(Row(name, lines.total))
+        rows.append(LedgerRow(name, lines.total))
         rows += [
-            Row(line, amount, 1)
-            for line, amount in (lines if full or len(lines) <= SHOWN_LINES else by_layer(lines)).items()
+            LedgerRow(line, amount, 1)
+            for line, amount in (lines if full or len(lines) <= SHOWN_LINES else sum_by_layer(lines)).items()
         ]
     if ledger.readout:
-        rows.append(Row("readout", ledger.readout))
-    return [*rows, Row("unaccounted", ledger.unaccounted)]
+        rows.append(LedgerRow("readout", ledger.readout))
+    return [*rows, LedgerRow("unaccounted", ledger.unaccounted)]
 
 
-def by_layer(lines: Mapping[str, float]) -> dict[str, float]:
+def sum_by_layer(lines: Mapping[str, float]) -> dict[str, float]:
     """Lines summed by layer: `bert.encoder.layer.0.attention.self.query` and its like become `bert.encoder.layer.0`."""
     sums: dict[str, float] = {}
     for name, amount in lines.items():
@@ -165,13 +165,13 @@ def verdict(ledger: Ledger) -> str:
     return said if ledger.error > ledger.tolerance else f"{state}. {ledger.why}"
 
 
-def by_part(shown: Sequence[Cell]) -> Iterable[tuple[str, list[Cell]]]:
+def by_part(shown: Sequence[TokenCell]) -> Iterable[tuple[str, list[TokenCell]]]:
     """Cells that belong to one text, with its name."""
     for part, group in groupby(shown, key=lambda cell: cell.part):
         yield part, list(group)
 
 
-def given(explanation: Explanation) -> list[tuple[str, str]]:
+def source_facts(explanation: Explanation) -> list[tuple[str, str]]:
     """The text that was explained, and the second of a pair; of an image, its file."""
     text = explanation.text
     if explanation.image is not None:

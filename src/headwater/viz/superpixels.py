@@ -13,8 +13,8 @@ from headwater.errors import InputError, UsageError
 from headwater.results.explanation import Explanation
 
 from .colour import NEGATIVE, POSITIVE, largest, shade
-from .panels import css, picture_of, sheet, swatch
-from .reading import signed
+from .panels import css, panel_sheet, picture_of, swatch
+from .reading import with_sign
 
 SIDE = 200  # of a picture, in pixels of the screen
 INK = 150  # how much darker than white the brightest pixel is drawn
@@ -31,8 +31,8 @@ def picture(explanations: Sequence[Explanation], image: Any, segments: Any, *, c
     """
     if not explanations:
         raise UsageError("there is no explanation to draw. Give at least one.")
-    pixels, patches = rows(image, "the image"), rows(segments, "the segments")
-    check(explanations, pixels, patches)
+    pixels, patches = pixel_rows(image, "the image"), pixel_rows(segments, "the segments")
+    check_shapes(explanations, pixels, patches)
     unit = SIDE / max(len(pixels), len(pixels[0]))
     size = (round(unit * len(pixels[0])), round(unit * len(pixels)))
     shapes = outlines(patches)
@@ -45,7 +45,7 @@ def picture(explanations: Sequence[Explanation], image: Any, segments: Any, *, c
         panels.append(picture_of(explanation, scale, body))
     hatched = f"<rect width='{18 / unit:.3f}' height='{18 / unit:.3f}' fill='url(#hatch)'/>"
     negative = f"{swatch()}<g transform='scale({unit:.4f})'>{hatched}</g>"
-    drawn = sheet(panels, size, columns, explanations[0], negative, "hatched")
+    drawn = panel_sheet(panels, size, columns, explanations[0], negative, "hatched")
     return drawn.replace("</title>", f"</title><defs>{HATCH}</defs>", 1)
 
 
@@ -55,14 +55,14 @@ HATCH = (
 )
 
 
-def rows(values: Any, name: str) -> list[list[int]]:
+def pixel_rows(values: Any, name: str) -> list[list[int]]:
     found = values.tolist() if hasattr(values, "tolist") else [list(row) for row in values]
     if not found or not isinstance(found[0], list) or not found[0] or isinstance(found[0][0], list):
         raise InputError(f"{name} must have two dimensions, [rows, columns].")
     return [[int(value) for value in row] for row in found]
 
 
-def check(explanations: Sequence[Explanation], pixels: Rows, patches: Rows) -> None:
+def check_shapes(explanations: Sequence[Explanation], pixels: Rows, patches: Rows) -> None:
     if len(pixels) != len(patches) or len(pixels[0]) != len(patches[0]):
         raise InputError(
             f"the image has {len(pixels)} rows of {len(pixels[0])} pixels, the segments {len(patches)} of "
@@ -111,7 +111,7 @@ def tint(shape: str, patch: int, amount: float, scale: float) -> str:
     if not tone.sign:
         return ""
     colour = (POSITIVE if tone.sign > 0 else NEGATIVE)["light"]
-    said = f"<title>patch {patch}: {signed(amount).strip()}</title>"
+    said = f"<title>patch {patch}: {with_sign(amount).strip()}</title>"
     path = f"<path d='{shape}' fill='{css(colour)}' fill-opacity='{tone.opacity * STRONGEST:.3f}'>{said}</path>"
     if tone.sign > 0 or tone.opacity < VISIBLE:
         return path

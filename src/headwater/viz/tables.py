@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from .reading import decimals, signed
+from .reading import decimals, with_sign
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ def within(names: Sequence[str]) -> str:
     return prefix if len(names) > 1 and all(name.startswith(f"{prefix}.") for name in names) else ""
 
 
-def beside(words: Sequence[tuple[str, ...]], amounts: Sequence[tuple[float, ...]]) -> list[tuple[str, ...]]:
+def number_rows(words: Sequence[tuple[str, ...]], amounts: Sequence[tuple[float, ...]]) -> list[tuple[str, ...]]:
     """Words and amounts as rows of text, all amounts with one precision."""
     places = decimals(amount for row in amounts for amount in row)
-    return [(*w, *(signed(a, places) for a in row)) for w, row in zip(words, amounts, strict=True)]
+    return [(*w, *(with_sign(a, places) for a in row)) for w, row in zip(words, amounts, strict=True)]
 
 
 def markdown(table: Table) -> list[str]:

@@ -23,7 +23,7 @@ from headwater.results.ledger import Ledger
 
 from .audits import tables
 from .colour import INK, Shade, Theme, largest, shade
-from .reading import Cell, by_part, cells, decimals, headline, ledger_rows, signed, verdict
+from .reading import TokenCell, by_part, decimals, headline, ledger_rows, token_cells, verdict, with_sign
 from .tables import Table, method_tables, within
 
 NUMBERED = 60
@@ -36,9 +36,9 @@ def render(
     explanation: Explanation, *, full: bool = False, words: bool = False, theme: Theme = "dark"
 ) -> RenderableType:
     """The text with every token coloured by its relevance, the scale, and the ledger."""
-    shown = cells(explanation, words)
+    shown = token_cells(explanation, words)
     scale = largest(cell.relevance for cell in shown)
-    body = Tokens(tuple(shown), scale, theme) if explanation.image is None else Patches(explanation, scale, theme)
+    body = TokenLines(tuple(shown), scale, theme) if explanation.image is None else PatchGrid(explanation, scale, theme)
     return Group(
         facts_line(headline(explanation)),
         Text(),
@@ -51,20 +51,20 @@ def render_audit(audit: Audit, *, full: bool = False) -> RenderableType:
     """What was explained, and the audit's tables."""
     grids: list[RenderableType] = [facts_line(headline(audit.explanation))]
     for table in tables(audit, full):
-        grids += [Text(), Padding(_titled(table), (0, 0, 0, 2))]
+        grids += [Text(), Padding(_with_title(table), (0, 0, 0, 2))]
     return Group(*grids, Text(), Padding(ledger_table(audit.explanation.ledger), (0, 0, 0, 2)))
 
 
 def render_methods(methods: Iterable[tuple[str, str]], rules: Iterable[tuple[str, str]]) -> RenderableType:
     """Every method and every rule with its summary."""
-    return Group(*(Padding(_titled(table), (0, 0, 1, 0)) for table in method_tables(methods, rules)))
+    return Group(*(Padding(_with_title(table), (0, 0, 1, 0)) for table in method_tables(methods, rules)))
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenLines:
     """Tokens side by side, wrapped at the terminal's width, each with its number below it where there are few."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[TokenCell, ...]
     scale: float
     theme: Theme
 
@@ -75,20 +75,20 @@ class Tokens:
             if part:
                 yield Text(part, style="dim")
             boxes = [self._box(cell, places, numbers, few) for cell in group]
-            for line in _wrapped(boxes, max(options.max_width, 20)):
-                yield from _stacked(line, numbers)
+            for line in _wrap(boxes, max(options.max_width, 20)):
+                yield from _stack(line, numbers)
         if not numbers:
             yield Text()
-        yield legend(self.scale, self.theme, few)
+        yield colour_legend(self.scale, self.theme, few)
 
-    def _box(self, cell: Cell, places: int, numbers: bool, few: bool) -> _Box:
-        number = signed(cell.relevance, places) if numbers else ""
+    def _box(self, cell: TokenCell, places: int, numbers: bool, few: bool) -> _Box:
+        number = with_sign(cell.relevance, places) if numbers else ""
         style = style_of(shade(cell.relevance, self.scale), self.theme, few)
         return _Box(cell.text, number, style + Style(dim=cell.special and style.color is None), cell.gap)
 
 
 @dataclass(frozen=True)
-class Patches:
+class PatchGrid:
     """The patches of an image as they lie in it, and the scale."""
 
     explanation: Explanation
@@ -99,7 +99,7 @@ class Patches:
         few = console.color_system in FEW
         yield from patch_rows(self.explanation, self.scale, self.theme, few, options.max_width)
         yield Text()
-        yield legend(self.scale, self.theme, few, "patch")
+        yield colour_legend(self.scale, self.theme, few, "patch")
 
 
 def patch_rows(explanation: Explanation, scale: float, theme: Theme, few: bool, width: int) -> Iterable[Text]:
@@ -144,11 +144,11 @@ def style_of(colour: Shade, theme: Theme, few: bool = False) -> Style:
     return Style(color=Color.from_rgb(*INK[theme]), bgcolor=ground, underline=takes)
 
 
-def legend(scale: float, theme: Theme, few: bool = False, unit: str = "token") -> Text:
+def colour_legend(scale: float, theme: Theme, few: bool = False, unit: str = "token") -> Text:
     """The scale in words and in colour."""
     if scale == 0:
         return Text(f"no {unit} has any relevance", style="dim")
-    full = signed(scale, decimals([scale], digits=3))
+    full = with_sign(scale, decimals([scale], digits=3))
     text = Text().append("scale  ", style="dim")
     for sign, meaning in ((-1, "takes away"), (1, "adds")):
         style = style_of(Shade(sign, 1.0), theme, few)
@@ -164,10 +164,10 @@ def ledger_table(ledger: Ledger, full: bool = False) -> RenderableType:
     places = decimals([ledger.score, *(row.amount for row in rows)])
     grid = Grid(box=box.SIMPLE, show_footer=True, pad_edge=False, show_header=False)
     grid.add_column("ledger", footer="score")
-    grid.add_column("amount", footer=signed(ledger.score, places), justify="right")
+    grid.add_column("amount", footer=with_sign(ledger.score, places), justify="right")
     for row in rows:
         style = "dim" if row.depth else ""
-        grid.add_row(Text("  " * row.depth + row.name, style), Text(signed(row.amount, places), style))
+        grid.add_row(Text("  " * row.depth + row.name, style), Text(with_sign(row.amount, places), style))
     return Group(grid, Text(f" {verdict(ledger)}", style="" if ledger.closed else "bold"))
 
 
@@ -179,8 +179,8 @@ def facts_line(facts: Iterable[tuple[str, str]]) -> Text:
     return line
 
 
-def _titled(table: Table) -> RenderableType:
-    """Title, rows and note; a beginning that all module names share is said in the note instead of in every row."""
+def _with_title(table: Table) -> RenderableType:
+    """Title, rows and note. A prefix that all module names share is written once, in the note."""
     prefix = within([row[table.names] for row in table.rows]) if table.names is not None else ""
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(table.columns))
     for i, column in enumerate(table.columns):
@@ -193,7 +193,7 @@ def _titled(table: Table) -> RenderableType:
     return Group(Text(f" {table.title}", style="bold"), *([grid] if table.rows else []), *below)
 
 
-def _wrapped(boxes: Iterable[_Box], width: int) -> Iterable[list[_Box]]:
+def _wrap(boxes: Iterable[_Box], width: int) -> Iterable[list[_Box]]:
     """Boxes by line. With numbers below them even sub-words of one word stand a space apart."""
     line: list[_Box] = []
     used = 0
@@ -208,7 +208,7 @@ def _wrapped(boxes: Iterable[_Box], width: int) -> Iterable[list[_Box]]:
         yield line
 
 
-def _stacked(line: Sequence[_Box], numbers: bool) -> Iterable[Text]:
+def _stack(line: Sequence[_Box], numbers: bool) -> Iterable[Text]:
     tokens, below = Text(no_wrap=True, overflow="fold"), Text(no_wrap=True, overflow="fold", style="dim")
     for i, cell in enumerate(line):
         if i and (cell.gap or numbers):

@@ -57,9 +57,9 @@ def views(explanations: Sequence[Explanation], image: Any, levels: Sequence[str]
             raise UsageError(f"an image is drawn by {' or '.join(LEVELS)}, not by {level!r}.")
     ground = as_image(image)
     many = len(explanations) > 1 and len(levels) == 1  # of which the method is all there is to say
-    found = [original(box_of(explanations[0], ground), ground)]
+    found = [original_view(box_on_image(explanations[0], ground), ground)]
     for e in explanations:
-        box, shape = box_of(e, ground), shape_of(e)
+        box, shape = box_on_image(e, ground), shape_of(e)
         if "patches" in levels or shape.pixels is None:
             found.append(by_patch(e, shape, box, many))
         if "pixels" in levels and shape.pixels is not None:
@@ -67,7 +67,7 @@ def views(explanations: Sequence[Explanation], image: Any, levels: Sequence[str]
     return found, ground
 
 
-def original(box: Box, ground: Image) -> View:
+def original_view(box: Box, ground: Image) -> View:
     inside = min(box) >= 0 and box[2] <= ground.width and box[3] <= ground.height
     whole = box == (0, 0, *ground.size)
     seen = "seen whole" if whole else "the model sees the frame" if inside else "padded for the model"
@@ -112,7 +112,7 @@ def shape_of(e: Explanation) -> Picture:
     return e.image
 
 
-def box_of(e: Explanation, ground: Image) -> Box:
+def box_on_image(e: Explanation, ground: Image) -> Box:
     frame = shape_of(e).frame
     if frame.size != ground.size:
         raise InputError(
@@ -142,7 +142,7 @@ def as_image(image: Any) -> Image:
         raise InputError(f"the picture must be a Pillow image or an array of bytes: {error}") from error
 
 
-def drawn_size(size: tuple[int, int]) -> tuple[int, int]:
+def size_on_sheet(size: tuple[int, int]) -> tuple[int, int]:
     """The picture's size on the sheet."""
     unit = SIDE / max(size)
     return max(1, round(size[0] * unit)), max(1, round(size[1] * unit))

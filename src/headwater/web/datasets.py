@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel
 
-from ..viz.reading import cells
+from ..viz.reading import token_cells
 from .jobs import RESPONSES, app_state, submit
 from .schemas import TextAnswer
 from .security import FRAMED
@@ -149,7 +149,7 @@ def row_answer(store: Store, number: int) -> TextAnswer:
         prediction=e.prediction,
         classes=[],
         cells=cells_of(e, unit),
-        rows=[method_row(e, [c.relevance for c in cells(e, unit == "word")])],
+        rows=[method_row(e, [c.relevance for c in token_cells(e, unit == "word")])],
         refused=[],
         windows=e.windows,
         model=e.provenance.model,

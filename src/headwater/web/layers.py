@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..api.audit.trace import audit
 from ..results.audit import Audit
-from ..viz.layers import Layer, layers
+from ..viz.layers import Layer, audit_layers
 from .models import Loaded
 from .schemas import AuditAnswer, AuditAsked, AuditRow, LayerShown, LeakShown
 
@@ -43,7 +43,7 @@ def audit_row(found: Audit) -> AuditRow:
         sources=sum(lines.total for lines in ledger.groups.values()) + ledger.readout,
         lost=ledger.unaccounted,
         closed=ledger.closed,
-        layers=[layer_answer(one) for one in layers(found)],
+        layers=[layer_answer(one) for one in audit_layers(found)],
     )
 
 

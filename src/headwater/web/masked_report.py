@@ -6,7 +6,7 @@ from html import escape
 
 from ..results.comparison import Comparison
 from ..viz.html import amounts
-from ..viz.reading import decimals, signed, visible
+from ..viz.reading import decimals, visible, with_sign
 from .models import Loaded
 from .schemas import PredictAsked, TextAsked
 from .texts import predict_with_masks
@@ -22,6 +22,6 @@ def put_to_the_test(loaded: Loaded, ask: TextAsked, found: Comparison) -> str:
     places = decimals([change, *(amount for _, amount in rows)], digits=4)
     return (
         f"<h3>Put to the test</h3><p>Without <b>{escape(', '.join(words))}</b> the score of {escape(said.target)} goes "
-        f"from {signed(said.score_before).strip()} to {signed(said.score_after).strip()}.</p>"
+        f"from {with_sign(said.score_before).strip()} to {with_sign(said.score_after).strip()}.</p>"
         f"{amounts(('what each method gave these words', 'relevance'), rows, ('change of the score', change), places)}"
     )

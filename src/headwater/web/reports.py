@@ -76,7 +76,10 @@ def generation_report(found: Generation, form: Format, colours: str) -> str:
         check_form(form)
         if form == "svg":
             return picture(
-                generation.render(found, theme="light"), width=WIDTH, title="headwater generate", theme="light"
+                generation.render(found, theme="light"),
+                width=WIDTH,
+                title="headwater generate",
+                theme="light",
             )
         return generation.page(found)
 

@@ -21,7 +21,7 @@ from ..results.explanation import Explanation
 from ..results.ledger import Ledger, Lines
 from ..results.words import continues
 from ..viz.colour import largest
-from ..viz.reading import by_layer, cells, layer_of, verdict
+from ..viz.reading import layer_of, sum_by_layer, token_cells, verdict
 from .models import Loaded
 from .schemas import (
     ClassShare,
@@ -73,7 +73,7 @@ def text_answer(loaded: Loaded, ask: TextAsked, found: Comparison) -> TextAnswer
         prediction=first.prediction,
         classes=class_shares(loaded, logits_in(outputs_for(loaded, ask.text))),
         cells=cells_of(first, unit),
-        rows=[method_row(e, [c.relevance for c in cells(e, unit == "word")]) for e in found.explanations],
+        rows=[method_row(e, [c.relevance for c in token_cells(e, unit == "word")]) for e in found.explanations],
         refused=refusals(found),
         windows=first.windows,
         model=first.provenance.model,
@@ -117,13 +117,13 @@ def fold_lines(lines: Lines) -> list[Folded]:
     for name, amount in lines.items():
         if amount:
             inside.setdefault(layer_of(name), []).append(LedgerEntry(name=name, amount=amount))
-    sums: Mapping[str, float] = by_layer(lines)
+    sums: Mapping[str, float] = sum_by_layer(lines)
     return [Folded(name=name, amount=sums[name], lines=found) for name, found in inside.items()]
 
 
 def cells_of(e: Explanation, unit: str) -> list[TokenCell]:
     """The words or tokens, each with the number of its word: what masking goes by."""
-    shown = cells(e, unit == "word")
+    shown = token_cells(e, unit == "word")
     numbers = range(len(shown)) if unit == "word" else word_numbers(e)
     return [
         TokenCell(text=cell.text, gap=cell.gap, word=None if cell.special else number)

@@ -14,7 +14,7 @@ from torch import nn
 from headwater.engine.model import where_it_is
 from headwater.errors import UsageError
 from headwater.evaluation.provenance import machine, model_sha256, versions
-from headwater.evaluation.statistics import Estimate, resample_means, with_interval
+from headwater.evaluation.statistics import MeanEstimate, resample_means, with_interval
 
 from ..prompts import KINDS, Prompt
 from .measuring import effects, measure_answer
@@ -124,7 +124,7 @@ def read_kept_rows(
     return {(row.prompt, row.setting): row for row in rows}
 
 
-def summarise_settings(rows: Sequence[StudyRow], seed: int = 0) -> dict[str, dict[str, Estimate]]:
+def summarise_settings(rows: Sequence[StudyRow], seed: int = 0) -> dict[str, dict[str, MeanEstimate]]:
     """Means over prompts with 95 % bootstrap intervals, setting by setting; all are resampled alike."""
     settings = list(dict.fromkeys(row.setting for row in rows))
     prompts = list(dict.fromkeys(row.prompt for row in rows))
@@ -136,7 +136,7 @@ def summarise_settings(rows: Sequence[StudyRow], seed: int = 0) -> dict[str, dic
     return found
 
 
-def paired_difference(rows: Sequence[StudyRow], first: str, second: str, seed: int = 0) -> dict[str, Estimate]:
+def paired_difference(rows: Sequence[StudyRow], first: str, second: str, seed: int = 0) -> dict[str, MeanEstimate]:
     """What the first setting has above the second, prompt by prompt: means with 95 % bootstrap intervals."""
     at = {(row.prompt, row.setting): row for row in rows}
     prompts = [prompt for prompt, setting in at if setting == first and (prompt, second) in at]
@@ -147,7 +147,7 @@ def paired_difference(rows: Sequence[StudyRow], first: str, second: str, seed: i
     return mean_by_column(values[0] - values[1], seed)
 
 
-def mean_by_column(values: np.ndarray, seed: int) -> dict[str, Estimate]:
+def mean_by_column(values: np.ndarray, seed: int) -> dict[str, MeanEstimate]:
     """Values [prompts, columns] -> their means with intervals, by name."""
     means = resample_means(values, seed)
     return {name: with_interval(float(values[:, i].mean()), means[:, i]) for i, name in enumerate(COLUMNS)}
@@ -184,7 +184,7 @@ def line(setting: str, cells: Sequence[str]) -> str:
     return f"| `{setting}` | " + " | ".join(cells) + " |"
 
 
-def format_estimate(e: Estimate) -> str:
+def format_estimate(e: MeanEstimate) -> str:
     digits = 1 if abs(e.value) >= 10 else 2 if abs(e.value) >= 1 else 3
     return f"{e.value:.{digits}f} ({e.low:.{digits}f} to {e.high:.{digits}f})"
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headwater.api.explain import explain
-from headwater.evaluation.cost import Cost, Job, predict, timed
+from headwater.evaluation.cost import Cost, Job, run_forward, time_job
 from headwater.memory.cuda_graphs import Recorder
 from headwater.viz.tables import Table
 
@@ -51,8 +51,8 @@ def fastest_attention(model: nn.Module, inputs: dict[str, Any]) -> Iterator[str]
     for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
         try:
             with sdpa_kernel(backend):
-                timed(lambda: predict(model, inputs), True)
-                seconds[backend] = min(timed(lambda: predict(model, inputs), True) for _ in range(3))
+                time_job(lambda: run_forward(model, inputs), True)
+                seconds[backend] = min(time_job(lambda: run_forward(model, inputs), True) for _ in range(3))
         except RuntimeError:  # it has no kernel for this shape
             continue
     best = min(seconds, key=lambda backend: seconds[backend], default=SDPBackend.MATH)

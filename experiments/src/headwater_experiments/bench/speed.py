@@ -26,7 +26,7 @@ from headwater.errors import DataError, UsageError
 from headwater.evaluation.measures import DEFAULT, resolve_measures
 from headwater.evaluation.protocols import ali2022
 from headwater.evaluation.ranking import Floats
-from headwater.evaluation.run import evaluate, labelled
+from headwater.evaluation.run import evaluate, read_labelled_texts
 from headwater.inputs.targets import logits_of
 from headwater.inputs.text import length_limit
 from headwater.methods import resolve_method
@@ -65,7 +65,7 @@ def draw_rows(
     model: nn.Module, tokenizer: Any, data: Any, limit: int | None = None, seed: int = 0
 ) -> list[tuple[str, int]]:
     """Labelled texts in any form that `evaluate` takes, checked and drawn as it does."""
-    table = labelled(model, tokenizer, data, "text", "label", ali2022).drawn(limit, seed)
+    table = read_labelled_texts(model, tokenizer, data, "text", "label", ali2022).draw(limit, seed)
     assert table.labels is not None  # the protocol explains the true class: a row without a label was refused
     return list(zip(table.texts, table.labels, strict=True))
 

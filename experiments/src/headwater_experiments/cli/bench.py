@@ -324,7 +324,7 @@ def gain(
 
 def format_table(table: Table, plain: bool) -> str:
     """Markdown, to be pasted; or columns of plain text."""
-    from headwater.viz.plain import aligned
+    from headwater.viz.plain import align_columns
     from headwater.viz.tables import markdown
 
-    return "\n".join([table.title, "", *(aligned(table) if plain else markdown(table))])
+    return "\n".join([table.title, "", *(align_columns(table) if plain else markdown(table))])

@@ -16,7 +16,7 @@ from pathlib import Path
 from headwater.bias.names import NameFinder, gender_names
 from headwater.bias.texts import Texts, read_texts
 from headwater.errors import UsageError
-from headwater.viz.plain import aligned
+from headwater.viz.plain import align_columns
 from headwater.viz.tables import Table
 from headwater_experiments import data as datasets
 
@@ -67,7 +67,7 @@ def texts_of(name: str, path: str | None) -> Texts:
     if name == "imdb":
         table = datasets.load("imdb", "train")
         whole = Texts(list(table.texts), list(range(len(table))), [""] * len(table), "IMDB, training part")
-        return whole.drawn(DRAWN, SEED)
+        return whole.draw(DRAWN, SEED)
     if name == "sst2-test" and path is None:
         raise UsageError("SST-2's test sentences are read from a file: --test test.parquet, with a column `text`.")
     return read_texts(name if path is None else path)
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     path, finder = parser.parse_args(arguments).test, gender_names()
     asked = [name for name in TEXTS if name != "sst2-test" or path]
     found = [count_verdicts(n, texts_of(n, path if n == "sst2-test" else None), finder, verdicts(n)) for n in asked]
-    sys.stdout.write("\n".join(aligned(table(found))) + "\n")
+    sys.stdout.write("\n".join(align_columns(table(found))) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from headwater.api.audit.trace import audit
 from headwater.api.compare import compare
 from headwater.api.explain import explain
 from headwater.errors import DataError
-from headwater.evaluation.cost import Cost, predict, timed
-from headwater.evaluation.files import RESULT, load
-from headwater.evaluation.results import Evaluation, Samples, summarised
+from headwater.evaluation.cost import Cost, run_forward, time_job
+from headwater.evaluation.files import RESULT, load_evaluation
+from headwater.evaluation.results import Evaluation, Samples, summarise
 from headwater.models.bundled import load_classifier
 from headwater_experiments.data import LabelledTexts, experiment
 from headwater_experiments.paper.checkpoints import RECIPES, find, seeds
@@ -112,8 +112,8 @@ def load_trial(kind: str, name: str, results: Path) -> Trial:
 
 
 def run_of(place: Path, seed: int) -> Run:
-    flow, masked = (load(place / part) if (place / part).is_dir() else None for part in (FLOW, MASKED))
-    return Run(seed, load(place), flow, masked)
+    flow, masked = (load_evaluation(place / part) if (place / part).is_dir() else None for part in (FLOW, MASKED))
+    return Run(seed, load_evaluation(place), flow, masked)
 
 
 def draw_text_figures(
@@ -159,7 +159,7 @@ def with_flow(trials: Mapping[str, Trial]) -> dict[str, Evaluation]:
 def join_evaluations(main: Evaluation, flow: Evaluation) -> Evaluation:
     """Both evaluations of the same samples as one."""
     values = {**main.samples.values, FLOW: flow.samples.values[FLOW]}
-    return summarised(Samples(main.samples.common, values), main.chosen, main.protocol, main.provenance)
+    return summarise(Samples(main.samples.common, values), main.chosen, main.protocol, main.provenance)
 
 
 def audits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: LabelledTexts) -> dict[str, list[Any]]:
@@ -198,11 +198,11 @@ def runtimes(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, table: 
     times: dict[str, list[float]] = {name: [] for name in ("forward", *TIMED)}
     for number, text in enumerate([texts[0], *texts]):
         inputs = dict(tokenizer(text, return_tensors="pt"))
-        jobs = {"forward": partial(predict, model, inputs)}
+        jobs = {"forward": partial(run_forward, model, inputs)}
         for method in TIMED:
             jobs[method] = partial(explain, model, inputs, method=method, tokenizer=tokenizer, seed=seed)
         for name, job in jobs.items():
-            took = timed(job, on_card=False)
+            took = time_job(job, on_card=False)
             times[name] += [took] if number else []
     forward = np.array(times["forward"])
     costs = []

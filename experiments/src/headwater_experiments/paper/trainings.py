@@ -13,7 +13,7 @@ import numpy as np
 
 from headwater.evaluation.ranking import Floats
 from headwater.evaluation.results import Evaluation
-from headwater.evaluation.statistics import Estimate, percentile_interval, rank_correlation, with_few_samples
+from headwater.evaluation.statistics import MeanEstimate, percentile_interval, rank_correlation, with_few_samples
 
 from .published import ROWS, TABLES
 
@@ -25,8 +25,8 @@ class Pooled:
     """A number that was measured on several trainings: the mean, and both intervals; one training has one interval."""
 
     value: float
-    samples: Estimate
-    trainings: Estimate | None
+    samples: MeanEstimate
+    trainings: MeanEstimate | None
 
     @property
     def sure(self) -> bool:
@@ -40,16 +40,16 @@ def pool(values: Sequence[float], resampled: Sequence[Floats]) -> Pooled:
     """From each training's value and its resampled means [resamples], which have drawn the same samples."""
     value = float(np.mean(values))
     low, high = percentile_interval(np.mean(resampled, axis=0))
-    return Pooled(value, Estimate(value, float(low), float(high)), over_trainings(values))
+    return Pooled(value, MeanEstimate(value, float(low), float(high)), over_trainings(values))
 
 
-def over_trainings(values: Sequence[float]) -> Estimate | None:
+def over_trainings(values: Sequence[float]) -> MeanEstimate | None:
     """Student's interval for the mean of all trainings that might have been; None for a single one."""
     if len(values) < 2:
         return None
     value = float(np.mean(values))
     room = float(with_few_samples(NORMAL, len(values)) * np.std(values, ddof=1) / np.sqrt(len(values)))
-    return Estimate(value, value - room, value + room)
+    return MeanEstimate(value, value - room, value + room)
 
 
 def pooled_score(mains: Sequence[Evaluation], method: str, measure: str) -> Pooled:
@@ -87,4 +87,4 @@ def same_order(mains: Sequence[Evaluation], dataset: str, measure: str) -> Poole
     together = rank_correlation(np.array([pooled_score(mains, m, measure).value for m in rows]), theirs)
     drawn = np.stack([np.mean([main.resampled[m][measure] for main in mains], axis=0) for m in rows], axis=1)
     low, high = percentile_interval(np.array([rank_correlation(row, theirs) for row in drawn]))
-    return Pooled(together, Estimate(together, float(low), float(high)), over_trainings(values))
+    return Pooled(together, MeanEstimate(together, float(low), float(high)), over_trainings(values))

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from ...errors import UnknownName
 from ...evaluation.charts import Series, line_chart
-from ...evaluation.sheets import sheet
-from ...viz.reading import signed, visible
+from ...evaluation.sheets import chart_sheet
+from ...viz.reading import visible, with_sign
 from ...viz.svg import picture
 from .interface import Query, Store, WordTotal
 
@@ -42,7 +42,7 @@ def draw_rows(store: Store, query: Query) -> str:
 
 def cell_text(cell: object) -> str:
     if isinstance(cell, float):
-        return signed(cell, 3).strip()
+        return with_sign(cell, 3).strip()
     text = "" if cell in (None, "") else visible(str(cell))
     return text if len(text) <= LONG else f"{text[:LONG]} …"
 
@@ -60,7 +60,9 @@ def draw_word_table(title: str, found: list[WordTotal]) -> Table:
     for name in ("times", "mean", "in all"):
         grid.add_column(name, justify="right")
     for word in found:
-        grid.add_row(Text(visible(word.text)), str(word.count), signed(word.mean).strip(), signed(word.total).strip())
+        grid.add_row(
+            Text(visible(word.text)), str(word.count), with_sign(word.mean).strip(), with_sign(word.total).strip()
+        )
     return grid
 
 
@@ -74,4 +76,4 @@ def draw_curves(store: Store) -> str:
         )
         for one in found
     ]
-    return sheet(charts, [s.method for s in found[0].series])
+    return chart_sheet(charts, [s.method for s in found[0].series])

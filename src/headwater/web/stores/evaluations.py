@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...evaluation.files import load
+from ...evaluation.files import load_evaluation
 from ...evaluation.report import page
 from ...evaluation.results import Evaluation
 from .interface import Curves, Lacking, MethodCurve, Sheet
@@ -25,7 +25,7 @@ class EvaluationStore(Lacking):
 
     @cached_property
     def found(self) -> Evaluation:
-        return load(self.path)
+        return load_evaluation(self.path)
 
     def facts(self) -> list[tuple[str, str]]:
         about, accuracy = self.found.provenance, self.found.accuracy

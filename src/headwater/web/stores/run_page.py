@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from ...viz.html import amounts, document, facts_list
-from ...viz.reading import decimals, signed, visible
+from ...viz.reading import decimals, visible, with_sign
 from .interface import Query, Sheet, Words, WordTotal
 
 WORDS, ROWS = 40, 50
@@ -46,7 +46,7 @@ def row_table(sheet: Sheet, down: bool, title: str) -> str:
 
 def cell_html(cell: object) -> str:
     if isinstance(cell, float):
-        return signed(cell, 3).strip()
+        return with_sign(cell, 3).strip()
     return escape(visible(str(cell))) if cell not in (None, "") else ""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import UsageError
 from headwater.viz.colour import NEGATIVE, POSITIVE, Shade, largest, shade
-from headwater.viz.reading import signed
+from headwater.viz.reading import with_sign
 
 from .marks import label
 from .page import PAGE, PLAIN, SMALL, blank, use_style
@@ -91,12 +91,12 @@ def choose_rows(comparison: Comparison, methods: Sequence[str] | None) -> list[E
 
 
 def block_heading(title: str, explanation: Explanation) -> str:
-    facts = f"{explanation.target}, score {minus(signed(explanation.score, 2).strip())}"
+    facts = f"{explanation.target}, score {minus(with_sign(explanation.score, 2).strip())}"
     return legible(f"{title}: {facts}" if title else facts)
 
 
 def total(explanation: Explanation) -> str:
-    return minus(signed(explanation.ledger.inputs, 2).strip())
+    return minus(with_sign(explanation.ledger.inputs, 2).strip())
 
 
 def minus(number: str) -> str:
@@ -163,12 +163,12 @@ def draw_word(axes: Axes, word: Placed, left: float, line: float, look: Shade) -
 
 def draw_key(axes: Axes, left: float, line: float) -> None:
     """The two colours with their meaning."""
-    from headwater.viz.reading import Cell
+    from headwater.viz.reading import TokenCell
 
     x = 0.0
     for meaning, relevance in (("adds", 1.0), ("takes away", -1.0)):
         draw_word(
-            axes, Placed(Cell(meaning, relevance), x, wide(meaning, SMALL), SMALL), left, line, shade(relevance, 1)
+            axes, Placed(TokenCell(meaning, relevance), x, wide(meaning, SMALL), SMALL), left, line, shade(relevance, 1)
         )
         x += wide(meaning, SMALL) + GAP
     write_text(axes, left + x, line, FULL, SMALL, color="0.35")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headwater.viz.reading import Cell, cells
+from headwater.viz.reading import TokenCell, token_cells
 
 if TYPE_CHECKING:
     from headwater.results.explanation import Explanation
@@ -19,19 +19,19 @@ MISSING = "□"
 class Placed:
     """A word of a line: where it begins and how wide it is, in points from the left; `size` of its letters."""
 
-    cell: Cell
+    cell: TokenCell
     left: float
     width: float
     size: float
 
 
-def word_cells(explanation: Explanation) -> list[Cell]:
+def word_cells(explanation: Explanation) -> list[TokenCell]:
     """Whole words where the tokenizer says which tokens make one; else tokens, those of one word without a space."""
     joined = explanation.offsets is not None and len(explanation.offsets) == len(explanation.tokens)
-    return [replace(cell, text=legible(cell.text)) for cell in cells(explanation, words=joined)]
+    return [replace(cell, text=legible(cell.text)) for cell in token_cells(explanation, words=joined)]
 
 
-def wrap(line_of: Iterable[Cell], width: float, size: float, small: float) -> list[list[Placed]]:
+def wrap(line_of: Iterable[TokenCell], width: float, size: float, small: float) -> list[list[Placed]]:
     """Lines no wider than `width`. They break at spaces, and inside a word only where it alone is too wide."""
     lines: list[list[Placed]] = [[]]
     for group in together(line_of):
@@ -45,7 +45,7 @@ def wrap(line_of: Iterable[Cell], width: float, size: float, small: float) -> li
     return [line for line in lines if line]
 
 
-def put(lines: list[list[Placed]], cell: Cell, start: float, width: float, size: float) -> float:
+def put(lines: list[list[Placed]], cell: TokenCell, start: float, width: float, size: float) -> float:
     """Place one cell, in pieces where it is wider than a line; gives where the next one begins."""
     for piece in pieces(cell.text, width - start, width, size):
         if lines[-1] and start + wide(piece, size) > width + 1e-6:
@@ -70,9 +70,9 @@ def pieces(text: str, first: float, width: float, size: float) -> Iterator[str]:
     yield piece
 
 
-def together(line_of: Iterable[Cell]) -> Iterator[list[Cell]]:
+def together(line_of: Iterable[TokenCell]) -> Iterator[list[TokenCell]]:
     """Cells that no space parts: a word and the comma behind it stay in one line."""
-    group: list[Cell] = []
+    group: list[TokenCell] = []
     for cell in line_of:
         if group and cell.gap:
             yield group
