@@ -24,7 +24,7 @@ import headwater
 from headwater.bias import calibration, effects, pictures
 from headwater.bias.analysis import FEWEST, Resampling, analyse
 from headwater.bias.audit import audit_bias, default_target
-from headwater.bias.calibration import calibrate, shifted
+from headwater.bias.calibration import calibrate, shift_entries
 from headwater.bias.finding import Hit, Occurrences
 from headwater.bias.groups import read_groups
 from headwater.bias.mentions import CUT_OFF, Explained, Mention, collect
@@ -153,7 +153,9 @@ def test_calibration_shows_a_test_that_is_wrong(monkeypatch):
 
 def test_planted_differences_are_added_to_every_mention():
     values, owners = np.array([1.0, 2.0, 4.0]), ["a", "a", "b"]
-    assert shifted(effects.entry_sums(values, owners), 0.5) == pytest.approx(effects.entry_sums(values + 0.5, owners))
+    assert shift_entries(effects.entry_sums(values, owners), 0.5) == pytest.approx(
+        effects.entry_sums(values + 0.5, owners)
+    )
 
 
 def test_the_bootstrap_draws_entries_not_mentions():

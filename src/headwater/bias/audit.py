@@ -115,7 +115,7 @@ def audit_bias(
         ask = partial(scorer, ready, tokenizer, score, output, batch_size)
         audit = replace(audit, swaps=tuple(swap(audit, ask, swaps, progress, settings)))
     if calibration:
-        audit = replace(audit, calibrations=tuple(calibrated(audit, calibration, seed, progress)))
+        audit = replace(audit, calibrations=tuple(calibrate_comparisons(audit, calibration, seed, progress)))
     about["seconds"] = round(time.perf_counter() - began, 3)
     return audit
 
@@ -132,7 +132,7 @@ def swap(
         return compare_swaps(audit.mentions, ask(tick), draws, settings)
 
 
-def calibrated(audit: BiasAudit, labellings: int, seed: int, progress: bool | None) -> Iterator[Calibration]:
+def calibrate_comparisons(audit: BiasAudit, labellings: int, seed: int, progress: bool | None) -> Iterator[Calibration]:
     """The test of every comparison, asked about random labels on the same entries."""
     with show_progress(labellings * (1 + len(PLANTED)) * len(audit.comparisons), 0, progress, "labelling") as tick:
         for c in audit.comparisons:

@@ -54,8 +54,8 @@ def calibrate(
 
     def found(difference: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         ps = []
-        for number, (one, other) in enumerate(labelled(sums, labellings, seed)):
-            ps.append(permutation_p(shifted(one, difference), other, mean_of, seed + number, PERMUTATIONS))
+        for number, (one, other) in enumerate(label_randomly(sums, labellings, seed)):
+            ps.append(permutation_p(shift_entries(one, difference), other, mean_of, seed + number, PERMUTATIONS))
             tick(1)
         return np.array(ps)
 
@@ -71,7 +71,7 @@ def calibrate(
     )
 
 
-def labelled(sums: tuple[Sums, Sums], labellings: int, seed: int) -> Iterator[tuple[Sums, Sums]]:
+def label_randomly(sums: tuple[Sums, Sums], labellings: int, seed: int) -> Iterator[tuple[Sums, Sums]]:
     """The entries of both groups, handed out at random to two groups of the same sizes."""
     both, size = np.concatenate(sums), len(sums[0])
     random = np.random.default_rng(seed)
@@ -80,7 +80,7 @@ def labelled(sums: tuple[Sums, Sums], labellings: int, seed: int) -> Iterator[tu
         yield both[order[:size]], both[order[size:]]
 
 
-def shifted(sums: Sums, by: float) -> Sums:
+def shift_entries(sums: Sums, by: float) -> Sums:
     """Count, sum and sum of squares of entries whose every mention has `by` added to it."""
     count, total, squares = sums.T
     return np.stack([count, total + by * count, squares + 2 * by * total + by**2 * count], axis=1)

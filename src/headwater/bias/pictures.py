@@ -43,12 +43,12 @@ def histogram(values: Mapping[str, Sequence[float]], x_label: str) -> str:
 def histogram_file(values: Mapping[str, Sequence[float]], x_label: str) -> str:
     """The histogram as a file of its own, with its colours for light and dark and the names of the groups."""
     style = f"<style>{render_page('colours.css')}{charts.STYLE}{STYLE}.chart {{ background: var(--ground); }}</style>"
-    names = "".join(named(number, name, len(many)) for number, (name, many) in enumerate(values.items()))
+    names = "".join(draw_group_key(number, name, len(many)) for number, (name, many) in enumerate(values.items()))
     head, rest = histogram(values, x_label).split("<title>", 1)
     return f"{head}{style}<title>{rest.removesuffix('</svg>')}{names}</svg>\n"
 
 
-def named(number: int, name: str, mentions: int) -> str:
+def draw_group_key(number: int, name: str, mentions: int) -> str:
     """A group's line and marker with its name, below the ones before, in the upper left corner."""
     style, dash, marker = series_style(number)
     x, y = LEFT + 14, TOP + 14 + 18 * number

@@ -38,7 +38,9 @@ def render(
     """The text with every token coloured by its relevance, the scale, and the ledger."""
     shown = token_cells(explanation, words)
     scale = largest(cell.relevance for cell in shown)
-    body = TokenLines(tuple(shown), scale, theme) if explanation.image is None else PatchGrid(explanation, scale, theme)
+    body = (
+        TokenLines(tuple(shown), scale, theme) if explanation.image is None else PatchTable(explanation, scale, theme)
+    )
     return Group(
         facts_line(headline(explanation)),
         Text(),
@@ -88,7 +90,7 @@ class TokenLines:
 
 
 @dataclass(frozen=True)
-class PatchGrid:
+class PatchTable:
     """The patches of an image as they lie in it, and the scale."""
 
     explanation: Explanation

@@ -138,7 +138,7 @@ class ClassShare(BaseModel):
     probability: float
 
 
-class TokenCell(BaseModel):
+class TokenAnswer(BaseModel):
     """A word or token. `word` is the number of the word it belongs to, to be masked by; None for special tokens."""
 
     text: str
@@ -195,7 +195,7 @@ class TextAnswer(BaseModel):
     score: float
     prediction: str | None
     classes: list[ClassShare]
-    cells: list[TokenCell]
+    cells: list[TokenAnswer]
     rows: list[MethodRow]
     refused: list[Refused]
     windows: int

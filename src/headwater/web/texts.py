@@ -34,7 +34,7 @@ from .schemas import (
     Refused,
     TextAnswer,
     TextAsked,
-    TokenCell,
+    TokenAnswer,
 )
 
 CLASSES = 12  # shown, the likeliest
@@ -121,12 +121,12 @@ def fold_lines(lines: Lines) -> list[Folded]:
     return [Folded(name=name, amount=sums[name], lines=found) for name, found in inside.items()]
 
 
-def cells_of(e: Explanation, unit: str) -> list[TokenCell]:
+def cells_of(e: Explanation, unit: str) -> list[TokenAnswer]:
     """The words or tokens, each with the number of its word: what masking goes by."""
     shown = token_cells(e, unit == "word")
     numbers = range(len(shown)) if unit == "word" else word_numbers(e)
     return [
-        TokenCell(text=cell.text, gap=cell.gap, word=None if cell.special else number)
+        TokenAnswer(text=cell.text, gap=cell.gap, word=None if cell.special else number)
         for cell, number in zip(shown, numbers, strict=True)
     ]
 
