@@ -410,7 +410,9 @@ def test_an_audit_without_losses_says_so_in_one_line():
 
 
 def test_methods_are_listed_with_their_summaries():
-    known, rules = [("gi", "no rules")], [("ah", "attention is constant")]
-    for shown in (plain_methods(known, rules), without_codes(on_screen(render_methods(known, rules)))):
+    known, rules, variants = [("gi", "no rules")], [("ah", "attention is constant")], [("half", "half each")]
+    listed = known, rules, variants
+    for shown in (plain_methods(*listed), without_codes(on_screen(render_methods(*listed)))):
         assert re.search(r"gi\s+no rules", shown)
+        assert re.search(r"half\s+half each", shown)
         assert re.search(r"ah\s+attention is constant", shown)

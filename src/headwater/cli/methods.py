@@ -24,16 +24,18 @@ def command(as_json: options.Json = False, plain: options.Plain = False, operati
     with waiting("looking"):
         from headwater import methods
 
-        known, rules = methods.available(), methods.rules()
+        known, rules, variants = methods.available(), methods.rules(), methods.variants()
     if as_json:
         listed = [{"name": m.name, "summary": m.summary, "rules": list(m.rules)} for m in known]
-        typer.echo(json.dumps({"methods": listed, "rules": [{"name": n, "summary": s} for n, s in rules]}))
+        others = {"rules": rules, "variants": variants}
+        said = {key: [{"name": n, "summary": s} for n, s in rows] for key, rows in others.items()}
+        typer.echo(json.dumps({"methods": listed, **said}))
         return
     from headwater.viz.plain import plain_methods
     from headwater.viz.terminal import render_methods
 
     named = [(method.name, method.summary) for method in known]
-    show(lambda _: render_methods(named, rules), lambda: plain_methods(named, rules), plain)
+    show(lambda _: render_methods(named, rules, variants), lambda: plain_methods(named, rules, variants), plain)
 
 
 def print_operations(as_json: bool, plain: bool) -> None:
@@ -51,6 +53,11 @@ def print_operations(as_json: bool, plain: bool) -> None:
 
     from .tables import draw_tables, tables_as_text
 
-    rows = [(one.operation, ", ".join(one.rules) or "-", one.function, one.summary) for one in found]
-    table = Table("operations", ("operation", "rules", "function", "what it does"), rows, left=4)
+    together: dict[tuple[str, str, str], list[str]] = {}
+    for one in found:
+        where = one.function.removeprefix("headwater.")
+        together.setdefault((where, ", ".join(one.rules) or "always", one.summary), []).append(one.operation)
+    rows = [(where, rules, said, " ".join(names)) for (where, rules, said), names in together.items()]
+    note = "A function acts under methods that have one of its rules. What is not listed keeps its gradient."
+    table = Table("operations", ("function", "rules", "what it does", "operations"), rows, note, left=4)
     show(lambda _: draw_tables([], [table]), lambda: tables_as_text([], [table]).lstrip(), plain)

@@ -62,6 +62,11 @@ class Outcome:
     beside: list[tuple[Captured, Tensor]] = field(default_factory=list)  # what entered beside the items, its gradient
     gradients: list[Tensor] = field(default_factory=list)  # one for each captured input
 
+    def with_positions(self, positions: list[Tensor]) -> Outcome:
+        """Relevance as one number per token, a row for each sample; biases and constants get nothing."""
+        nothing = torch.zeros_like(self.readout)
+        return replace(self, positions=positions, books=Books(len(self.score)), readout=nothing)
+
 
 def propagate(run: Run, demand: Demand) -> Outcome:
     """Relevance is input times gradient of the score, where the rules have replaced gradients of operations."""

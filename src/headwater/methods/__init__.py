@@ -7,7 +7,7 @@ from ..engine.forward import NO_RULES, Demand, Run
 from ..engine.propagate import Outcome, propagate
 from ..rules import RuleSet
 from . import attention, captum, random, smoothgrad
-from .lrp import rules
+from .lrp import rules, variants
 from .registry import Method, available, method, register, resolve_method
 
 resolve = resolve_method  # the former name, which plug-ins may use
@@ -30,4 +30,5 @@ __all__ = [
     "resolve_method",
     "rules",
     "smoothgrad",
+    "variants",
 ]

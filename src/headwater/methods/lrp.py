@@ -27,6 +27,11 @@ MOST_GAMMA = 1e6  # from some 1e7 on, what is not boosted is below float32's rou
 GAMMA = 0.05  # chosen on the held-back part of SST-2 that no table reports on: docs/methods.md
 
 
+def variants() -> tuple[tuple[str, str], ...]:
+    """The variants of attention by name, the values of `ah=`, and what each does."""
+    return tuple((name, (one.__doc__ or "").strip().splitlines()[0]) for name, one in VARIANTS.items())
+
+
 def rules() -> tuple[tuple[str, str], ...]:
     """The rules by name, and what each holds constant."""
     return tuple(RULES.items())

@@ -284,7 +284,7 @@ def interpolate(scope: Scope, call: Call) -> Any:
 
 @on("addcmul", "addcdiv", rules=("ah", "ln", "act", "gate"))
 def sum_and_product(scope: Scope, call: Call) -> Any:
-    """input + value * a * b, taken apart so that its product and its constants meet their rules."""
+    """input + value * a * b, or value * a / b: taken apart, so that each part meets its rule."""
     base, a, b = call.args
     with torch.no_grad():
         value = call.func(base.clone(), a, b, **call.kwargs)

@@ -280,7 +280,7 @@ def constant_where(scope: Scope, result: Tensor, mask: Tensor, value: Any, opera
 
 @on("maximum", "minimum", "fmax", "fmin")
 def larger(scope: Scope, call: Call) -> Any:
-    """The larger of a signal and a constant is the constant where that one is larger."""
+    """The larger (or smaller) of a signal and a constant: where it is the constant, that is booked as one."""
     a, b = call.args
     result = call.run()
     if is_signal(a) != is_signal(b):

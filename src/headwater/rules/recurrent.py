@@ -204,7 +204,7 @@ class _Beside(torch.autograd.Function):
 
 @on("_pack_padded_sequence", "_pad_packed_sequence")
 def pack_or_pad(scope: Scope, call: Call) -> Any:
-    """Rows of a packed sequence belong to several samples, in an order that no shape tells."""
+    """Packs or pads a sequence. Rows of samples are then in no known order, so further passes tell them apart."""
     scope.books.scrambled = True
     result = call.run()
     if call.name == "_pad_packed_sequence" and call.args[3]:

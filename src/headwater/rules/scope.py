@@ -6,6 +6,7 @@ constants: they are handed on detached, whatever their `requires_grad` says, so 
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -90,12 +91,14 @@ FOLLOWED: dict[str, Handler] = {}  # the same where scores take part in attentio
 SPELLED: dict[str, Callable[[Call], Any]] = {}  # operations of our own, written out in those of torch
 
 
-def on(*operations: str | Callable[..., Any], rules: Sequence[str] = ()) -> Callable[[Handler], Handler]:
+def on(
+    *operations: str | Callable[..., Any], when: str | None = None, rules: Sequence[str] = ()
+) -> Callable[[Handler], Handler]:
     """The rule for operations, by torch's name ("i0", however it is spelled: `i0_` too) or as functions (`torch.i0`).
 
     It works in any package. The result has the model's value, with the gradient that relevance takes:
 
-        @on(torch.i0)
+        @on(torch.i0, when="act")
         def bessel(scope, call):
             '''i0(x) is i0(0) = 1 plus its input times a constant.'''
             x, value = call.args[0], call.run().detach()
@@ -105,15 +108,20 @@ def on(*operations: str | Callable[..., Any], rules: Sequence[str] = ()) -> Call
 
     Operations of your own are seen, too: those of `torch.library`, and functions in Python to which you add
     `torch.overrides.wrap_torch_function`. Parameters among `call.args` are constants; `is_signal` tells what depends on
-    the input. One operation has one such function: a second one is an error. `rules` names the rules (`ah`, `ln`, ...)
-    that the function asks for by `scope.applies`; `headwater methods --operations` shows them.
+    the input. One operation has one such function: a second one is an error.
+
+    `when` names the rule (`ah`, `ln`, `act`, `gate`) that the function belongs to: it acts only under methods that have
+    this rule, and the operation keeps its gradient under the others. Without it the function acts under every method,
+    also `gi`, and asks for itself (`scope.applies("act")`); `rules` then names the rules that it asks for.
     """
+    rules = (*rules, *([when] if when is not None else []))
     for rule in rules:
         if rule not in RULES:
             raise UnknownName("rule", rule, RULES)
     names = [canonical(one if isinstance(one, str) else name_of_operation(one))[0] for one in operations]
 
     def register(handler: Handler) -> Handler:
+        handler = handler if when is None else only_under(when, handler)
         for name in names:
             known = OPERATIONS.setdefault(name, handler)
             if (known.__module__, known.__qualname__) != (handler.__module__, handler.__qualname__):
@@ -122,6 +130,16 @@ def on(*operations: str | Callable[..., Any], rules: Sequence[str] = ()) -> Call
         return handler
 
     return register
+
+
+def only_under(rule: str, handler: Handler) -> Handler:
+    """The handler where a method has the rule; elsewhere the operation as it is."""
+
+    @functools.wraps(handler)
+    def act(scope: Scope, call: Call) -> Any:
+        return handler(scope, call) if scope.applies(rule) else call.run()
+
+    return act
 
 
 def name_of_operation(function: Callable[..., Any]) -> str:

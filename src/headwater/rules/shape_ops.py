@@ -52,7 +52,7 @@ topk sort gather index_select index take take_along_dim max min amax amin
 
 @on(*STAY, rules=("act",))
 def elements_stay(scope: Scope, call: Call) -> Any:
-    """A copy or a cast: what is known of the tensor stays known. A number that was in float8 is scaled back."""
+    """A copy, a cast or dropout: every element stays in its place, and what is known of it stays known."""
     signal = find_signal(call)
     before = getattr(signal, _BEFORE, None)
     result = call.run()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from headwater.results.audit import Audit
 from headwater.results.explanation import Explanation
@@ -10,7 +10,7 @@ from headwater.results.ledger import Ledger
 
 from .audits import tables
 from .reading import SHOWN_ENTRIES, decimals, headline, ledger_rows, source_facts, token_cells, verdict, with_sign
-from .tables import Table, method_tables
+from .tables import Named, Table, method_tables
 
 WIDEST = 16  # columns of numbers that a line can hold
 
@@ -67,9 +67,9 @@ def plain_audit(audit: Audit, *, full: bool = False) -> str:
     return "\n".join([*lines, "", *ledger_lines(explanation.ledger)])
 
 
-def plain_methods(methods: Iterable[tuple[str, str]], rules: Iterable[tuple[str, str]]) -> str:
-    """Every method and every rule with its summary."""
-    found = method_tables(methods, rules)
+def plain_methods(methods: Named, rules: Named, variants: Named) -> str:
+    """Every method, rule and variant of attention with its summary."""
+    found = method_tables(methods, rules, variants)
     return "\n".join(
         line for table in found for line in (f"{table.title}:", *(f"  {row}" for row in align_columns(table)))
     )

@@ -44,6 +44,14 @@ def markdown(table: Table) -> list[str]:
     return [head, "|" + "---|" * len(table.columns), *rows]
 
 
-def method_tables(methods: Iterable[tuple[str, str]], rules: Iterable[tuple[str, str]]) -> tuple[Table, Table]:
+Named = Iterable[tuple[str, str]]
+
+
+def method_tables(methods: Named, rules: Named, variants: Named) -> tuple[Table, ...]:
     """Names and summaries, without heads."""
-    return Table("methods", ("", ""), [*methods]), Table("rules, to be combined as in lrp(ah+ln)", ("", ""), [*rules])
+    titled = {
+        "methods": methods,
+        "rules, to be combined as in lrp(ah+ln)": rules,
+        "variants of attention, as in lrp(ah=half+ln+act+gate)": variants,
+    }
+    return tuple(Table(title, ("", ""), [*rows]) for title, rows in titled.items())

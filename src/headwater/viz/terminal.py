@@ -24,7 +24,7 @@ from headwater.results.ledger import Ledger
 from .audits import tables
 from .colour import INK, Shade, Theme, largest, shade
 from .reading import TokenCell, by_part, decimals, headline, ledger_rows, token_cells, verdict, with_sign
-from .tables import Table, method_tables, within
+from .tables import Named, Table, method_tables, within
 
 NUMBERED = 60
 LEAST_VISIBLE = 0.02
@@ -57,9 +57,9 @@ def render_audit(audit: Audit, *, full: bool = False) -> RenderableType:
     return Group(*grids, Text(), Padding(ledger_table(audit.explanation.ledger), (0, 0, 0, 2)))
 
 
-def render_methods(methods: Iterable[tuple[str, str]], rules: Iterable[tuple[str, str]]) -> RenderableType:
-    """Every method and every rule with its summary."""
-    return Group(*(Padding(_with_title(table), (0, 0, 1, 0)) for table in method_tables(methods, rules)))
+def render_methods(methods: Named, rules: Named, variants: Named) -> RenderableType:
+    """Every method, rule and variant of attention with its summary."""
+    return Group(*(Padding(_with_title(table), (0, 0, 1, 0)) for table in method_tables(methods, rules, variants)))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """A method: the size of the gradient at every token."""
 
-from dataclasses import replace
-
 from headwater.methods import NO_RULES, Outcome, Run, method, propagate
 
 
@@ -10,4 +8,4 @@ def grad_norm(run: Run) -> Outcome:
     """`propagate` runs the model once forwards and once backwards; the outcome has score, inputs and gradients."""
     outcome = propagate(run, NO_RULES)
     sizes = outcome.gradients[0].norm(dim=-1)  # [samples, positions]
-    return replace(outcome, positions=[row[real] for row, real in zip(sizes, run.batch.real, strict=True)])
+    return outcome.with_positions([row[real] for row, real in zip(sizes, run.batch.real, strict=True)])

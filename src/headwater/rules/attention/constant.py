@@ -25,7 +25,7 @@ _BLOCK = 1 << 24  # elements of attention weights made at a time on the way back
 
 @register_variant
 class ConstantVariant(Variant):
-    """y_j = sum_i v_i p_ij with p held fixed."""
+    """The weights are constants, and the values take all: y_j = sum_i v_i p_ij with p held fixed."""
 
     name = "constant"
     softmax = Softmax.CONSTANT

@@ -33,7 +33,7 @@ QUERY_SHARE = (
 
 @register_variant
 class QueryVariant(Variant):
-    """The query takes `QUERY_SHARE` of weights times values, the values take the rest. Keys are constants."""
+    """The queries take a part of weights times values (`QUERY_SHARE`), the values the rest; keys are constants."""
 
     name = "query"
     softmax = Softmax.LINEAR
