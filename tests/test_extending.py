@@ -63,6 +63,7 @@ def test_a_method_is_listed_explains_and_runs_over_a_dataset(installed, texts, t
     found = json.loads(headwater(installed, "explain", "a gripping film", "--method", "grad-norm", "--json"))
     assert found["method"] == "grad-norm"
     assert min(found["relevance"]) > 0
+    assert not any(found["ledger"]["biases"].values())  # what Gradient x Input gives to biases is not this method's
     run = ("run", "--data", texts, "--out", tmp_path / "out", "--method", "grad-norm", "--workers", 2)
     headwater(installed, *run)
     lines = "import sys, headwater as hw; print([e.method for e in hw.open_run(sys.argv[1]).explanations()])"
@@ -92,9 +93,13 @@ class Bessel(nn.Module):
 torch.manual_seed(0)
 model, x = Bessel().double().eval(), torch.randn(1, 4, dtype=torch.float64)
 e = hw.explain(model, x, target=0)[0]
+leaf = x.clone().requires_grad_(True)
+gradient, = torch.autograd.grad(model(leaf)[0, 0], leaf)
+gi = hw.explain(model, x, target=0, method="gi")[0]
 print(e.ledger.closed, "i0(0)" in " ".join(e.ledger.constants), abs(e.ledger.unaccounted) < 1e-12)
+print(torch.allclose(gi.relevance, (gradient * x)[0].detach()), gi.ledger.closed)
 """
-    assert python(installed, "-c", code).split() == ["True", "True", "True"]
+    assert python(installed, "-c", code).split() == ["True", "True", "True", "True", "False"]  # gi has no rules
     assert python(ROOT / "tests", "-c", code).split()[0] == "False"  # without the package
 
 
