@@ -385,8 +385,7 @@ def test_texts_a_second_are_counted_over_a_dataset(labelled):
 
 
 def test_a_decoder_is_timed_at_several_lengths_beside_other_tools(monkeypatch):
-    from headwater.evaluation import cost
-    from headwater_experiments.bench import peers
+    from headwater_experiments.bench import cost, peers
 
     monkeypatch.setattr(peers, "STEPS", 2)
     monkeypatch.setattr(peers, "find_installed", lambda: ["captum"])

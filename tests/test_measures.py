@@ -588,7 +588,7 @@ def test_a_measure_from_outside_is_computed_saved_loaded_and_shown(plugged, tmp_
     ]
     store = EvaluationStore("e", "e", tmp_path)
     assert [(c.name, c.better, c.axes) for c in store.curves()][1] == ("emptiness", "lower", CURVE.axes)
-    assert "how far &amp; wide" in drawings.curves(store)
+    assert "how far &amp; wide" in drawings.draw_curves(store)
 
 
 def test_a_measure_is_given_as_a_value_too():

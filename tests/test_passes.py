@@ -51,6 +51,7 @@ from headwater.engine.forward import (
     read_score,
     scope_for,
     tables_of,
+    watch_nothing,
 )
 from headwater.errors import (
     AnotherPrediction,
@@ -991,5 +992,5 @@ def test_defaults() -> None:
     assert (demand.required, demand.some, demand.backward) == ((), False, True)
     assert (run.seed, run.nothing, run.noise, run.links, run.scope, run.inspect) == (0, None, None, True, Scope, None)
     assert (Known().explained, Known().reads, Known().tables) == ({}, False, None)
-    with forward.unwatched(Scope(ALL, Books(1), {}, {})):
+    with watch_nothing(Scope(ALL, Books(1), {}, {})):
         pass

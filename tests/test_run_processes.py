@@ -164,7 +164,7 @@ def test_a_worker_whose_parent_has_closed_the_pipe_ends_without_a_word():
 
 def test_a_worker_of_another_version_is_no_worker(data, monkeypatch):
     sources = find_sources(data, ["text"])
-    content = payload.Payload.of(Slow(), tiny.tokenizer(), JobSettings(), sources).packed()
+    content = payload.Payload.of(Slow(), tiny.tokenizer(), JobSettings(), sources).pack()
     assert payload.unpack_payload(content, "cpu").settings == JobSettings()
     monkeypatch.setattr(payload, "relevant_versions", lambda: {"headwater": "0.0.1"})
     ours, theirs = multiprocessing.Pipe()

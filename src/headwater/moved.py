@@ -1,6 +1,6 @@
 """Modules that have moved: their old names work for one version more, with a warning that names the new one.
 
-A finder at the end of `sys.meta_path` is asked only for modules that nobody else finds.
+A finder on `sys.meta_path` knows them. It comes first, for an update may leave an empty directory behind.
 """
 
 from __future__ import annotations
@@ -148,4 +148,4 @@ class MovedLoader(Loader):
 def install() -> None:
     """Once, however often the package is imported."""
     if not any(isinstance(finder, MovedFinder) for finder in sys.meta_path):
-        sys.meta_path.append(MovedFinder())
+        sys.meta_path.insert(0, MovedFinder())

@@ -10,7 +10,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from headwater.evaluation.cost import Clock, Cost, measure_costs
+from headwater.api.explain import explain
+from headwater.evaluation.cost import Clock, Cost, Job, measure_costs
 from headwater.models.graphormer import GraphormerConfig, GraphormerForGraphClassification
 from headwater.models.graphs import Graph
 from headwater.viz.tables import Table
@@ -60,8 +61,9 @@ def measure_graphs(
         graph = make_graph(nodes)
         prepared = model.headwater_inputs([graph])
         inputs = {name: value.to(device) for name, value in prepared.arguments.items()}
-        others = {PATHS: partial(find_paths, model, nodes)}
-        costs = measure_costs(model, inputs, methods, rounds, given=graph, others=others, clock=clock)
+        others: dict[str, Job] = {name: partial(explain, model, [graph], method=name) for name in methods}
+        others[PATHS] = partial(find_paths, model, nodes)
+        costs = measure_costs(model, inputs, (), rounds, others=others, clock=clock)
         found += [dataclasses.replace(one, tokens=nodes, batch=1) for one in costs]
         tell(f"{nodes} nodes: measured")
     return found

@@ -159,7 +159,7 @@ def refuse_what_has_no_place(context: typer.Context, mode: str) -> None:
 def counts(option: str, text: str) -> list[int]:
     found = split_names(text)
     if not found or not all(map(options.is_all_digits, found)):
-        raise UsageError(f"{option} takes numbers above 0, split_names by commas, not {text!r}.")
+        raise UsageError(f"{option} takes numbers above 0, separated by commas, not {text!r}.")
     return [options.parse_count(option, one) for one in found]
 
 
