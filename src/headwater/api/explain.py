@@ -67,7 +67,7 @@ def explain(
     `Explanation`, everything else a list of them.
 
     `target`: None for the predicted class (the predicted next token of a language model), a class by index or name,
-    "a - b", `Token`, `Span`. `score=` takes any function of the model's output that gives one number a sample.
+    "a - b", `Token`, `Span`. `score=` takes any function of the model's output that gives one number per sample.
     `output`: "logit", "probability" or "log-probability".
     `at`: "embeddings" (the embeddings module's output, as in the paper) or "words". For bare tensors, `inputs=` names
     what is explained: one of the tensors, a module, or a module's dotted name.

@@ -39,7 +39,7 @@ class TextJob:
         self.side = padding_side(self.model, self.tokenizer)
 
     def plan(self, texts: Sequence[Text], reader: Reader) -> Plan:
-        """One explanation a text, in their order; every text is checked before any work is done."""
+        """One explanation per text, in their order; every text is checked before any work is done."""
         return self.make_plan(encode(texts, self.tokenizer, self.limit, self.truncate), reader)
 
     def make_plan(self, encoded: Sequence[Encoded], reader: Reader) -> Plan:

@@ -126,7 +126,7 @@ def read_estimate(found: Mapping[str, float | None]) -> MeanEstimate:
 
 
 def write_samples(path: Path, samples: Samples) -> None:
-    """One row a sample and method: what is known of the sample, then the method's numbers; curves are lists."""
+    """One row per sample and method: what is known of the sample, then the method's numbers; curves are lists."""
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -53,7 +53,7 @@ class Subjects(Protocol):
         ...
 
     def explain(self, samples: Sequence[int], method: str, target: int, seed: int) -> list[Explanation]:
-        """One explanation a sample, for the class `target`."""
+        """One explanation per sample, for the class `target`."""
         ...
 
     def request(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:

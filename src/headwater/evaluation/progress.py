@@ -11,7 +11,7 @@ from rich.text import Text
 
 
 class Speed(ProgressColumn):
-    """Samples a second; of what counts tokens, tokens a second since it began or went on."""
+    """Samples a second; of what counts tokens, tokens per second since it began or went on."""
 
     def render(self, task: Task) -> Text:
         if task.fields["tokens"] is not None:

@@ -393,7 +393,7 @@ def everything(part: Subjects, sample: int) -> Any:
 def explain_samples(
     part: Subjects, method: str, targets: Counts, seed: int, samples: Sequence[int] | None = None
 ) -> list[Explanation]:
-    """One explanation a sample, each for its own class: `targets` stands beside `samples`."""
+    """One explanation per sample, each for its own class: `targets` stands beside `samples`."""
     chosen = range(len(part)) if samples is None else samples
     found: dict[int, Explanation] = {}
     for label in sorted(set(targets.tolist())):

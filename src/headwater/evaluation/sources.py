@@ -148,7 +148,7 @@ def columns_from_csv(path: Path, dialect: str) -> Columns:
 
 
 def from_jsonl(path: Path) -> Columns:
-    """One object a line; the columns are the keys of the first."""
+    """One object per line; the columns are the keys of the first."""
     rows: list[dict[str, Any]] = []
     for i, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
         try:

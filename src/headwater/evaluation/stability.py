@@ -40,7 +40,7 @@ def captum_metrics(what: str) -> Any:
 def infidelity(
     part: Subjects, method: str, made: Sequence[Explanation], targets: Counts, seed: int, draws: int = DRAWS
 ) -> Floats:
-    """One number a sample; each item is replaced with probability one half, in `draws` draws."""
+    """One number per sample; each item is replaced with probability one half, in `draws` draws."""
     measure = captum_metrics("infidelity").infidelity
     found = []
     for i, explanation in enumerate(made):
@@ -66,7 +66,7 @@ def infidelity(
 def sensitivity(
     part: Subjects, method: str, made: Sequence[Explanation], targets: Counts, seed: int, draws: int = DRAWS
 ) -> Floats:
-    """One number a sample: the largest of `draws` draws of noise."""
+    """One number per sample: the largest of `draws` draws of noise."""
     measure = captum_metrics("sensitivity").sensitivity_max
     if not isinstance(part, TokenPart):
         raise UsageError("sensitivity is measured on texts only: it needs embeddings to add noise to.")

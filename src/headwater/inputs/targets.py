@@ -1,7 +1,7 @@
 """Which scalar is explained. The score function runs outside the rules, on the model's outputs.
 
 A target is None (the predicted class, the predicted next token), a class by index or label name, "a - b", `Token`,
-`Span`, or any callable that gives one score a sample.
+`Span`, or any callable that gives one score per sample.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Target = int | str | Token | Span | Callable[[Any], Tensor] | None
 
 @dataclass
 class ScoreReading:
-    """One score a sample, with what it is called and what the model predicted.
+    """One score per sample, with what it is called and what the model predicted.
 
     `magnitudes`: where a score is a difference of two numbers, the sum of their absolute values.
     """

@@ -21,7 +21,7 @@ from ..rules import Books
 from ..rules.maps import AttentionMap
 from .registry import Method, register
 
-Maps = list[Tensor]  # a matrix a layer, [queries, keys], of one sample's real positions
+Maps = list[Tensor]  # a matrix per layer, [queries, keys], of one sample's real positions
 
 
 OnMaps = Callable[[Maps], Tensor]
@@ -30,7 +30,7 @@ OnMaps = Callable[[Maps], Tensor]
 def on_maps(
     name: str, summary: str, *, gradient: bool = False, pooled: OnMaps | None = None
 ) -> Callable[[OnMaps], Method]:
-    """Register a function of one sample's maps, first layer first, that gives one number a position.
+    """Register a function of one sample's maps, first layer first, that gives one number per position.
 
     `pooled` takes its place in models that are known to read their answer off the mean of all positions.
     """

@@ -125,7 +125,7 @@ def join_samples(parts: list[Sample], job: Run) -> Outcome:
 
 
 def sum_features(relevance: Tensor, job: Run) -> Tensor:
-    """One number a position; a bare tensor keeps its shape."""
+    """One number per position; a bare tensor keeps its shape."""
     return relevance.cpu() if job.batch.tensor is not None else relevance.sum(-1).cpu()
 
 

@@ -20,7 +20,7 @@ from ..inputs.places import Captured, capture_inputs, start
 
 @dataclass
 class Function:
-    """f(x) of one sample: `x` [copies, …] stands in for the explained input; one score a copy, for one target."""
+    """f(x) of one sample: `x` [copies, …] stands in for the explained input; one score per copy, for one target."""
 
     run: Run
     inputs: Captured
@@ -111,7 +111,7 @@ def nothing(run: Run, inputs: Captured, token: int | None) -> Tensor:
 
 
 def split_samples(run: Run) -> Iterator[Run]:
-    """One run a sample, without padding."""
+    """One run per sample, without padding."""
     batch = run.batch
     if batch.alone is not None:
         yield from (replace(run, batch=batch.alone(i)) for i in range(batch.samples))

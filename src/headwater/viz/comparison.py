@@ -1,4 +1,4 @@
-"""A comparison: one row a method, the same tokens in each, and what every method's relevance adds up to.
+"""A comparison: one row per method, the same tokens in each, and what every method's relevance adds up to.
 
 Methods differ in unit and size, so every row has full colour at its own largest relevance, and says how large that is.
 """

@@ -55,7 +55,7 @@ def generation_facts(generation: Generation) -> list[tuple[str, str]]:
 
 
 def _sources(generation: Generation, number: int) -> list[float]:
-    """One number a token, zero for what comes later."""
+    """One number per token, zero for what comes later."""
     return [float(value) for value in generation.relevance[number].tolist()]
 
 

@@ -1,4 +1,4 @@
-"""How many texts a second a method explains, over a whole set of them, all methods in turn on the same batches."""
+"""How many texts per second a method explains, over a whole set of them, all methods in turn on the same batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCHES = 4  # after which the next method has its turn
 
 @dataclass(frozen=True)
 class Throughput:
-    """Seconds for all texts, and how many times as many texts a second as the first method: medians over rounds."""
+    """Seconds for all texts, and how many times as many texts per second as the first method: medians over rounds."""
 
     name: str
     texts: int

@@ -43,7 +43,7 @@ class Dataset:
 def load(name: str, split: str) -> LabelledTexts:
     """The texts and labels of one part: `load("sst2", "dev")`.
 
-    `HEADWATER_DATA` names a directory with one folder a dataset and one file a part, `sst2/train.parquet` with the
+    `HEADWATER_DATA` names a directory with one folder a dataset and one file per part, `sst2/train.parquet` with the
     columns `text` and `label`, or `sst2/train.tsv` with a header line as GLUE hands it out. Without it the Hugging
     Face hub is asked. Columns, labels and the number of rows of each label are checked.
 

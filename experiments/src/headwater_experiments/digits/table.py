@@ -61,7 +61,7 @@ def draw_pairs(pairs: Sequence[Any], rows: int, seed: int) -> list[Any]:
 
 
 def table_markdown(found: Evaluation) -> str:
-    """A row a method, with 95 % intervals over digits and the cost as a ratio to the prediction."""
+    """A row per method, with 95 % intervals over digits and the cost as a ratio to the prediction."""
     columns = ("method", "AUAC, higher is better", "AU-MSE, lower is better", "unaccounted, at most", "x forward")
     head = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     rows = []

@@ -64,7 +64,7 @@ def methods_of(trials: Sequence[Trial]) -> list[str]:
 
 
 def measure_markdown(trials: Sequence[Trial], measure: str) -> str:
-    """One table: a row a method, a column a dataset: ours, its intervals, in brackets the paper's; the best is bold."""
+    """A row per method, a column per dataset: ours, its intervals, in brackets the paper's; the best is bold."""
     leaders = {trial.dataset: best(trial.mains, measure) for trial in trials}
     lines = table_head(trials)
     for method in methods_of(trials):

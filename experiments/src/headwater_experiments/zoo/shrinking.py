@@ -1,7 +1,7 @@
 """A configuration as the class makes it by default, shrunk: few layers, narrow, and still of one piece.
 
-Numbers that must agree stay in agreement; lists with one value a layer keep one layer of every kind there is; token ids
-that no longer lie in the vocabulary move into it.
+Numbers that must agree stay in agreement; lists with one value per layer keep one layer of every kind; token ids that
+no longer lie in the vocabulary move into it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def agreeing(config: Any, name: str, before: Any, less: Any) -> Any:
 
 
 def keep_layers(config: Any, hints: Mapping[str, Any]) -> dict[str, Any]:
-    """Lists with one value a layer keep the first layer of every kind, two layers at least."""
+    """Lists with one value per layer keep the first layer of every kind, two layers at least."""
     names = field_names(config)
     name = next((n for n in _LAYERS if n in names), None)
     count = getattr(config, "num_hidden_layers", None)

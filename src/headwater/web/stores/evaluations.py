@@ -38,7 +38,7 @@ class EvaluationStore(Lacking):
         ]
 
     def sheet(self) -> Sheet:
-        """A row a sample: its label and prediction, then every method's score and measures."""
+        """A row per sample: its label and prediction, then every method's score and measures."""
         samples = self.found.samples
         columns: dict[str, NDArray[Any]] = {name: np.asarray(values) for name, values in samples.common.items()}
         for method, values in samples.values.items():

@@ -1,4 +1,4 @@
-"""What pictures of graphs share: a row a sample, a column a method, sums below, and a key of the two signs."""
+"""What pictures of graphs share: a row per sample, a column per method, sums below, and a key of the two signs."""
 
 from __future__ import annotations
 

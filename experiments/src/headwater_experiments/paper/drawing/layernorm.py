@@ -88,7 +88,7 @@ def common(several: Sequence[Passed]) -> tuple[float, float]:
 
 
 def slopes(axes: Axes, one: Passed, ends: tuple[float, float]) -> None:
-    """For every normalisation a line a sample, from before to after, and both means."""
+    """For every normalisation a line per sample, from before to after, and both means."""
     places = np.arange(one.before.shape[1])
     faint = max(0.15, min(0.6, 12 / len(one.before)))
     axes.axhline(0, color=GREY, linewidth=0.5, zorder=0)

@@ -60,7 +60,7 @@ class SentenceBlock:
 
 @use_style()
 def heatmaps(comparisons: Mapping[str, Comparison], methods: Sequence[str] | None = None) -> Figure:
-    """A block a sentence under its title, a row a method; sub-words are joined, long sentences wrap.
+    """A block a sentence under its title, a row per method; sub-words are joined, long sentences wrap.
 
     Each row has full colour at its own largest relevance, because methods differ in unit and size; behind it stands
     what its relevance adds up to. What takes away is underlined, so that the sign shows without colour.

@@ -46,7 +46,7 @@ class Molecule:
 
 @use_style()
 def molecules(every: Mapping[str, Molecule], methods: Sequence[str] | None = None) -> Figure:
-    """A row a molecule under its title, a column a method; below each picture stands its sum.
+    """A row a molecule under its title, a column per method; below each picture stands its sum.
 
     Atoms and bonds of a picture share its scale: full colour is the largest relevance among them. What takes away has a
     dashed ring (an atom) or dashed sides (a bond), so that the sign shows without colour.

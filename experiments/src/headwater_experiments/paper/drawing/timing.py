@@ -92,7 +92,7 @@ def to_csv(rows: Sequence[Timing]) -> str:
 
 @use_style()
 def runtime(costs: Sequence[Cost], paper: Mapping[str, float] = PAPER) -> Figure:
-    """Seconds per sample and multiples of a prediction, a row a method; dots are measured, diamonds the paper's."""
+    """Seconds per sample and multiples of a prediction, a row per method; dots are measured, diamonds the paper's."""
     rows = timings(costs, paper)
     margins = Margins(left=0.95, right=0.15, top=0.08, bottom=0.62, across=0.2)
     figure, axes = panels(1, 2, 0.17 * len(rows) + 0.1, margins)
