@@ -34,8 +34,9 @@ class Explanation(Shown):
 
     For text, `relevance` has one number per token; for a graph, one per node; for an image, one per patch, line by
     line. For a bare tensor it has the shape of the tensor. `relevance.sum()` is `ledger.inputs`. `edges` are a graph's,
-    each as two nodes and a relevance, where the method reaches them; together they are a line of the ledger. Of an image,
-    `patches` and `pixels` are the relevance as it lies in the picture, and `image` says where in the original that is.
+    each as two nodes and a relevance, where the method reaches them; together they are a line of the ledger. Of an
+    image, `patches` and `pixels` are the relevance as it lies in the picture, and `image` says where in the
+    original that is.
     """
 
     tokens: tuple[str, ...]
