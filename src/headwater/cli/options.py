@@ -114,5 +114,5 @@ def is_all_digits(text: str) -> bool:
 
 
 def parse_count(what: str, digits: str, least: int = 1) -> int:
-    """A number of things, in digits; of more digits than any number has that is taken, the first ones suffice."""
+    """A number of things, in digits. Of very many digits only the first are read: the number is too large anyway."""
     return in_range(what, int(digits[:20]), least, MOST)

@@ -30,7 +30,7 @@ def show(draw: Callable[[Theme], RenderableType], write: Callable[[], str], plai
 
 
 def theme() -> Theme:
-    """The terminal's ground, where it says so in COLORFGBG (`ink;ground`, light from 7 and from 9 on); else dark."""
+    """Light or dark, as the terminal says in COLORFGBG (`ink;ground`; 7 and from 9 on are light); else dark."""
     ground = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     return "light" if ground.isdigit() and int(ground) in (7, *range(9, 16)) else "dark"
 

@@ -3,8 +3,8 @@
 Ray Data hands a chunk's description to an actor, which reads the rows itself: inputs must lie where every node finds
 them. The model is not among these, it travels through the object store. Results come back to the one writer, here.
 
-An actor or a node that is lost is Ray's to replace, and it tries a chunk again for ever; an actor that only counts sees
-to it that what kills others again and again is found and left out, as the local engine does.
+Ray replaces an actor or a node that is lost, and tries its chunk again without end. So one more actor counts. It
+finds the row that kills others again and again, and has it left out, as the local engine does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the disk refuses, in words: it is full, cannot be written, or has something else where a file of ours goes."""
+"""Errors of the disk as messages: it is full, it cannot be written, or something else is where a file should go."""
 
 from __future__ import annotations
 

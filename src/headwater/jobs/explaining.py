@@ -1,7 +1,7 @@
 """A chunk of rows -> its explanations: the same code in every engine.
 
-A row that cannot be explained does not take its neighbours with it: where a batch fails, its rows are run one by one,
-and those that still fail are told apart, with the reason.
+A row that cannot be explained does not fail its batch. Where a batch fails, its rows are run one by one. Rows that
+still fail are kept apart, each with its reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The local engine: worker processes on this machine.
 
-A worker that dies is replaced, and its chunk is done again. What kills workers again and again is narrowed down: the
-batch is run row by row, and the row at which they die is left out and told as a bad row.
+A worker that dies is replaced, and its chunk is done again. Where workers die again and again, the batch is run row
+by row. The row at which they die is left out, and reported as a bad row.
 """
 
 from __future__ import annotations

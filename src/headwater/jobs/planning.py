@@ -1,8 +1,7 @@
 """How the input is cut: into shards, which are files, and chunks, which are what a worker is handed.
 
-The cuts depend on the input alone, so that a row meets the same neighbours in its batch however many workers there are,
-whichever engine runs them, and however often the job was interrupted. Equal batches are what makes results equal to the
-last digit.
+The cuts depend on the input alone. So a row has the same neighbours in its batch with any number of workers, with
+either engine, and after any interruption. Equal batches are what makes results equal to the last digit.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def job_of_file(file: Path) -> Any:
 
 
 def counts_of(path: Path, number: int, manifest: Manifest) -> Counts | None:
-    """What a shard holds; None where it, or what is known of its bad rows, is damaged or not of this job and place."""
+    """How many rows a shard holds. None where it or its list of bad rows is damaged, or of another job."""
     said = read_description(shard_path(path, number), manifest)
     if said is None or (said.get("shard"), said.get("rows")) != (number, said["found"]):
         return None

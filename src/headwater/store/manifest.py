@@ -6,7 +6,7 @@
     .work/           the lock, what is being written, what is known of the input, and bad rows by shard
 
 A shard lies in `shards/` only when it is whole, and knows in its footer which job it belongs to. The manifest is
-written after it: a run that was killed in between finds a shard more than the manifest says, and takes it as done.
+written after it. A run that was killed in between finds one shard more than the manifest has, and counts it as done.
 
 Every file carries its checksum, see `seal`. Files of format 1 have none, and are read without.
 """

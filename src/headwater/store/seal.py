@@ -84,6 +84,6 @@ def digest(file: BinaryIO, place: int) -> bytes:
 
 
 def blank_seal(block: bytes, place: int) -> bytes:
-    """A block in which the seal, as far as it lies there, is blank; `place` counts from the start of the block."""
+    """The block with blanks where the seal stands, if it is in this block. `place` counts from the block's start."""
     first, last = max(0, place), min(len(block), place + len(BLANK))
     return block if first >= last else block[:first] + b"0" * (last - first) + block[last:]

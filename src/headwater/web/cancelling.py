@@ -1,8 +1,8 @@
 """Work that can be stopped from outside, at any operation of torch.
 
-A thread cannot be killed, and killing a process loses the model that it holds. But everything slow here is made of
-torch's operations, and a torch function mode sees each of them: it asks before every one whether the work is still
-wanted, and raises if not. That is a place where the library already promises to leave nothing behind.
+A thread cannot be killed, and killing a process loses the model that it holds. But everything slow here consists of
+torch's operations. A torch function mode sees each of them, asks whether the work is still wanted, and raises if not.
+That is a place where the library already promises to leave nothing behind.
 """
 
 from __future__ import annotations

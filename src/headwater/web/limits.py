@@ -11,8 +11,8 @@ KIB, MIB = 1024, 1024 * 1024
 class Limits:
     """Bounds of one server. `seconds` is the time that one request may compute, `waiting` how many may stand in line.
 
-    Schemas carry the bounds of their own fields (characters, methods, masked words); these are the ones that depend on
-    the machine, or that need a look at the data.
+    Schemas have the bounds of their own fields (characters, methods, masked words). Here are those that depend on the
+    machine, or on the data.
     """
 
     workers: int = 2

@@ -1,7 +1,7 @@
 """A few workers and a line in front of them: bounded, in order, every place known, every job can be taken out.
 
-Work stops at its next operation of torch (`cancelling`). What does not, because it is busy with something else, is
-given up after a moment: its thread is told to end when it can, and another takes its place in the pool.
+Work stops at its next operation of torch (`cancelling`). Work that does not hear this is given up after a moment. Its
+thread is told to end when it can, and a new thread takes its place in the pool.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The API: one function a route, which takes a request, lets the library answer it, and says it in the API's terms."""
+"""The API: one function per route. It takes a request, calls the library, and gives the answer in the API's terms."""
 
 from __future__ import annotations
 

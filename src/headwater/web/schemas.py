@@ -299,7 +299,7 @@ class GenerateAnswer(BaseModel):
 
 
 class JobShown(BaseModel):
-    """Where a request stands: 0 is being done, 1 comes next; None: it has been answered, or never came."""
+    """A request's place in the line: 0 is running, 1 comes next. None: it was answered, or is not known."""
 
     id: str
     place: int | None
