@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -187,34 +188,45 @@ def test_a_heavy_import_would_be_seen():
     assert "torch" in loaded_after("import headwater; headwater.explain")
 
 
-def called(work) -> list[tuple[str, str]]:
-    """The functions of the package that are called, as (module, function), in the order of their first call."""
-    found: dict[tuple[str, str], None] = {}
+CALLED = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import headwater as hw
+from tiny import tiny, tokenizer
 
-    def note(frame, event, _):
-        path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(PACKAGE):
-            found.setdefault((".".join(path.relative_to(PACKAGE).with_suffix("").parts), frame.f_code.co_name))
-
-    work()  # modules are imported once
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return list(found)
+package, found = Path(hw.__file__).parent, []
 
 
-def test_a_plain_explanation_passes_through_nothing_that_saves_memory_or_records():
-    from tiny import tiny, tokenizer
+def note(frame, event, _):
+    path = Path(frame.f_code.co_filename)
+    if event == "call" and path.is_relative_to(package):
+        hop = (".".join(path.relative_to(package).with_suffix("").parts), frame.f_code.co_name)
+        if hop not in found[-1]:
+            found[-1].append(hop)
 
-    import headwater as hw
 
-    ways = [
-        called(lambda more=more: hw.explain(tiny("bert"), "a good film", tokenizer=tokenizer(), **more))
-        for more in ({}, {"keep": "disk"})
-    ]
+for more in ({}, {"keep": "disk"}):
+    for watched in (False, True):  # modules are imported the first time
+        found.append([])
+        sys.setprofile(note if watched else None)
+        hw.explain(tiny("bert"), "a good film", tokenizer=tokenizer(), **more)
+        sys.setprofile(None)
+print(json.dumps([found[1], found[3]]))
+"""
+
+
+@pytest.fixture(scope="module")
+def ways() -> list[list[tuple[str, str]]]:
+    """The functions of the package that one explanation calls, as (module, function), in the order of their first call:
+    plain, and with memory saved."""
+    done = subprocess.run(
+        [sys.executable, "-c", CALLED, str(ROOT / "tests")], capture_output=True, text=True, check=True
+    )
+    return [[tuple(hop) for hop in way] for way in json.loads(done.stdout.splitlines()[-1])]
+
+
+def test_a_plain_explanation_passes_through_nothing_that_saves_memory_or_records(ways):
     through = [[name for name in way if name[0].startswith("memory.")] for way in ways]
     assert through[0] == []
     assert through[1] != []
@@ -237,12 +249,8 @@ WAY = [
 ]
 
 
-def test_the_way_of_an_explanation_is_the_one_that_the_page_walks():
-    from tiny import tiny, tokenizer
-
-    import headwater as hw
-
-    way = called(lambda: hw.explain(tiny("bert"), "a good film", tokenizer=tokenizer()))
+def test_the_way_of_an_explanation_is_the_one_that_the_page_walks(ways):
+    way = ways[0]
     places = [way.index(hop) for hop in WAY]
     assert places == sorted(places)
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
