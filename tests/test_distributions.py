@@ -85,6 +85,21 @@ def test_without_the_experiments_a_dataset_by_name_says_where_it_is_known(monkey
         read_texts("sst2")
 
 
+def test_the_bundled_molecules_are_the_checkpoint_that_tables_speak_of():
+    from headwater.models.bundled import MOLECULES, bundled_path
+
+    kept = ROOT / "checkpoints" / "tuned" / "bace" / "1" / "model.safetensors"
+    assert (bundled_path(MOLECULES) / "model.safetensors").read_bytes() == kept.read_bytes()
+
+
+def test_texts_of_a_table_are_no_dataset_s_name():
+    """A table compared with a name gives a table, not yes or no."""
+    pandas = pytest.importorskip("pandas")
+    from headwater.bias.texts import read_texts
+
+    assert read_texts(pandas.DataFrame({"text": ["a film", "sst2"]})).texts == ["a film", "sst2"]
+
+
 @pytest.mark.parametrize("old", sorted(moved.MOVED))
 def test_a_module_that_moved_is_found_by_its_old_name(old):
     new = moved.new_name(f"headwater.{old}")

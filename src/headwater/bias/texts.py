@@ -65,7 +65,7 @@ def read_texts(data: Any, text_column: str = "text", part_column: str | None = N
     known = plugins.load_all(plugins.DATASETS)
     if isinstance(data, str) and data in known:
         return join_parts(*known[data]())
-    if data == DEFAULT and not Path(data).exists():
+    if isinstance(data, str) and data == DEFAULT and not Path(data).exists():
         raise DataError(
             f"the dataset {data!r} is known to headwater-experiments, which is not installed: pip install "
             "headwater-experiments. Or pass texts of your own: a path, or a list."

@@ -1,4 +1,4 @@
-"""Runs an explanation by the active recorder, inside a block of `recorded`, or else plainly."""
+"""Which recorder is active: the one of the block of `recorded` that an explanation is made in, if it is in one."""
 
 from __future__ import annotations
 
