@@ -21,7 +21,7 @@ from headwater.errors import UnknownName, UsageError
 from headwater.kernels.capped import capped_attention
 from headwater.methods import lrp
 from headwater.rules import VARIANTS, AttentionCall, RuleSet, Softmax, Variant, register_variant
-from headwater.rules.scope import Call
+from headwater.rules.call import Call
 
 Q, K, V = drawn(1, 4, 5, 3, seed=1), drawn(1, 4, 6, 3, seed=2), drawn(1, 4, 6, 2, seed=3)
 ALLOWED = (drawn(5, 6, seed=4) > -0.5) | (torch.arange(6) == 0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from weighing import drawn
 
-from headwater.rules.scope import times
+from headwater.rules.gradients import times
 from headwater.rules.sources import BASE, Books, Site, Sort, sample_axis, wide
 
 

@@ -66,8 +66,8 @@ from headwater.inputs.places import Captured
 from headwater.inputs.protocol import SideInput
 from headwater.inputs.targets import Reader, ScoreReading
 from headwater.rules import Books, RuleSet, Scope
+from headwater.rules.constants import BESIDE_HELD, EnteredConstant
 from headwater.rules.cuts import Choice, Chosen
-from headwater.rules.scope import BESIDE_HELD, EnteredConstant
 from headwater.rules.sources import Site, Sort
 
 NOTHING = RuleSet(frozenset())

@@ -16,27 +16,15 @@ import headwater as hw
 from headwater.engine.forward import KNOWN
 from headwater.errors import HiddenOperation
 from headwater.rules import OPERATIONS, Books, RuleSet, Scope
+from headwater.rules.call import Call, find_signal, is_signal
+from headwater.rules.constants import BESIDE_HELD, EnteredConstant, fingerprint_constant, parameter_of
 from headwater.rules.cuts import ORIGIN, Choice, Chosen, Origin
-from headwater.rules.lineage import Kind, lineage, lineage_kind, mark
-from headwater.rules.scope import (
-    BESIDE_HELD,
-    Call,
-    EnteredConstant,
-    canonical,
-    check_derivative,
-    find_signal,
-    fingerprint_constant,
-    inside,
-    is_signal,
-    keep_kind,
-    on,
-    only_looking,
-    parameter_of,
-    positional,
-    times,
-    value_of,
-)
+from headwater.rules.gradients import check_derivative, only_looking, times, value_of
+from headwater.rules.handlers import on
+from headwater.rules.lineage import Kind, keep_kind, lineage, lineage_kind, mark
+from headwater.rules.python_functions import inside
 from headwater.rules.sources import Site, Sort
+from headwater.rules.spelling import canonical, positional
 
 ALL = RuleSet(frozenset(("ah", "ln", "act", "gate")))
 

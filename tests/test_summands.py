@@ -14,8 +14,8 @@ from weighing import drawn
 
 from headwater.inputs.places import start
 from headwater.rules import Books, Scope
+from headwater.rules.call import is_signal
 from headwater.rules.linear import dequantize
-from headwater.rules.scope import is_signal
 
 A, B, C = (drawn(3, 4, seed=seed) for seed in (1, 2, 3))
 W, V = drawn(5, 4, seed=6), drawn(5, seed=7)

@@ -27,8 +27,8 @@ from ..inputs.places import Captured, capture_inputs
 from ..inputs.restoring import outside_inference
 from ..inputs.walking import named_modules
 from ..rules import Scope
+from ..rules.constants import BESIDE_HELD, EnteredConstant
 from ..rules.modules import is_foreign_node
-from ..rules.scope import BESIDE_HELD, EnteredConstant
 from ..rules.sources import Sort
 from .compiled import run_eagerly
 from .forward import (

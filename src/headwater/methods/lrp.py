@@ -17,7 +17,7 @@ from ..engine.replay import find_recorder
 from ..engine.sharing import plain_pass, sharing
 from ..errors import UnknownName, UsageError, in_range
 from ..rules import RULES, VARIANTS, RuleSet, Scope
-from ..rules.scope import GATES
+from ..rules.rule_set import GATES
 from .registry import Method, family, register
 
 ALL = ("ah", "ln", "act", "gate")

@@ -5,8 +5,12 @@ from .attention import capped, constant, fused, half, query, secant, softmax, we
 from .attention.call import AttentionCall
 from .attention.registry import VARIANTS, Softmax
 from .attention.variant import Variant, register_variant
+from .call import Call, is_signal
+from .gradients import value_of
+from .handlers import OPERATIONS, on
 from .operands import Place, share_product
-from .scope import OPERATIONS, RULES, Call, RuleSet, Scope, is_signal, on, value_of
+from .rule_set import RULES, RuleSet
+from .scope import Scope
 from .sources import Books
 
 __all__ = [

@@ -10,9 +10,12 @@ from torch import Tensor
 
 from .attention.facts import Exponent, is_log_weights, with_exponent
 from .attention.softmax import holds_softmax
+from .call import Call, is_signal
+from .gradients import value_of
+from .handlers import on
 from .lineage import Kind, carry, lineage, lineage_kind, mark
 from .ratio import Scaled, ratio, scale_by_constant
-from .scope import Call, Scope, is_signal, on, value_of
+from .scope import Scope
 
 _FUNCTIONS = """
 relu gelu silu tanh sigmoid softplus elu celu selu leaky_relu prelu rrelu hardtanh relu6 hardswish hardsigmoid mish

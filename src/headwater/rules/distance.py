@@ -8,8 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .call import Call, is_signal
+from .gradients import times, value_of
+from .handlers import on
 from .lineage import Kind, mark
-from .scope import Call, Scope, is_signal, on, times, value_of
+from .scope import Scope
 
 
 @on("cdist")

@@ -12,12 +12,15 @@ from torch import Tensor
 
 from .attention.registry import Softmax
 from .attention.variant import Variant, variant_of
+from .call import Call, is_signal
+from .gradients import value_of
+from .handlers import on
 from .lineage import Kind, carry, lineage, lineage_kind, mark
 from .linear import add_product, linear, times_matrix
 from .norm import denominator_of, over_sum
 from .operands import Place, operand_places, run_with, share_product
 from .ratio import settle_ratio
-from .scope import Call, Scope, is_signal, on, value_of
+from .scope import Scope
 
 
 @on("mul", rules=("ah", "ln", "act", "gate"))

@@ -13,6 +13,9 @@ from torch import Tensor
 
 _FIELD = "_headwater_lineage"
 
+# operations on each element alone, through which a gate stays a gate
+ELEMENTWISE = frozenset("sqrt square pow exp sigmoid tanh relu clamp mul div add sub rsub to type float clone".split())
+
 
 class Kind(IntEnum):
     """Ordered by how surely the tensor is a gate when it meets another signal in a product."""
@@ -60,4 +63,16 @@ def carry(result: Any, source: Tensor, *, same_elements: bool) -> Any:
     for tensor in (result,) if isinstance(result, Tensor) else tuple(result):
         if isinstance(tensor, Tensor) and tensor.requires_grad:
             mark(tensor, found.kind, found.root if same_elements else None)
+    return result
+
+
+def keep_kind(result: Any, name: str, args: Any) -> Any:
+    """Inside somebody's own autograd function no gradient is made, but what a tensor has been through is still noted.
+
+    So the result of that function can be recognised as a gate, which is held constant.
+    """
+    if name in ELEMENTWISE and args and isinstance(args[0], Tensor) and isinstance(result, Tensor):
+        kind = lineage_kind(args[0])
+        if kind in (Kind.ACTIVATED, Kind.SHIFTED) and result.shape == args[0].shape:
+            mark(result, kind)
     return result

@@ -9,9 +9,13 @@ import torch
 from torch import Tensor
 
 from ..kernels.sparse_rows import find_nonzero_rows, gather_rows, scatter_rows
+from .call import Call, is_signal
+from .constants import parameter_of
 from .gamma import Boost, boost_map, gamma_of, in_the_finest
+from .gradients import times, value_of
+from .handlers import on
 from .lineage import Kind, carry, lineage, lineage_kind, mark
-from .scope import Call, Scope, is_signal, on, parameter_of, times, value_of
+from .scope import Scope
 
 
 def linear(scope: Scope, call: Call) -> Any:

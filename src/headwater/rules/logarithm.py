@@ -10,9 +10,12 @@ from torch import Tensor
 
 from .attention.facts import log_weights
 from .attention.secant import between
+from .call import Call, is_signal
+from .gradients import value_of
+from .handlers import on
 from .lineage import Kind, lineage, mark
 from .ratio import ratio
-from .scope import Call, Scope, is_signal, on, value_of
+from .scope import Scope
 
 _SLOPES = {"log": 1.0, "log2": 1 / math.log(2), "log10": 1 / math.log(10)}  # at 1
 

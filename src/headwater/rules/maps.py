@@ -8,8 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from .attention.call import AttentionCall, attention_weights
+from .call import Call, is_signal
 from .lineage import Kind, lineage_kind
-from .scope import Call, Scope, is_signal
+from .scope import Scope
 
 _MIXES = ("matmul", "bmm", "einsum")
 

@@ -19,10 +19,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..inputs.hooks import hook_modules, without_hooks
 from ..inputs.walking import named_modules
+from .call import is_signal
 from .cuts import tensors
+from .gradients import value_of
 from .lineage import Kind, mark
 from .ratio import scale_by_constant
-from .scope import Scope, is_signal, value_of
+from .scope import Scope
 
 FUSED = (nn.Transformer, nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention)
 

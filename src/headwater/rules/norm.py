@@ -11,8 +11,11 @@ from torch import Tensor
 from .activation import apply_act_rule
 from .attention.registry import Softmax
 from .attention.softmax import holds_softmax, softmax_by_hand
+from .call import Call, is_signal
+from .gradients import value_of
+from .handlers import on
 from .lineage import Kind, carry, lineage, lineage_kind, mark
-from .scope import Call, Scope, is_signal, on, value_of
+from .scope import Scope
 from .sources import Sort, wide
 
 _INVERSE = "_headwater_inverse"

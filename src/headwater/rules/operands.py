@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .scope import Call
+from .call import Call
 
 Place = tuple[int, int]  # the argument's number, and the number inside it if it is a list; -1 if it is none
 

@@ -6,8 +6,11 @@ from typing import Any
 
 import torch
 
+from .call import Call
+from .gradients import value_of
+from .handlers import on
 from .lineage import Kind, lineage_kind, mark
-from .scope import Call, Scope, on, value_of
+from .scope import Scope
 
 
 @on("prod", rules=("gate",))

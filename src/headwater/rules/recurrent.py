@@ -15,7 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .scope import Call, Scope, find_signal, is_signal, on, parameter_of, value_of
+from .call import Call, find_signal, is_signal
+from .constants import parameter_of
+from .gradients import value_of
+from .handlers import on
+from .scope import Scope
 
 State = tuple[Tensor, ...]  # what a step hands on: h, or h and c
 START = "initial state"

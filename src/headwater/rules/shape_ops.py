@@ -7,10 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
+from .call import Call, find_signal, is_signal
+from .gradients import value_of
+from .handlers import on
 from .lineage import Kind, carry, lineage_kind, mark
 from .linear import larger, overwrite
 from .ratio import scale_by_constant
-from .scope import Call, Scope, find_signal, is_signal, on, value_of
+from .scope import Scope
 
 
 def may_reorder_samples(call: Call) -> bool:

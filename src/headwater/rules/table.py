@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .scope import OPERATIONS, RULES_AT
+from .handlers import OPERATIONS, RULES_AT
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ...results.audit import HeadFlow
+from ...rules.call import Call, is_signal
 from ...rules.maps import order_of
-from ...rules.scope import Call, is_signal
 from .watch import Reordered, Tap
 
 _SCORES = "_headwater_scores"

@@ -24,8 +24,9 @@ from ...methods.registry import Method, resolve_method
 from ...results.audit import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
 from ...results.explanation import Explanation
 from ...results.ledger import Ledger
+from ...rules.call import Call, is_signal
 from ...rules.lineage import carry
-from ...rules.scope import Call, Scope, is_signal
+from ...rules.scope import Scope
 from .heads import Head, head_flows, note_head, note_scores
 from .watch import Tap, tap_alias
 

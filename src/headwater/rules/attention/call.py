@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..scope import Call, is_signal
+from ..call import Call, is_signal
 
 _ALL = slice(None)
 _FUSED = ("attn_mask", "dropout_p", "is_causal")  # what torch's attention takes after queries, keys and values

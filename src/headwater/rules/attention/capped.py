@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from ...kernels.capped import exact
-from ..scope import SPELLED, Call, Scope, on
+from ..call import Call
+from ..handlers import SPELLED, on
+from ..scope import Scope
 from .call import AttentionCall
 from .sinks import WITHIN, enter_sinks
 from .variant import variant_of

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from ...kernels import attention as kernels
 from ...kernels import capped, forward
-from ..scope import Scope, is_signal
+from ..call import is_signal
+from ..scope import Scope
 from .call import AttentionCall, attention_weights
 from .registry import Softmax
 from .variant import Variant, register_variant

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..scope import Call, Scope, on
+from ..call import Call
+from ..handlers import on
+from ..scope import Scope
 from .call import AttentionCall
 from .variant import variant_of
 

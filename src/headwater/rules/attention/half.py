@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from ...kernels.capped import exact
+from ..call import Call
 from ..operands import Place, share_product
-from ..scope import Call, Scope
+from ..scope import Scope
 from .call import AttentionCall
 from .registry import Softmax
 from .sinks import can_stay_whole, enter_sinks

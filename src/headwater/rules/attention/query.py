@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from ...kernels.capped import exact
+from ..call import Call, is_signal
+from ..gradients import times
 from ..lineage import Kind, mark
 from ..operands import Place, share_product
 from ..saved import BorrowedTensor
-from ..scope import Call, Scope, is_signal, times
+from ..scope import Scope
 from ..sources import Sort
 from .call import AttentionCall
 from .half import Share

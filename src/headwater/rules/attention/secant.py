@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..call import Call, is_signal
+from ..gradients import value_of
 from ..lineage import Kind, lineage, mark
 from ..operands import Place, operand_places, run_with
-from ..scope import Call, Scope, is_signal, value_of
+from ..scope import Scope
 from ..sources import Sort
 from .call import AttentionCall
 from .facts import Even

@@ -11,8 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..call import Call
+from ..gradients import value_of
+from ..handlers import on
 from ..lineage import Kind, lineage, mark
-from ..scope import Call, Scope, on, value_of
+from ..scope import Scope
 from .facts import Even, Exponent, exponent_of, with_exponent
 from .registry import Softmax
 from .variant import variant_of

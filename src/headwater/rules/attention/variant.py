@@ -27,8 +27,10 @@ import torch
 from torch import Tensor
 
 from ...errors import UsageError
+from ..call import Call
+from ..gradients import value_of
 from ..operands import Place
-from ..scope import Call, Scope, value_of
+from ..scope import Scope
 from .call import AttentionCall
 from .registry import VARIANTS, Named, Softmax
 

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from .. import gate, linear, norm, shape_ops  # noqa: F401  (their handlers are what is followed)
+from ..call import Call, is_signal
+from ..handlers import FOLLOWED, OPERATIONS, Handler
 from ..lineage import Kind, lineage, lineage_kind, mark
 from ..operands import Place, operand_places, run_with
-from ..scope import FOLLOWED, OPERATIONS, Call, Handler, Scope, is_signal
+from ..scope import Scope
 from ..shape_ops import MOVE, STAY
 from .facts import Even, Exponent, exponent_of, with_exponent
 

@@ -1,0 +1,42 @@
+"""One operation with its arguments, and which of them depend on the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass
+class Call:
+    """One operation on its way through the scope; parameters among its arguments are already constants."""
+
+    func: Callable[..., Any]
+    name: str
+    inplace: bool
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def run(self) -> Any:
+        return self.func(*self.args, **self.kwargs)
+
+    def get(self, position: int, name: str, default: Any = None) -> Any:
+        return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
+
+
+def is_signal(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def find_signal(call: Call) -> Tensor | None:
+    """The first tensor among the arguments that depends on the inputs."""
+    for value in (*call.args, *call.kwargs.values()):
+        if is_signal(value):
+            return value  # type: ignore[no-any-return]
+        if isinstance(value, (list, tuple)):
+            for item in value:
+                if is_signal(item):
+                    return item  # type: ignore[no-any-return]
+    return None
