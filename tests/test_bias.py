@@ -29,6 +29,7 @@ from headwater.bias.finding import Hit, Occurrences
 from headwater.bias.groups import read_groups
 from headwater.bias.mentions import CUT_OFF, Explained, Mention, collect
 from headwater.bias.page import page
+from headwater.bias.summary import audit_tables
 from headwater.bias.swaps import compare_swaps
 from headwater.bias.texts import read_texts
 from headwater.cli import bias as bias_command
@@ -332,6 +333,21 @@ def test_one_group_is_described_and_not_compared():
     found = audited(groups={"women": WOMEN})
     assert found.comparisons == ()
     assert "nothing is compared" in page(found)
+
+
+def test_the_interval_over_one_entry_is_a_dash_and_null(tmp_path):
+    found = audited(bias=1.0, groups={"women": WOMEN, "men": MEN[:1]}, swaps=1)
+    assert np.isnan(found["men"].mean.low)
+    shown, (table, *others) = page(found), audit_tables(found)
+    assert [row[4] for row in table.rows if row[0] == "men"] == ["—"]
+    assert [" to " in row[4] for row in table.rows if row[0] == "women"] == [True]
+    assert f'{found["men"].mean.value:+.3f}<span class="i">—</span>' in shown
+    assert not re.search(r"\bnan\b", shown)
+    assert not any("nan" in cell for one in others for row in one.rows for cell in row)
+    mean = json.loads(json.dumps(found.to_dict(), allow_nan=False))["whole"]["groups"][1]["mean"]
+    assert mean == {"value": found["men"].mean.value, "low": None, "high": None}
+    (written,) = found.save(tmp_path / "audit.json")
+    assert json.loads(written.read_text(encoding="utf-8"))["whole"]["groups"][1]["mean"] == mean
 
 
 def test_parts_are_reported_on_their_own():

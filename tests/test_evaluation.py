@@ -40,6 +40,7 @@ from headwater.evaluation.protocols import ali2022
 from headwater.evaluation.provenance import model_sha256
 from headwater.evaluation.report import page
 from headwater.evaluation.run import evaluate
+from headwater.evaluation.summary import evaluation_tables
 from headwater.evaluation.tokens import TokenSource, find_replacement
 from headwater_experiments.bench import speed
 from headwater_experiments.data import LabelledTexts
@@ -717,7 +718,12 @@ def test_the_page_escapes_what_comes_from_outside(evaluated):
 
 
 def test_a_page_of_one_method_on_one_sample():
-    assert "Conservation" in page(judged(data=[("great", 1)]))
+    found = judged(data=[("great", 1)])
+    shown = page(found)
+    assert "Conservation" in shown
+    assert "<td>—" in shown  # one sample has no correlation
+    assert not re.search(r"\bnan\b", shown)
+    assert [row[1] for row in evaluation_tables(found)[-1].rows] == ["—"]
 
 
 app = typer.Typer(cls=Commands)

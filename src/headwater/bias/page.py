@@ -13,7 +13,8 @@ from markupsafe import Markup
 from ..evaluation import charts
 from ..evaluation.charts import chart_legend
 from ..evaluation.report import INTERVAL, Row, flat
-from ..evaluation.summary import p
+from ..evaluation.statistics import MeanEstimate
+from ..evaluation.summary import format_interval, p
 from ..viz.html import POLICY
 from ..viz.pages import render_page
 from ..viz.reading import visible
@@ -83,9 +84,12 @@ def audit_facts(audit: BiasAudit) -> list[tuple[str, str]]:
 
 def group_row(g: GroupSummary) -> list[str]:
     counts = [f"{g.mentions:,}", f"{g.entries:,}", f"{g.texts:,}"]
-    mean = INTERVAL.format(*(f"{value:+.3f}" for value in (g.mean.value, g.mean.low, g.mean.high)))
     others = [f"{g.median:+.3f}", f"{g.deviation:.3f}", f"{g.positive:.0%}", f"{g.words:.2f}", f"{g.score:+.2f}"]
-    return [*counts, mean, *others]
+    return [*counts, estimate_cell(g.mean, "+.3f"), *others]
+
+
+def estimate_cell(found: MeanEstimate, form: str) -> str:
+    return INTERVAL.format(f"{found.value:{form}}", format_interval(found, form))
 
 
 def difference_forest(audit: BiasAudit) -> str:
@@ -100,7 +104,7 @@ def swap_forest(audit: BiasAudit) -> str:
 
 def describe_swap(swap: Swap) -> str:
     size = swap.effect.difference
-    return f"{size.value:+.3f} ({size.low:+.3f} to {size.high:+.3f}), p: {p(swap.effect.p)}"
+    return f"{size.value:+.3f} ({format_interval(size, '+.3f')}), p: {p(swap.effect.p)}"
 
 
 def name(comparison: GroupComparison, stratum: Stratum, audit: BiasAudit) -> str:
@@ -122,10 +126,8 @@ def forest_rows(audit: BiasAudit) -> list[ForestRow]:
 
 
 def difference_row(c: GroupComparison) -> list[str]:
-    size, d = c.effect.difference, c.effect.d
-    first = INTERVAL.format(*(f"{value:+.3f}" for value in (size.value, size.low, size.high)))
-    second = INTERVAL.format(*(f"{value:+.2f}" for value in (d.value, d.low, d.high)))
-    return [first, second, chance(c, c.corrected), chance(c, c.adjusted.p), f"{c.effect.detectable:.2f}"]
+    cells = [estimate_cell(c.effect.difference, "+.3f"), estimate_cell(c.effect.d, "+.2f")]
+    return [*cells, chance(c, c.corrected), chance(c, c.adjusted.p), f"{c.effect.detectable:.2f}"]
 
 
 def sides_of(audit: BiasAudit) -> list[tuple[str, list[Row], list[Sentence]]]:

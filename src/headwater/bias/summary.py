@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..evaluation.summary import p
+from ..evaluation.summary import format_interval, p
 from ..viz.tables import Table
 from .calibration import Calibration
 from .effects import Effect
@@ -36,7 +36,7 @@ def group_table(audit: BiasAudit) -> Table:
         for g in stratum.groups:
             where = g.name if stratum is audit.whole else f"{g.name}, {stratum.name}"
             counts = (str(g.mentions), str(g.entries))
-            sizes = (f"{g.mean.value:+.3f}", f"{g.mean.low:+.3f} to {g.mean.high:+.3f}", f"{g.median:+.3f}")
+            sizes = (f"{g.mean.value:+.3f}", format_interval(g.mean, "+.3f"), f"{g.median:+.3f}")
             rows.append((where, *counts, *sizes, f"{g.positive:.0%}", f"{g.score:+.2f}"))
     columns = ("group", "mentions", "entries", "mean", "95 %", "median", "above 0", "score of its texts")
     note = f"a word outside the groups has a mean |relevance| of {audit.typical:.2f}"
@@ -89,9 +89,9 @@ def effect_row(name: str, found: Effect, chance: str) -> tuple[str, ...]:
     return (
         name,
         f"{size.value:+.3f}",
-        f"{size.low:+.3f} to {size.high:+.3f}",
+        format_interval(size, "+.3f"),
         f"{d.value:+.2f}",
-        f"{d.low:+.2f} to {d.high:+.2f}",
+        format_interval(d, "+.2f"),
         chance,
         f"{found.detectable:.2f}",
     )

@@ -21,11 +21,11 @@ from .curve_charts import curve_chart
 from .measures import RANDOMISATION, Measure
 from .results import Evaluation
 from .statistics import Difference, MeanEstimate
-from .summary import best_of, p
+from .summary import UNKNOWN, best_of, format_or_dash, p
 
 POINTS = 400
 Row = tuple[str, Sequence[str]]
-BOLD, INTERVAL = Markup("<b>{}</b>"), Markup('{}<span class="i">{} to {}</span>')
+BOLD, INTERVAL = Markup("<b>{}</b>"), Markup('{}<span class="i">{}</span>')
 
 
 def page(evaluation: Evaluation, title: str = "How faithful are these explanations?") -> str:
@@ -89,13 +89,14 @@ def estimate_cells(estimates: Sequence[MeanEstimate], marked: Sequence[str] | No
     found: list[str] = []
     for e, mark in zip(estimates, marked or [""] * len(estimates), strict=True):
         value, low, high = (format_number(v, places) for v in (e.value, e.low, e.high))
-        found.append(INTERVAL.format(BOLD.format(value) if mark == "b" else f"{mark} {value}".strip(), low, high))
+        interval = f"{low} to {high}" if UNKNOWN not in (low, high) else UNKNOWN
+        found.append(INTERVAL.format(BOLD.format(value) if mark == "b" else f"{mark} {value}".strip(), interval))
     return found
 
 
 def format_number(value: float, places: int) -> str:
     """Without the sign of a zero."""
-    shown = f"{value:.{places}f}"
+    shown = format_or_dash(value, f".{places}f")
     return shown.lstrip("-") if math.isfinite(value) and float(shown) == 0 else shown
 
 

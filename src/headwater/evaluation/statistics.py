@@ -6,6 +6,7 @@ of the spread that they share (hard and easy texts).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,8 +29,9 @@ class MeanEstimate:
     low: float
     high: float
 
-    def to_dict(self) -> dict[str, float]:
-        return {"value": self.value, "low": self.low, "high": self.high}
+    def to_dict(self) -> dict[str, float | None]:
+        """None for what is not known, as the interval over one sample."""
+        return {name: None if math.isnan(number) else number for name, number in vars(self).items()}
 
 
 @dataclass(frozen=True)

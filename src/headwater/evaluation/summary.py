@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from ..viz.tables import Table
 from .results import Evaluation
 from .statistics import MeanEstimate
+
+UNKNOWN = "—"  # for a number that there is not: the interval of one entry, a correlation where nothing varies
 
 
 def evaluation_headline(evaluation: Evaluation) -> str:
@@ -25,13 +29,11 @@ def measure_table(evaluation: Evaluation, measure: str) -> Table:
     for one in evaluation:
         found = one.estimates[measure]
         if one.method == best:
-            rows.append((one.method, f"{found.value:.4f}", interval(found), "best", "", ""))
+            rows.append((one.method, f"{found.value:.4f}", format_interval(found), "best", "", ""))
             continue
         d = apart_from[one.method]
-        apart = MeanEstimate(d.value, d.low, d.high)
-        rows.append(
-            (one.method, f"{found.value:.4f}", interval(found), f"{d.value:+.4f}", interval(apart, "+"), p(d.p))
-        )
+        apart = format_interval(MeanEstimate(d.value, d.low, d.high), "+.4f")
+        rows.append((one.method, f"{found.value:.4f}", format_interval(found), f"{d.value:+.4f}", apart, p(d.p)))
     what = evaluation.measure(measure)
     title = f"{what.title}, {what.better} is better"
     return Table(title, ("method", "mean", "95 %", "to the best", "95 %", "p"), rows, left=1)
@@ -44,8 +46,8 @@ def method_table(evaluation: Evaluation) -> Table:
     columns += ["x forward"] if first.runtime is not None else []
     rows = []
     for one in evaluation:
-        row = [one.method, f"{one.conservation.correlation:+.3f}", f"{one.conservation.error:.2%}"]
-        row += [f"{one.randomisation.value:+.3f}"] if one.randomisation is not None else []
+        row = [one.method, format_or_dash(one.conservation.correlation, "+.3f"), f"{one.conservation.error:.2%}"]
+        row += [format_or_dash(one.randomisation.value, "+.3f")] if one.randomisation is not None else []
         row += [f"{one.runtime.ratio:.2f}"] if one.runtime is not None else []
         rows.append(tuple(row))
     note = "correlation and mean error of the summed relevance against the score"
@@ -60,8 +62,14 @@ def best_of(evaluation: Evaluation, measure: str) -> str:
     return max(evaluation.methods, key=lambda m: sign * evaluation[m].estimates[measure].value)
 
 
-def interval(estimate: MeanEstimate, sign: str = "") -> str:
-    return f"{estimate.low:{sign}.4f} to {estimate.high:{sign}.4f}"
+def format_interval(estimate: MeanEstimate, form: str = ".4f") -> str:
+    """From where to where; a dash where it is not known."""
+    low, high = (format_or_dash(value, form) for value in (estimate.low, estimate.high))
+    return f"{low} to {high}" if UNKNOWN not in (low, high) else UNKNOWN
+
+
+def format_or_dash(value: float, form: str) -> str:
+    return UNKNOWN if math.isnan(value) else f"{value:{form}}"
 
 
 def p(value: float) -> str:
