@@ -9,6 +9,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,8 +22,12 @@ from pyarrow import parquet
 import headwater as hw
 from headwater.jobs import running
 from headwater.jobs.explaining import Explainer, Place
+from headwater.jobs.payload import Payload
+from headwater.jobs.reading.sources import find_sources
+from headwater.jobs.settings import JobSettings
 from headwater.jobs.worker import report_failures
 from headwater.jobs.writing import footer as footer_of
+from headwater.methods.registry import _METHODS, register, resolve_method
 from headwater.store.manifest import FOOTER, MANIFEST, SHARDS, read_footer
 from headwater.store.runs import StoredRun
 from headwater.store.seal import SEAL, seal, seal_json
@@ -53,6 +58,16 @@ def here(monkeypatch) -> type[Here]:
     engine = type("HereNow", (Here,), {"chunks": []})
     monkeypatch.setattr(running, "LocalEngine", engine)
     return engine
+
+
+def pack_job_of_a_plug_in(data: Path) -> bytes:
+    """A job by the method `theirs`, which is known while the job is packed, and no longer."""
+    register(replace(resolve_method("gi"), name="theirs"))
+    try:
+        settings = JobSettings(method="theirs")
+        return Payload.of(Slow(), tiny.tokenizer(), settings, find_sources(data, ["text"])).pack()
+    finally:
+        _METHODS.pop("theirs")
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from browsing import Watched, browser
+
+import headwater as hw
+from headwater.models.bundled import load_bundled
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "plugin"
@@ -40,11 +47,14 @@ def texts(tmp_path_factory) -> Path:
     return file
 
 
-def python(installed: Path, *words: object) -> str:
+def environment(installed: Path) -> dict[str, str]:
     path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, *map(str, words)], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
-    )
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def python(installed: Path, *words: object) -> str:
+    words = (sys.executable, *map(str, words))
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(installed))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -66,8 +76,47 @@ def test_a_method_is_listed_explains_and_runs_over_a_dataset(installed, texts, t
     assert not any(found["ledger"]["biases"].values())  # what Gradient x Input gives to biases is not this method's
     run = ("run", "--data", texts, "--out", tmp_path / "out", "--method", "grad-norm", "--workers", 2)
     headwater(installed, *run)
-    lines = "import sys, headwater as hw; print([e.method for e in hw.open_run(sys.argv[1]).explanations()])"
-    assert python(installed, "-c", lines, tmp_path / "out").count("grad-norm") == 4
+    assert [e.method for e in hw.open_run(tmp_path / "out").explanations()] == ["grad-norm"] * 4
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_a_method_runs_on_a_ray_cluster(installed, texts, tmp_path):
+    pytest.importorskip("ray")
+    run = ("run", "--data", texts, "--method", "grad-norm", "--engine", "ray", "--workers", 1)
+    headwater(installed, *run, "--out", tmp_path / "out")
+    stored = hw.open_run(tmp_path / "out")
+    assert stored.manifest.sessions[-1]["engine"] == "ray"
+    assert [e.method for e in stored.explanations()] == ["grad-norm"] * 4
+    assert all(min(e.relevance) > 0 for e in stored.explanations())
+
+
+@contextmanager
+def explorer(installed: Path) -> Iterator[str]:
+    """`headwater app` in a process of its own, with the package installed; gives its address."""
+    words = [sys.executable, "-m", "headwater", "app", "--no-browser", "--port", "0"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment(installed)) as server:
+        try:
+            assert server.stderr is not None
+            said = next(line for line in server.stderr if "http://" in line)
+            yield said.split()[said.split().index("at") + 1]
+        finally:
+            server.terminate()
+
+
+def test_a_method_is_chosen_and_shown_in_the_explorer(installed):
+    pytest.importorskip("fastapi")
+    with browser() as opened, explorer(installed) as home:
+        watched = Watched(opened.new_context(), home)
+        page = watched.page
+        page.goto(f"{home}#text=a+gripping+film&methods=lrp")
+        page.locator('.method[data-method="lrp"] .w').first.wait_for()
+        page.locator("#methods summary").click()
+        page.get_by_label(re.compile("^grad-norm")).check()
+        words = page.locator('.method[data-method="grad-norm"] .w.can')
+        words.first.wait_for()
+        assert words.all_inner_texts() == ["a", "gripping", "film"]
+        assert max(float(o) for o in words.evaluate_all("all => all.map(w => w.style.getPropertyValue('--o'))")) == 1
+        assert watched.trouble == []
 
 
 def test_a_method_of_a_package_conforms(installed):
@@ -105,12 +154,12 @@ print(torch.allclose(gi.relevance, (gradient * x)[0].detach()), gi.ledger.closed
 
 def test_a_variant_of_attention_has_a_name(installed):
     method = "lrp(ah=mostly-values+ln+act+gate)"
-    found, plain = (
-        json.loads(headwater(installed, "explain", "a gripping film", "--method", name, "--json"))
-        for name in (method, "lrp")
-    )
+    found = json.loads(headwater(installed, "explain", "a gripping film", "--method", method, "--json"))
+    model, tokenizer = load_bundled()
+    plain = hw.explain(model, "a gripping film", tokenizer=tokenizer)
     assert found["method"] == method
-    assert found["relevance"] != plain["relevance"]
+    assert found["score"] == pytest.approx(plain.score, rel=1e-5)
+    assert found["relevance"] != pytest.approx(plain.relevance.tolist(), rel=1e-2)
 
 
 def test_a_measure_is_computed_saved_and_shown(installed, texts, tmp_path):

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 import tiny
-from jobs_here import Deadly, Slow, contents, fails_at_the_end, here, run, sentences, write
+from jobs_here import Deadly, Slow, contents, fails_at_the_end, here, pack_job_of_a_plug_in, run, sentences, write
 
 import headwater as hw
 from headwater.errors import JobStopped
@@ -173,3 +173,9 @@ def test_a_worker_of_another_version_is_no_worker(data, monkeypatch):
     what, error = ours.recv()
     assert (what, type(error)) == ("refused", JobStopped)
     assert "this worker has {'headwater': '0.0.1'}, the job was started with" in str(error)
+
+
+def test_a_worker_without_the_plug_in_says_so(data):
+    content = pack_job_of_a_plug_in(data)
+    with pytest.raises(JobStopped, match=r"no method called 'theirs'\..* install the plug-in on every node"):
+        payload.unpack_payload(content, "cpu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -14,11 +15,11 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("ray")
 
-from jobs_here import Slow, contents, here, run, sentences, write
+from jobs_here import Slow, contents, here, pack_job_of_a_plug_in, run, sentences, write
 from ray_nodes import actors, kill
 
 from headwater.errors import MissingExtra, UsageError
-from headwater.jobs.cluster import connect, keep_token_private
+from headwater.jobs.cluster import Actor, connect, keep_token_private
 from headwater.jobs.failures import DEATHS, STARTS, History, Place
 from headwater.jobs.planning import Chunk
 
@@ -152,6 +153,15 @@ def test_a_cluster_that_is_not_there(tmp_path):
     data = write(tmp_path / "in.parquet", text=["good"])
     with pytest.raises(UsageError, match=r"no Ray cluster at '127.0.0.1:1'"):
         run(data, tmp_path / "out", engine="ray", address="127.0.0.1:1")
+
+
+def test_what_an_actor_refuses_when_it_is_made_is_its_answer(tmp_path, monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "get", lambda content: content)
+    content = pack_job_of_a_plug_in(write(tmp_path / "in.parquet", text=["good"]))
+    found = Actor([content], "cpu", None)({"chunk": [pickle.dumps(Chunk(0, 0, 1, 0, 1))]})["finished"]
+    assert "no method called 'theirs'" in str(pickle.loads(found[0]))
 
 
 def test_what_kills_actors_again_and_again_is_left_out():

@@ -202,7 +202,12 @@ class Actor:
     def __init__(self, payload: list[Any], device: str, history: Any) -> None:
         import ray
 
-        self.explainer, self.history = unpack_payload(ray.get(payload[0]), device), history
+        self.history = history
+        self.refusal: HeadwaterError | None = None
+        try:
+            self.explainer = unpack_payload(ray.get(payload[0]), device)
+        except HeadwaterError as error:
+            self.refusal = error
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         return {"finished": [pickle.dumps(self.answer(pickle.loads(chunk)), protocol=5) for chunk in batch["chunk"]]}
@@ -211,6 +216,8 @@ class Actor:
         """What is refused is handed over as any result: an exception would make Ray try again."""
         import ray
 
+        if self.refusal is not None:
+            return self.refusal
         begun = ray.get(self.history.begins.remote(chunk))
         if begun is None:
             return JobStopped(

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..engine.model import where_it_is
-from ..errors import JobStopped, ModelError
+from ..errors import JobStopped, ModelError, UnknownName
 from ..evaluation.provenance import versions
 from ..evaluation.run import keep_freed_memory
 from .explaining import Explainer
@@ -59,4 +59,10 @@ def unpack_payload(content: bytes, device: str) -> Explainer:
     payload: Payload = pickle.loads(outer["payload"])
     torch.set_num_threads(payload.settings.threads)
     keep_freed_memory()
-    return Explainer(payload.model.to(device), payload.tokenizer, payload.settings, payload.sources)
+    try:
+        return Explainer(payload.model.to(device), payload.tokenizer, payload.settings, payload.sources)
+    except UnknownName as error:
+        raise JobStopped(
+            f"a worker lacks what the job was started with: {error} Workers know what installed packages add by entry "
+            "points; on a cluster, install the plug-in on every node."
+        ) from error
