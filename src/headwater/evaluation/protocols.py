@@ -130,12 +130,6 @@ PROTOCOLS: dict[str, Protocol] = {ali2022.name: ali2022}
 VARIANT = re.compile(r"(?P<base>[^()]+?)\s*(\((?P<choices>[^()]*)\))?\s*")
 
 
-def register_protocol(protocol: Protocol) -> Protocol:
-    """A protocol that can be asked for by its name."""
-    PROTOCOLS[protocol.name] = protocol
-    return protocol
-
-
 def resolve_protocol(protocol: str | Protocol) -> Protocol:
     """The protocol called so: `ali2022`, or with other choices `ali2022(special_tokens=kept,target=predicted)`."""
     if isinstance(protocol, Protocol):

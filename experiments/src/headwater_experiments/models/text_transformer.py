@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import SAFE_WEIGHTS_NAME
 
@@ -216,12 +216,6 @@ def save_compact(model: TextTransformerForSequenceClassification, out: Path) -> 
     model.config.save_pretrained(out)
     weights = {name: value.cpu() for name, value in model.state_dict().items() if not name.startswith(FROZEN)}
     save_file(pack(weights), out / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
-
-
-def tokenizer_of(config: TextTransformerConfig) -> PreTrainedTokenizerBase:
-    """The tokenizer that belongs to the embeddings."""
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(locate(config.embeddings_from))
-    return tokenizer
 
 
 def _load_embeddings(name: str) -> PreTrainedModel:

@@ -20,7 +20,6 @@ from ...rules.call import Call, is_signal
 from ...rules.maps import order_of
 from .watch import Reordered, Tap
 
-_SCORES = "_headwater_scores"
 _MIXES = ("matmul", "bmm", "einsum")
 
 
