@@ -14,6 +14,7 @@ import torch
 from real_data import any_counts, need_real_data
 from transformers import BertConfig, BertModel
 
+from headwater import explain
 from headwater.errors import LoadError, UnknownName, UsageError
 from headwater.evaluation.measures import ACTIVATION, LEDGER, PRUNING
 from headwater.evaluation.protocols import ali2022
@@ -229,7 +230,37 @@ def test_the_kept_checkpoints_are_what_their_cards_say(name: str, kind: str, mon
         assert data.find_dataset(name).terms in card
         assert f"headwater paper train {name} --recipe {kind}" in card
         assert (record["seed"], record["changes"]) == (seed, {})
-        assert record["recipe"] == asdict(recipe_for("small", name, kind))
+        assert TextRecipe(**record["recipe"]) == recipe_for("small", name, kind)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_model_changed_in_low_rank_is_a_plain_bert_from_a_small_file(
+    rank: int, bert: str, semaine: None, tmp_path: Path
+) -> None:
+    quick = {**asdict(QUICK), "rank": rank, "rate": 1e-2}
+    found = train_text("semaine", tmp_path / "out", kind="minilm", embeddings=bert, **quick)
+    assert found.test.value > 0.9
+    model, tokenizer = load(tmp_path / "out")
+    assert type(model).__name__ == "BertForSequenceClassification"
+    assert model.config.model_type == "bert"
+    assert tokenizer is not None
+    frozen = BertModel.from_pretrained(bert).embeddings.word_embeddings.weight.half().float()
+    assert torch.equal(model.bert.embeddings.word_embeddings.weight, frozen) == bool(rank)
+    assert ("change of rank 2" in (tmp_path / "out" / "README.md").read_text()) == bool(rank)
+    assert explain(model, "good", tokenizer=tokenizer).ledger.closed
+
+
+@pytest.mark.parametrize("name", ["imdb", "t-sentiment"])
+def test_the_kept_changes_of_minilm_are_what_their_cards_say(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
+    assert len(checkpoints.seeds("minilm", name)) >= 3
+    for seed in checkpoints.seeds("minilm", name):
+        path = checkpoints.find("minilm", name, seed)
+        assert (path / "model.safetensors").stat().st_size <= 300_000
+        record = json.loads((path / "training.json").read_text())
+        assert (record["seed"], record["changes"]) == (seed, {})
+        assert f"test accuracy | {record['test']['accuracy']:.1%}" in (path / "README.md").read_text()
+        assert TextRecipe(**record["recipe"]) == recipe_for("minilm", name)
 
 
 def test_the_papers_recipe_is_the_papers() -> None:

@@ -94,6 +94,10 @@ def train(
     bfloat16: Annotated[
         bool | None, typer.Option("--bfloat16/--no-bfloat16", help="Texts on a card: products in half precision.")
     ] = None,
+    rank: Annotated[
+        int | None,
+        typer.Option(min=0, max=options.MANY, help="minilm: train a change of this rank to each matrix; 0: all of it."),
+    ] = None,
     bent: Annotated[
         bool | None, typer.Option("--bent/--no-bent", help="mnist: digits turned and shifted at random in training.")
     ] = None,
@@ -117,7 +121,7 @@ def train(
     shared = {"rate": rate, "decay": decay, "dropout": dropout, "smoothing": smoothing, "average": average}
     shared |= {"batch": batch, "patience": patience, "warmup": warmup}
     texts = {"word_dropout": word_dropout, "longest": longest, "ignore_mask": ignore_mask, "unscaled": unscaled}
-    texts |= {"bfloat16": bfloat16}
+    texts |= {"bfloat16": bfloat16, "rank": rank}
     if dataset in GRAPHS:
         given = {option_name(name): value for name, value in {**texts, "embeddings": embeddings}.items()}
         refuse(dataset, "texts", {"--model": model != "small" or None, **given})

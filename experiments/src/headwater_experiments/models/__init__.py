@@ -1,15 +1,18 @@
-"""The paper's text transformer, DistilBERT's build, and digits as superpixels."""
+"""The paper's text transformer, a BERT changed in low rank, DistilBERT's build, and digits as superpixels."""
 
 from __future__ import annotations
 
 
 def register() -> None:
-    """Make the paper's text transformer loadable by its config; doing it again changes nothing."""
+    """Make the paper's text transformer and changed BERTs loadable by config; doing it again changes nothing."""
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
+    from .low_rank import LowRankBertConfig, LowRankBertForSequenceClassification
     from .text_transformer import TextTransformerConfig, TextTransformerForSequenceClassification
 
-    AutoConfig.register(TextTransformerConfig.model_type, TextTransformerConfig, exist_ok=True)
-    AutoModelForSequenceClassification.register(
-        TextTransformerConfig, TextTransformerForSequenceClassification, exist_ok=True
-    )
+    for config, model in (
+        (TextTransformerConfig, TextTransformerForSequenceClassification),
+        (LowRankBertConfig, LowRankBertForSequenceClassification),
+    ):
+        AutoConfig.register(config.model_type, config, exist_ok=True)
+        AutoModelForSequenceClassification.register(config, model, exist_ok=True)

@@ -16,7 +16,12 @@ WHAT = {
         "bits; the embeddings and the tokenizer are those of `{embeddings}` and are fetched when the model is loaded. "
         "The test accuracy is that of the file."
     ),
-    "minilm": "`{embeddings}`, a BERT of 6 layers, fine-tuned as a whole. The weights are stored in half precision.",
+    "minilm": "`{embeddings}`, fine-tuned as a whole. The weights are stored in half precision.",
+    "low rank": (
+        "`{embeddings}`, fine-tuned by a change of rank {rank} to every matrix of its layers. The file holds what was "
+        "trained, its matrices rounded to four bits; the rest is fetched when the model is loaded, which is then a "
+        "plain BERT. The test accuracy is that of the file."
+    ),
     "distilbert": (
         "`{embeddings}` in DistilBERT's build (no types of tokens, no pooler, a head of its own), fine-tuned as a "
         "whole. The weights are stored in half precision."
@@ -34,7 +39,7 @@ def text_card(found: Mapping[str, Any], dataset: Dataset) -> str:
         [
             f"# {dataset.title}: {TITLES[found['model']]}",
             "",
-            WHAT[found["model"]].format(embeddings=found["embeddings"]),
+            describe_model(found),
             "",
             f"Made by `{text_training_command(found)}` ({found['trained_on']}, {found['seconds']:.0f} s).",
             "",
@@ -44,6 +49,12 @@ def text_card(found: Mapping[str, Any], dataset: Dataset) -> str:
             "",
         ]
     )
+
+
+def describe_model(found: Mapping[str, Any]) -> str:
+    """What the model is and what its file holds."""
+    rank = found["recipe"].get("rank", 0)
+    return WHAT["low rank" if rank else found["model"]].format(embeddings=found["embeddings"], rank=rank)
 
 
 def text_training_command(found: Mapping[str, Any]) -> str:

@@ -29,7 +29,8 @@ class TextRecipe:
     Training ends when the validation part has not improved for `patience` rounds. `word_dropout` is the share of
     tokens that training replaces by [UNK]; `average` > 0 keeps a moving average of the weights, of about that many
     steps, and judges and keeps the average. `unscaled` and `ignore_mask` are the two defects of the authors' small
-    model; `bfloat16` computes in half precision where there is a card.
+    model; `bfloat16` computes in half precision where there is a card. `rank` > 0 trains a change of that rank to each
+    matrix of a pretrained model, and 0 all of its weights.
     """
 
     rounds: int
@@ -46,6 +47,7 @@ class TextRecipe:
     unscaled: bool = False
     ignore_mask: bool = False
     bfloat16: bool = True
+    rank: int = 0
 
     def rate_at(self, step: int, steps: int) -> float:
         """The share of the highest rate that a step of all `steps` takes."""

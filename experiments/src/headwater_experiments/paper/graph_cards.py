@@ -50,10 +50,12 @@ def shape(found: Mapping[str, Any]) -> str:
 
 
 def graph_training_command(found: Mapping[str, Any]) -> str:
-    """What makes this model again, and those of the other seeds of its split."""
-    seeds = [run["seed"] for run in trainings(found)[found["split"]]["runs"]]
+    """What makes this model again, and those of the other seeds of its split where these follow one another."""
+    seeds = sorted(run["seed"] for run in trainings(found)[found["split"]]["runs"])
+    if seeds != list(range(seeds[0], seeds[0] + len(seeds))):
+        seeds = [found["seed"]]
     options = [f"--split {found['split']}"] if found["dataset"] == "bace" else []
-    options += [f"--seed {min(seeds)}"] if min(seeds) else []
+    options += [f"--seed {seeds[0]}"] if seeds[0] else []
     options += [f"--recipe {found['recipe_name']}"]
     options += changes(found)
     options += [f"--seeds {len(seeds)}", *([] if found["trained_on"] == "CPU" else ["--device cuda"])]

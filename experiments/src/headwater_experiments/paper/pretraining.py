@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
@@ -140,9 +141,11 @@ def rounds(
 def loss_of(
     model: BertForMaskedLM, rows: Tensor, tokenizer: PreTrainedTokenizerBase, share: float, chance: torch.Generator
 ) -> Tensor:
-    inputs, asked = mask_tokens(rows, tokenizer, share, chance)
-    loss: Tensor = model(input_ids=inputs.to(model.device), labels=asked.to(model.device)).loss
-    return loss
+    """The mean loss over the masked tokens; scores are computed for these alone."""
+    inputs, asked = (part.to(model.device) for part in mask_tokens(rows, tokenizer, share, chance))
+    masked = asked != NOTHING
+    scores = model.cls(model.bert(input_ids=inputs).last_hidden_state[masked])
+    return F.cross_entropy(scores.float(), asked[masked])
 
 
 @torch.no_grad()
