@@ -20,6 +20,7 @@ STAGES = (
     {"errors", "version", "plugins", "moved"},
     {"results"},
     {"inputs"},
+    {"traces"},
     {"kernels"},
     {"rules"},
     {"engine", "memory", "methods"},
@@ -35,7 +36,8 @@ STAGE = {name: number for number, names in enumerate(STAGES) for name in names}
 # Narrower than their stage: results and pictures know only results, models know nothing of explanations.
 ONLY = {
     "results": {"errors", "results"},
-    "kernels": {"errors", "kernels"},
+    "traces": {"errors", "inputs", "traces"},
+    "kernels": {"errors", "traces", "kernels"},
     "viz": {"errors", "version", "results", "viz"},
     "models": {"errors", "version", "plugins", "inputs", "models"},
 }
@@ -206,7 +208,7 @@ def note(frame, event, _):
             found[-1].append(hop)
 
 
-for more in ({}, {"keep": "disk"}):
+for more in ({"plans": False}, {"keep": "disk"}):
     for watched in (False, True):  # modules are imported the first time
         found.append([])
         sys.setprofile(note if watched else None)

@@ -32,6 +32,12 @@ ROOM = {torch.float64: 1e-12, torch.float32: 4e-6, torch.float16: 2e-3, torch.bf
 HALF = (torch.float16, torch.bfloat16) if GPU else (torch.float16,)
 
 
+@pytest.fixture(autouse=True)
+def _computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan would play the kernel that it was written with, where a test puts another in its place."""
+    monkeypatch.setenv("HEADWATER_PLANS", "off")
+
+
 @dataclass(frozen=True)
 class Shape:
     """Sizes of an attention: `groups` heads share their keys, values are `width` wide."""

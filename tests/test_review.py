@@ -331,7 +331,8 @@ def test_nothing_is_kept_after_a_call(call: Callable[..., Any]) -> None:
     def once() -> None:
         call(tiny("bert"), "a good film", tokenizer=tokenizer())
 
-    once()
+    for _ in range(3):  # a plan is made of the first ones, and holds views of the weights
+        once()
     before = alive()
     for _ in range(3):
         once()

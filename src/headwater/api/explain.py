@@ -57,6 +57,7 @@ def explain(
     keep: str = "device",
     recompute: Count = None,
     memory_limit: int | str | None = None,
+    plans: bool = True,
 ) -> Explanation | list[Explanation]:
     """How much each input contributed to a score of the model's prediction.
 
@@ -79,6 +80,7 @@ def explain(
     graphics card) or on "disk". `recompute`: "blocks" computes it again block by block instead, a number does so for as
     many blocks. Neither changes numbers. `memory_limit` ("24GiB", or bytes; the model's weights count) picks the batch
     size, how much waits on the host and what is computed again, by an estimate from short pieces (`estimate`).
+    `plans=False` computes every explanation anew, where otherwise what earlier ones did is written down and played.
     """
     options = read_options(
         tokenizer=tokenizer,
@@ -100,6 +102,7 @@ def explain(
         keep=keep,
         recompute=recompute,
         memory_limit=memory_limit,
+        plans=plans,
     )
     ask = Request(model, data, options)
     return answer_request(ask if memory_limit is None else fit_to_limit(ask))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -23,6 +23,7 @@ def make_explanations(
 ) -> list[Explanation]:
     """One for each sample of the batch."""
     totals = Totals.of(outcome)
+    provenance = replace(provenance, way=outcome.way)
     made = []
     for index, part in enumerate(attribute(batch, outcome)):
         ledger = make_ledger(index, outcome, totals, part, provenance.dtype)

@@ -208,9 +208,19 @@ def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured],
         raise HiddenOperation("the model looks up the words of a text in another order: nobody can say which is which.")
     changed = set[int]().union(*(changing_sites(ours, theirs) for theirs, _ in others))
     changed -= {one.site for one in scope.cuts.chosen}
+    found = KNOWN.setdefault(run.model, Known()).changing
     for site, known in enumerate(scope.books.sites):
         held = known.sort is Sort.HELD and BESIDE_HELD in changed
         if held or (site in changed and known.sort < Sort.CUT_OFF and not scope.cuts.is_weighed(site)):
+            found.add((site, known.name))
+    cut_off_changing(run, scope)
+
+
+def cut_off_changing(run: Run, scope: Scope) -> None:
+    """What a closer look found to change with the input is cut off in every explanation, not in that one alone."""
+    found = KNOWN.get(run.model, Known()).changing
+    for site, known in enumerate(scope.books.sites) if found else ():
+        if (site, known.name) in found:
             scope.books.resort(site, f"{known.name}, which changes with the input", Sort.CUT_OFF)
 
 

@@ -51,6 +51,7 @@ class Run:
     seed: int = 0
     nothing: int | None = None  # the token that stands for "nothing there"
     noise: Callable[[Tensor], Tensor] | None = None  # added to the explained input
+    planned: bool = False  # whether it may be played by a plan: the model is the caller's own, and lasts
     links: bool = True  # whether what enters beside the items is asked for, too
     scope: type[Scope] = Scope
     watch: Callable[[Scope], AbstractContextManager[Any]] = watch_nothing
@@ -64,6 +65,7 @@ class Known:
     explained: dict[RuleSet, int] = field(default_factory=dict)
     reads: bool = False
     tables: list[nn.Module] | None = None  # further modules that look up the words of a text
+    changing: set[tuple[int, str]] = field(default_factory=set)  # constants that differed between inputs, by site
 
 
 KNOWN: weakref.WeakKeyDictionary[nn.Module, Known] = weakref.WeakKeyDictionary()

@@ -43,6 +43,7 @@ class Options:
     keep: str = "device"
     recompute: Count = None
     memory_limit: int | str | None = None
+    plans: bool = True
     on_device: int = 0
 
     @property
@@ -96,6 +97,7 @@ class OptionsByName(TypedDict, total=False):
     keep: str
     recompute: Count
     memory_limit: int | str | None
+    plans: bool
 
 
 class ExplainOptions(OptionsByName, total=False):

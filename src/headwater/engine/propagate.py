@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from .checks import (
     check_prediction,
     check_score,
     check_visible,
+    cut_off_changing,
     find_escapes,
     find_tables,
     is_due,
@@ -39,6 +40,7 @@ from .checks import (
 )
 from .compiled import run_eagerly
 from .forward import Demand, Read, Run, asks_links, forward, read_score, scope_for
+from .run_plans import Played, RunWriter, can_be_planned, find_kind
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Outcome:
     constants: dict[str, list[float]] = field(default_factory=dict)  # lines of the ledger that are no model's sources
     beside: list[tuple[Captured, Tensor]] = field(default_factory=list)  # what entered beside the items, its gradient
     gradients: list[Tensor] = field(default_factory=list)  # one for each captured input
+    way: str = "plain"  # how it was computed
 
     def with_positions(self, positions: list[Tensor]) -> Outcome:
         """Relevance as one number per token, a row for each sample; biases and constants get nothing."""
@@ -69,28 +72,54 @@ class Outcome:
 
 
 def propagate(run: Run, demand: Demand) -> Outcome:
-    """Relevance is input times gradient of the score, where the rules have replaced gradients of operations."""
-    (outcome,) = propagate_each(run, demand, [run.read])
+    """Relevance is input times gradient of the score, where the rules have replaced gradients of operations.
+
+    By the plan of such runs where there is one; else plainly, and written down for a plan.
+    """
+    close = run.noise is None and is_due(run.model, demand)
+    kind = find_kind(run, demand) if can_be_planned(run, demand) else None
+    if kind is None or kind.given_up:
+        (outcome,) = propagate_each(run, demand, [run.read], close=close)
+        return outcome
+    played = None if close else kind.play(run)
+    if played is not None:
+        outcome = outcome_of(played.read, played.linear, played.inputs, played.gradients, played.books, played)
+        check_finite(run, demand, outcome)
+        return replace(outcome, way="plan")
+    writer = RunWriter(kind)
+    (outcome,) = propagate_each(run, demand, [run.read], close=close, writer=writer)
     return outcome
 
 
 def propagate_each(
-    run: Run, demand: Demand, readers: Sequence[Callable[[Any, Batch], ScoreReading]]
+    run: Run,
+    demand: Demand,
+    readers: Sequence[Callable[[Any, Batch], ScoreReading]],
+    *,
+    close: bool | None = None,
+    writer: RunWriter | None = None,
 ) -> Iterator[Outcome]:
-    """Explains several scores of one prediction: one forward pass for all, a backward pass and books for each."""
+    """Explains several scores of one prediction: one forward pass for all, a backward pass and books for each.
+
+    `close`: whether the model is looked at closely. A `writer` writes the run down, for one score.
+    """
     scope = scope_for(run, demand)
     books = scope.books
-    close = run.noise is None and is_due(run.model, demand)
+    if close is None:
+        close = run.noise is None and is_due(run.model, demand)
     if close:
         find_tables(run)
     plain = predict_plainly(run) if close else None
     others = look_at_others(run, demand) if close else []  # first, for what a model keeps is then of this input
     scope.entered = [] if close else None
-    with outside_inference(), torch.enable_grad(), run_eagerly():
+    written = nullcontext() if writer is None else writer.forwards(run)
+    with outside_inference(), torch.enable_grad(), run_eagerly(), written:
         out, inputs = forward(run, scope, beside=asks_links(run, demand))
     settle_choices(scope)
     if close or (run.noise is None and scope.cuts.unclear()):
         find_escapes(run, demand, scope, inputs, others)
+    else:
+        cut_off_changing(run, scope)
     for number, reader in enumerate(readers, 1):
         with outside_inference(), torch.enable_grad():
             read = read_score(replace(run, read=reader), out)
@@ -102,12 +131,14 @@ def propagate_each(
                     check_score(replace(run, read=reader), out, read)
             if demand.backward:
                 keep = run.inspect is not None or number < len(readers)
-                gradients = backward(read, inputs, books, keep=keep)
+                gradients = backward(read, inputs, books, keep, writer)
             else:
                 gradients = [torch.zeros_like(one.leaf) for one in inputs]
             if run.inspect is not None:
                 run.inspect(scope)
             linear = read.linear_part()
+        if writer is not None:
+            writer.finish(run, out, read, inputs, scope)
         last = number == len(readers)
         if last:
             scope.release()
@@ -122,7 +153,7 @@ def outcome_of(
     inputs: list[Captured],
     gradients: list[Tensor],
     books: Books,
-    scope: Scope,
+    scope: Scope | Played,
 ) -> Outcome:
     score = read.reading.score.detach().double()
     items = [(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if not one.beside]
@@ -141,11 +172,13 @@ def outcome_of(
     )
 
 
-def backward(read: Read, inputs: list[Captured], books: Books, keep: bool) -> list[Tensor]:
+def backward(
+    read: Read, inputs: list[Captured], books: Books, keep: bool, writer: RunWriter | None = None
+) -> list[Tensor]:
     """The gradient at each input, by one backward pass; by more where shapes do not tell the samples of a source."""
     leaves = [one.leaf for one in inputs]
     probes = books.probes
-    found = gradients_at(leaves, read, None, keep or probes > 0)
+    found = gradients_at(leaves, read, None, keep or probes > 0, writer)
     if all(g is None for g, one in zip(found, inputs, strict=True) if not one.beside):
         raise NoSignal("the score does not depend on the input that is to be explained.")
     for probe in range(probes):
@@ -156,10 +189,16 @@ def backward(read: Read, inputs: list[Captured], books: Books, keep: bool) -> li
     return [torch.zeros_like(leaf) if g is None else g.detach() for leaf, g in zip(leaves, found, strict=True)]
 
 
-def gradients_at(leaves: list[Tensor], read: Read, seeds: Tensor | None, keep: bool) -> tuple[Tensor | None, ...]:
+def gradients_at(
+    leaves: list[Tensor], read: Read, seeds: Tensor | None, keep: bool, writer: RunWriter | None = None
+) -> tuple[Tensor | None, ...]:
+    starts = read.gradients(seeds)
     try:
-        with torch.autocast(leaves[0].device.type, enabled=False):  # types are chosen on the way forward
-            return torch.autograd.grad(read.ends, leaves, read.gradients(seeds), retain_graph=keep, allow_unused=True)
+        with (
+            torch.autocast(leaves[0].device.type, enabled=False),  # types are chosen on the way forward
+            nullcontext() if writer is None else writer.backwards(starts),
+        ):
+            found = torch.autograd.grad(read.ends, leaves, starts, retain_graph=keep, allow_unused=True)
     except CheckpointError as error:
         raise HiddenOperation(
             "a part of the model under gradient checkpointing cannot be computed again as the rules had it. Call "
@@ -172,6 +211,9 @@ def gradients_at(leaves: list[Tensor], read: Read, seeds: Tensor | None, keep: b
             "the model writes over a tensor that the backward pass still needs, "
             f"as code for inference alone may do: {error}"
         ) from error
+    if writer is not None:
+        writer.gradients = found
+    return found
 
 
 def check_finite(run: Run, demand: Demand, outcome: Outcome) -> None:

@@ -37,12 +37,13 @@ class Session:
     model: nn.Module
     device: torch.device
     dtype: torch.dtype | None
+    lasts: bool = False  # whether the model is there for further explanations
 
     @classmethod
     def open(cls, model: nn.Module, options: Options) -> Session:
         """The caller's own model, or a copy where device or dtype must differ."""
         ready = prepare_model(model, options.device, options.dtype)
-        return cls(ready, *where_it_is(ready))
+        return cls(ready, *where_it_is(ready), lasts=ready is getattr(model, "_orig_mod", model))
 
     def describe(self, seed: int) -> Provenance:
         return describe_model(self.model, self.device, self.dtype, seed)
@@ -74,7 +75,8 @@ class Session:
 
     def make_run(self, batch: Batch, read: Any, options: Options) -> Run:
         placed = place_batch(self.model, batch)
-        return Run(self.model, placed, read, options.seed, find_nothing_token(options.tokenizer))
+        planned = self.lasts and options.plans
+        return Run(self.model, placed, read, options.seed, find_nothing_token(options.tokenizer), planned=planned)
 
 
 def run_method(method: Method, run: Run, options: Options) -> Outcome:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ..traces.record import as_operation
 from .scoring import ScoreForm
 from .sparse_rows import find_nonzero_queries
 
@@ -60,6 +61,7 @@ def keeps_digits(sums: Tensor | None, mask: Tensor | None) -> bool:
     return mask is None or mask.dtype is torch.bool or bool((sums > DEEP).all())
 
 
+@as_operation
 def values_gradient_in_blocks(gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor, scoring: ScoreForm) -> Tensor:
     """P^T dO, [batch, heads of the values, keys, size]. `sums` are the logsumexps, in which sinks are counted."""
     dtype = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..traces.record import untraced
+
 ResultAndSums = tuple[Tensor, Tensor | None]
 
 FLASH, EFFICIENT, CUDNN = 1, 2, 3  # torch.nn.attention.SDPBackend
@@ -134,7 +136,8 @@ def trusts_sums(
     causal = bool(options.get("is_causal"))
     kind = (kernel, query.dtype, query.shape[-1], causal, mask is None, query.shape[1] == key.shape[1])
     if kind not in _TRUSTED:
-        _TRUSTED[kind] = sums.shape == query.shape[:-1] and agrees(sums, query, key, mask, options)
+        with untraced():
+            _TRUSTED[kind] = sums.shape == query.shape[:-1] and agrees(sums, query, key, mask, options)
     return _TRUSTED[kind]
 
 

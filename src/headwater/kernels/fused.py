@@ -10,6 +10,7 @@ import torch
 import triton
 from torch import Tensor
 
+from ..traces.record import as_operation
 from .programs import ADDED, LOOKS, NONE, PER_LOG_E, gradient_kernel, sums_kernel
 from .scoring import ScoreForm
 
@@ -44,6 +45,7 @@ def supports(query: Tensor, key: Tensor, gradient: Tensor) -> bool:
     return max(query.shape[-1], gradient.shape[-1]) <= 256 and far < 1 << 31  # places inside a head have 32 bits
 
 
+@as_operation
 def values_gradient_triton(
     gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, scoring: ScoreForm
 ) -> Tensor:
@@ -89,6 +91,7 @@ def attend_by_triton(query: Tensor, key: Tensor, value: Tensor, scoring: ScoreFo
     return out, top + rest / PER_LOG_E.value if mask_kind(scoring.mask) == ADDED.value else top
 
 
+@as_operation
 def walk_blocks(query: Tensor, key: Tensor, value: Tensor | None, scoring: ScoreForm) -> tuple[Tensor, Tensor, Tensor]:
     """Each block of queries over the keys that it sees. Without values, only the sums are computed.
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..traces.record import looks_at_numbers
+
 FEW = 32  # rows: so few are not worth the look
 SHARE = 1 / 4  # of the rows that must be zero, or they are not worth being left out
 
 
+@looks_at_numbers
 def find_nonzero_rows(gradient: Tensor) -> Tensor | None:
     """Numbers of the rows that are not zero, all axes but the last taken as one; None where all are better kept."""
     width = gradient.shape[-1] if gradient.dim() > 1 else 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from .display import Shown
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What is needed to repeat the explanation."""
+    """What is needed to repeat the explanation. `way` is how it was computed, which changes no number.
+
+    "plain", or "plan" where earlier runs of the model had been written down (docs/cost.md).
+    """
 
     headwater: str
     torch: str
@@ -26,6 +29,11 @@ class Provenance:
     device: str
     dtype: str
     seed: int | None = None
+    way: str = field(default="plain", compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For files: without the way, so that an explanation is written alike however it was computed."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "way"}
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ class Explanation(Shown):
             "windows": self.windows,
             **({} if self.edges is None else {"edges": [list(edge) for edge in self.edges]}),
             **({} if self.image is None else {"image": self._image_dict(self.image)}),
-            "provenance": {k: getattr(self.provenance, k) for k in self.provenance.__dataclass_fields__},
+            "provenance": self.provenance.to_dict(),
         }
 
     def _image_dict(self, image: Picture) -> dict[str, object]:

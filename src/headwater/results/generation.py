@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -240,7 +240,7 @@ class Generation(Shown):
             "at": self.at,
             "unit": self.unit,
             "rules_met": dict(self.rules_met),
-            "provenance": asdict(self.provenance),
+            "provenance": self.provenance.to_dict(),
         }
 
     @classmethod

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..traces.record import untraced
 from .attention.facts import Exponent, is_log_weights, with_exponent
 from .attention.softmax import holds_softmax
 from .call import Call, is_signal
@@ -101,7 +102,7 @@ def at_zero(call: Call, device: torch.device) -> tuple[float, float]:
         return 0.0, 0.0  # prelu: one slope a channel, and nothing at 0
     key = call.name, str([exact_number(v) for v in rest]), str({k: exact_number(v) for k, v in kwargs.items()})
     if key not in _AT_ZERO:
-        with torch.autograd.graph.saved_tensors_hooks(itself, itself):
+        with untraced(), torch.autograd.graph.saved_tensors_hooks(itself, itself):
             x = torch.zeros(1, dtype=torch.float64, device=device, requires_grad=True)
             try:
                 y = call.func(x.clone(), *map(wider, rest), **{k: wider(v) for k, v in kwargs.items()})

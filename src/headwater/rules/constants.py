@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..traces.record import untraced
+
 NAME = "_headwater_name"
 _EMBEDDED = "_headwater_embedded"
 _ORIGINAL = "_headwater_original"
@@ -88,6 +90,6 @@ class EnteredConstant:
 def fingerprint_constant(value: Any) -> tuple[float, float]:
     if not isinstance(value, Tensor):
         return float(value), 0.0
-    with torch.no_grad():
+    with untraced(), torch.no_grad():
         numbers = value.detach().double().nan_to_num().flatten()
         return float(numbers.sum()), float(numbers @ torch.arange(1, len(numbers) + 1).to(numbers))

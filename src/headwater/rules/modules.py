@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..inputs.hooks import hook_modules, without_hooks
 from ..inputs.walking import named_modules
+from ..traces.record import untraced
 from .call import is_signal
 from .cuts import tensors
 from .gradients import value_of
@@ -99,7 +100,7 @@ def is_foreign_node(node: Any) -> bool:
 
 def apply_act_by_value(scope: Scope, module: nn.Module, x: Tensor, output: Tensor) -> Any:
     """The ACT-rule for a function that is known by its values alone. Without the rule its own gradient is in order."""
-    with torch._C.DisableTorchFunction(), torch.no_grad():
+    with untraced(), torch._C.DisableTorchFunction(), torch.no_grad():
         if output.shape != x.shape or not is_elementwise(module, x.detach(), output.detach()):
             return None
         zero, slope = around_zero(module, x)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import HiddenOperation
 from ..inputs.restoring import Mode
+from ..traces.record import refuse_trace
 from .attention.registry import Named, Softmax, find_variant
 from .call import Call, is_signal
 from .constants import (
@@ -43,6 +44,7 @@ from .spelling import canonical, operation_name, positional, torch_names
 _CHECKPOINT = "torch.utils.checkpoint"  # whose hooks are there where the running code lies in a checkpoint
 _top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _CONTAINERS = (list, tuple, dict)
+SEEN = {"item", "__float__", "__int__", "__index__", "__complex__", "__bool__"}  # below, as operations
 _UNUSUAL = READS | OWN_GRADIENTS | {"set_data", "register_hook", "requires_grad_"}
 
 HIDDEN = {
@@ -131,6 +133,8 @@ class Scope(Mode):
         """What is no operation: a model takes gradients of its own, reads numbers, or exchanges a tensor's data."""
         if name in READS:
             self.cuts.read(args[0] if args else None)
+            if name not in SEEN:
+                refuse_trace(f"numbers leave torch by {name}")
         elif name == "set_data":
             return self._data_set(func, args)
         elif name == "register_hook" and is_signal(args[0]):

@@ -85,7 +85,7 @@ class StoredRun:
     def provenance(self) -> Provenance:
         """Of every explanation of the run."""
         about = self.manifest.provenance
-        return Provenance(**{f.name: about[f.name] for f in fields(Provenance)})
+        return Provenance(**{f.name: about[f.name] for f in fields(Provenance) if f.name in about})
 
     def shard_files(self) -> list[Path]:
         """The shards that are done, in the order of the input."""
