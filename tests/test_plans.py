@@ -51,7 +51,7 @@ def both(model: nn.Module, data: dict[str, Tensor], **options: object) -> tuple[
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans are on, and none is there."""
-    monkeypatch.delenv(run_plans.SWITCH, raising=False)
+    monkeypatch.setenv(run_plans.SWITCH, "on")
     run_plans.PLANS.clear()
 
 

@@ -32,7 +32,6 @@ from .model_state import ModelState, weights_of
 SWITCH = "HEADWATER_PLANS"
 KEPT = 8  # plans of a model
 PATIENCE = 4  # runs of one kind that gave no plan, or left it, after which no more is tried
-SHORTEST = 2  # a length of 1 is a case of its own in too many places
 PLAIN = (int, float, str, bool, type(None))
 
 
@@ -127,7 +126,7 @@ class KindOfRun:
         if played is not None:
             self.failed, self.plays = 0, self.plays + 1
         elif plan.left >= PATIENCE:
-            self.plans.remove(plan)
+            self.plans = [one for one in self.plans if one is not plan]
             self.failed += 1
             self.why = "numbers that Python looks at change from run to run"
         return played
@@ -160,7 +159,8 @@ PLANS: weakref.WeakKeyDictionary[nn.Module, PlansOfModel] = weakref.WeakKeyDicti
 
 
 def plans_are_on() -> bool:
-    return os.environ.get(SWITCH, "on").lower() not in ("off", "0", "no", "false")
+    """Off unless they are asked for: an interrupt while a run is written down can leave the recorder active."""
+    return os.environ.get(SWITCH, "off").lower() in ("on", "1", "yes", "true")
 
 
 def can_be_planned(run: Run, demand: Demand) -> bool:
