@@ -337,6 +337,27 @@ def test_a_closer_look_still_comes_and_agrees() -> None:
     assert ways[65:] == ["plan"] * 5
 
 
+def test_a_closer_look_throws_away_a_plan_that_no_longer_holds() -> None:
+    """What a model reads outside itself cannot be seen to change, but it is found out."""
+    around = {"twice": False}
+
+    class Reading(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.head = nn.Linear(4, 2).double()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(x * 2 if around["twice"] else x).sum(1)
+
+    model, x = Reading().eval(), torch.ones(1, 3, 4, dtype=torch.float64)
+    ways = [hw.explain(model, x, score=lambda out: out[:, 0])[0].provenance.way for _ in range(64)]
+    around["twice"] = True
+    look, later = (hw.explain(model, x, score=lambda out: out[:, 0])[0] for _ in range(2))
+    assert (ways[-1], look.provenance.way, later.provenance.way) == ("plan", "plain", "plan")
+    assert same(look, later)
+
+
 def test_what_is_not_finite_is_still_named() -> None:
     model = ready()
     with torch.no_grad():

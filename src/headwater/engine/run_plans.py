@@ -75,7 +75,8 @@ class RunPlan:
     def takes(self, length: int) -> bool:
         return self.shortest <= length <= self.longest
 
-    def compiled(self) -> Program:
+    def compile(self) -> Program:
+        """The program, made when it is first asked for."""
         if self.program is None:
             w = self.written
             first = [*slots_of(w.out), *w.leaves, *filter(None, w.ids)]
@@ -83,12 +84,16 @@ class RunPlan:
             self.program = compile_trace(w.trace, [first, second])
         return self.program
 
+    def agrees(self, other: Written) -> bool:
+        """Whether a run whose length it takes did what the plan does."""
+        return other.shape == self.written.shape and fits(self.written.trace, other.trace, other.length)
+
     def extend(self, other: Written) -> bool:
         """Take in the length of another run that does the same."""
-        if other.shape != self.written.shape:
-            return False
         if self.takes(other.length):
             return True
+        if other.shape != self.written.shape:
+            return False
         if self.shortest < self.longest:
             if not fits(self.written.trace, other.trace, other.length):
                 return False
@@ -136,6 +141,10 @@ class KindOfRun:
         if written.trace.refused is not None:
             self.failed, self.why = self.failed + 1, written.trace.refused
             return
+        # computed plainly for a closer look, and not because a number was another: the plan must do the same
+        self.plans = [
+            plan for plan in self.plans if not plan.takes(written.length) or plan.left or plan.agrees(written)
+        ]
         if not any(plan.extend(written) for plan in self.plans):
             if self.plans:
                 self.failed += 1
@@ -304,7 +313,7 @@ class Played:
 
 def play_run(plan: RunPlan, run: Run) -> Played | None:
     """The run by its plan; None where it must be computed plainly."""
-    written, program, length = plan.written, plan.compiled(), length_of(run.batch)
+    written, program, length = plan.written, plan.compile(), length_of(run.batch)
     try:
         with outside_inference():
             found, carried = play(program.parts[0], given_tensors(run.batch), (), length)
