@@ -250,7 +250,7 @@ def test_a_model_changed_in_low_rank_is_a_plain_bert_from_a_small_file(
     assert explain(model, "good", tokenizer=tokenizer).ledger.closed
 
 
-@pytest.mark.parametrize("name", ["imdb", "t-sentiment"])
+@pytest.mark.parametrize("name", published.TEXTS)
 def test_the_kept_changes_of_minilm_are_what_their_cards_say(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
     assert len(checkpoints.seeds("minilm", name)) >= 3
