@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 import headwater as hw
 from headwater.api import generate
+from headwater.engine import run_plans
 from headwater.engine.options import read_options
 from headwater.engine.session import Session
 from headwater.memory import cuda_graphs, saved_tensors
@@ -92,6 +93,12 @@ def replayed() -> Any:
         return torch.stack([explain() for _ in range(3)])
 
 
+def written_down() -> Any:
+    """Twice plainly, which is written down, and once by the plan that was made of it."""
+    run_plans.PLANS.clear()
+    return torch.stack([explain() for _ in range(3)])
+
+
 class Passes(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
@@ -109,12 +116,14 @@ CALLS: dict[str, Callable[[], Any]] = {
     "closed in the middle": closed_in_the_middle,
     "estimate": estimate,
     "recorded": replayed,
+    "written down": written_down,
 }
 AGAIN = ("gae", "deeplift", "generation", "closed in the middle")  # they have few lines of their own
 
 
 @pytest.fixture(autouse=True)
-def _quick_and_all_on_disk(monkeypatch, tmp_path) -> None:
+def _quick_and_all_on_disk(monkeypatch, tmp_path, request) -> None:
+    monkeypatch.setenv(run_plans.SWITCH, "on" if "written down" in request.node.name else "off")
     monkeypatch.setattr(saved_tensors, "SMALL", 0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(gc, "collect", lambda: 0)  # it is slow, and has nothing to do with interrupts

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..inputs.batch import Batch, list_leaves
+from ..inputs.batch import Batch, list_leaves, map_leaves
 from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference
 from ..rules import Books, Scope
@@ -26,7 +26,7 @@ from ..rules.handlers import rules_there_are
 from ..traces.join import fits, join_traces
 from ..traces.play import Left, Program, compile_trace, play
 from ..traces.record import Slot, Trace, TraceRecorder
-from .forward import Demand, Read, Run, map_output, read_score, watch_nothing
+from .forward import Demand, Read, Run, asks_links, map_output, read_score, tables_of, watch_nothing
 from .model_state import ModelState, weights_of
 
 SWITCH = "HEADWATER_PLANS"
@@ -168,17 +168,17 @@ PLANS: weakref.WeakKeyDictionary[nn.Module, PlansOfModel] = weakref.WeakKeyDicti
 
 
 def plans_are_on() -> bool:
-    """Off unless they are asked for: an interrupt while a run is written down can leave the recorder active."""
-    return os.environ.get(SWITCH, "off").lower() in ("on", "1", "yes", "true")
+    return os.environ.get(SWITCH, "on").lower() not in ("off", "0", "no", "false")
 
 
 def can_be_planned(run: Run, demand: Demand) -> bool:
-    """Whether nothing watches the run, and no tensor of it is kept elsewhere. On a card plans were not tried yet."""
+    """Whether nothing watches the run, and all that it is given can be seen. On a card plans were not tried yet."""
     usual = run.scope is Scope and run.inspect is None and run.noise is None and run.watch is watch_nothing
     watched = torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack() > 0  # by somebody's modes
     hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
     on_processor = all(tensor.device.type == "cpu" for tensor in given_tensors(run.batch))
-    free = usual and not watched and not hooked
+    leaves = list_leaves((run.batch.args, run.batch.kwargs))
+    free = usual and not watched and not hooked and all(isinstance(one, (Tensor, *PLAIN)) for one in leaves)
     return run.planned and free and demand.backward and on_processor and plans_are_on()
 
 
@@ -205,9 +205,11 @@ def key_of_run(run: Run, demand: Demand) -> Any:
         (tuple(-1 if axis and size == length else size for axis, size in enumerate(t.shape)), t.dtype, t.device)
         for t in given
     )
-    plain = [value for value in list_leaves([batch.args, list(batch.kwargs.items())]) if isinstance(value, PLAIN)]
-    names = tuple(sorted(batch.kwargs))
-    return (demand, shapes, tuple(first[id(t)] for t in given), batch.samples, names, repr(plain), surroundings())
+    side = batch.beside.module if batch.beside is not None and asks_links(run, demand) else None
+    modules = tuple(id(module) for module in (*batch.places, *tables_of(run), side))  # whose outputs are explained
+    told = repr(map_leaves((batch.args, sorted(batch.kwargs.items())), lambda t: "?" if isinstance(t, Tensor) else t))
+    aliases = tuple(first[id(t)] for t in given)
+    return (demand, shapes, aliases, batch.samples, modules, told, batch.before, surroundings())
 
 
 def surroundings() -> Any:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -177,6 +178,60 @@ class Mode(TorchFunctionMode):
             torch._C._pop_torch_function_stack()
 
 
+class DispatchMode(TorchDispatchMode):
+    """The same for a mode below autograd. It comes and goes in C alone: torch's own notes how it came in Python."""
+
+    def __enter__(self) -> Any:
+        torch._C._push_on_torch_dispatch_stack(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        count = torch._C._len_torch_dispatch_stack()
+        if count and torch._C._get_dispatch_stack_at(count - 1) is self:
+            torch._C._pop_torch_dispatch_stack(None)
+
+
+class without_dispatch_modes(undone):
+    """Inside, no mode below autograd acts."""
+
+    def __init__(self) -> None:
+        self.modes = dispatch_modes()
+        super().__init__(self._push)
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        while torch._C._len_torch_dispatch_stack():
+            torch._C._pop_torch_dispatch_stack(None)
+
+    def _push(self) -> None:
+        set_dispatch_modes(self.modes)
+
+
+def dispatch_modes() -> tuple[Any, ...]:
+    """The modes below autograd that act on this thread, the innermost last."""
+    count = torch._C._len_torch_dispatch_stack()
+    return tuple([torch._C._get_dispatch_stack_at(i) for i in range(count)]) if count else ()
+
+
+def set_dispatch_modes(modes: tuple[Any, ...]) -> None:
+    """Take away those that are not among these, and put back those that are missing."""
+    shared = count_shared(dispatch_modes(), modes)
+    while torch._C._len_torch_dispatch_stack() > shared:
+        torch._C._pop_torch_dispatch_stack(None)
+    for mode in modes[torch._C._len_torch_dispatch_stack() :]:
+        torch._C._push_on_torch_dispatch_stack(mode)
+
+
+def count_shared(now: tuple[Any, ...], before: tuple[Any, ...]) -> int:
+    """How many of the first modes are the same."""
+    shared = 0
+    for one, other in zip(now, before, strict=False):
+        if one is not other:
+            break
+        shared += 1
+    return shared
+
+
 def outside_inference() -> AbstractContextManager[Any]:
     """As `torch.inference_mode(False)`, but in C alone: interrupted, that may turn the mode when it is collected."""
     return torch._C._InferenceMode(False)
@@ -186,6 +241,7 @@ class TorchState(NamedTuple):
     """What torch keeps for this thread, and a computation changes."""
 
     modes: tuple[Any, ...]  # torch function modes, the innermost last
+    dispatch: tuple[Any, ...]  # modes below autograd
     functions: tuple[bool, bool]  # whether torch function acts; whether modes are off, too
     gradients: bool
     inference: bool
@@ -200,6 +256,7 @@ class TorchState(NamedTuple):
         get, count = torch._C._get_function_stack_at, torch._C._len_torch_function_stack()
         return cls(
             tuple([get(i) for i in range(count)]) if count else (),
+            dispatch_modes(),
             (torch._C._is_torch_function_enabled(), torch._C._is_torch_function_all_disabled()),
             torch.is_grad_enabled(),
             torch.is_inference_mode_enabled(),
@@ -226,11 +283,8 @@ class TorchState(NamedTuple):
         self._put_back_functions()
 
     def _put_back_modes(self) -> None:
-        shared = 0
-        for now, before in zip(TorchState.now().modes, self.modes, strict=False):
-            if now is not before:
-                break
-            shared += 1
+        set_dispatch_modes(self.dispatch)
+        shared = count_shared(TorchState.now().modes, self.modes)
         while torch._C._len_torch_function_stack() > shared:
             torch._C._pop_torch_function_stack()
         for mode in self.modes[torch._C._len_torch_function_stack() :]:

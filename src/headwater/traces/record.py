@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,9 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from ..inputs.restoring import undone
+from ..inputs.restoring import DispatchMode, undone, without_dispatch_modes
 
 aten = torch.ops.aten
 
@@ -82,17 +82,25 @@ class Trace:
     refused: str | None = None  # why it cannot be played
 
 
-class TraceRecorder(TorchDispatchMode):
+class Made(NamedTuple):
+    """A tensor that was seen: its slot, where its numbers lie, and itself."""
+
+    slot: Slot
+    mark: Any
+    own: weakref.ref[Tensor]
+
+
+class TraceRecorder(DispatchMode):
     """`with recorder.part(inputs): …` writes down what happens inside. Several parts may follow one another.
 
-    A tensor is known by its address in C++, and none is kept alive: autograd adds up in place where nobody else holds
+    A tensor is known by a weak reference, and none is kept alive: autograd adds up in place where nobody else holds
     a gradient, and the run is to be what it is without being watched.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.trace = Trace()
-        self.made: dict[int, tuple[Slot, Any]] = {}  # by address: slot, and where its numbers lie
+        self.made: dict[int, Made] = {}  # by address in C++, which another tensor may have later
         self.given: list[Tensor] = []  # from outside, and kept
         self.memory: set[int | None] = set()  # storages of these
         self.count = 0
@@ -118,13 +126,13 @@ class TraceRecorder(TorchDispatchMode):
 
     def _known(self, tensor: Tensor) -> Slot | None:
         found = self.made.get(tensor._cdata)
-        return None if found is None or found[1] != mark_of(tensor) else found[0]
+        return found.slot if found is not None and found.own() is tensor and found.mark == mark_of(tensor) else None
 
     def _give(self, tensor: Tensor) -> Slot:
         known = self._known(tensor)
         if known is None:
             self.given.append(tensor)
-            self.made[tensor._cdata] = (slot_of(self.count), self._mark(tensor))
+            self.made[tensor._cdata] = Made(slot_of(self.count), self._mark(tensor), weakref.ref(tensor))
             self.memory.add(storage_of(tensor))
             known = slot_of(self.count)
             self.count += 1
@@ -159,7 +167,7 @@ class TraceRecorder(TorchDispatchMode):
     def _made(self, tensor: Tensor) -> Slot:
         known = slot_of(self.count)
         self.count += 1
-        self.made[tensor._cdata] = (known, self._mark(tensor))
+        self.made[tensor._cdata] = Made(known, self._mark(tensor), weakref.ref(tensor))
         return known
 
     def _mark(self, tensor: Tensor) -> Any:
@@ -315,7 +323,7 @@ def untraced() -> Iterator[None]:
         return
     with undone(partial(_ACTIVE.set, _ACTIVE.get())):
         _ACTIVE.set(None)
-        with _disable_current_modes():
+        with without_dispatch_modes():
             yield
 
 
