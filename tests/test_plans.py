@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import ctypes
 import gc
 import logging
 import threading
@@ -14,7 +16,9 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 import headwater as hw
-from headwater.engine import run_plans
+from headwater.engine import run_graphs, run_plans
+from headwater.kernels import blocked, sparse_rows
+from headwater.rules import gamma, ratio
 from headwater.traces.join import Size, fits, join_traces, size_through
 from headwater.traces.play import Left, compile_trace
 from headwater.traces.record import TraceRecorder, as_operation, looks_at_numbers, mark_of, untraced
@@ -568,3 +572,151 @@ def test_a_tensor_at_the_address_of_one_that_is_gone_is_another() -> None:
             other = x * 3
         recorder.made[other._cdata] = gone._replace(mark=mark_of(other))  # as if it had got that place in memory
         assert recorder._known(other) is None
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """As on a card, but a captured part is called again each time; the list has every call."""
+    calls: list[object] = []
+
+    class Call:
+        def __init__(self, body: object, pool: object) -> None:
+            self.body, self.kept = body, None
+
+        def __call__(self) -> object:
+            calls.append(self)
+            found = self.body()
+            if self.kept is None:
+                self.kept = found
+            copy_into(self.kept, found)  # a graph always writes into the same memory
+            return self.kept
+
+    def copy_into(kept: object, found: object) -> None:
+        if isinstance(kept, Tensor):
+            kept.copy_(found)
+        elif isinstance(kept, (tuple, list)):
+            for one, other in zip(kept, found, strict=True):
+                copy_into(one, other)
+
+    monkeypatch.setattr(run_graphs.RunGraphs, "call", Call)
+    monkeypatch.setattr(
+        run_graphs.RunGraphs.__init__, "__defaults__", (*run_graphs.RunGraphs.__init__.__defaults__[:-1], Call)
+    )
+    monkeypatch.setattr(run_graphs, "can_capture", lambda given, call: True)
+    # on a card no numbers are looked at
+    monkeypatch.setattr(sparse_rows, "FEW", 10**9)
+    monkeypatch.setattr(blocked, "keeps_digits", lambda sums, mask: sums is not None)
+
+    def unasked(x: Tensor, y: Tensor, zero: float, slope: float, into: Tensor | None = None) -> Tensor:
+        close = x == 0
+        return torch.div(y - zero, x, out=into).masked_fill_(close, slope)
+
+    for module in (ratio, gamma):
+        monkeypatch.setattr(module, "ratio", unasked)
+    return calls
+
+
+@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("method", ["gi", "lrp", "lrp-query"])
+def test_a_length_that_comes_again_is_captured(name: str, method: str, captures: list[object]) -> None:
+    model, ways, kept = new(name), [], []
+    for turn in range(7):
+        data = ids(9, end=END.get(name))
+        data["input_ids"][0, 0] = 5 + turn
+        found = hw.explain(model, data, method=method)
+        plain = hw.explain(model, data, method=method, plans=False)
+        ways.append(found[0].provenance.way)
+        assert not differing(found[0], plain[0]), turn
+        kept.append((found[0], plain[0]))
+    assert ways[-1] == ("plan" if name == "t5" else "graph")  # T5 looks for the end of the text when all else is done
+    assert bool(captures) == (name != "t5")
+    assert all(same(one, other) for one, other in kept)  # later runs wrote into nothing that was given away
+
+
+def test_graphs_are_few_and_go_with_their_plan(captures: list[object]) -> None:
+    model = new("bert")
+    hw.explain(model, ids(5))
+    hw.explain(model, ids(30))
+    for length in range(8, 18):
+        for _ in range(4):
+            hw.explain(model, ids(length))
+    assert 1 <= len(run_graphs.ALIVE) <= run_graphs.KEPT
+    run_plans.PLANS.clear()
+    assert not len(run_graphs.ALIVE)  # at once, not when garbage is collected
+
+
+def test_what_cannot_be_captured_is_played(captures: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_graphs, "RunGraph", lambda *_: (_ for _ in ()).throw(RuntimeError("no memory")))
+    model = new("bert")
+    ways = [hw.explain(model, ids(9))[0].provenance.way for _ in range(6)]
+    assert "graph" not in ways
+    assert ways[-1] == "plan"
+
+
+def test_a_question_in_the_middle_is_never_captured(captures: list[object]) -> None:
+    class Asks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x)
+            for _ in range(70):
+                y = y + 1e-3
+            return self.second(y if y.sum() > -1e9 else -y)
+
+    model = Asks().double().eval()
+    ways = [hw.explain(model, torch.full((1, 4), 1.0 + i).double(), target=0)[0].provenance.way for i in range(6)]
+    assert set(ways[2:]) == {"plan"}
+
+
+def test_another_number_leaves_a_graph(captures: list[object]) -> None:
+    class Asks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 2), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.first(x) if x.sum() > 0 else self.second(x)
+
+    model, one = Asks().double().eval(), torch.ones(1, 4).double()
+    ways = [hw.explain(model, one * (1 + i), target=0)[0].provenance.way for i in range(6)]
+    assert ways[-1] == "graph"
+    found, agrees = both(model, -one, target=0)
+    assert (found.provenance.way, agrees) == ("plain", True)
+
+
+class Past(nn.Module):
+    """Adds what was copied past torch, as a kernel of somebody else's would: an operation that nobody sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = new("bert")
+
+    def forward(self, input_ids: Tensor) -> object:
+        out = self.inner(input_ids=input_ids)
+        drawn = torch.stack([input_ids.double().sum(), input_ids.double().prod().log()])
+        copied = torch.empty_like(drawn)
+        ctypes.memmove(copied.data_ptr(), drawn.data_ptr(), drawn.nbytes)
+        out.logits = out.logits * copied.sum().reshape(1, 1)
+        return out
+
+
+def test_a_kernel_that_nobody_sees_ends_a_plan() -> None:
+    model, ways = Past().eval(), []
+    for turn in range(5):
+        data = {"input_ids": ids(9 + turn)["input_ids"]}
+        found = hw.explain(model, data, inputs="inner.bert.embeddings", target=0)[0]
+        plain = hw.explain(model, data, inputs="inner.bert.embeddings", target=0, plans=False)[0]
+        assert not differing(found, plain)
+        ways.append(found.provenance.way)
+    assert set(ways) == {"plain"}
+
+
+def test_operations_of_ours_are_written_down_in_any_context() -> None:
+    """Autograd may go back in a thread of its own, where modes are handed on and context variables are not."""
+    recorder, x = TraceRecorder(), torch.ones(3)
+    double = as_operation(lambda t: t * 2)
+    with recorder.part([x]):
+        contextvars.Context().run(double, x)
+    assert [operation.function.__name__ for operation in recorder.trace.operations] == ["<lambda>"]

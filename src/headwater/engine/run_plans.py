@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,10 +24,11 @@ from ..inputs.restoring import outside_inference
 from ..rules import Books, Scope
 from ..rules.handlers import rules_there_are
 from ..traces.join import fits, join_traces
-from ..traces.play import Left, Program, compile_trace, play
+from ..traces.play import Left, Program, compile_trace
 from ..traces.record import Slot, Trace, TraceRecorder
 from .forward import Demand, Read, Run, asks_links, map_output, read_score, tables_of, watch_nothing
 from .model_state import ModelState, weights_of
+from .run_graphs import Player, RunGraphs
 
 SWITCH = "HEADWATER_PLANS"
 KEPT = 8  # plans of a model
@@ -71,6 +72,15 @@ class RunPlan:
     longest: int
     program: Program | None = None
     left: int = 0  # times in a row that numbers were not as written
+    trusted: bool = False  # whether it was played beside a plain run, and said the same
+    graphs: RunGraphs = field(default_factory=RunGraphs)
+
+    @property
+    def wanted(self) -> list[list[Slot]]:
+        """The slots that each of the two parts gives."""
+        w = self.written
+        first = [*slots_of(w.out), *w.leaves, *filter(None, w.ids)]
+        return [first, [*filter(None, w.gradients), *w.amounts.values(), *w.sizes.values()]]
 
     def takes(self, length: int) -> bool:
         return self.shortest <= length <= self.longest
@@ -78,11 +88,16 @@ class RunPlan:
     def compile(self) -> Program:
         """The program, made when it is first asked for."""
         if self.program is None:
-            w = self.written
-            first = [*slots_of(w.out), *w.leaves, *filter(None, w.ids)]
-            second = [*filter(None, w.gradients), *w.amounts.values(), *w.sizes.values()]
-            self.program = compile_trace(w.trace, [first, second])
+            self.program = compile_trace(self.written.trace, self.wanted)
         return self.program
+
+    @contextmanager
+    def player(self, run: Run) -> Iterator[Player]:
+        """Plays one run: by graphs on a card where this length came before and memory is there for it."""
+        given, length = given_tensors(run.batch), length_of(run.batch)
+        program = self.compile()
+        with self.graphs.player(program, self.written.trace, self.wanted, given, length) as found:
+            yield found
 
     def agrees(self, other: Written) -> bool:
         """Whether a run whose length it takes did what the plan does."""
@@ -101,9 +116,13 @@ class RunPlan:
             joined = join_traces(self.written.trace, other.trace, (self.shortest, other.length))
             if joined is None:
                 return False
-            self.written, self.program = replace(self.written, trace=joined), None
+            self.written, self.program, self.graphs = replace(self.written, trace=joined), None, RunGraphs()
+            self.trusted = False
         self.shortest, self.longest = min(self.shortest, other.length), max(self.longest, other.length)
         return True
+
+
+Confirm = Callable[[RunPlan], bool]
 
 
 @dataclass
@@ -122,19 +141,27 @@ class KindOfRun:
     def given_up(self) -> bool:
         return self.failed >= PATIENCE
 
-    def play(self, run: Run) -> Played | None:
-        """The run by a plan; None where it must be computed plainly."""
+    def play(self, run: Run, confirm: Confirm) -> Played | None:
+        """The run by a plan; None where it must be computed plainly. `confirm` tries a plan that nobody played yet."""
         plan = self.find(length_of(run.batch))
         if plan is None:
             return None
+        if not plan.trusted:
+            plan.trusted = confirm(plan)
+            if not plan.trusted:
+                self._drop(plan, "played, it does not say what it says otherwise")
+                self.failed = PATIENCE
+                return None
         played = play_run(plan, run)
         if played is not None:
             self.failed, self.plays = 0, self.plays + 1
         elif plan.left >= PATIENCE:
-            self.plans = [one for one in self.plans if one is not plan]
+            self._drop(plan, "numbers that Python looks at change from run to run")
             self.failed += 1
-            self.why = "numbers that Python looks at change from run to run"
         return played
+
+    def _drop(self, plan: RunPlan, why: str) -> None:
+        self.plans, self.why = [one for one in self.plans if one is not plan], why
 
     def learn(self, written: Written) -> None:
         """A run that was computed plainly becomes part of a plan, or the beginning of one."""
@@ -172,14 +199,14 @@ def plans_are_on() -> bool:
 
 
 def can_be_planned(run: Run, demand: Demand) -> bool:
-    """Whether nothing watches the run, and all that it is given can be seen. On a card plans were not tried yet."""
+    """Whether nothing watches the run, and all that it is given can be seen."""
     usual = run.scope is Scope and run.inspect is None and run.noise is None and run.watch is watch_nothing
     watched = torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack() > 0  # by somebody's modes
     hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
-    on_processor = all(tensor.device.type == "cpu" for tensor in given_tensors(run.batch))
+    known = all(tensor.device.type in ("cpu", "cuda") for tensor in given_tensors(run.batch))
     leaves = list_leaves((run.batch.args, run.batch.kwargs))
     free = usual and not watched and not hooked and all(isinstance(one, (Tensor, *PLAIN)) for one in leaves)
-    return run.planned and free and demand.backward and on_processor and plans_are_on()
+    return run.planned and free and demand.backward and known and plans_are_on()
 
 
 def find_kind(run: Run, demand: Demand) -> KindOfRun | None:
@@ -223,6 +250,7 @@ def surroundings() -> Any:
         torch.backends.cuda.mem_efficient_sdp_enabled(),
         torch.backends.cuda.math_sdp_enabled(),
         torch.backends.cuda.cudnn_sdp_enabled(),
+        torch.cuda.current_stream().cuda_stream if torch.cuda.is_initialized() else 0,
         rules_there_are(),
     )
 
@@ -311,41 +339,46 @@ class Played:
     books: Books
     met: dict[str, int]
     coarsest: torch.dtype | None
+    way: str
 
 
 def play_run(plan: RunPlan, run: Run) -> Played | None:
     """The run by its plan; None where it must be computed plainly."""
-    written, program, length = plan.written, plan.compile(), length_of(run.batch)
+    written = plan.written
     try:
-        with outside_inference():
-            found, carried = play(program.parts[0], given_tensors(run.batch), (), length)
-        tensors = iter(found)
-        with outside_inference(), torch.enable_grad():
-            out, ends = fill_output(written, tensors)
-            leaves = [next(tensors) for _ in written.leaves]
-            ids = [None if slot is None else next(tensors) for slot in written.ids]
-            read = read_score(run, out)
-            if [id(end) for end in read.ends] != [id(ends[slot.number]) for slot in written.ends]:
-                raise Left
-            seeds = read.gradients()
-            linear = read.linear_part()
-        with outside_inference():
-            found, _ = play(program.parts[1], seeds, carried, length)
+        with plan.player(run) as player:
+            with outside_inference():
+                found = player.forwards()
+            tensors = iter(found)
+            with outside_inference(), torch.enable_grad():
+                out, ends = fill_output(written, tensors)
+                leaves = [next(tensors) for _ in written.leaves]
+                ids = [None if slot is None else next(tensors) for slot in written.ids]
+                read = read_score(run, out)
+                if [id(end) for end in read.ends] != [id(ends[slot.number]) for slot in written.ends]:
+                    raise Left
+                seeds = read.gradients()
+                linear = read.linear_part()
+            with outside_inference():
+                tensors = iter(player.backwards(seeds))
+            gradients = [
+                torch.zeros_like(leaf) if slot is None else player.own(next(tensors))
+                for leaf, slot in zip(leaves, written.gradients, strict=True)
+            ]
+            amounts = {index: player.own(next(tensors)) for index in written.amounts}
+            sizes = {index: player.own(next(tensors)) for index in written.sizes}
+            read.reading = replace(read.reading, score=player.own(read.reading.score.detach()))
+            inputs = [
+                Captured(player.own(leaf), own if own is None else player.own(own), beside)
+                for leaf, own, beside in zip(leaves, ids, written.beside, strict=True)
+            ]
     except Left:
         plan.left += 1
         return None
     plan.left = 0
-    tensors = iter(found)
-    gradients = [
-        torch.zeros_like(leaf) if slot is None else next(tensors)
-        for leaf, slot in zip(leaves, written.gradients, strict=True)
-    ]
-    amounts = {index: next(tensors) for index in written.amounts}
-    sizes = {index: next(tensors) for index in written.sizes}
     books = replace(written.books, sites=list(written.books.sites), amounts=amounts, sizes=sizes)
     books.length = run.batch.length
-    inputs = [Captured(leaf, own, beside) for leaf, own, beside in zip(leaves, ids, written.beside, strict=True)]
-    return Played(read, linear, inputs, gradients, books, dict(written.met), written.coarsest)
+    return Played(read, linear, inputs, gradients, books, dict(written.met), written.coarsest, player.way)
 
 
 def fill_output(written: Written, tensors: Iterator[Tensor]) -> tuple[Any, dict[int, Tensor]]:

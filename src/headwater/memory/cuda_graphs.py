@@ -7,10 +7,9 @@ backward pass as another. The score is read between the two as in any run.
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
@@ -22,17 +21,17 @@ from torch import Tensor, nn
 from ..engine.checks import check_met, check_visible, settle_choices
 from ..engine.compiled import run_eagerly
 from ..engine.forward import Demand, Read, Run, forward, read_score, watch_nothing
-from ..engine.propagate import Outcome, check_finite, outcome_of, propagate
+from ..engine.propagate import Outcome, agree, check_finite, outcome_of, propagate
 from ..engine.replay import ACTIVE
 from ..inputs.batch import Batch, list_leaves
 from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference, undone
 from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, Scope
+from ..traces.capture import Body, CapturedCall
 
 SHAPES = 4
 MASK = "attention_mask"
-Body = Callable[[], Any]
 
 
 @contextmanager
@@ -245,45 +244,6 @@ def takes_cache(run: Run) -> bool:
     return not paired and "past_key_values" in signature(run.model.forward).parameters
 
 
-class CapturedCall:
-    """Work that is captured as a CUDA graph by the first call, and replayed by every call."""
-
-    def __init__(self, body: Body, pool: Any) -> None:
-        self.body, self.pool = body, pool
-        self.graph: Any = None
-        self.result: Any = None
-
-    def __call__(self) -> Any:
-        if self.graph is None:
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with (
-                undone(partial(end_capture, graph)),
-                pause_garbage_collection(),
-                torch.cuda.graph(graph, pool=self.pool),
-            ):
-                self.result = self.body()
-            self.graph = graph
-        self.graph.replay()
-        return self.result
-
-
-def end_capture(graph: Any) -> None:
-    """Ends a capture that an error or interrupt left open: the card would go on capturing."""
-    if torch.cuda.is_current_stream_capturing():
-        with suppress(RuntimeError):
-            graph.capture_end()
-
-
-@contextmanager
-def pause_garbage_collection() -> Iterator[None]:
-    """Inside, Python collects no garbage: freeing an old CUDA graph would break the capture."""
-    gc.collect()
-    with undone(gc.enable if gc.isenabled() else gc.disable):
-        gc.disable()
-        yield
-
-
 def key_of(run: Run, demand: Demand) -> Any:
     """What must be equal for a replay: the addresses of the weights, the rules, the shapes and the plain arguments."""
     weights = hash(tuple(weight.data_ptr() for _, weight in named_weights(run.model)))
@@ -339,13 +299,3 @@ def copy_arguments(batch: Batch) -> Batch:
 
 def run_on_card(run: Run) -> bool:
     return all(tensor.is_cuda for tensor in tensors_of(run.batch))
-
-
-def agree(found: Outcome, expected: Outcome) -> bool:
-    """Equal but for rounding: another attention kernel may have been at work."""
-    for ours, theirs in zip((found.score, *found.relevance), (expected.score, *expected.relevance), strict=True):
-        coarse = found.coarsest in (torch.float16, torch.bfloat16) or ours.dtype in (torch.float16, torch.bfloat16)
-        room = (5e-2 if coarse else 1e-3) * float(theirs.abs().max())
-        if ours.shape != theirs.shape or not bool(((ours - theirs).abs() <= room + 1e-12).all()):
-            return False
-    return True

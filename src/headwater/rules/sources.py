@@ -96,7 +96,7 @@ class Books:
         def record(gradient: Tensor | None, rows: Tensor | None = None, shape: torch.Size | None = None) -> None:
             if gradient is None:
                 return
-            gradient = wide(gradient)
+            gradient = wide(gradient).contiguous()
             relevance = gradient @ (vector if vector.dtype is gradient.dtype else vector.to(gradient.dtype))
             if shape is not None:
                 relevance = scatter_rows(relevance.unsqueeze(-1), rows, shape)
@@ -121,6 +121,7 @@ class Books:
                 self._add(self.sizes, index, self._by_sample(relevance.abs(), site.axis))
 
     def _by_sample(self, relevance: Tensor, axis: int) -> Tensor:
+        relevance = relevance.contiguous()  # autograd chooses how a sum of gradients lies in memory, by who holds it
         if self.samples == 1:
             return relevance.sum().reshape(1)
         relevance = relevance if axis == 0 else relevance.movedim(axis, 0)

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from .join import Size
-from .record import SIZED_FUNCTIONS, Operation, Slot, Struct, Trace, told_by
+from .record import READ, SIZED_FUNCTIONS, Operation, Slot, Struct, Trace, told_by
 
 aten = torch.ops.aten
+FEW = 64  # operations that questions may need
 SAME = frozenset({aten.detach.default, aten.alias.default, aten.lift_fresh.default})  # give what they are given
 VIEWS = frozenset(
     {aten.t.default, aten.transpose.int, aten.view.default, aten.unsqueeze.default, aten.squeeze.dim}
@@ -39,15 +40,48 @@ class Program:
 def compile_trace(trace: Trace, wanted: Sequence[Sequence[Slot]]) -> Program:
     """`wanted` are the slots that each part is to give, in order; it also gives what later parts need."""
     writer = _Writer(trace, [list(slots) for slots in wanted])
-    source = writer.write()
+    space = _run(writer)
+    return Program([space[f"part_{i}"] for i in range(len(trace.begins))], writer.table, writer.source)
+
+
+@dataclass
+class SplitProgram:
+    """A program whose questions about numbers come first: `ask` takes the inputs of the first part, the rest asks none.
+
+    So the parts can be captured as graphs.
+    """
+
+    ask: Part
+    parts: list[Part]
+
+
+def split_trace(trace: Trace, wanted: Sequence[Sequence[Slot]]) -> SplitProgram | None:
+    """The same with all questions in front; None where a question comes late, or needs more than a few operations."""
+    second = trace.begins[1]
+    for number, operation in enumerate(trace.operations):
+        if operation.reads is not None and (operation.function not in READ or number >= second):
+            return None
+    asking = _Writer(trace, [[] for _ in wanted], asks=True, works=False)
+    used = [trace.operations[number] for number, live in enumerate(asking.live) if live]
+    if len(used) > FEW or any(operation.writes for operation in used):
+        return None
+    working = _Writer(trace, [list(slots) for slots in wanted], asks=False)
+    return SplitProgram(_run(asking)["part_0"], [_run(working)[f"part_{i}"] for i in range(len(trace.begins))])
+
+
+def _run(writer: _Writer) -> dict[str, Any]:
     space: dict[str, Any] = {"K": writer.table, "Left": Left}
-    exec(compile(source, "<trace>", "exec"), space)
-    return Program([space[f"part_{i}"] for i in range(len(trace.begins))], writer.table, source)
+    writer.source = writer.write()
+    exec(compile(writer.source, "<trace>", "exec"), space)
+    return space
 
 
 class _Writer:
-    def __init__(self, trace: Trace, wanted: list[list[Slot]]) -> None:
-        self.trace, self.wanted = trace, wanted
+    """Writes a trace as code. `asks`: with its questions about numbers; `works`: with what they are not needed for."""
+
+    def __init__(self, trace: Trace, wanted: list[list[Slot]], *, asks: bool = True, works: bool = True) -> None:
+        self.trace, self.wanted, self.asks, self.works = trace, wanted, asks, works
+        self.source = ""
         self.table: list[Any] = []
         self.places: dict[int, int] = {}  # id of what lies in the table -> where
         self.alias: dict[int, int] = {}  # slot -> the slot whose tensor it is
@@ -219,8 +253,9 @@ class _Writer:
                 operation.function in SAME or any(slot in self.alias or slot in self.names for slot in made)
             ):
                 continue
-            asks = operation.reads is not None or operation.function in SIZED_FUNCTIONS
-            if asks or operation.writes or any(self._real(slot) in needed for slot in made):
+            looks = operation.reads is not None or (self.works and operation.function in SIZED_FUNCTIONS)
+            writes = operation.writes and (self.works or any(slot in needed for slot in self._used(operation)))
+            if (self.asks and looks) or writes or any(self._real(slot) in needed for slot in made):
                 live[number] = True
                 needed |= set(self._used(operation))
         return live

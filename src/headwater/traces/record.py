@@ -6,16 +6,15 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from ..inputs.restoring import DispatchMode, undone, without_dispatch_modes
+from ..inputs.restoring import DispatchMode, without_dispatch_modes
 
 aten = torch.ops.aten
 
@@ -82,7 +81,7 @@ class Trace:
     refused: str | None = None  # why it cannot be played
 
 
-class Made(NamedTuple):
+class SeenTensor(NamedTuple):
     """A tensor that was seen: its slot, where its numbers lie, and itself."""
 
     slot: Slot
@@ -100,7 +99,7 @@ class TraceRecorder(DispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.trace = Trace()
-        self.made: dict[int, Made] = {}  # by address in C++, which another tensor may have later
+        self.made: dict[int, SeenTensor] = {}  # by address in C++, which another tensor may have later
         self.given: list[Tensor] = []  # from outside, and kept
         self.memory: set[int | None] = set()  # storages of these
         self.count = 0
@@ -109,10 +108,8 @@ class TraceRecorder(DispatchMode):
     def part(self, inputs: Sequence[Tensor]) -> Iterator[None]:
         self.trace.begins.append(len(self.trace.operations))
         self.trace.inputs.append([self._give(tensor) for tensor in inputs])
-        with undone(partial(_ACTIVE.set, _ACTIVE.get())):
-            _ACTIVE.set(self)
-            with self:
-                yield
+        with self:
+            yield
 
     def refuse(self, why: str) -> None:
         self.trace.refused = self.trace.refused or why
@@ -132,7 +129,7 @@ class TraceRecorder(DispatchMode):
         known = self._known(tensor)
         if known is None:
             self.given.append(tensor)
-            self.made[tensor._cdata] = Made(slot_of(self.count), self._mark(tensor), weakref.ref(tensor))
+            self.made[tensor._cdata] = SeenTensor(slot_of(self.count), self._mark(tensor), weakref.ref(tensor))
             self.memory.add(storage_of(tensor))
             known = slot_of(self.count)
             self.count += 1
@@ -167,7 +164,7 @@ class TraceRecorder(DispatchMode):
     def _made(self, tensor: Tensor) -> Slot:
         known = slot_of(self.count)
         self.count += 1
-        self.made[tensor._cdata] = Made(known, self._mark(tensor), weakref.ref(tensor))
+        self.made[tensor._cdata] = SeenTensor(known, self._mark(tensor), weakref.ref(tensor))
         return known
 
     def _mark(self, tensor: Tensor) -> Any:
@@ -201,7 +198,6 @@ class TraceRecorder(DispatchMode):
         return values
 
 
-_ACTIVE: ContextVar[TraceRecorder | None] = ContextVar("trace", default=None)
 SIZED_FUNCTIONS: set[Any] = set()  # of ours
 
 
@@ -284,6 +280,15 @@ def told_by(result: Any) -> Any:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def active_recorder() -> TraceRecorder | None:
+    """The recorder at work. Autograd hands modes on to the thread that it goes back in, where context variables end."""
+    for place in reversed(range(torch._C._len_torch_dispatch_stack())):
+        found = torch._C._get_dispatch_stack_at(place)
+        if isinstance(found, TraceRecorder):
+            return found
+    return None
+
+
 def as_operation(function: F) -> F:
     """A function that is one operation of a trace, though it looks at numbers, loops over blocks or starts a kernel.
 
@@ -304,7 +309,7 @@ def _one_operation(function: F, sized: bool) -> F:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        recorder = _ACTIVE.get()
+        recorder = active_recorder()
         if recorder is None:
             return function(*args, **kwargs)
         with untraced():
@@ -318,17 +323,15 @@ def _one_operation(function: F, sized: bool) -> F:
 @contextmanager
 def untraced() -> Iterator[None]:
     """Inside, nothing is written down: what is done once for all runs, such as trying a kernel."""
-    if _ACTIVE.get() is None:
+    if active_recorder() is None:
         yield
         return
-    with undone(partial(_ACTIVE.set, _ACTIVE.get())):
-        _ACTIVE.set(None)
-        with without_dispatch_modes():
-            yield
+    with without_dispatch_modes():
+        yield
 
 
 def refuse_trace(why: str) -> None:
     """Called where numbers leave torch: what follows from them would not be seen."""
-    recorder = _ACTIVE.get()
+    recorder = active_recorder()
     if recorder is not None:
         recorder.refuse(why)

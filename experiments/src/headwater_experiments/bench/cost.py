@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Iterator, Sequence
+import random
+import statistics
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,12 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headwater.api.explain import explain
+from headwater.errors import UsageError
 from headwater.evaluation.cost import Cost, Job, run_forward, time_job
 from headwater.memory.cuda_graphs import Recorder
 from headwater.viz.tables import Table
 
+WARM = 4  # lengths
 PRESETS = ("gi", "lrp(ah+ln)", "lrp", "lrp-gamma", "lrp-secant", "attnlrp")
 GIB = 2**30
 
@@ -36,6 +40,37 @@ def replay_jobs(
 
         jobs[f"{name}, replayed"] = job
     return jobs, recorders
+
+
+def mixed_lengths(shortest: int, longest: int, count: int, seed: int = 0) -> list[int]:
+    """So many lengths between two, none twice, in random order behind the two."""
+    if longest - shortest - 1 < count:
+        raise UsageError(f"there are no {count} lengths between {shortest} and {longest} tokens.")
+    between = random.Random(seed).sample(range(shortest + 1, longest), count)
+    return [shortest, longest, *between]
+
+
+def mixed_costs(jobs: Callable[[int], dict[str, Job]], lengths: Sequence[int], on_card: bool) -> list[Cost]:
+    """Jobs on inputs of changing length, each once a length, each first in its turn; the first is the forward pass.
+
+    The first lengths are not counted: what is learned of a model, and which kernels there are, is learned there.
+    """
+    names = list(jobs(lengths[0]))
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for number, length in enumerate(lengths):
+        todo = jobs(length)
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            took = time_job(todo[name], on_card)
+            if number >= WARM:
+                seconds[name].append(took)
+    forward, *_ = seconds.values()
+    found = []
+    for name, mine in seconds.items():
+        ratios = [a / b for a, b in zip(mine, forward, strict=True)]
+        found.append(
+            Cost(name, statistics.median(mine), sum(mine) / sum(forward), min(ratios), max(ratios), None, None)
+        )
+    return found
 
 
 @contextmanager

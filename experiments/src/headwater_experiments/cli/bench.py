@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 COST, EVALUATION, THROUGHPUT = "neither --evaluation nor --throughput", "--evaluation", "--throughput"
 GRAPHS = "--graphs"
 PLACES = {  # which benchmarks an option has a meaning for, where not for all
-    **dict.fromkeys("batch tokens layers dtype attention keep recompute memory_limit replay peers".split(), (COST,)),
+    **dict.fromkeys(
+        "batch tokens mixed layers dtype attention keep recompute memory_limit replay peers".split(), (COST,)
+    ),
     **dict.fromkeys(("limit", "measures"), (EVALUATION,)),
     "shape": (COST, THROUGHPUT),
     "busy": (COST, THROUGHPUT, GRAPHS),
@@ -83,6 +85,14 @@ def command(
         int | None, typer.Option(min=1, max=options.MOST, help="Samples in a batch. Default: 8; of a decoder 1.")
     ] = None,
     tokens: Annotated[str, typer.Option(help="Tokens in a sample; several lengths are separated by commas.")] = "128",
+    mixed: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=options.MOST,
+            help="Time each method once at so many lengths between the least and the most of --tokens, none twice.",
+        ),
+    ] = None,
     layers: Annotated[
         int | None, typer.Option(min=1, max=options.MOST, help="Layers of the model, where not all are wanted.")
     ] = None,
@@ -144,7 +154,10 @@ def command(
         subject = Subject(
             shape or "bert-base", layers, batch, counts("--tokens", tokens), dtype, device, replay, beside, attention
         )
-        found, table = costs(subject, names, rounds or 7, clock, saving)
+        if mixed is not None:
+            found, table = costs_of_mixed_lengths(subject, names or ["lrp"], mixed)
+        else:
+            found, table = costs(subject, names, rounds or 7, clock, saving)
     typer.echo(json.dumps(found) if as_json else format_table(table, plain))
 
 
@@ -265,6 +278,42 @@ def costs(
     about = (model_in_words, f"batches of {batch}", f"{rounds} rounds", chosen_attention, clock_name(clock))
     title = ", ".join(filter(None, about))
     return [dataclasses.asdict(cost) for cost in found], cost_table(found, title)
+
+
+def costs_of_mixed_lengths(asked: Subject, methods: list[str], count: int) -> tuple[Any, Table]:
+    """Each method's time over that of the forward pass where no length comes twice; for JSON and as a table."""
+    from headwater.api.explain import explain
+    from headwater.evaluation.cost import run_forward
+    from headwater_experiments.bench.cost import GIB, cost_table, fastest_attention, mixed_costs, mixed_lengths
+    from headwater_experiments.bench.peers import check_tools, peers
+
+    check_tools(asked.peers or [])
+    shape, model = asked.model()
+    batch = asked.batch or (1 if shape.decoder else 8)
+    size = sum(weight.nbytes for weight in model.parameters())
+    lengths = mixed_lengths(min(asked.lengths), max(asked.lengths), count)
+
+    def jobs(tokens: int) -> dict[str, Any]:
+        inputs = shape.inputs(batch, tokens, asked.device, seed=tokens)
+        found: dict[str, Any] = {"forward": functools.partial(run_forward, model, inputs)}
+        for name in methods:
+            found[name] = functools.partial(explain, model, inputs, method=name, dtype=asked.dtype)
+            found[f"{name}, plans=False"] = functools.partial(found[name], plans=False)
+        return {**found, **dict(peers(model, inputs, asked.peers))}
+
+    on_card = asked.device != "cpu"
+    with (
+        waiting("timing explanations"),
+        fastest_attention(model, shape.inputs(batch, lengths[1], asked.device)) as kernel,
+    ):
+        found = mixed_costs(jobs, lengths, on_card)
+    about = (
+        f"{shape.name}, {shape.layers} layers, {size / GIB:.2f} GiB, {asked.dtype}, {asked.device}",
+        f"batches of {batch}",
+        f"{count} lengths from {lengths[0]} to {lengths[1]} tokens, none twice",
+        f"{asked.attention} attention" if asked.attention else kernel,
+    )
+    return [dataclasses.asdict(cost) for cost in found], cost_table(found, ", ".join(filter(None, about)))
 
 
 def costs_of_graphs(

@@ -1,0 +1,200 @@
+"""How a plan is played: operation by operation, or on a card as two CUDA graphs where a length comes again.
+
+For a short input the card waits for Python to launch its kernels, also where Python does nothing else. So a plan that
+was played twice at one length is captured there, as one graph for each of its parts. A graph holds on to the memory of
+its run: it is made only where much more than that is free, and only a few are kept.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..traces.capture import Body, CapturedCall
+from ..traces.play import Left, Program, SplitProgram, play, split_trace
+from ..traces.record import Slot, Trace
+
+OFTEN = 2  # times that a length was played before it is captured
+KEPT = 4  # graphs of a plan
+MOST = 16  # graphs in all
+ROOM = 4  # how much more must be free than a run holds between its parts
+
+
+class Player(Protocol):
+    """One run of a plan."""
+
+    way: str
+
+    def forwards(self) -> Sequence[Tensor]: ...
+
+    def backwards(self, seeds: Sequence[Tensor]) -> Sequence[Tensor]: ...
+
+    def own(self, tensor: Tensor) -> Tensor:
+        """The tensor in memory that no later run writes into."""
+        ...
+
+
+@dataclass
+class ByOperations:
+    """Operation by operation. What a run on a card holds between its parts is noted in `held`."""
+
+    program: Program
+    given: Sequence[Tensor]
+    length: int
+    held: Callable[[int], None] | None = None
+    carried: tuple[Any, ...] = ()
+    way: str = "plan"
+
+    def forwards(self) -> Sequence[Tensor]:
+        before = 0 if self.held is None else torch.cuda.memory_allocated()
+        found, self.carried = play(self.program.parts[0], self.given, (), self.length)
+        if self.held is not None:
+            self.held(torch.cuda.memory_allocated() - before)
+        return found  # type: ignore[no-any-return]
+
+    def backwards(self, seeds: Sequence[Tensor]) -> Sequence[Tensor]:
+        carried, self.carried = self.carried, ()
+        found, _ = play(self.program.parts[1], seeds, carried, self.length)
+        return found  # type: ignore[no-any-return]
+
+    def own(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+
+class RunGraph:
+    """Both parts of a plan at one length, captured. Nothing refers back to it, so that its memory goes with it."""
+
+    way = "graph"
+
+    def __init__(
+        self, program: SplitProgram, given: Sequence[Tensor], length: int, call: Callable[[Body, Any], Body]
+    ) -> None:
+        self.program, self.length, self.call = program, length, call
+        self.given = [tensor.clone() for tensor in given]
+        self.pool = torch.cuda.graph_pool_handle() if given[0].is_cuda else None
+        self.first = call(partial(play, program.parts[0], self.given, (), length), self.pool)
+        self.second: Body | None = None
+        self.seeds: list[Tensor] = []
+        self.carried: tuple[Any, ...] = ()
+        self.lock = threading.Lock()
+
+    def take(self, given: Sequence[Tensor]) -> None:
+        """The input of the next run. Numbers that Python looked at must be as they were."""
+        play(self.program.ask, given, (), self.length)
+        for ours, theirs in zip(self.given, given, strict=True):
+            ours.copy_(theirs)
+
+    def forwards(self) -> Sequence[Tensor]:
+        found, self.carried = self.first()
+        return found  # type: ignore[no-any-return]
+
+    def backwards(self, seeds: Sequence[Tensor]) -> Sequence[Tensor]:
+        if self.second is None:
+            self.seeds = [seed.clone() for seed in seeds]
+            body = partial(play, self.program.parts[1], self.seeds, self.carried, self.length)
+            self.second = self.call(body, self.pool)
+        for ours, theirs in zip(self.seeds, seeds, strict=True):
+            ours.copy_(theirs)
+        return self.second()[0]  # type: ignore[no-any-return]
+
+    def own(self, tensor: Tensor) -> Tensor:
+        return tensor.clone()
+
+
+ALIVE: weakref.WeakSet[RunGraph] = weakref.WeakSet()
+ORDER: list[tuple[weakref.ref[RunGraphs], int]] = []  # whose they are and of which length, the oldest first
+
+
+def drop_oldest() -> None:
+    while ORDER:
+        owner, length = ORDER.pop(0)
+        found = owner()
+        if found is not None and found.made.pop(length, None) is not None:
+            return
+
+
+@dataclass
+class RunGraphs:
+    """The graphs of one plan, by length; the last that was used comes last."""
+
+    made: dict[int, RunGraph] = field(default_factory=dict)
+    played: dict[int, int] = field(default_factory=dict)
+    held: dict[int, int] = field(default_factory=dict)  # bytes between the parts of a run
+    refused: str | None = None
+    split: SplitProgram | None = None
+    call: Callable[[Body, Any], Body] = CapturedCall
+
+    @contextmanager
+    def player(
+        self, program: Program, trace: Trace, wanted: list[list[Slot]], given: Sequence[Tensor], length: int
+    ) -> Iterator[Player]:
+        """By a graph where there is one, or is to be one; else operation by operation."""
+        if not can_capture(given, self.call) or self.refused is not None:
+            yield ByOperations(program, given, length)
+            return
+        graph = self.made.get(length) or self._make(trace, wanted, given, length)
+        if graph is None or not graph.lock.acquire(blocking=False):  # another thread is at it
+            self.played[length] = self.played.get(length, 0) + 1
+            yield ByOperations(program, given, length, lambda held: self.held.__setitem__(length, held))
+            return
+        try:
+            self.made[length] = self.made.pop(length, graph)
+            graph.take(given)
+            yield graph
+        except Left:
+            raise
+        except RuntimeError as error:  # it cannot be captured, or there is no memory for it after all
+            self.made.clear()
+            self.refused = describe(error)
+            raise Left from error
+        finally:
+            graph.lock.release()
+
+    def _make(self, trace: Trace, wanted: list[list[Slot]], given: Sequence[Tensor], length: int) -> RunGraph | None:
+        if self.played.get(length, 0) < OFTEN:
+            return None
+        if self.split is None:
+            self.split = split_trace(trace, wanted)
+        if self.split is None:
+            self.refused = "numbers are looked at in the middle of a run"
+            return None
+        while len(self.made) >= KEPT:
+            self.made.pop(next(iter(self.made)))
+        if len(ALIVE) >= MOST:
+            drop_oldest()
+        if not has_room(given[0].device, self.held.get(length, 0)):
+            return None
+        try:
+            graph = RunGraph(self.split, given, length, self.call)
+        except RuntimeError as error:
+            self.refused = describe(error)
+            return None
+        ALIVE.add(graph)
+        ORDER.append((weakref.ref(self), length))
+        return graph
+
+
+def describe(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def can_capture(given: Sequence[Tensor], call: Callable[[Body, Any], Body]) -> bool:
+    """On a card; elsewhere only where tests put a plain call in the place of a capture."""
+    return bool(given) and (all(tensor.is_cuda for tensor in given) or call is not CapturedCall)
+
+
+def has_room(device: torch.device, held: int) -> bool:
+    """Whether a graph of a run that holds so much between its parts leaves most of the free memory free."""
+    if device.type != "cuda":
+        return True
+    free = torch.cuda.mem_get_info(device)[0]
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return ROOM * held <= free + unused
