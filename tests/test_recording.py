@@ -23,8 +23,9 @@ from headwater.engine.options import Request, read_options
 from headwater.engine.plan import make_plan
 from headwater.engine.propagate import propagate
 from headwater.inputs.targets import Reader
-from headwater.memory.cuda_graphs import PassedOn, Recorder, pause_garbage_collection, recorded
+from headwater.memory.cuda_graphs import PassedOn, Recorder, recorded
 from headwater.rules import RuleSet
+from headwater.traces.capture import pause_garbage_collection
 
 
 def again(body, pool):
