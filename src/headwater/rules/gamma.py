@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.sparse_rows import find_nonzero_rows, gather_rows, scatter_rows
+from ..kernels.batching import close_batch, is_batched, open_batch
+from ..kernels.sparse_rows import RowBlocks, find_nonzero_rows, gather_rows, scatter_rows
 from .ratio import ratio
 from .saved import BorrowedTensor
 
@@ -80,6 +81,8 @@ class Boost:
 
     def back(self, gradient: Tensor, weight: Tensor, record: Callable[..., None] | None) -> Tensor:
         """The gradient at x; `record` is told what reaches the bias. Memory is used again: to get it takes long."""
+        if is_batched(gradient):
+            return self._back_at_once(gradient, weight, record)
         gradient, weight, x, z = in_the_finest(gradient, weight, self._x.tensor(), self._z.tensor())
         sizes, half = weight.abs(), 0.5 * self.gamma
         self._remember(x, z, sizes)
@@ -99,6 +102,27 @@ class Boost:
         for total, sign, part in pieces(whole, x, other):
             total.mul_(1 + half).addcmul_(sign.sign(), part, value=half)
         return scatter_rows(whole, rows, shape)
+
+    def _back_at_once(self, gradient: Tensor, weight: Tensor, record: Callable[..., None] | None) -> Tensor:
+        """The same for several scores: x, z and what is made of them are theirs in common."""
+        opened, level = open_batch(gradient)
+        gradient, weight, x, z = in_the_finest(opened, weight, self._x.tensor(), self._z.tensor())
+        sizes, half = weight.abs(), 0.5 * self.gamma
+        self._remember(x, z, sizes)
+        x, z = gather_rows(x, None), gather_rows(z, None)
+        factor = self.factor(x.abs(), z, sizes) if self._factor is None else self._factor
+        blocks = RowBlocks.of(gradient.flatten(1, -2))
+        flow = blocks.gather(gradient.flatten(1, -2), factor)
+        if record is not None:
+            record(flow, blocks.rows(), gradient.shape[:-1], level)
+        whole = torch.addmm(flow.new_empty(()), flow, weight, beta=0, alpha=1 + half)
+        signs = z.sign()
+        for part, own in blocks.parts(flow):
+            part.mul_(signs[own])
+        other, signs = flow @ sizes, x.sign()
+        for part, term, own in blocks.parts(whole, other):
+            part.addcmul_(signs[own], term, value=half)
+        return close_batch(blocks.scatter(whole).view(*gradient.shape[:-1], -1), level)
 
 
 def pieces(*matrices: Tensor) -> Iterator[tuple[Tensor, ...]]:
