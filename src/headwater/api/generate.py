@@ -1,17 +1,18 @@
-"""Generated text explained: `explain_generation`. One forward pass over prompt and answer serves all its tokens."""
+"""Generated text explained: `explain_generation`. One forward pass and few backward passes serve all its tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..engine.forward import Run
 from ..engine.model import where_it_is
 from ..engine.options import Options, Request, read_options
-from ..engine.session import Session
+from ..engine.session import Change, Session, keep_run
 from ..engine.steps import Step
 from ..errors import InputError, ModelError, TargetError, UnknownName, UsageError
 from ..inputs.batch import Batch, Item
@@ -70,8 +71,9 @@ def explain_generation(
     special tokens to lines of their own in each ledger. Method, score and sink are by default what was found most
     faithful to a language model on prompts set apart for that question (docs/generation.md).
     `tokens_at_once`: one forward pass serves at most so many output tokens, and reads no further than these need; by
-    default one serves all. Methods that read no gradient take one pass per token. `keep`: where what the backward
-    passes need waits for them, which grows with the text: on the "device", on the "host" (main memory) or on "disk".
+    default one serves all, and so does one backward pass if it is not too large for memory. Methods that read no
+    gradient take one pass per token. `keep`: where what the backward passes need waits for them, which grows with the
+    text: on the "device", on the "host" (main memory) or on "disk", from where it comes for one token at a time.
     `recompute`: "blocks", or a number of blocks, computes it again instead, once for every output token.
     `memory_limit` ("24GiB", or bytes; the model's weights count) picks both, by an estimate from short pieces.
     """
@@ -107,7 +109,8 @@ def explain_generation(
         step = Step(batch, Reader(ready, tokenizer, None, options.output))
         fits = MemoryTrial(Request(model, None, options), session, chosen, step).fit(parse_bytes(memory_limit))
         options = options.with_memory(fits.room)
-    found = explain_tokens(session, options, text, scoring, tokens_at_once or len(ids))
+    change = keep_run if memory_limit is None else one_score_at_once  # the estimate is that of one score
+    found = explain_tokens(session, options, text, scoring, tokens_at_once or len(ids), change)
     made = join_tokens(found, text, scoring)
     return made.set_aside(sinks=sinks == "aside", special=special == "aside")
 
@@ -250,7 +253,7 @@ class Text:
 
 
 def explain_tokens(
-    session: Session, options: Options, text: Text, scoring: Scoring, size: int
+    session: Session, options: Options, text: Text, scoring: Scoring, size: int, change: Change = keep_run
 ) -> Iterator[tuple[Explanation, float]]:
     """An explanation of every output token, and the model's probability of it; `size` tokens a forward pass."""
     others, places = scoring.others(text), find_places(session.model, options.at)
@@ -264,8 +267,13 @@ def explain_tokens(
             Noted(At(numbers[-1] + 1 - n, text.output[n], others.get(n), scoring.score, namer(text.tokenizer)))
             for n in numbers
         ]
-        for made, reader in zip(session.explain_scores(batch, readers, method, options), readers, strict=True):
+        found = session.explain_scores(batch, readers, method, options, change)
+        for made, reader in zip(found, readers, strict=True):
             yield made, reader.probability
+
+
+def one_score_at_once(run: Run) -> Run:
+    return replace(run, scores_at_once=1)
 
 
 @dataclass

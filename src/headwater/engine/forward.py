@@ -52,6 +52,7 @@ class Run:
     nothing: int | None = None  # the token that stands for "nothing there"
     noise: Callable[[Tensor], Tensor] | None = None  # added to the explained input
     planned: bool = False  # whether it may be played by a plan: the model is the caller's own, and lasts
+    scores_at_once: int | None = None  # of one prediction's scores, how many a backward pass has at most
     links: bool = True  # whether what enters beside the items is asked for, too
     scope: type[Scope] = Scope
     watch: Callable[[Scope], AbstractContextManager[Any]] = watch_nothing

@@ -26,6 +26,7 @@ from ..inputs.targets import ScoreReading
 from ..rules import Books, Scope
 from ..rules.linear import dequantize
 from ..rules.sources import Sort, wide
+from .at_once import AtOnce
 from .checks import (
     check_met,
     check_prediction,
@@ -148,7 +149,7 @@ def propagate_each(
     close: bool | None = None,
     writer: RunWriter | None = None,
 ) -> Iterator[Outcome]:
-    """Explains several scores of one prediction: one forward pass for all, a backward pass and books for each.
+    """Explains several scores of one prediction: one forward pass for all, as few backward passes as memory allows.
 
     `close`: whether the model is looked at closely. A `writer` writes the run down, for one score.
     """
@@ -169,16 +170,21 @@ def propagate_each(
         find_escapes(run, demand, scope, inputs, others)
     else:
         cut_off_changing(run, scope)
+    at_once = AtOnce.of(run, demand, scope, inputs)
     for number, reader in enumerate(readers, 1):
         with outside_inference(), torch.enable_grad():
-            read = read_score(replace(run, read=reader), out)
+            pulled = at_once.ready.popleft() if at_once.ready else None
+            read = pulled.read if pulled is not None else read_score(replace(run, read=reader), out)
             if number == 1:
                 check_visible(read.ends, demand, scope)
                 check_met(scope, demand)
                 if plain is not None:
                     check_prediction(run, plain, read, scope)
                     check_score(replace(run, read=reader), out, read)
-            if demand.backward:
+            pulled = pulled or at_once.pull(read, readers[number:], out)
+            if pulled is not None:
+                gradients = pulled.gradients
+            elif demand.backward:
                 keep = run.inspect is not None or number < len(readers)
                 gradients = backward(read, inputs, books, keep, writer)
             else:
@@ -191,7 +197,8 @@ def propagate_each(
         last = number == len(readers)
         if last:
             scope.release()
-        outcome = outcome_of(read, linear, inputs, gradients, books if last else books.take(), scope)
+        own = pulled.books if pulled is not None else books if last else books.take()
+        outcome = outcome_of(read, linear, inputs, gradients, own, scope)
         check_finite(run, demand, outcome)
         yield outcome
 

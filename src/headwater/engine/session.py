@@ -60,8 +60,10 @@ class Session:
     def explain_scores(
         self, batch: Batch, readers: Sequence[Any], method: Method, options: Options, change: Change = keep_run
     ) -> Iterator[Explanation]:
-        """Several scores of one sample's prediction, in one forward pass where the method can."""
+        """Several scores of one sample's prediction, in one forward pass and few backward ones where the method can."""
         run = change(self.make_run(batch, readers[0], options))
+        if options.saves_memory:
+            run = replace(run, scores_at_once=1)  # what was kept elsewhere comes back for one score
         provenance = self.describe(options.seed)
         with options.memory.open(self.model) as kept:
             run = kept(run)

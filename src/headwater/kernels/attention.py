@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import blocked
+from .batching import close_batch, map_batch, open_batch
 from .forward import is_usual_shape
 from .scoring import ScoreForm
 
@@ -28,7 +29,12 @@ def values_gradient(
     if query.is_cuda:
         return values_gradient_on_card(gradient, query, key, sums, mask, options)
     if query.device.type == "cpu" and sums is not None and blocked.keeps_digits(sums, mask):
-        return blocked.values_gradient_in_blocks(gradient, query, key, sums, ScoreForm.read(query, mask, options))
+        form, (opened, level) = ScoreForm.read(query, mask, options), open_batch(gradient)
+        if level is None:
+            return blocked.values_gradient_in_blocks(gradient, query, key, sums, form)
+        columns = opened.movedim(0, -2).flatten(-2)  # the weights are the same for all: more columns of one product
+        found = blocked.values_gradient_in_blocks(columns, query, key, sums, form)
+        return close_batch(found.unflatten(-1, (len(opened), -1)).movedim(-2, 0), level)
     return None
 
 
@@ -41,7 +47,9 @@ def values_gradient_on_card(
 
     if not fused.supports(query, key, gradient):
         return None
-    return fused.values_gradient_triton(gradient, query, key, sums, ScoreForm.read(query, mask, options))
+    form = ScoreForm.read(query, mask, options)
+    found: Tensor = map_batch(lambda one: fused.values_gradient_triton(one, query, key, sums, form), gradient)
+    return found
 
 
 def forward_on_card(

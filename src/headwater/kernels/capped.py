@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import handle_torch_function, has_torch_function
 
 from .attention import forward_on_card
+from .batching import map_batch
 from .rows import plan_blocks
 
 
@@ -94,7 +95,8 @@ class _Exact(Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         query, key, value, sinks, mask, result = ctx.saved_tensors
-        found = plan_blocks(query, key, value, mask, sinks, ctx.options).gradients(gradient, result)
+        blocks = plan_blocks(query, key, value, mask, sinks, ctx.options)
+        found = map_batch(lambda one: blocks.gradients(one, result), gradient)
         to_query, to_key, to_value, to_sinks = found
         if to_sinks is not None and ctx.told is not None:
             ctx.told(to_sinks)

@@ -18,11 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.sparse_rows import find_nonzero_rows, gather_rows, scatter_rows
+from ..kernels.batching import close_batch, is_batched, open_batch
+from ..kernels.sparse_rows import RowBlocks, find_nonzero_rows, gather_rows, scatter_rows
 from .ratio import ratio
 from .saved import BorrowedTensor
 
 CACHED = 1 << 19  # numbers of one matrix at a time: 2 MiB of float32
+WHOLE = 1 << 22  # numbers of a matrix whose absolute values are made at once
 
 Product = Callable[[Tensor, Tensor], Tensor]
 
@@ -62,9 +64,9 @@ class Boost:
         self._x.copy_before_write(written)
         self._z.copy_before_write(written)
 
-    def factor(self, size: Tensor, z: Tensor, sizes: Tensor) -> Tensor:
+    def factor(self, size: Tensor, z: Tensor, sizes: Sizes) -> Tensor:
         """z / D as matrices, given |x| and |W|."""
-        made = torch.nn.functional.linear(size, sizes)
+        made = sizes.after(size)
         for part, whole in pieces(made, z):
             part.copysign_(whole).add_(whole)  # |x| |W|^T is positive
             if self.bias is not None:
@@ -73,15 +75,17 @@ class Boost:
             ratio(part, whole, 0.0, 0.0, into=part)  # nothing but 0 is divided by 0
         return made
 
-    def _remember(self, x: Tensor, z: Tensor, sizes: Tensor) -> None:
+    def _remember(self, x: Tensor, z: Tensor, sizes: Sizes) -> None:
         further = torch._C._autograd._get_current_graph_task_keep_graph()
         if further and self._factor is None and self._x.here and self._z.here:
             self._factor = self.factor(gather_rows(x.abs(), None), gather_rows(z, None), sizes)
 
     def back(self, gradient: Tensor, weight: Tensor, record: Callable[..., None] | None) -> Tensor:
         """The gradient at x; `record` is told what reaches the bias. Memory is used again: to get it takes long."""
+        if is_batched(gradient):
+            return self._back_at_once(gradient, weight, record)
         gradient, weight, x, z = in_the_finest(gradient, weight, self._x.tensor(), self._z.tensor())
-        sizes, half = weight.abs(), 0.5 * self.gamma
+        sizes, half = Sizes(weight), 0.5 * self.gamma
         self._remember(x, z, sizes)
         rows, shape = find_nonzero_rows(gradient), gradient.shape[:-1]
         gradient, x, z = (gather_rows(part, rows) for part in (gradient, x, z))
@@ -95,10 +99,66 @@ class Boost:
         whole = flow @ weight
         for part, sign in pieces(flow, z):
             part.mul_(sign.sign())
-        other = torch.mm(flow, sizes, out=size)
+        other = sizes.before(flow, out=size)
         for total, sign, part in pieces(whole, x, other):
             total.mul_(1 + half).addcmul_(sign.sign(), part, value=half)
         return scatter_rows(whole, rows, shape)
+
+    def _back_at_once(self, gradient: Tensor, weight: Tensor, record: Callable[..., None] | None) -> Tensor:
+        """The same for several scores: x, z and what is made of them are theirs in common."""
+        opened, level = open_batch(gradient)
+        gradient, weight, x, z = in_the_finest(opened, weight, self._x.tensor(), self._z.tensor())
+        sizes, half = Sizes(weight), 0.5 * self.gamma
+        self._remember(x, z, sizes)
+        x, z = gather_rows(x, None), gather_rows(z, None)
+        factor = self.factor(x.abs(), z, sizes) if self._factor is None else self._factor
+        blocks = RowBlocks.of(gradient.flatten(1, -2))
+        flow = blocks.gather(gradient.flatten(1, -2), factor)
+        if record is not None:
+            record(flow, blocks.rows(), gradient.shape[:-1], level)
+        whole = torch.addmm(flow.new_empty(()), flow, weight, beta=0, alpha=1 + half)
+        signs = z.sign()
+        for part, own in blocks.parts(flow):
+            part.mul_(signs[own])
+        other, signs = sizes.before(flow), x.sign()
+        for part, term, own in blocks.parts(whole, other):
+            part.addcmul_(signs[own], term, value=half)
+        return close_batch(blocks.scatter(whole).view(*gradient.shape[:-1], -1), level)
+
+
+class Sizes:
+    """|W|, the absolute values of a matrix. Of a large one on the processor only some rows are there at a time."""
+
+    __slots__ = ("_weight", "_whole")
+
+    def __init__(self, weight: Tensor) -> None:
+        whole = weight.device.type != "cpu" or weight.numel() <= WHOLE
+        self._weight, self._whole = weight, weight.abs() if whole else None
+
+    def after(self, rows: Tensor) -> Tensor:
+        """x |W|^T."""
+        if self._whole is not None:
+            return torch.nn.functional.linear(rows, self._whole)
+        made = rows.new_empty(len(rows), len(self._weight))
+        for own, part in self._parts():
+            torch.mm(rows, part.T, out=made[:, own])
+        return made
+
+    def before(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """x |W|."""
+        if self._whole is not None:
+            return torch.mm(rows, self._whole, out=out)
+        made = torch.zeros(len(rows), self._weight.shape[1], dtype=rows.dtype) if out is None else out.zero_()
+        for own, part in self._parts():
+            made.addmm_(rows[:, own], part)
+        return made
+
+    def _parts(self) -> Iterator[tuple[slice, Tensor]]:
+        step = max(1, CACHED // self._weight.shape[1])
+        memory = torch.empty(step, self._weight.shape[1], dtype=self._weight.dtype)
+        for start in range(0, len(self._weight), step):
+            part = self._weight[start : start + step]
+            yield slice(start, start + len(part)), torch.abs(part, out=memory[: len(part)])
 
 
 def pieces(*matrices: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -103,8 +103,8 @@ class _Halved(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         a, b = ctx.saved_tensors
-        half = 0.5 * gradients[0]
-        return (half * b).sum_to_size(a.shape), (half * a).sum_to_size(b.shape)
+        first, second = (gradients[0] * (0.5 * other) for other in (b, a))  # these may be fewer numbers than gradients
+        return first.sum_to_size(a.shape), second.sum_to_size(b.shape)
 
 
 @on("matmul", rules=("ah", "ln", "gate", "gamma"))

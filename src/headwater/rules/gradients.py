@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import HiddenOperation
+from ..kernels.batching import is_batched
 
 # with these a model takes gradients of its own: autograd.grad, backward, torch.func.grad and jvp
 OWN_GRADIENTS = frozenset("grad backward _make_dual make_dual".split())
@@ -53,6 +54,8 @@ def only_looking(hook: Any) -> Any:
     """A hook of the model's on a gradient may look at it; one that changes it changes relevance."""
 
     def look(gradient: Tensor) -> None:
+        if is_batched(gradient):
+            raise RuntimeError("the model's hook looks at the gradient of one score at a time.")
         if hook(gradient) is not None:
             raise HiddenOperation(
                 "the model changes gradients by a hook (register_hook), and relevance with them. Remove the hook."

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..kernels.batching import close_batch, open_batch
 from ..kernels.sparse_rows import find_nonzero_rows, gather_rows, scatter_rows
 from .call import Call, is_signal
 from .constants import parameter_of
@@ -75,11 +76,12 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         (weight,) = ctx.saved_tensors
-        rows, shape = find_nonzero_rows(gradients[0]), gradients[0].shape[:-1]
-        gradient, record = gather_rows(gradients[0], rows), getattr(ctx, "record", None)
+        gradient, level = open_batch(gradients[0])
+        rows, shape = find_nonzero_rows(gradient), gradient.shape[:-1]
+        gradient, record = gather_rows(gradient, rows), getattr(ctx, "record", None)
         if record is not None:
-            record(gradient, rows, shape)
-        return scatter_rows(times_weight(gradient, weight), rows, shape), None, None
+            record(gradient, rows, shape, level)
+        return close_batch(scatter_rows(times_weight(gradient, weight), rows, shape), level), None, None
 
 
 class _Boosted(torch.autograd.Function):

@@ -14,6 +14,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
+from ..kernels.batching import close_batch, open_batch
 from ..kernels.sparse_rows import scatter_rows
 from .saved import SavedTensor
 
@@ -53,6 +54,7 @@ class Books:
     digits: dict[int, list[Tensor]] = field(default_factory=dict)
     probe: int | None = None  # which digit of the samples' numbers a further pass asks for
     scrambled: bool = False  # rows were moved along the first axis: from here on shapes tell nothing
+    scores: int | None = None  # so many at once: every amount has one axis more then, the first
     open: bool = True  # further backward passes through the same graph are not booked when this is off
 
     @property
@@ -93,14 +95,19 @@ class Books:
         index = len(self.sites)
         self.sites.append(Site(name, sort, self._axis(result, (result.dim() - 1,))))
 
-        def record(gradient: Tensor | None, rows: Tensor | None = None, shape: torch.Size | None = None) -> None:
+        def record(
+            gradient: Tensor | None,
+            rows: Tensor | None = None,
+            shape: torch.Size | None = None,
+            level: int | None = None,
+        ) -> None:
             if gradient is None:
                 return
             gradient = wide(gradient).contiguous()
             relevance = gradient @ (vector if vector.dtype is gradient.dtype else vector.to(gradient.dtype))
             if shape is not None:
                 relevance = scatter_rows(relevance.unsqueeze(-1), rows, shape)
-            self._record(index, relevance)
+            self._record(index, close_batch(relevance, level))
 
         return record
 
@@ -128,7 +135,9 @@ class Books:
         return relevance if relevance.dim() == 1 else relevance.flatten(1).sum(1)
 
     def _add(self, amounts: dict[int, Tensor], index: int, relevance: Tensor) -> None:
-        relevance = relevance.double()
+        relevance, level = open_batch(relevance.double())
+        if self.scores is not None and level is None:  # the same for every score
+            relevance = relevance.expand(self.scores, *relevance.shape)
         seen = amounts.get(index)
         amounts[index] = relevance if seen is None else seen + relevance
 
@@ -173,6 +182,20 @@ class Books:
         done = replace(self, amounts=self.amounts, sizes=self.sizes, first_seen=self.first_seen, digits=self.digits)
         self.amounts, self.sizes, self.first_seen, self.digits, self.probe = {}, {}, {}, {}, None
         return done
+
+    def take_each(self) -> list[Books]:
+        """The same of a backward pass of several scores: books for each of them."""
+        count, done = self.scores or 0, self.take()
+        self.scores = None
+        return [
+            replace(
+                done,
+                scores=None,
+                amounts={index: amount[k] for index, amount in done.amounts.items()},
+                sizes={index: size[k] for index, size in done.sizes.items()},
+            )
+            for k in range(count)
+        ]
 
     def copy(self) -> Books:
         """What was booked, in memory of its own."""

@@ -127,7 +127,7 @@ class Tangent:
         """J g. A query that may look at nothing has no weights (NaN, which models fill later): its gradient is zero."""
         weights = self._weights.tensor().nan_to_num(0.0)
         part = gradient * weights
-        return part.sub_(weights.mul_(part.sum(self.axis, keepdim=True)))
+        return part.sub_(weights * part.sum(self.axis, keepdim=True))
 
 
 class _Tangent(torch.autograd.Function):
