@@ -39,12 +39,13 @@ Body = Callable[[], Any]
 def recorded(shapes: int = SHAPES) -> Iterator[Recorder]:
     """Inside, explanations on a graphics card are recorded when a shape comes for the second time, and then replayed.
 
-    A recording keeps the memory that one explanation needs; the last `shapes` are kept, and all are let go at the end.
+    A recording keeps the memory that one explanation needs. The `shapes` that were used last are kept. All are given
+    back at the end, and earlier where memory is short.
     `recorder.refused` says why a shape is not replayed. On a processor nothing changes. Nor for a model that every
     explanation copies first, into another dtype than its own: one in half precision needs `dtype=` with its own.
     """
     recorder = Recorder(shapes)
-    with undone(recorder.captured_runs.clear), recorder.at_work():
+    with undone(recorder.release), recorder.at_work():
         yield recorder
 
 
@@ -80,6 +81,16 @@ class Recorder:
         return usual and demand.backward and bool(run.batch.places) and (on_card or self.call is not None)
 
     def explain_run(self, run: Run, demand: Demand) -> Outcome:
+        """Replayed where there is a recording. Where memory is short, all are given back, and it runs again."""
+        try:
+            return self.run_or_replay(run, demand)
+        except torch.OutOfMemoryError:
+            if not self.captured_runs:
+                raise
+        self.release()
+        return self.run_or_replay(run, demand)
+
+    def run_or_replay(self, run: Run, demand: Demand) -> Outcome:
         key = key_of(run, demand)
         if key in self.captured_runs:
             self.captured_runs[key] = self.captured_runs.pop(key)  # the last that was used goes last
@@ -96,12 +107,13 @@ class Recorder:
 
     def record(self, key: Any, run: Run, demand: Demand, expected: Outcome) -> None:
         """Captures a run. It is kept only if its replay agrees with the plain run."""
-        while len(self.captured_runs) >= self.shapes:
-            self.captured_runs.pop(next(iter(self.captured_runs)))
+        self.release(keep=self.shapes - 1)
         for more in ({"past_key_values": PassedOn()}, {}) if takes_cache(run) else ({},):
             try:
-                captured_run = CapturedExplanation(run, demand, self.call or CapturedCall, more)
-                found = captured_run.explain_run(run)
+                captured_run, found = self.capture(run, demand, more)
+            except torch.OutOfMemoryError:
+                self.refused[key] = "it cannot be recorded: memory is too little for one recording"
+                return
             except (RuntimeError, AttributeError, TypeError) as error:  # it asks the card for a number, or us for more
                 self.refused[key] = f"it cannot be recorded: {describe_first_error(error)}"
                 continue
@@ -109,7 +121,35 @@ class Recorder:
                 self.captured_runs[key] = captured_run
                 self.refused.pop(key, None)
                 return
+            captured_run.release()
             self.refused[key] = "replayed, it does not say what it says otherwise"
+
+    def capture(self, run: Run, demand: Demand, more: Mapping[str, Any]) -> tuple[CapturedExplanation, Outcome]:
+        """A recording and what it says. Where memory is short, all others are given back for it."""
+        try:
+            return self.capture_once(run, demand, more)
+        except torch.OutOfMemoryError:
+            if not self.captured_runs:
+                raise
+        self.release()
+        return self.capture_once(run, demand, more)
+
+    def capture_once(self, run: Run, demand: Demand, more: Mapping[str, Any]) -> tuple[CapturedExplanation, Outcome]:
+        captured_run = CapturedExplanation(run, demand, self.call or CapturedCall, more)
+        try:
+            return captured_run, captured_run.explain_run(run)
+        except BaseException:
+            captured_run.release()
+            raise
+
+    def release(self, keep: int = 0) -> None:
+        """Gives recordings back, those that were used longest ago first, until no more than `keep` are left."""
+        given_back = False
+        while len(self.captured_runs) > max(keep, 0):
+            self.captured_runs.pop(next(iter(self.captured_runs))).release()
+            given_back = True
+        if given_back and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # a graph's memory is its own: no other work could use it
 
 
 class CapturedExplanation:
@@ -120,7 +160,7 @@ class CapturedExplanation:
         batch = copy_arguments(run.batch)
         self.run = replace(run, batch=replace(batch, kwargs={**batch.kwargs, **more}))
         self.pool = torch.cuda.graph_pool_handle() if run_on_card(run) else None
-        self.forwards = call(self._forwards, self.pool)
+        self.forwards: Body = call(self._forwards, self.pool)
         self.backwards: Body | None = None
         self.way: ForwardState | None = None
         self.places: list[int] = []  # of the outputs that the score reads
@@ -146,6 +186,13 @@ class CapturedExplanation:
         outcome = replace(outcome, score=outcome.score.clone(), gradients=own)
         check_finite(run, self.demand, outcome)
         return outcome
+
+    def release(self) -> None:
+        """Frees the graphs and their memory. The parts hold each other, so that forgetting the whole frees nothing."""
+        for part in (self.forwards, self.backwards):
+            if isinstance(part, CapturedCall):
+                part.release()
+        self.forwards, self.backwards, self.way, self.seeds = refuse_replay, None, None, []
 
     def _begin(self, read: Read, way: ForwardState) -> None:
         check_visible(read.ends, self.demand, way.scope)
@@ -173,6 +220,10 @@ class CapturedExplanation:
         ends = [self.way.ends[place] for place in self.places]
         found = torch.autograd.grad(ends, [one.leaf for one in self.way.inputs], self.seeds, allow_unused=True)
         return [torch.zeros_like(one.leaf) if g is None else g for one, g in zip(self.way.inputs, found, strict=True)]
+
+
+def refuse_replay() -> Any:
+    raise RuntimeError("the recording was given back")
 
 
 @dataclass
@@ -249,7 +300,8 @@ class CapturedCall:
     """Work that is captured as a CUDA graph by the first call, and replayed by every call."""
 
     def __init__(self, body: Body, pool: Any) -> None:
-        self.body, self.pool = body, pool
+        self.body: Body = body
+        self.pool = pool
         self.graph: Any = None
         self.result: Any = None
 
@@ -266,6 +318,12 @@ class CapturedCall:
             self.graph = graph
         self.graph.replay()
         return self.result
+
+    def release(self) -> None:
+        """Frees the graph. It cannot be replayed from then on."""
+        if self.graph is not None:
+            self.graph.reset()
+        self.body, self.graph, self.result = refuse_replay, None, None
 
 
 def end_capture(graph: Any) -> None:
