@@ -126,3 +126,16 @@ before = "headwater.viz.notebook" in sys.modules
 print(before, made._repr_html_()[:16])
 """
     assert run(code)[1].strip() == 'False <div class="hw">'
+
+
+def test_methods_are_listed_without_torch():
+    modules, shown, _ = run(COMMAND.format(words=["methods"]))
+    assert "lrp-gamma" in shown
+    assert "torch" not in modules
+
+
+def test_the_file_of_methods_holds_those_that_are_registered():
+    """Write it anew with `json.dumps(list_registered(), indent=1, ensure_ascii=False)` in a fresh interpreter."""
+    code = "from headwater.cli.methods import LISTED, list_registered\n"
+    code += "print(list_registered() == json.loads(LISTED.read_text(encoding='utf-8')))"
+    assert run(code)[1].strip() == "True"
