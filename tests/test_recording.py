@@ -8,7 +8,10 @@ from __future__ import annotations
 import copy
 import gc
 import sys
+import time
 import traceback
+import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -22,10 +25,13 @@ from headwater.engine.model import place_batch
 from headwater.engine.options import Request, read_options
 from headwater.engine.plan import make_plan
 from headwater.engine.propagate import propagate
+from headwater.evaluation.peak_memory import Meter
 from headwater.inputs.targets import Reader
+from headwater.memory import cuda_graphs
 from headwater.memory.cuda_graphs import PassedOn, Recorder, recorded
 from headwater.rules import RuleSet
 from headwater.traces.capture import pause_garbage_collection
+from headwater_experiments.bench import cost
 
 
 def again(body, pool):
@@ -258,6 +264,121 @@ def test_only_so_many_shapes_are_kept() -> None:
             for _ in range(2):
                 hw.explain(model, arguments("llama", samples=1, length=length), method="lrp")
     assert len(recorder.captured_runs) == 2
+
+
+def recordings_of(recorder: Recorder, lengths: tuple[int, ...]) -> list[weakref.ref]:
+    """Explains each length twice, so that it is recorded: the recordings that are kept, not kept alive from here."""
+    model = tiny("llama")
+    with recorder.at_work():
+        for length in lengths:
+            for _ in range(2):
+                hw.explain(model, arguments("llama", samples=1, length=length), method="lrp")
+    return [weakref.ref(kept) for kept in recorder.captured_runs.values()]
+
+
+@pytest.fixture
+def no_garbage_collection():
+    """A recording that is freed here is freed at once, and not when Python happens to look for cycles."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_a_recording_that_is_given_back_is_freed_at_once() -> None:
+    recorder = Recorder(call=again)
+    kept = recordings_of(recorder, (5, 6))
+    assert [ref() is None for ref in kept] == [False, False]
+    recorder.release(keep=1)
+    assert [ref() is None for ref in kept] == [True, False]
+    recorder.release()
+    assert [ref() is None for ref in kept] == [True, True]
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_the_recording_used_longest_ago_goes_first() -> None:
+    model, recorder = tiny("llama"), Recorder(shapes=2, call=again)
+    first, second = recordings_of(recorder, (5, 6))
+    with recorder.at_work():
+        hw.explain(model, arguments("llama", samples=1, length=5), method="lrp")
+    recordings_of(recorder, (7,))
+    assert len(recorder.captured_runs) == 2
+    assert first() is not None
+    assert second() is None
+
+
+class Card:
+    """A stand-in for a card that holds so many recordings; a graph for one more is out of memory."""
+
+    def __init__(self, holds: int) -> None:
+        self.holds, self.held = holds, weakref.WeakSet()
+
+    def call(self, body, pool):
+        explanation = body.__self__
+        if explanation not in self.held and len(self.held) >= self.holds:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        self.held.add(explanation)
+        return body
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_recordings_are_given_back_where_memory_is_short() -> None:
+    card = Card(holds=2)
+    recorder = Recorder(call=card.call)
+    recordings_of(recorder, (5, 6, 7))
+    assert len(recorder.captured_runs) == 1
+    assert len(card.held) == 1
+    assert not recorder.refused
+
+
+def test_what_cannot_be_recorded_for_lack_of_memory_is_explained_all_the_same() -> None:
+    recorder = Recorder(call=Card(holds=0).call)
+    plain = hw.explain(tiny("llama"), arguments("llama", samples=1, length=5), method="lrp")[0]
+    recordings_of(recorder, (5,))
+    with recorder.at_work():
+        found = hw.explain(tiny("llama"), arguments("llama", samples=1, length=5), method="lrp")[0]
+    assert not recorder.captured_runs
+    assert "memory is too little" in next(iter(recorder.refused.values()))
+    torch.testing.assert_close(found.relevance, plain.relevance)
+
+
+def test_a_plain_run_out_of_memory_runs_again_without_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, model = Recorder(call=again), tiny("llama")
+    recordings_of(recorder, (5,))
+
+    def short(run, demand):
+        if recorder.captured_runs:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return propagate(run, demand)
+
+    monkeypatch.setattr(cuda_graphs, "propagate", short)
+    with recorder.at_work():
+        assert hw.explain(model, arguments("llama", samples=1, length=9), method="lrp")[0].ledger.closed
+    assert not recorder.captured_runs
+
+    def never(run, demand):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(cuda_graphs, "propagate", never)
+    with recorder.at_work(), pytest.raises(torch.OutOfMemoryError):
+        hw.explain(model, arguments("llama", samples=1, length=9), method="lrp")
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_a_bench_of_five_methods_and_three_lengths_holds_one_recording_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card, model = Card(holds=1), tiny("llama")
+    monkeypatch.setattr(cost, "Recorder", partial(Recorder, call=card.call))
+    monkeypatch.setattr(Meter, "start", lambda on_card: None)
+    methods = ("gi", "lrp(ah+ln)", "lrp", "lrp-gamma", "attnlrp")
+    for length in (5, 6, 7):
+        inputs = arguments("llama", samples=1, length=length)
+        found, reasons = cost.measure_replays(model, inputs, methods, 3, time.perf_counter)
+        assert [one.name for one in found] == [f"{name}, replayed" for name in methods]
+        assert reasons == []
+        assert len(card.held) == 0
 
 
 def test_on_a_processor_nothing_changes() -> None:

@@ -86,7 +86,7 @@ __all__ = [
 ]
 
 
-# Who draws and writes the results of a package, loaded with it.
+# Who draws and writes the results of a package, loaded when one is first shown.
 _DRAWN_BY = {"evaluation": "evaluation.notebook", "bias": "bias.saving"}
 
 
@@ -94,7 +94,8 @@ def __getattr__(name: str) -> Any:
     """Public names are loaded when first used, so that `import headwater` stays light."""
     if name in _PUBLIC:
         value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
-        importlib.import_module(f".{_DRAWN_BY.get(_PUBLIC[name].partition('.')[0], 'viz.notebook')}", __name__)
+        drawer = _DRAWN_BY.get(_PUBLIC[name].partition(".")[0], "viz.notebook")
+        importlib.import_module(".results.display", __name__).drawn_by(f"{__name__}.{drawer}")
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,50 +4,62 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Annotated
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater import plugins
 from headwater.version import __version__
 
-from . import audit, bias, compare, evaluate, explain, explorer, generate, methods, report, run
 from .refusals import Commands
 from .refusals import run_command as run_whole
 
-app = typer.Typer(
-    name="headwater",
-    help="Explanations of transformer predictions that add up.",
-    cls=Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command("app")(explorer.command)
-app.command("explain")(explain.command)
-app.command("compare")(compare.command)
-app.command("generate")(generate.command)
-app.command("audit")(audit.command)
-app.command("methods")(methods.command)
-app.command("evaluate")(evaluate.command)
-app.command("report")(report.command)
-app.command("run")(run.command)
-app.command("bias")(bias.command)
+if TYPE_CHECKING:
+    app: typer.Typer
+
+# Our commands, in the order of the help, and the module of each.
+OURS = {
+    "app": "explorer",
+    "explain": "explain",
+    "compare": "compare",
+    "generate": "generate",
+    "audit": "audit",
+    "methods": "methods",
+    "evaluate": "evaluate",
+    "report": "report",
+    "run": "run",
+    "bias": "bias",
+}
 
 
-def add_plugin_commands() -> None:
+def build_app(only: str | None = None) -> typer.Typer:
+    """The whole command, or what takes one command of ours: then nothing of the others is loaded."""
+    built = typer.Typer(
+        name="headwater",
+        help="Explanations of transformer predictions that add up.",
+        cls=Commands,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    built.callback()(_root)
+    for name in OURS if only is None else (only,):
+        built.command(name)(import_module(f".{OURS[name]}", __name__).command)
+    if only is None:
+        add_plugin_commands(built)
+    return built
+
+
+def add_plugin_commands(built: typer.Typer) -> None:
     """The commands that other packages add. One that has the name of a command of ours is left out."""
-    ours = {command.name for command in app.registered_commands}
     for name, found in plugins.load_all(plugins.COMMANDS).items():
-        if name in ours:
+        if name in OURS:
             warnings.warn(f"the plug-in command {name!r} is left out: headwater has one.", RuntimeWarning, stacklevel=2)
         elif isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+            built.add_typer(found, name=name)
         else:
-            app.command(name)(found)
-
-
-add_plugin_commands()
+            built.command(name)(found)
 
 
 def _version(asked: bool) -> None:
@@ -56,7 +68,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
@@ -65,6 +76,16 @@ def _root(
     """Explanations of transformer predictions that add up."""
 
 
+def __getattr__(name: str) -> Any:
+    """`app`, the whole command, is built when first used."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = build_app()
+    return globals()[name]
+
+
 def main() -> None:
     """The entry point of the installed command."""
-    sys.exit(run_whole(app, sys.argv[1:]))
+    words = sys.argv[1:]
+    only = words[0] if words and words[0] in OURS else None
+    sys.exit(run_whole(build_app(only), words))

@@ -22,7 +22,10 @@ from .refusals import check_written
 from .screen import save_file, say, show, theme, waiting
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from headwater.results.explanation import Explanation
+    from headwater.viz.colour import Theme
 
 Text = str | tuple[str, str]
 
@@ -215,14 +218,18 @@ def print_explanation(explanation: Explanation, as_json: bool, plain: bool, full
             record["words"] = [vars(word) for word in explanation.words()]
         typer.echo(json.dumps(record, ensure_ascii=False))
         return
-    from headwater.viz import plain as text
-    from headwater.viz import terminal
 
-    show(
-        lambda ground: terminal.render(explanation, full=full, words=words, theme=ground),
-        lambda: text.plain(explanation, full=full, words=words),
-        plain,
-    )
+    def draw(ground: Theme) -> RenderableType:
+        from headwater.viz.terminal import render
+
+        return render(explanation, full=full, words=words, theme=ground)
+
+    def write() -> str:
+        from headwater.viz.plain import plain
+
+        return plain(explanation, full=full, words=words)
+
+    show(draw, write, plain)
 
 
 def draw_explanations(explanations: Sequence[Explanation], full: bool, words: bool) -> str:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater import plugins
+
 from . import options
 from .screen import show, waiting
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from headwater.viz.colour import Theme
+
+LISTED = Path(__file__).with_name("methods.json")
 
 Operations = Annotated[
     bool, typer.Option("--operations", help="List the operations that have a rule, and what acts on each.")
@@ -22,20 +33,40 @@ def command(as_json: options.Json = False, plain: options.Plain = False, operati
         print_operations(as_json, plain)
         return
     with waiting("looking"):
-        from headwater import methods
-
-        known, rules, variants = methods.available(), methods.rules(), methods.variants()
+        listed = list_methods()
     if as_json:
-        listed = [{"name": m.name, "summary": m.summary, "rules": list(m.rules)} for m in known]
-        others = {"rules": rules, "variants": variants}
-        said = {key: [{"name": n, "summary": s} for n, s in rows] for key, rows in others.items()}
-        typer.echo(json.dumps({"methods": listed, **said}))
+        typer.echo(json.dumps(listed))
         return
-    from headwater.viz.plain import plain_methods
-    from headwater.viz.terminal import render_methods
+    named, rules, variants = (
+        [(one["name"], one["summary"]) for one in listed[key]] for key in ("methods", "rules", "variants")
+    )
 
-    named = [(method.name, method.summary) for method in known]
-    show(lambda _: render_methods(named, rules, variants), lambda: plain_methods(named, rules, variants), plain)
+    def draw(_: Theme) -> RenderableType:
+        from headwater.viz.terminal import render_methods
+
+        return render_methods(named, rules, variants)
+
+    from headwater.viz.plain import plain_methods
+
+    show(draw, lambda: plain_methods(named, rules, variants), plain)
+
+
+def list_methods() -> dict[str, list[dict[str, Any]]]:
+    """Methods, rules and variants. Where no plug-in adds any, they are read from a file, and torch is not loaded."""
+    added = plugins.find(plugins.METHODS) or plugins.find(plugins.RULES)
+    if added or "headwater.methods" in sys.modules:
+        return list_registered()
+    found: dict[str, list[dict[str, Any]]] = json.loads(LISTED.read_text(encoding="utf-8"))
+    return found
+
+
+def list_registered() -> dict[str, list[dict[str, Any]]]:
+    """What is registered in this process. Without plug-ins it is what methods.json holds."""
+    from headwater import methods
+
+    known = [{"name": m.name, "summary": m.summary, "rules": list(m.rules)} for m in methods.available()]
+    others = {"rules": methods.rules(), "variants": methods.variants()}
+    return {"methods": known, **{key: [{"name": n, "summary": s} for n, s in rows] for key, rows in others.items()}}
 
 
 def print_operations(as_json: bool, plain: bool) -> None:

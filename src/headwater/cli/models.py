@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
+import sys
+from importlib import import_module
 from typing import Any
 
 from headwater.models import bundled
 
 from .screen import waiting
+
+
+def import_libraries() -> None:
+    """Import torch and transformers, and keep their objects out of Python's search for garbage.
+
+    The search walks over hundreds of thousands of objects, none of which is ever garbage: several times while they are
+    made, and again by and by. At the end of the process they are put back, so that all is freed in the usual order.
+    """
+    if "torch" in sys.modules:
+        return
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        import_module("transformers.modeling_utils")
+        gc.freeze()
+        atexit.register(gc.unfreeze)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def load_chosen_model(
@@ -21,6 +44,7 @@ def load_chosen_model(
     """The model that was named, else the bundled one called `own`, with its tokenizer or image processor."""
     images = own == bundled.DIGITS
     with waiting(f"loading {model or own}"):
+        import_libraries()
         from headwater.models.loading import load, load_image_model
 
         loaded, reader = (load_image_model if images else load)(

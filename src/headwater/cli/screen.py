@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
@@ -18,12 +19,28 @@ if TYPE_CHECKING:
     from headwater.viz.colour import Theme
 
 
+FORCED = ("FORCE_COLOR", "TTY_COMPATIBLE")  # what makes rich take a pipe for a terminal
+
+
+def may_be_terminal(stream: TextIO | None) -> bool:
+    """Whether rich could find a terminal there. Where it cannot, rich need not be loaded."""
+    if any(name in os.environ for name in FORCED):
+        return True
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # it is closed
+        return False
+
+
 def show(draw: Callable[[Theme], RenderableType], write: Callable[[], str], plain: bool = False) -> None:
     """A drawing where a person looks at a terminal that can show it, else text. NO_COLOR leaves the colours out."""
+    if plain or not may_be_terminal(sys.stdout):
+        typer.echo(write())
+        return
     from rich.console import Console
 
     console = Console(highlight=False)
-    if plain or not console.is_terminal or console.is_dumb_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         typer.echo(write())
     else:
         console.print(draw(theme()))
@@ -43,6 +60,9 @@ def say(message: str) -> None:
 @contextmanager
 def waiting(message: str) -> Iterator[None]:
     """A sign of life while something takes its time, on a terminal only."""
+    if not may_be_terminal(sys.stderr):
+        yield
+        return
     from rich.console import Console
 
     talk = Console(stderr=True)

@@ -28,7 +28,7 @@ from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference, undone
 from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, Scope
-from ..traces.capture import Body, CapturedCall
+from ..traces.capture import Body, CapturedCall, refuse_replay
 
 SHAPES = 4
 MASK = "attention_mask"
@@ -38,12 +38,13 @@ MASK = "attention_mask"
 def recorded(shapes: int = SHAPES) -> Iterator[Recorder]:
     """Inside, explanations on a graphics card are recorded when a shape comes for the second time, and then replayed.
 
-    A recording keeps the memory that one explanation needs; the last `shapes` are kept, and all are let go at the end.
+    A recording keeps the memory that one explanation needs. The `shapes` that were used last are kept. All are given
+    back at the end, and earlier where memory is short.
     `recorder.refused` says why a shape is not replayed. On a processor nothing changes. Nor for a model that every
     explanation copies first, into another dtype than its own: one in half precision needs `dtype=` with its own.
     """
     recorder = Recorder(shapes)
-    with undone(recorder.captured_runs.clear), recorder.at_work():
+    with undone(recorder.release), recorder.at_work():
         yield recorder
 
 
@@ -79,6 +80,16 @@ class Recorder:
         return usual and demand.backward and bool(run.batch.places) and (on_card or self.call is not None)
 
     def explain_run(self, run: Run, demand: Demand) -> Outcome:
+        """Replayed where there is a recording. Where memory is short, all are given back, and it runs again."""
+        try:
+            return self.run_or_replay(run, demand)
+        except torch.OutOfMemoryError:
+            if not self.captured_runs:
+                raise
+        self.release()
+        return self.run_or_replay(run, demand)
+
+    def run_or_replay(self, run: Run, demand: Demand) -> Outcome:
         key = key_of(run, demand)
         if key in self.captured_runs:
             self.captured_runs[key] = self.captured_runs.pop(key)  # the last that was used goes last
@@ -95,12 +106,13 @@ class Recorder:
 
     def record(self, key: Any, run: Run, demand: Demand, expected: Outcome) -> None:
         """Captures a run. It is kept only if its replay agrees with the plain run."""
-        while len(self.captured_runs) >= self.shapes:
-            self.captured_runs.pop(next(iter(self.captured_runs)))
+        self.release(keep=self.shapes - 1)
         for more in ({"past_key_values": PassedOn()}, {}) if takes_cache(run) else ({},):
             try:
-                captured_run = CapturedExplanation(run, demand, self.call or CapturedCall, more)
-                found = captured_run.explain_run(run)
+                captured_run, found = self.capture(run, demand, more)
+            except torch.OutOfMemoryError:
+                self.refused[key] = "it cannot be recorded: memory is too little for one recording"
+                return
             except (RuntimeError, AttributeError, TypeError) as error:  # it asks the card for a number, or us for more
                 self.refused[key] = f"it cannot be recorded: {describe_first_error(error)}"
                 continue
@@ -108,7 +120,35 @@ class Recorder:
                 self.captured_runs[key] = captured_run
                 self.refused.pop(key, None)
                 return
+            captured_run.release()
             self.refused[key] = "replayed, it does not say what it says otherwise"
+
+    def capture(self, run: Run, demand: Demand, more: Mapping[str, Any]) -> tuple[CapturedExplanation, Outcome]:
+        """A recording and what it says. Where memory is short, all others are given back for it."""
+        try:
+            return self.capture_once(run, demand, more)
+        except torch.OutOfMemoryError:
+            if not self.captured_runs:
+                raise
+        self.release()
+        return self.capture_once(run, demand, more)
+
+    def capture_once(self, run: Run, demand: Demand, more: Mapping[str, Any]) -> tuple[CapturedExplanation, Outcome]:
+        captured_run = CapturedExplanation(run, demand, self.call or CapturedCall, more)
+        try:
+            return captured_run, captured_run.explain_run(run)
+        except BaseException:
+            captured_run.release()
+            raise
+
+    def release(self, keep: int = 0) -> None:
+        """Gives recordings back, those that were used longest ago first, until no more than `keep` are left."""
+        given_back = False
+        while len(self.captured_runs) > max(keep, 0):
+            self.captured_runs.pop(next(iter(self.captured_runs))).release()
+            given_back = True
+        if given_back and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()  # a graph's memory is its own: no other work could use it
 
 
 class CapturedExplanation:
@@ -119,7 +159,7 @@ class CapturedExplanation:
         batch = copy_arguments(run.batch)
         self.run = replace(run, batch=replace(batch, kwargs={**batch.kwargs, **more}))
         self.pool = torch.cuda.graph_pool_handle() if run_on_card(run) else None
-        self.forwards = call(self._forwards, self.pool)
+        self.forwards: Body = call(self._forwards, self.pool)
         self.backwards: Body | None = None
         self.way: ForwardState | None = None
         self.places: list[int] = []  # of the outputs that the score reads
@@ -145,6 +185,13 @@ class CapturedExplanation:
         outcome = replace(outcome, score=outcome.score.clone(), gradients=own)
         check_finite(run, self.demand, outcome)
         return outcome
+
+    def release(self) -> None:
+        """Frees the graphs and their memory. The parts hold each other, so that forgetting the whole frees nothing."""
+        for part in (self.forwards, self.backwards):
+            if isinstance(part, CapturedCall):
+                part.release()
+        self.forwards, self.backwards, self.way, self.seeds = refuse_replay, None, None, []
 
     def _begin(self, read: Read, way: ForwardState) -> None:
         check_visible(read.ends, self.demand, way.scope)

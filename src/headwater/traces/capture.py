@@ -19,7 +19,8 @@ class CapturedCall:
     """Work that is captured as a CUDA graph by the first call, and replayed by every call."""
 
     def __init__(self, body: Body, pool: Any) -> None:
-        self.body, self.pool = body, pool
+        self.body: Body = body
+        self.pool = pool
         self.graph: Any = None
         self.result: Any = None
 
@@ -36,6 +37,16 @@ class CapturedCall:
             self.graph = graph
         self.graph.replay()
         return self.result
+
+    def release(self) -> None:
+        """Frees the graph. It cannot be replayed from then on."""
+        if self.graph is not None:
+            self.graph.reset()
+        self.body, self.graph, self.result = refuse_replay, None, None
+
+
+def refuse_replay() -> Any:
+    raise RuntimeError("the recording was given back")
 
 
 def end_capture(graph: Any) -> None:

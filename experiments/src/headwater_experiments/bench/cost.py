@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headwater.api.explain import explain
 from headwater.errors import UsageError
-from headwater.evaluation.cost import Cost, Job, run_forward, time_job
+from headwater.evaluation.cost import Clock, Cost, Job, measure_costs, run_forward, time_job
 from headwater.memory.cuda_graphs import Recorder
 from headwater.viz.tables import Table
 
@@ -26,20 +26,28 @@ PRESETS = ("gi", "lrp(ah+ln)", "lrp", "lrp-gamma", "lrp-secant", "attnlrp")
 GIB = 2**30
 
 
-def replay_jobs(
-    model: nn.Module, inputs: dict[str, Any], methods: Sequence[str], **options: Any
-) -> tuple[dict[str, Job], list[Recorder]]:
-    """Every method from a recording, which is made the second time that it runs; and who records, to ask why not."""
-    jobs: dict[str, Job] = {}
-    recorders = [Recorder() for _ in methods]
-    for name, recorder in zip(methods, recorders, strict=True):
+def measure_replays(
+    model: nn.Module, inputs: dict[str, Any], methods: Sequence[str], rounds: int, clock: Clock, **options: Any
+) -> tuple[list[Cost], list[str]]:
+    """Every method from a recording, which is made the second time that it runs; and why others are not replayed.
+
+    One method at a time, in turn with the forward pass: its recording is given back before the next one is made.
+    """
+    found: list[Cost] = []
+    reasons: list[str] = []
+    for name in methods:
+        recorder = Recorder(shapes=1)
 
         def job(name: str = name, recorder: Recorder = recorder) -> Any:
             with recorder.at_work():
                 return explain(model, inputs, method=name, **options)
 
-        jobs[f"{name}, replayed"] = job
-    return jobs, recorders
+        try:
+            found += measure_costs(model, inputs, (), rounds, others={f"{name}, replayed": job}, clock=clock)[1:]
+        finally:
+            recorder.release()
+        reasons += [f"{name}: {why}" for why in recorder.refused.values()]
+    return found, reasons
 
 
 def mixed_lengths(shortest: int, longest: int, count: int, seed: int = 0) -> list[int]:
@@ -67,9 +75,8 @@ def mixed_costs(jobs: Callable[[int], dict[str, Job]], lengths: Sequence[int], o
     found = []
     for name, mine in seconds.items():
         ratios = [a / b for a, b in zip(mine, forward, strict=True)]
-        found.append(
-            Cost(name, statistics.median(mine), sum(mine) / sum(forward), min(ratios), max(ratios), None, None)
-        )
+        middle = (statistics.median(mine), statistics.median(ratios), min(ratios), max(ratios))
+        found.append(Cost(name, *middle, None))
     return found
 
 

@@ -250,7 +250,7 @@ def costs(
 ) -> tuple[Any, Table]:
     """Each method's time over that of the forward pass, with random weights; for JSON and as a table."""
     from headwater.evaluation.cost import measure_costs
-    from headwater_experiments.bench.cost import GIB, PRESETS, cost_table, fastest_attention, replay_jobs
+    from headwater_experiments.bench.cost import GIB, PRESETS, cost_table, fastest_attention, measure_replays
     from headwater_experiments.bench.peers import check_tools, peers
 
     check_tools(asked.peers or [])
@@ -266,13 +266,15 @@ def costs(
             others = dict(peers(model, inputs, asked.peers, say))
             chosen = methods or PRESETS
             saved = saving.jobs(model, inputs, chosen, asked.dtype)
-            again, recorders = replay_jobs(model, inputs, chosen, dtype=asked.dtype) if asked.replay else ({}, [])
-            jobs = {**saved, **again, **others}
+            jobs = {**saved, **others}
             found += measure_costs(
                 model, inputs, () if saved else chosen, rounds, others=jobs, clock=clock, dtype=asked.dtype
             )
-            for why in (why for recorder in recorders for why in recorder.refused.values()):
-                say(f"{tokens} tokens were not replayed: {why}")
+            if asked.replay:
+                replayed, reasons = measure_replays(model, inputs, chosen, rounds, clock, dtype=asked.dtype)
+                found += replayed
+                for why in reasons:
+                    say(f"{tokens} tokens were not replayed by {why}")
     model_in_words = f"{shape.name}, {shape.layers} layers, {size / GIB:.2f} GiB, {asked.dtype}, {asked.device}"
     chosen_attention = f"{asked.attention} attention" if asked.attention else kernel
     about = (model_in_words, f"batches of {batch}", f"{rounds} rounds", chosen_attention, clock_name(clock))
