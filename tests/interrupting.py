@@ -159,6 +159,7 @@ def surroundings(model: nn.Module) -> dict[str, Any]:
         "folders": sorted(path.name for path in Path(tempfile.gettempdir()).glob("headwater-*")),
         "random numbers": (torch.get_rng_state().sum().item(), np.random.get_state()[2]),  # noqa: NPY002
         "warnings": len(warnings.filters),
+        "vmap": len(torch._C._functorch.get_interpreter_stack() or ()),
         "profiler": torch.autograd._profiler_enabled(),  # type: ignore[attr-defined]
         "garbage": gc.isenabled(),
     }

@@ -1,19 +1,22 @@
-"""Several scores of one prediction in one backward pass: torch.vmap over their gradients at the model's outputs."""
+"""Several scores of one prediction in one backward pass, by torch.vmap over their gradients at the model's outputs."""
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
+from torch._functorch.predispatch import lazy_load_decompositions
 
 from ..errors import HeadwaterError, NoSignal
 from ..inputs.places import Captured
+from ..inputs.restoring import undone
+from ..kernels.batching import close_batch, open_batch
 from ..rules import Books, Scope
 from .forward import Demand, Read, Run, read_score, watch_nothing
 
@@ -21,7 +24,6 @@ ROWS = 2048  # scores times positions of one backward pass on the processor
 ROWS_ON_CARD = 16384
 SEEDS = 1 << 25  # numbers in the gradients that it starts from: 128 MiB of float32
 SEEDS_ON_CARD = 1 << 28
-LOOPS = "There is a performance drop"  # what torch says where it goes through scores one by one, inside an operation
 
 
 @dataclass(frozen=True)
@@ -87,25 +89,50 @@ class AtOnce:
 def gradients_at_once(leaves: list[Tensor], reads: list[Read]) -> list[Tensor]:
     """The gradient at each leaf, [scores, …]."""
     seeds = [torch.stack(parts) for parts in zip(*(read.gradients() for read in reads), strict=True)]
-    used: list[bool] = []
-
-    def pull(*starts: Tensor) -> tuple[Tensor, ...]:
+    with (
+        torch.autocast(leaves[0].device.type, enabled=False),
+        undone(partial(warn_of_loops, True)),
+        VmapLevel(len(reads)) as level,
+    ):
+        warn_of_loops(False)
+        starts = [close_batch(seed, level) for seed in seeds]
         found = torch.autograd.grad(reads[0].ends, leaves, starts, retain_graph=True, allow_unused=True)
-        used[:] = [gradient is not None for gradient in found]
-        if not any(used):
-            raise NoSignal("the score does not depend on the input that is to be explained.")
-        return tuple(gradient for gradient in found if gradient is not None)
-
-    with torch.autocast(leaves[0].device.type, enabled=False), without_warnings():
-        made = iter(torch.vmap(pull)(*seeds))
-    return [
-        next(made).detach() if one else leaf.new_zeros(len(reads), *leaf.shape)
-        for leaf, one in zip(leaves, used, strict=True)
-    ]
+        opened = [None if gradient is None else open_batch(gradient) for gradient in found]
+    if not any(opened):
+        raise NoSignal("the score does not depend on the input that is to be explained.")
+    return [for_each(one, leaf, len(reads)) for one, leaf in zip(opened, leaves, strict=True)]
 
 
-@contextmanager
-def without_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=LOOPS)
-        yield
+def for_each(opened: tuple[Tensor, int | None] | None, leaf: Tensor, scores: int) -> Tensor:
+    """Zero where there is no gradient; the same for every score where it does not depend on the score."""
+    if opened is None:
+        return leaf.new_zeros(scores, *leaf.shape)
+    gradient, level = opened
+    return gradient.detach() if level is not None else gradient.detach().expand(scores, *leaf.shape)
+
+
+class VmapLevel(undone):
+    """Inside, torch.vmap is active, and a level to make batched tensors of. An interrupt ends it, too."""
+
+    def __init__(self, size: int) -> None:
+        lazy_load_decompositions()
+        self.size, self.depth = size, count_levels()
+        super().__init__(self._end)
+
+    def __enter__(self) -> int:  # type: ignore[override]
+        super().__enter__()
+        return int(functorch._vmap_increment_nesting(self.size, "error"))
+
+    def _end(self) -> None:
+        while count_levels() > self.depth:
+            functorch._vmap_decrement_nesting()
+
+
+def warn_of_loops(yes: bool) -> None:
+    """Whether torch says that an operation goes through the scores one by one, for it has no other way."""
+    functorch._set_vmap_fallback_warning_enabled(yes)  # type: ignore[attr-defined]
+
+
+def count_levels() -> int:
+    """How many transforms of torch.func are active."""
+    return len(functorch.get_interpreter_stack() or ())
