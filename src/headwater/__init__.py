@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .api.explain import explain as explain
     from .api.fast_attention import fast_attention as fast_attention
     from .api.generate import explain_generation as explain_generation
+    from .api.sessions import ExplainSession as ExplainSession
+    from .api.sessions import session as session
     from .bias.audit import audit_bias as audit_bias
     from .bias.results import BiasAudit as BiasAudit
     from .evaluation.results import Evaluation as Evaluation
@@ -49,6 +51,8 @@ _PUBLIC = {
     "Audit": "results.audit",
     "explain_generation": "api.generate",
     "Generation": "results.generation",
+    "session": "api.sessions",
+    "ExplainSession": "api.sessions",
     "estimate": "api.estimate",
     "Estimate": "memory.estimate",
     "recorded": "memory.cuda_graphs",
@@ -65,6 +69,7 @@ __all__ = [
     "Comparison",
     "Estimate",
     "Evaluation",
+    "ExplainSession",
     "Explanation",
     "Generation",
     "Ledger",
@@ -83,6 +88,7 @@ __all__ = [
     "open_run",
     "recorded",
     "run",
+    "session",
 ]
 
 

@@ -194,6 +194,11 @@ class PlansOfModel:
 PLANS: weakref.WeakKeyDictionary[nn.Module, PlansOfModel] = weakref.WeakKeyDictionary()
 
 
+def forget_plans(model: nn.Module) -> None:
+    """Let go of all plans of a model, and of the memory that their graphs hold."""
+    PLANS.pop(model, None)
+
+
 def plans_are_on() -> bool:
     return os.environ.get(SWITCH, "on").lower() not in ("off", "0", "no", "false")
 

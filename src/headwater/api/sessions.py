@@ -1,0 +1,110 @@
+"""`session`: a model made ready once, with all that its explanations learn of it, until it is closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..engine.model import DTYPES
+from ..engine.options import read_options
+from ..engine.run_plans import forget_plans
+from ..engine.session import Session
+from ..errors import UsageError
+from ..inputs.restoring import restores
+from ..methods.registry import Method
+from ..results.comparison import Comparison
+from ..results.explanation import Explanation
+from ..results.generation import Generation
+from .compare import compare
+from .explain import explain
+from .generate import explain_generation
+
+
+@restores
+def session(
+    model: nn.Module,
+    *,
+    tokenizer: Any = None,
+    processor: Any = None,
+    method: str | Method | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    plans: bool = True,
+) -> ExplainSession:
+    """A model made ready for many explanations: `session.explain(…)`, `.compare(…)`, `.generate(…)`, `.close()`.
+
+    Where `device` or `dtype` differ from the model's own (half precision is computed in float32 unless it is asked
+    for), the model is copied once, not for every explanation; the copy does not follow later changes of the model.
+    What explanations learn of the model serves the later ones, until the session is closed or the model changes.
+    `tokenizer`, `processor` and `method` are those of every call that names no other. It can be used in a `with`.
+
+    >>> with hw.session(model, tokenizer=tokenizer) as s:            # doctest: +SKIP
+    ...     found = [s.explain(text) for text in texts]
+    """
+    shared = {"tokenizer": tokenizer, "processor": processor, "plans": plans}
+    options = read_options(device=device, dtype=dtype, **shared)
+    return ExplainSession(Session.open(model, options), method, shared)
+
+
+class ExplainSession:
+    """What `session` gives. `model` is the model as it is computed: the caller's own, or a copy."""
+
+    def __init__(self, opened: Session, method: str | Method | None, shared: dict[str, Any]) -> None:
+        self._opened: Session | None = opened
+        self._method, self._shared = method, shared
+
+    @property
+    def model(self) -> nn.Module:
+        return self._session.model
+
+    @property
+    def _session(self) -> Session:
+        if self._opened is None:
+            raise UsageError("the session was closed. Open another: hw.session(model, …).")
+        return self._opened
+
+    def explain(self, data: Any, **options: Any) -> Explanation | list[Explanation]:
+        """As `explain`, which see for the options."""
+        found: Explanation | list[Explanation] = explain(self.model, data, **self._with(options, "method"))
+        return found
+
+    def compare(self, data: Any, **options: Any) -> Comparison:
+        """As `compare`."""
+        return compare(self.model, data, **self._with(options))
+
+    def generate(self, prompt: str | None = None, **options: Any) -> Generation:
+        """As `explain_generation`."""
+        asked = self._with(options, "method")
+        for name in ("processor", "plans"):
+            asked.pop(name)
+        tokenizer = asked.pop("tokenizer")
+        return explain_generation(self.model, tokenizer, prompt, **asked)
+
+    def close(self) -> None:
+        """Let go of the copy, if there is one, and of what was learned of the model. A closed session stays closed."""
+        if self._opened is not None:
+            forget_plans(self._opened.model)
+            self._opened = None
+
+    def __enter__(self) -> ExplainSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _with(self, options: dict[str, Any], *more: str) -> dict[str, Any]:
+        """The session's own options, and over them those of one call."""
+        for name in ("device", "dtype"):
+            if options.get(name) is not None:
+                raise UsageError(f"{name}= is the session's: open another one, hw.session(model, {name}=…).")
+        found = {**self._shared, **options, "dtype": name_of(self._session.dtype)}
+        if "method" in more and self._method is not None:
+            found.setdefault("method", self._method)
+        return found
+
+
+def name_of(dtype: torch.dtype | None) -> str | None:
+    """The name of a floating dtype; None for a model that has no weights of one."""
+    return next((name for name, known in DTYPES.items() if known is dtype), None)
