@@ -80,8 +80,8 @@ def explain(
     graphics card) or on "disk". `recompute`: "blocks" computes it again block by block instead, a number does so for as
     many blocks. Neither changes numbers. `memory_limit` ("24GiB", or bytes; the model's weights count) picks the batch
     size, how much waits on the host and what is computed again, by an estimate from short pieces (`estimate`).
-    `plans` counts where HEADWATER_PLANS=on: what earlier explanations of the model did is then played, and False
-    computes this one anew.
+    `plans`: what earlier explanations of the model did is played again where that gives the same; False computes this
+    one anew, and HEADWATER_PLANS=off all.
     """
     options = read_options(
         tokenizer=tokenizer,

@@ -49,6 +49,8 @@ the numbers say nothing of what models know: they say whether relevance is lost 
   the largest first, each with the class of module that it stands in.
 - **refused**: Headwater said that it cannot explain the model; the last column has what it said.
 - **not built**: the harness could not make a small model; the last column says why.
+- **later played by a plan**: so many were explained a third time [by a plan](cost.md#plans), as plainly to the last
+  bit.
 """
 
 
@@ -65,14 +67,15 @@ def totals(findings: Sequence[Finding]) -> Table:
         each.append(count("the first three", first))
     if len(first) < len(findings) and len({one.map for one in findings}) > 1:
         each.append(count("all", findings))
-    columns = ("map", "entries", "built", *VERDICTS[:3], "closed of built")
+    columns = ("map", "entries", "built", *VERDICTS[:3], "closed of built", "later played by a plan")
     return Table("how many", columns, [total_row(one) for one in each], left=1)
 
 
 def total_row(one: Count) -> tuple[str, ...]:
     verdicts = (str(one.verdicts[verdict]) for verdict in VERDICTS[:3])
     share = f"{100 * one.share:.1f} %" if one.built else "–"
-    return (one.map, str(one.entries), str(one.built), *verdicts, share)
+    wrong = f", {one.ways['another']} otherwise than plainly" if one.ways["another"] else ""
+    return (one.map, str(one.entries), str(one.built), *verdicts, share, f"{one.ways['plan']}{wrong}")
 
 
 def groups(findings: Sequence[Finding]) -> Table:

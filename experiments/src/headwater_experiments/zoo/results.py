@@ -37,6 +37,7 @@ class Finding:
     dtype: str = ""
     seconds: float = 0.0
     versions: str = ""
+    way: str = ""  # of a third explanation: "plain", "plan", or "another" if a plan said something else
 
     @property
     def label(self) -> str:
@@ -84,6 +85,7 @@ class Count:
     map: str
     entries: int
     verdicts: Counter[str]
+    ways: Counter[str]
 
     @property
     def built(self) -> int:
@@ -101,5 +103,6 @@ def counts(findings: Sequence[Finding]) -> list[Count]:
 
 
 def count(name: str, findings: Iterable[Finding]) -> Count:
-    verdicts = Counter(one.verdict for one in findings)
-    return Count(name, sum(verdicts.values()), verdicts)
+    found = list(findings)
+    verdicts = Counter(one.verdict for one in found)
+    return Count(name, len(found), verdicts, Counter(one.way for one in found))
