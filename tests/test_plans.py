@@ -720,3 +720,10 @@ def test_operations_of_ours_are_written_down_in_any_context() -> None:
     with recorder.part([x]):
         contextvars.Context().run(double, x)
     assert [operation.function.__name__ for operation in recorder.trace.operations] == ["<lambda>"]
+
+
+def test_a_limit_of_memory_is_kept_by_plain_runs() -> None:
+    """What is estimated is a plain run; a played one may take more."""
+    model = new("bert")
+    ways = [hw.explain(model, ids(9), memory_limit="4GiB")[0].provenance.way for _ in range(4)]
+    assert ways == ["plain"] * 4

@@ -59,7 +59,7 @@ class Options:
     def with_memory(self, policy: MemoryPolicy) -> Options:
         """The same options with a memory policy. The limit is dropped: the policy was chosen to meet it."""
         keep, recompute, on_device = policy.keep, policy.recompute, policy.on_device
-        return replace(self, memory_limit=None, keep=keep, recompute=recompute, on_device=on_device)
+        return replace(self, memory_limit=None, keep=keep, recompute=recompute, on_device=on_device, plans=False)
 
 
 NAMES = tuple(field.name for field in fields(Options) if field.name != "on_device")

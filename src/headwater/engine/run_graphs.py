@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..traces.capture import Body, CapturedCall
-from ..traces.play import Left, Program, SplitProgram, play, split_trace
+from ..traces.play import Left, Program, SplitProgram, play, play_again, split_trace
 from ..traces.record import Slot, Trace
 
 OFTEN = 2  # times that a length was played before it is captured
@@ -50,19 +50,20 @@ class ByOperations:
     given: Sequence[Tensor]
     length: int
     held: Callable[[int], None] | None = None
-    carried: tuple[Any, ...] = ()
+    carried: list[Any] = field(default_factory=list)
     way: str = "plan"
 
     def forwards(self) -> Sequence[Tensor]:
         before = 0 if self.held is None else torch.cuda.memory_allocated()
-        found, self.carried = play(self.program.parts[0], self.given, (), self.length)
+        found, carried = play(self.program.parts[0], self.given, [], self.length)
+        self.carried = list(carried)
+        del carried
         if self.held is not None:
             self.held(torch.cuda.memory_allocated() - before)
         return found  # type: ignore[no-any-return]
 
     def backwards(self, seeds: Sequence[Tensor]) -> Sequence[Tensor]:
-        carried, self.carried = self.carried, ()
-        found, _ = play(self.program.parts[1], seeds, carried, self.length)
+        found, _ = play(self.program.parts[1], seeds, self.carried, self.length)
         return found  # type: ignore[no-any-return]
 
     def own(self, tensor: Tensor) -> Tensor:
@@ -80,7 +81,7 @@ class RunGraph:
         self.program, self.length, self.call = program, length, call
         self.given = [tensor.clone() for tensor in given]
         self.pool = torch.cuda.graph_pool_handle() if given[0].is_cuda else None
-        self.first = call(partial(play, program.parts[0], self.given, (), length), self.pool)
+        self.first = call(partial(play_again, program.parts[0], self.given, (), length), self.pool)
         self.second: Body | None = None
         self.seeds: list[Tensor] = []
         self.carried: tuple[Any, ...] = ()
@@ -88,7 +89,7 @@ class RunGraph:
 
     def take(self, given: Sequence[Tensor]) -> None:
         """The input of the next run. Numbers that Python looked at must be as they were."""
-        play(self.program.ask, given, (), self.length)
+        play(self.program.ask, given, [], self.length)
         for ours, theirs in zip(self.given, given, strict=True):
             ours.copy_(theirs)
 
@@ -99,7 +100,7 @@ class RunGraph:
     def backwards(self, seeds: Sequence[Tensor]) -> Sequence[Tensor]:
         if self.second is None:
             self.seeds = [seed.clone() for seed in seeds]
-            body = partial(play, self.program.parts[1], self.seeds, self.carried, self.length)
+            body = partial(play_again, self.program.parts[1], self.seeds, self.carried, self.length)
             self.second = self.call(body, self.pool)
         for ours, theirs in zip(self.seeds, seeds, strict=True):
             ours.copy_(theirs)

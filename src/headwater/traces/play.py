@@ -129,7 +129,7 @@ class _Writer:
         lines += [f"    v{slot} = inputs[{place}]" for place, slot in enumerate(inputs)]
         if carried:
             lines.append(f"    {tuple_of(f'v{slot}' for slot in carried)} = carried")
-            lines.append("    carried = None")
+            lines.append("    carried.clear()")
         gives = [self._real(slot.number) for slot in self.wanted[i]]
         stays = {*gives, *leaves}
         last: dict[int, int] = {}
@@ -272,7 +272,12 @@ def slots_in(values: Any) -> list[Slot]:
     return slots_in(values.values) if isinstance(values, Struct) else []
 
 
-def play(part: Part, inputs: Sequence[Tensor], carried: tuple[Any, ...], length: int) -> tuple[Any, ...]:
-    """One part of a program, without gradients."""
+def play(part: Part, inputs: Sequence[Tensor], carried: list[Any], length: int) -> tuple[Any, ...]:
+    """One part of a program, without gradients. What is `carried` leaves the list, to be let go piece by piece."""
     with torch.no_grad():
         return part(inputs, carried, length)
+
+
+def play_again(part: Part, inputs: Sequence[Tensor], carried: Sequence[Any], length: int) -> tuple[Any, ...]:
+    """The same, where what is carried stays."""
+    return play(part, inputs, list(carried), length)
