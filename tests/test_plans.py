@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 import headwater as hw
-from headwater.engine import run_graphs, run_plans
+from headwater.engine import propagate, run_graphs, run_plans
 from headwater.kernels import blocked, sparse_rows
 from headwater.rules import gamma, ratio
 from headwater.traces.join import Size, fits, join_traces, size_through
@@ -727,3 +727,16 @@ def test_a_limit_of_memory_is_kept_by_plain_runs() -> None:
     model = new("bert")
     ways = [hw.explain(model, ids(9), memory_limit="4GiB")[0].provenance.way for _ in range(4)]
     assert ways == ["plain"] * 4
+
+
+def test_a_plan_that_was_left_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it could not be compared with a plain run, it is computed plainly, and tried again."""
+    model, real = new("bert"), propagate.play_run
+    hw.explain(model, ids(9))
+    monkeypatch.setattr(propagate, "play_run", lambda plan, run: None)
+    assert hw.explain(model, ids(9))[0].provenance.way == "plain"
+    (plan,) = (plan for kind in run_plans.PLANS[model].kinds.values() for plan in kind.plans)
+    assert not plan.trusted
+    monkeypatch.setattr(propagate, "play_run", real)
+    found, agrees = both(model, ids(9))
+    assert (found.provenance.way, agrees, plan.trusted) == ("plan", True, True)

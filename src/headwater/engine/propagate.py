@@ -86,7 +86,7 @@ def propagate(run: Run, demand: Demand) -> Outcome:
         return outcome
     played = None if close else kind.play(run, partial(confirm_plan, run, demand))
     if played is not None:
-        outcome = outcome_of_played(played)
+        outcome = make_played_outcome(played)
         check_finite(run, demand, outcome)
         return outcome
     writer = RunWriter(kind)
@@ -94,10 +94,11 @@ def propagate(run: Run, demand: Demand) -> Outcome:
     return outcome
 
 
-def confirm_plan(run: Run, demand: Demand, plan: RunPlan) -> bool:
+def confirm_plan(run: Run, demand: Demand, plan: RunPlan) -> bool | None:
     """Whether a plan gives what a plain run gives, on another input: on the same one memory may still hold it.
 
-    A kernel that is launched past torch is seen by nobody who writes a run down; but then a played run is another.
+    A kernel that is launched past torch is seen by nobody who writes a run down; but then a played run is another. None
+    where the plan is left, so that nothing can be said.
     """
     for other in (turn_tensor(replace(other_input(run), noise=None)), run):
         try:
@@ -108,9 +109,9 @@ def confirm_plan(run: Run, demand: Demand, plan: RunPlan) -> bool:
             continue
         played = play_run(plan, other)
         if played is not None:
-            return agree(outcome_of_played(played), plain)
+            return agree(make_played_outcome(played), plain)
         plan.left = 0  # of another input, other numbers may be asked for
-    return True  # it is left here, and will be left by the run itself
+    return None
 
 
 def turn_tensor(run: Run) -> Run:
@@ -123,7 +124,7 @@ def turn_tensor(run: Run) -> Run:
     return replace(run, batch=replace(run.batch, args=args, kwargs=kwargs, tensor=new))
 
 
-def outcome_of_played(played: Played) -> Outcome:
+def make_played_outcome(played: Played) -> Outcome:
     outcome = outcome_of(played.read, played.linear, played.inputs, played.gradients, played.books, played)
     return replace(outcome, way=played.way)
 

@@ -122,7 +122,7 @@ class RunPlan:
         return True
 
 
-Confirm = Callable[[RunPlan], bool]
+Confirm = Callable[[RunPlan], bool | None]  # None: it cannot be told with this input
 
 
 @dataclass
@@ -147,18 +147,27 @@ class KindOfRun:
         if plan is None:
             return None
         if not plan.trusted:
-            plan.trusted = confirm(plan)
-            if not plan.trusted:
+            found = confirm(plan)
+            plan.trusted = bool(found)
+            if found is None:
+                plan.left += 1
+                self._drop_if_left(plan)
+            elif not found:
                 self._drop(plan, "played, it does not say what it says otherwise")
                 self.failed = PATIENCE
+            if not found:
                 return None
         played = play_run(plan, run)
         if played is not None:
             self.failed, self.plays = 0, self.plays + 1
-        elif plan.left >= PATIENCE:
+        else:
+            self._drop_if_left(plan)
+        return played
+
+    def _drop_if_left(self, plan: RunPlan) -> None:
+        if plan.left >= PATIENCE:
             self._drop(plan, "numbers that Python looks at change from run to run")
             self.failed += 1
-        return played
 
     def _drop(self, plan: RunPlan, why: str) -> None:
         self.plans, self.why = [one for one in self.plans if one is not plan], why

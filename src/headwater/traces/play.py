@@ -223,15 +223,15 @@ class _Writer:
                 self.names[result.number] = self._kept(operation.function(*args))
 
     def _is_of_weights(self, operation: Operation) -> bool:
-        def fixed(value: Any) -> bool:
+        def is_fixed(value: Any) -> bool:
             if isinstance(value, (list, tuple)):
-                return all(fixed(one) for one in value)
+                return all(is_fixed(one) for one in value)
             return not isinstance(value, Size)
 
         slots = slots_in(operation.args)
         return (
             not operation.kwargs
-            and fixed(operation.args)
+            and is_fixed(operation.args)
             and len(slots) == 1
             and self._real(slots[0].number) in self.names
         )
