@@ -63,6 +63,12 @@ def test_random_programs_with_cuts() -> None:
         seed += 1
 
 
+@pytest.mark.parametrize("seed", [759777312])
+def test_programs_that_were_once_wrong(seed: int) -> None:
+    """A code that is the same for every input near by."""
+    assert judged(seed) == []
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_programs_without_cuts_close(seed: int) -> None:
     assert judged(seed, cuts=False) == []
