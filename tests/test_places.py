@@ -13,7 +13,7 @@ from weighing import LENGTH, WIDTH, drawn, error, explained, seeded
 
 import headwater as hw
 from headwater.rules import gamma
-from headwater.rules.gamma import gamma_of
+from headwater.rules.rule_set import gamma_of
 
 Turn = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
 

@@ -11,7 +11,6 @@ M = (z - b - |x| |W|^T) / 2: one more product each way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from fnmatch import fnmatchcase
 from functools import reduce
 from typing import Any
 
@@ -27,16 +26,6 @@ CACHED = 1 << 19  # numbers of one matrix at a time: 2 MiB of float32
 WHOLE = 1 << 22  # numbers of a matrix whose absolute values are made at once
 
 Product = Callable[[Tensor, Tensor], Tensor]
-
-Gamma = float | tuple[tuple[str, float], ...]
-
-
-def gamma_of(gamma: Gamma, name: str | None) -> float:
-    """The gamma of one layer: a number for all, or by patterns of the weight's name, of which the last match counts."""
-    if not isinstance(gamma, tuple):
-        return gamma
-    found = [value for pattern, value in gamma if fnmatchcase(name or "", pattern)]
-    return found[-1] if found else 0.0
 
 
 def rescaling(z: Tensor, bias: Tensor | float, size: Tensor, gamma: float) -> Tensor:

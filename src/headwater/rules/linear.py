@@ -12,10 +12,11 @@ from ..kernels.batching import close_batch, open_batch
 from ..kernels.sparse_rows import find_nonzero_rows, gather_rows, scatter_rows
 from .call import Call, is_signal
 from .constants import parameter_of
-from .gamma import Boost, boost_map, gamma_of, in_the_finest
+from .gamma import Boost, boost_map, in_the_finest
 from .gradients import times, value_of
 from .handlers import on
 from .lineage import Kind, carry, lineage, lineage_kind, mark
+from .rule_set import gamma_of
 from .scope import Scope
 
 

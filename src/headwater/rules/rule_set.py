@@ -3,42 +3,57 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from ..errors import UnknownName
 from .attention.registry import find_variant
-from .gamma import Gamma
+from .shares import parse_gate
 
 RULES: dict[str, str] = {
     "ah": "attention weights are constants (the paper's AH-rule)",
     "ln": "the divisor of a normalisation is a constant (the paper's LN-rule)",
     "act": "an activation is its input times a constant",
-    "gate": "in a product of two signals the gate is a constant, or each takes half",
+    "gate": "in a product of two signals the gate is a constant, or each takes its share",
     "gamma": "in a linear layer, contributions that agree with the output count 1 + gamma times",
+    "token": "in a sum over tokens (attention, pooling), tokens that agree with the sum count 1 + gamma times",
+    "residual": "in a residual sum, the part that agrees with the sum counts 1 + gamma times",
 }
 
-GATES = ("constant", "half")  # the values of `gate=`
+Gamma = float | tuple[tuple[str, float], ...]  # a number for all, or by patterns of names
+Named = str | tuple[tuple[str, str], ...]  # the same for what has a name
+
+
+def gamma_of(gamma: Gamma, name: str | None) -> float:
+    """The gamma at one place: a number for all, or by patterns of names, of which the last match counts."""
+    if not isinstance(gamma, tuple):
+        return gamma
+    found = [value for pattern, value in gamma if fnmatchcase(name or "", pattern)]
+    return found[-1] if found else 0.0
 
 
 @dataclass(frozen=True)
 class RuleSet:
     """Which rules act, and how.
 
-    `gate` says how a product of two signals is shared: one factor is "constant", or each takes "half". `attention` is
-    the name of a variant of attention (`attention.registry.VARIANTS`). `gamma` is a number, or numbers by patterns of
-    names. A name that is not known is an error.
+    `gate` says how a product of two signals is shared: one factor is "constant", each takes "half", or
+    "shares(gate=0.3,value=0.7)". `attention` is the name of a variant of attention (`attention.registry.VARIANTS`), or
+    "shares(q=0.35,k=0.15,v=0.5)". `gamma` (linear layers), `token` (sums over tokens) and `residual` (residual sums)
+    are numbers, or numbers by patterns of names: of weights for `gamma`, of modules for the others. A name that is not
+    known is an error.
     """
 
     names: frozenset[str]
     gate: str = "constant"
     attention: str = "constant"
     gamma: Gamma = 0.0
+    token: Gamma = 0.0
+    residual: Gamma = 0.0
 
     def __post_init__(self) -> None:
         for rule in self.names:
             if rule not in RULES:
                 raise UnknownName("rule", rule, RULES)
-        if self.gate not in GATES:
-            raise UnknownName("share for 'gate'", self.gate, GATES)
+        parse_gate(self.gate)
         find_variant(self.attention)
 
     def __contains__(self, name: str) -> bool:
