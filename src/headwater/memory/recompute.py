@@ -22,6 +22,7 @@ from ..inputs.hooks import hook_modules
 from ..inputs.places import is_stack, start
 from ..inputs.restoring import hook_saved_tensors, outside_inference
 from ..rules import Books, Scope
+from ..rules.branches import Branch, branch_of, set_branch
 from ..rules.lineage import Lineage, lineage, mark
 from ..rules.modules import FUSED, watch_foreign_modules
 from ..rules.saved import SavedTensor
@@ -256,19 +257,21 @@ class Signal:
     origin: Tensor | None
     version: int
     lineage: Lineage
+    branch: Branch
 
     @classmethod
     def of(cls, tensor: Tensor) -> Signal:
         with torch._C.DisableTorchFunction():
             waiting = SavedTensor(tensor)
             own = tensor.detach() if waiting.here else None
-        return cls(waiting, own, tensor._version, lineage(tensor))
+        return cls(waiting, own, tensor._version, lineage(tensor), branch_of(tensor))
 
     def again(self) -> Tensor:
         if self.origin is not None and self.origin._version != self.version:
             raise HiddenOperation("a block writes over what entered it, so it cannot be computed again.")
         tensor = start(self.value.tensor().detach().requires_grad_(True))
         mark(tensor, *self.lineage)
+        set_branch(tensor, self.branch)
         return tensor
 
 

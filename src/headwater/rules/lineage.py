@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from .branches import keep_branch
+
 _FIELD = "_headwater_lineage"
 
 # operations on each element alone, through which a gate stays a gate
@@ -53,6 +55,8 @@ def lineage_kind(tensor: Tensor) -> Kind:
 
 def carry(result: Any, source: Tensor, *, same_elements: bool) -> Any:
     """Pass the lineage on through a cast (elements stay where they were) or a view (they do not)."""
+    if same_elements:
+        keep_branch(result, source)
     found: Lineage | None = getattr(source, _FIELD, None)
     if found is None:
         if not same_elements:

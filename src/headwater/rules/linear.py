@@ -16,6 +16,7 @@ from .gamma import Boost, boost_map, in_the_finest
 from .gradients import times, value_of
 from .handlers import on
 from .lineage import Kind, carry, lineage, lineage_kind, mark
+from .residual import add_branches
 from .rule_set import gamma_of
 from .scope import Scope
 
@@ -170,7 +171,7 @@ def add_product(scope: Scope, call: Call) -> Any:
     return result
 
 
-@on("add", "sub", "rsub")
+@on("add", "sub", "rsub", rules=("residual",))
 def sum_of_two(scope: Scope, call: Call) -> Any:
     """A sum passes relevance on to both; a constant in it is a line of the ledger."""
     a, b = call.args
@@ -178,7 +179,7 @@ def sum_of_two(scope: Scope, call: Call) -> Any:
     signs = {"add": (1.0, alpha), "sub": (1.0, -alpha), "rsub": (-alpha, 1.0)}[call.name]
     if is_signal(a) and is_signal(b):
         mine, other = lineage(a), lineage(b)
-        result = call.run()
+        result = add_branches(scope, call, signs)
         same = mine.root is other.root
         weights = mine.kind is other.kind is Kind.WEIGHTS  # one attention less another
         mark(result, max(mine.kind, other.kind) if same or weights else Kind.LINEAR, mine.root if same else None)
@@ -323,9 +324,14 @@ def pad_with_number(scope: Scope, call: Call) -> Any:
 )
 def overwrite(scope: Scope, call: Call) -> Any:
     """Part of a tensor is overwritten: what stays of a constant, or comes in as one, is a source."""
+    return write_part(scope, call, lambda scope, call: call.run())
+
+
+def write_part(scope: Scope, call: Call, perform: Callable[[Scope, Call], Any]) -> Any:
+    """The same for an operation that is performed by a rule."""
     target = call.args[0]
     entered = scope.cuts.carry(constants_left(call, target), (call.args, call.kwargs))
-    result = call.run()
+    result = perform(scope, call)
     written_to = target if call.name == "setitem" else result
     if is_signal(written_to) and bool(entered.count_nonzero()):
         scope.source(written_to, entered, call.name)

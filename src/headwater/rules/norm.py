@@ -15,6 +15,7 @@ from .call import Call, is_signal
 from .gradients import value_of
 from .handlers import on
 from .lineage import Kind, carry, lineage, lineage_kind, mark
+from .residual import reduce_by_rule
 from .scope import Scope
 from .sources import Sort, wide
 
@@ -315,10 +316,11 @@ def divide(call: Call, above: Any, below: Tensor) -> Any:
     return call.func(first, second, **call.kwargs)
 
 
-@on("mean", "sum", "nanmean", "cumsum", "logcumsumexp")
+@on("mean", "sum", rules=("token", "residual"))
+@on("nanmean", "cumsum", "logcumsumexp")
 def total(scope: Scope, call: Call) -> Any:
     """A sum over a softmax or a normaliser stays one; over anything else it starts anew."""
-    result, before = call.run(), lineage_kind(call.args[0])
+    result, before = reduce_by_rule(scope, call), lineage_kind(call.args[0])
     if before in (Kind.WEIGHTS, Kind.NORM, Kind.SHIFTED):
         mark(result, before)
     return result

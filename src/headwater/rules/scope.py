@@ -17,6 +17,7 @@ from ..errors import HiddenOperation
 from ..inputs.restoring import Mode
 from ..traces.record import refuse_trace
 from .attention.registry import Named, Softmax, find_variant
+from .branches import pass_branch_on
 from .call import Call, is_signal
 from .constants import (
     BESIDE_HELD,
@@ -71,6 +72,7 @@ class Scope(Mode):
     cuts: Cuts = field(init=False)
     variant: Named = field(init=False)  # of attention
     follows: bool = field(init=False)  # whether scores take part in attention, and what they leave is accounted for
+    tells_branches: bool = field(init=False)  # whether a rule for sums asks which branch a signal belongs to
     entered: list[EnteredConstant] | None = None  # constants as they enter, where somebody compares them
     _frozen: dict[int, Tensor] = field(default_factory=dict)
     _unfolding: list[Any] = field(default_factory=list)
@@ -80,6 +82,7 @@ class Scope(Mode):
         self.cuts = Cuts(self.where)
         self._memory, self._selected = self.cuts.memory, self.cuts.selected  # asked at every operation
         self.variant = find_variant(self.rules.attention)
+        self.tells_branches = "residual" in self.rules or "token" in self.rules
         self.follows = "ah" in self.rules and self.variant.softmax is Softmax.LINEAR
 
     def applies(self, rule: str) -> bool:
@@ -119,7 +122,10 @@ class Scope(Mode):
         if name not in OPERATIONS and is_transparent(func, name) and func not in self._unfolding:
             return self._unfold(func, args, kwargs)
         known = len(self.books.sites)
-        result = self.perform(Call(func, name, inplace, args, kwargs))
+        call = Call(func, name, inplace, args, kwargs)
+        result = self.perform(call)
+        if self.tells_branches:
+            pass_branch_on(call, result)
         if type(result) is not Tensor or not result.requires_grad:
             self.cuts.lose(result, name, args, origin, by_rule=name in OPERATIONS)
             self._note_constants(name, (args, kwargs))

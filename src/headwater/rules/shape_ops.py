@@ -11,8 +11,9 @@ from .call import Call, find_signal, is_signal
 from .gradients import value_of
 from .handlers import on
 from .lineage import Kind, carry, lineage_kind, mark
-from .linear import larger, overwrite
+from .linear import larger, write_part
 from .ratio import scale_by_constant
+from .residual import add_rows
 from .scope import Scope
 
 
@@ -104,10 +105,11 @@ def choose_elements(scope: Scope, call: Call) -> Any:
     return mark_choice(call, call.run())
 
 
-@on("scatter", "scatter_add", "index_add")
+@on("scatter_add", "index_add", rules=("residual",))
+@on("scatter")
 def scatter_elements(scope: Scope, call: Call) -> Any:
     """The other way round: chosen places are written into, where constants may stand, or come from."""
-    return mark_choice(call, overwrite(scope, call))
+    return mark_choice(call, write_part(scope, call, add_rows))
 
 
 def mark_choice(call: Call, result: Any) -> Any:
