@@ -46,7 +46,7 @@ def seen_in(name: str) -> dict[str, set[str]]:
     model = Called(name, by_keyword=False).double().eval()
     found: dict[str, set[str]] = {}
     for gate in ("constant", "half"):
-        scope = Watching(RuleSet(frozenset(RULES), gate=gate, gamma=0.1), Books(1), {}, {})
+        scope = Watching(RuleSet(frozenset(RULES), gate=gate, gamma=0.1, token=1.0, residual=1.0), Books(1), {}, {})
         leaf: Tensor = torch.randn(1, 4, 4, dtype=torch.float64, requires_grad=True)
         with scope:
             model(start(leaf))
@@ -73,7 +73,8 @@ EXACTLY = {
     "logsumexp": {"act"},
     "rsqrt": {"ln"},
     "linear": {"gamma", "gate"},
-    "add": set(),
+    "add": {"residual"},
+    "index_add": {"residual"},
     "transpose": set(),
     "sum": set(),
 }

@@ -17,7 +17,7 @@ from ..engine.replay import find_recorder
 from ..engine.sharing import plain_pass, sharing
 from ..errors import UnknownName, UsageError, in_range
 from ..rules import RULES, VARIANTS, RuleSet, Scope
-from ..rules.rule_set import Gamma
+from ..rules.rule_set import Gamma, Named
 from .registry import Method, family, register
 
 ALL = ("ah", "ln", "act", "gate")
@@ -92,6 +92,41 @@ def gamma_table(value: float | Mapping[str, float]) -> Gamma:
     if isinstance(value, Mapping):
         return tuple((name, check_gamma(one)) for name, one in value.items())
     return check_gamma(value)
+
+
+def lrp_with(
+    *,
+    ah: str | Mapping[str, str] = "constant",
+    gate: str | Mapping[str, str] = "constant",
+    gamma: float | Mapping[str, float] = 0.0,
+    token: float | Mapping[str, float] = 0.0,
+    residual: float | Mapping[str, float] = 0.0,
+) -> Method:
+    """`lrp` with a share for `ah` and `gate`, and a gamma for each kind of sum: for the whole model, or by depth.
+
+    By depth, {pattern of names: value}, of which the last match counts: names of weights for `gamma`, of modules for
+    the others. Where no pattern matches, the value is that of `lrp`.
+
+    `explain(…, method=lrp_with(gate="half", gamma=0.03, residual={"*": 1, "*layers.0*": 0}))`
+    """
+    said = {"ah": ah, "gate": gate, "gamma": gamma, "token": token, "residual": residual}
+    numbers = {"gamma": gamma_table(gamma), "token": gamma_table(token), "residual": gamma_table(residual)}
+    active = frozenset((*ALL, *(rule for rule, given in numbers.items() if given)))
+    chosen = RuleSet(active, attention=by_pattern(ah), gate=by_pattern(gate), **numbers)  # type: ignore[arg-type]
+    spelled = [spell_rule(rule, said.get(rule, "constant")) for rule in ORDER if rule in active]
+    return make_method(f"lrp({'+'.join(spelled)})", "lrp with values for the whole model, or by depth", Demand(chosen))
+
+
+def by_pattern(value: str | Mapping[str, str]) -> Named:
+    """A name for all, or by patterns."""
+    return value if isinstance(value, str) else tuple(value.items())
+
+
+def spell_rule(rule: str, value: object) -> str:
+    """A rule and its value as a part of a method's name: "gamma=0.03", "gate=*:half,*.0.*:constant"."""
+    if isinstance(value, Mapping):
+        value = ",".join(f"{pattern}:{one}" for pattern, one in value.items())
+    return rule if value == "constant" else f"{rule}={value}"
 
 
 GI = register(make_method("gi", "Gradient x Input: no rules", Demand(RuleSet(frozenset()))))

@@ -1,4 +1,4 @@
-"""GATE-rule: in a product of two signals the gate is a constant, as attention is for the AH-rule; or half each."""
+"""GATE-rule: in a product of two signals the gate is a constant, as attention is for the AH-rule, or takes a share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from .linear import add_product, linear, times_matrix
 from .norm import denominator_of, over_sum
 from .operands import Place, operand_places, run_with, share_product
 from .ratio import settle_ratio
+from .rule_set import named_of
 from .scope import Scope
+from .shares import parse_gate
 
 
 @on("mul", rules=("ah", "ln", "act", "gate"))
@@ -58,16 +60,28 @@ def times_inverse(scope: Scope, call: Call, a: Tensor, b: Tensor) -> Any:
 
 
 class Split(Enum):
-    """How a product of two signals is shared."""
+    """How a product of two signals is shared, where it is not by numbers."""
 
     FIRST_CONSTANT = "the first is constant"
     SECOND_CONSTANT = "the second is constant"
-    HALF = "each takes half"
     GRADIENT = "the product is left to its gradient"
 
 
-def decide_split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> Split:
-    """How `a * b` is shared by a rule, "gate" or "act": the factor that is more surely a gate is the constant one."""
+HALF = 0.5  # what each takes of a product of two signals of one kind
+Share = Split | float  # a number is what the first takes; the second takes the rest
+
+
+def gate_share(scope: Scope) -> float:
+    """What the gate takes of a product in the module whose code is running."""
+    given = scope.rules.gate
+    return parse_gate(given if isinstance(given, str) else named_of(given, scope.where(), "constant"))
+
+
+def decide_split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> Share:
+    """How `a * b` is shared by a rule, "gate" or "act".
+
+    The factor that is more surely a gate is the constant one, or takes the gate's share.
+    """
     gate = a if lineage_kind(a) > lineage_kind(b) else b
     which = Split.FIRST_CONSTANT if gate is a else Split.SECOND_CONSTANT
     if lineage_kind(gate) is Kind.NORM:  # a size that multiplies is held as one that divides is
@@ -76,35 +90,40 @@ def decide_split(scope: Scope, a: Tensor, b: Tensor, rule: str) -> Split:
         return Split.GRADIENT
     if lineage_kind(gate) is Kind.WEIGHTS and (rule == "ah" or scope.variant.softmax is Softmax.LINEAR):
         return which
-    if lineage_kind(a) == lineage_kind(b) or (rule == "gate" and scope.rules.gate == "half"):
-        return Split.HALF
-    return which
+    if lineage_kind(a) == lineage_kind(b):
+        return HALF
+    share = gate_share(scope) if rule == "gate" else 0.0
+    if share == 0.0:
+        return which
+    return share if gate is a else 1 - share
 
 
-def share_factors(call: Call, a: Tensor, b: Tensor, share: Split) -> Any:
+def share_factors(call: Call, a: Tensor, b: Tensor, share: Share) -> Any:
     """The product as the model computes it, with relevance going to the factors that are not constant."""
     if share is Split.GRADIENT:
         return call.run()
     if share is Split.SECOND_CONSTANT:
         return call.func(a, b.detach())
-    first = share is Split.FIRST_CONSTANT
-    if not call.inplace:
-        return call.func(a.detach(), b) if first else _Halved.apply(a, b)
-    before = a.detach().clone()
-    return a.copy_(before * b) if first else a.copy_(_Halved.apply(a.clone(), b))
+    if isinstance(share, float):
+        return a.copy_(_Shared.apply(a.clone(), b, share)) if call.inplace else _Shared.apply(a, b, share)
+    return a.copy_(a.detach().clone() * b) if call.inplace else call.func(a.detach(), b)
 
 
-class _Halved(torch.autograd.Function):
+class _Shared(torch.autograd.Function):
+    """a * b; `share` of its relevance goes to a, the rest to b."""
+
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+    def forward(ctx: Any, a: Tensor, b: Tensor, share: float) -> Tensor:
         ctx.save_for_backward(a, b)
+        ctx.share = share
         return a * b
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         a, b = ctx.saved_tensors
-        first, second = (gradients[0] * (0.5 * other) for other in (b, a))  # these may be fewer numbers than gradients
-        return first.sum_to_size(a.shape), second.sum_to_size(b.shape)
+        first = gradients[0] * (ctx.share * b)  # which may be fewer numbers than gradients
+        second = gradients[0] * ((1 - ctx.share) * a)
+        return first.sum_to_size(a.shape), second.sum_to_size(b.shape), None
 
 
 @on("matmul", rules=("ah", "ln", "gate", "gamma"))
@@ -142,27 +161,35 @@ def contraction(scope: Scope, call: Call) -> Any:
     return value_of(value, gradient_of=mixed)
 
 
-def mixture(call: Call, places: list[Place], share: Split | Variant) -> Any:
+def mixture(call: Call, places: list[Place], share: Share | Variant) -> Any:
     """A sum of products of two signals: the one with the other held constant, or of each its part."""
     operands = operand_places(call)
     first, second = places
     if isinstance(share, Variant):
         return share.mix(call, *(places if lineage_kind(operands[first]) is Kind.WEIGHTS else places[::-1]))
-    if share is Split.HALF:
-        return share_product(call, first, second)
+    if isinstance(share, float):
+        return share_product(call, first, second, share)
     held = first if share is Split.FIRST_CONSTANT else second
     return run_with(call, {held: operands[held].detach()})
 
 
 def contraction_of_many(scope: Scope, call: Call, operands: dict[Place, Any], alive: list[Place]) -> Any:
-    """A sum of products of three signals or more: gates are constants, the others share."""
-    least = Kind.SHIFTED if scope.rules.gate == "half" else min(lineage_kind(operands[place]) for place in alive)
-    sharing = [place for place in alive if lineage_kind(operands[place]) <= least] or alive
+    """A sum of products of three signals or more: gates are constants, the others share.
+
+    With a share, each gate takes it against the rest for each other factor; with half, all take the same.
+    """
+    share, least = gate_share(scope), min(lineage_kind(operands[place]) for place in alive)
+    most = Kind.SHIFTED if share else least
+    sharing = [place for place in alive if lineage_kind(operands[place]) <= most] or alive
     with torch.no_grad():
         value = call.run()
     held = {place: operands[place].detach() for place in alive}
-    parts = [run_with(call, {p: own for p, own in held.items() if p != place}) for place in sharing]
-    return value_of(value, gradient_of=torch.stack(parts).mean(0))
+    parts = torch.stack([run_with(call, {p: own for p, own in held.items() if p != place}) for place in sharing])
+    gates = [lineage_kind(operands[place]) > least for place in sharing]
+    if share == HALF or not any(gates) or all(gates):
+        return value_of(value, gradient_of=parts.mean(0))
+    weights = parts.new_tensor([share if gate else 1 - share for gate in gates])
+    return value_of(value, gradient_of=torch.tensordot(weights / weights.sum(), parts, 1))
 
 
 @on("bilinear", rules=("ah", "ln", "gate"))
@@ -191,7 +218,7 @@ def linear_layer(scope: Scope, call: Call) -> Any:
     return product if bias is None else plus_bias(scope, call, product, bias)
 
 
-def decide_contraction(scope: Scope, a: Tensor, b: Tensor) -> Split | Variant:
+def decide_contraction(scope: Scope, a: Tensor, b: Tensor) -> Share | Variant:
     """How a sum of products is shared: weights times values by the variant of attention, all else as in a product.
 
     Scores are a sum of products of two signals of one kind. A variant may hold keys, which stand second, constant.
@@ -205,7 +232,8 @@ def decide_contraction(scope: Scope, a: Tensor, b: Tensor) -> Split | Variant:
             held if Kind.NORM in (lineage_kind(a), lineage_kind(b)) or variant.softmax is Softmax.CONSTANT else variant
         )
     share = decide_split(scope, a, b, "gate")
-    scores = share is Split.HALF and lineage_kind(a) == lineage_kind(b) and "ah" in scope.rules and variant.holds_keys
+    alike = isinstance(share, float) and lineage_kind(a) == lineage_kind(b)
+    scores = alike and "ah" in scope.rules and variant.holds_keys
     return Split.SECOND_CONSTANT if scores else share
 
 
@@ -260,17 +288,18 @@ def linear_unit_with_gate(scope: Scope, call: Call) -> Any:
     if not scope.applies("gate"):
         return result
     a, b = call.args[0].chunk(2, call.get(1, "dim", -1))
-    if scope.rules.gate == "half":
+    share = gate_share(scope)
+    if share:
         gate = torch.sigmoid(b)
         slope = ((gate - 0.5) / b).nan_to_num(0.25).detach()
-        linear = 0.5 * a * gate.detach() + 0.5 * a.detach() * (b * slope)
-        scope.source(linear, 0.25 * a, "sigmoid(0)", by_rule=True)
+        linear = (1 - share) * a * gate.detach() + share * a.detach() * (b * slope)
+        scope.source(linear, 0.5 * share * a, "sigmoid(0)", by_rule=True)
     else:
         linear = a * torch.sigmoid(b).detach()
     return value_of(result, gradient_of=linear)
 
 
-@on("lerp", rules=("ah", "ln", "act", "gate"))
+@on("lerp", rules=("ah", "ln", "act", "gate", "residual"))
 def interpolate(scope: Scope, call: Call) -> Any:
     """start + weight * (end - start), taken apart so that its product and its constants meet their rules."""
     start, end, weight = call.args
@@ -285,7 +314,7 @@ def interpolate(scope: Scope, call: Call) -> Any:
     return start.copy_(result) if call.inplace else result
 
 
-@on("addcmul", "addcdiv", rules=("ah", "ln", "act", "gate"))
+@on("addcmul", "addcdiv", rules=("ah", "ln", "act", "gate", "residual"))
 def sum_and_product(scope: Scope, call: Call) -> Any:
     """input + value * a * b, or value * a / b: taken apart, so that each part meets its rule."""
     base, a, b = call.args

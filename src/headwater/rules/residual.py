@@ -16,6 +16,7 @@ from torch import Tensor
 from .agreement import AgreeingReduction, AgreeingRows, AgreeingSum, Terms
 from .branches import are_terms, feature_axis
 from .call import Call, is_signal
+from .handlers import on
 from .lineage import Kind, lineage_kind
 from .rule_set import gamma_of
 from .scope import Scope
@@ -71,9 +72,7 @@ def reduce_by_rule(scope: Scope, call: Call) -> Any:
     if rule is None or not gamma:
         return call.run()
     scope.applies(rule)
-    scale = 1.0 if call.name == "sum" else 1.0 / math.prod(x.shape[axis] for axis in axes)
-    terms = Terms([x], features, gamma, scope.pending)
-    return AgreeingReduction.apply(x, [run_detached(call)], terms, axes, scale)
+    return sum_by_rule(call, axes, Terms([x], features, gamma, scope.pending))
 
 
 def reduced_axes(call: Call) -> tuple[int, ...]:
@@ -101,6 +100,28 @@ def rule_of_reduction(scope: Scope, x: Tensor, axes: tuple[int, ...], features: 
     if x.dim() == 3 and axes == (0,) and x.shape[:2] == (scope.books.length, scope.books.samples):
         return "token"
     return "residual" if len(axes) == 1 else None
+
+
+@on("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", rules=("token",))
+def pool_positions(scope: Scope, call: Call) -> Any:
+    """The mean over all positions of each channel is a sum over tokens; means of neighbours are left as they are."""
+    x, size, count = call.args[0], call.get(1, "output_size"), int(call.name[-2])
+    whole = all(one == 1 for one in (size if isinstance(size, (tuple, list)) else (size,)))
+    if not whole or x.dim() != count + 2 or x.shape[0] != scope.books.samples:
+        return call.run()
+    gamma = gamma_here(scope, "token")
+    if not gamma:
+        return call.run()
+    scope.applies("token")
+    axes = tuple(range(2, x.dim()))
+    return sum_by_rule(call, axes, Terms([x], 1 - x.dim(), gamma, scope.pending))
+
+
+def sum_by_rule(call: Call, axes: tuple[int, ...], terms: Terms) -> Any:
+    """A sum or mean of the terms that lie along `axes`."""
+    x = call.args[0]
+    scale = 1.0 if call.name == "sum" else 1.0 / math.prod(x.shape[axis] for axis in axes)
+    return AgreeingReduction.apply(x, [run_detached(call)], terms, axes, scale)
 
 
 def add_rows(scope: Scope, call: Call) -> Any:

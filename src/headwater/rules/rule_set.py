@@ -31,19 +31,32 @@ def gamma_of(gamma: Gamma, name: str | None) -> float:
     return found[-1] if found else 0.0
 
 
+def named_of(table: Named, name: str, usual: str) -> str:
+    """The same for what has a name: `usual` where no pattern matches."""
+    if isinstance(table, str):
+        return table
+    found = [value for pattern, value in table if fnmatchcase(name, pattern)]
+    return found[-1] if found else usual
+
+
+def names_in(table: Named) -> tuple[str, ...]:
+    """All the names in a table."""
+    return (table,) if isinstance(table, str) else tuple(value for _, value in table)
+
+
 @dataclass(frozen=True)
 class RuleSet:
     """Which rules act, and how.
 
     `gate` says how a product of two signals is shared: one factor is "constant", each takes "half", or
-    "shares(gate=0.3,value=0.7)". `attention` is the name of a variant of attention (`attention.registry.VARIANTS`), or
-    "shares(q=0.35,k=0.15,v=0.5)". `gamma` (linear layers), `token` (sums over tokens) and `residual` (residual sums)
-    are numbers, or numbers by patterns of names: of weights for `gamma`, of modules for the others. A name that is not
-    known is an error.
+    "shares(gate=0.3,value=0.7)"; or this by patterns of modules' names. `attention` is the name of a variant of
+    attention (`attention.registry.VARIANTS`), or "shares(q=0.35,k=0.15,v=0.5)". `gamma` (linear layers), `token` (sums
+    over tokens) and `residual` (residual sums) are numbers, or numbers by patterns of names: of weights for `gamma`, of
+    modules for the others. A name that is not known is an error.
     """
 
     names: frozenset[str]
-    gate: str = "constant"
+    gate: Named = "constant"
     attention: str = "constant"
     gamma: Gamma = 0.0
     token: Gamma = 0.0
@@ -53,7 +66,8 @@ class RuleSet:
         for rule in self.names:
             if rule not in RULES:
                 raise UnknownName("rule", rule, RULES)
-        parse_gate(self.gate)
+        for gate in names_in(self.gate):
+            parse_gate(gate)
         find_variant(self.attention)
 
     def __contains__(self, name: str) -> bool:
