@@ -35,7 +35,11 @@ GAMMA = {
     "llama": NEEDED["llama"] + (HIDDEN + GROUPED) + 2 * HIDDEN + (HIDDEN + INNER) + (INNER + HIDDEN),
 }
 AT_THE_END = {"bert": HIDDEN, "llama": HIDDEN + tiny.SMALL["vocab_size"]}
-BOOSTED = {"lrp-gamma": replace(all_rules(gamma=0.02), names=frozenset(ORDER)), "lrp-query": QUERY.rules}
+BOOSTED = {
+    "lrp-gamma": replace(all_rules(gamma=0.02), names=frozenset(ORDER)),
+    "lrp-query": QUERY.rules,
+    "residual": replace(all_rules(residual=1.0), names=frozenset(ORDER)),
+}
 
 
 def kept(model: nn.Module, length: int, rules: RuleSet) -> int:
@@ -62,6 +66,7 @@ def held_by(node: Any) -> Iterator[Tensor]:
         saved += [getattr(node, name) for name in dir(node) if name.startswith("_saved_")]
         later = [getattr(node, name, None) for name in ("factor", "boost")]
         saved += [getattr(one, name, None) for one in later for name in ("_x", "_value", "_made", "_z", "_factor")]
+        saved += getattr(getattr(node, "terms", None), "_kept", ())
         saved = [value.tensor() if isinstance(value, SavedTensor | BorrowedTensor) else value for value in saved]
         yield from (value for value in saved if isinstance(value, Tensor))
 
@@ -87,6 +92,13 @@ def test_a_gradient_keeps_more(name: str) -> None:
 def test_gamma_keeps_inputs_and_outputs_of_linear_layers_besides(name: str) -> None:
     needed = GAMMA[name] + AT_THE_END[name] / 2
     assert needed <= a_token_and_layer(name, BOOSTED["lrp-gamma"]) <= needed + 1.5
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_a_residual_sum_keeps_its_two_terms_besides(name: str) -> None:
+    """Two sums a layer, two terms each."""
+    needed = NEEDED[name] + 2 * 2 * HIDDEN
+    assert needed <= a_token_and_layer(name, BOOSTED["residual"]) <= needed + 1.5
 
 
 @pytest.mark.parametrize("method", BOOSTED)
