@@ -513,6 +513,28 @@ def test_ledger_closes_with_shares_by_depth(name: str) -> None:
         assert not torch.allclose(e.relevance, other.relevance, atol=1e-4)
 
 
+def decay(a: Tensor, v: Tensor) -> Tensor:
+    """What Mamba-2 weighs its values by: exponentials of sums over stretches, -inf where none is to be seen."""
+    later = torch.ones(4, 4, dtype=torch.bool).triu(1)
+    sums = a[..., None].expand(2, 4, 4).masked_fill(later, 0).cumsum(1)
+    return sums.masked_fill(later, -torch.inf).exp() * v[:, None]
+
+
+def sink(a: Tensor, v: Tensor) -> Tensor:
+    """A gate that is made of the log-sum-exp of scores, masked by the most negative number."""
+    scores = a.masked_fill(torch.tensor([False, True, False, True]), torch.finfo(a.dtype).min)
+    return torch.sigmoid(scores.logsumexp(-1, keepdim=True)) * v
+
+
+@pytest.mark.parametrize("gate", [decay, sink])
+def test_a_gate_behind_a_mask_passes_on_its_share(gate: Callable[[Tensor, Tensor], Tensor]) -> None:
+    given = signals((2, 4), (2, 4))
+    found = passed(gate, given, rules("act", "gate", gate="half"))
+    reached = sum(float((g * x).sum()) for g, x in zip(found.gradients, given, strict=True))
+    assert bool(found.gradients[0].count_nonzero())
+    assert reached + sum(found.lines.values()) == pytest.approx(float((upstream(found.value) * found.value).sum()))
+
+
 def test_a_gate_in_a_table_must_be_known() -> None:
     with pytest.raises(UnknownName, match="halve"):
         RuleSet(frozenset({"gate"}), gate=(("*", "half"), ("*layers.0*", "halve")))

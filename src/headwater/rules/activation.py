@@ -12,7 +12,7 @@ from ..traces.record import untraced
 from .attention.facts import Exponent, is_log_weights, with_exponent
 from .attention.softmax import holds_softmax
 from .call import Call, is_signal
-from .gradients import value_of
+from .gradients import times, value_of
 from .handlers import on
 from .lineage import Kind, carry, lineage, lineage_kind, mark
 from .ratio import Scaled, ratio, scale_by_constant
@@ -23,6 +23,9 @@ relu gelu silu tanh sigmoid softplus elu celu selu leaky_relu prelu rrelu hardta
 log_sigmoid softsign tanhshrink softshrink hardshrink threshold erf exp2 expm1 log1p sin cos arctan atan sinh asinh
 special_expit special_erf clamp clamp_min clamp_max square
 """.split()
+
+
+_ENDS_AT_ZERO = ("exp", "exp2")  # exp(-inf), behind a mask, is 0, and not exp(0) plus a part of its input
 
 
 @on("exp", rules=("ah", "act"))
@@ -86,6 +89,12 @@ def apply_act_rule(scope: Scope, call: Call, x: Tensor, zero: float, slope: floa
         with torch.no_grad():
             value = call.func(x, *rest, **kwargs)
         result = scale_by_constant(x, value, (zero, slope), scope.pending)
+        if call.name in _ENDS_AT_ZERO:
+            name, sort = scope.label(zero, f"{call.name}(0)")
+            result.grad_fn.record = scope.books.record_amount(  # type: ignore[union-attr]
+                result, name, sort=sort, varies=(), amount=lambda g: times(g, zero)
+            )
+            return result
     if zero != 0:
         scope.source(result, zero, f"{call.name}(0)")
     return result

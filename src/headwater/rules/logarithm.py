@@ -42,23 +42,30 @@ def logarithm(scope: Scope, call: Call) -> Any:
     return result
 
 
+_MASKED = (
+    torch.finfo(torch.float16).min / 2
+)  # what a model writes where nothing is to be seen is below, in any precision
+
+
 @on("logsumexp", "special_logsumexp", rules=("act",))
 def log_sum_exp(scope: Scope, call: Call) -> Any:
     """log sum exp(s) = log n + sum_k w_k s_k, with weights w between even ones and the softmax, held constant.
 
     Left to its gradient, w is the softmax. Then what is passed on is less than the value by the softmax's entropy.
+    The sum is over those that are not masked, whether by -inf or by the most negative number.
     """
     x, axes = call.args[0], call.get(1, "dim")
     axes = tuple(axes) if isinstance(axes, (list, tuple)) else axes
     if not scope.applies("act"):
         return call.run()
-    seen = x != -math.inf
-    own = x.masked_fill(~seen, 0.0)
     with torch.no_grad():
         value = call.run()
+        weights = (x - x.logsumexp(axes, keepdim=True)).exp().nan_to_num(0.0)
+        seen = (weights > 0) | (x > _MASKED)
+    own = x.masked_fill(~seen, 0.0)
+    with torch.no_grad():
         count = seen.sum(axes, keepdim=True).clamp_min(1)
         even = seen / count.to(x.dtype)
-        weights = (x - x.logsumexp(axes, keepdim=True)).exp().nan_to_num(0.0)
         mixed = between(own, weights, even, axes)
         start = count.to(x.dtype).log().reshape(value.shape)
     line = (mixed * own).sum(axes).reshape(value.shape)

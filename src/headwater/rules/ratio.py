@@ -116,7 +116,10 @@ def ratio(x: Tensor, value: Tensor, zero: float, slope: float, into: Tensor | No
 
 
 class Scaled(torch.autograd.Function):
-    """The value of f; on the way back its input times the ratio. Without one the ratio is already applied."""
+    """The value of f; on the way back its input times the ratio. Without one the ratio is already applied.
+
+    `record` is told which gradient reaches f(0), where that is no part of f(-inf): the ratio is 0 there.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, value: list[Tensor], factor: Ratio | None) -> Tensor:
@@ -125,8 +128,12 @@ class Scaled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        flow = gradients[0] if ctx.factor is None else gradients[0] * ctx.factor.compute()
-        return flow, None, None
+        if ctx.factor is None:
+            return gradients[0], None, None
+        factor = ctx.factor.compute()
+        if (record := getattr(ctx, "record", None)) is not None:
+            record(gradients[0].masked_fill(factor == 0, 0))
+        return gradients[0] * factor, None, None
 
 
 def scale_by_constant(x: Tensor, value: Tensor, anchor: tuple[float, float], pending: Pending) -> Tensor:

@@ -76,6 +76,19 @@ class Books:
         Tensors that it needs are `held` until then, and given to it beside the gradient. `varies` names the axes along
         which the source itself varies: none of them can be the samples' axis.
         """
+        result.register_hook(self.record_amount(result, name, sort=sort, varies=varies, amount=amount, held=held))
+
+    def record_amount(
+        self,
+        result: Tensor,
+        name: str,
+        *,
+        sort: Sort,
+        varies: tuple[int, ...],
+        amount: Callable[..., Tensor],
+        held: Sequence[Tensor] = (),
+    ) -> Told:
+        """The same, for a backward pass that itself says which gradient reaches the source."""
         index = len(self.sites)
         self.sites.append(Site(name, sort, self._axis(result, varies)))
         waiting = [SavedTensor(tensor) for tensor in held]
@@ -84,7 +97,7 @@ class Books:
             if gradient is not None:  # a rule that holds this tensor passes nothing on to it
                 self._record(index, amount(wide(gradient), *(one.tensor() for one in waiting)))
 
-        result.register_hook(record)
+        return record
 
     def enter_vector(self, result: Tensor, name: str, vector: Tensor, *, sort: Sort = Sort.BIAS) -> None:
         """A bias along the last axis. One matrix-vector product, so nothing of the result's size is made."""
