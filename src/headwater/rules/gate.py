@@ -142,14 +142,16 @@ def contraction(scope: Scope, call: Call) -> Any:
     return value_of(value, gradient_of=mixed)
 
 
-def mixture(call: Call, places: list[Place], share: Split | Variant) -> Any:
-    """A sum of products of two signals: the one with the other held constant, or of each its part."""
+def mixture(call: Call, places: list[Place], share: Split | Variant | float) -> Any:
+    """A sum of products of two signals: the one with the other held constant, or of each its part (the first's)."""
     operands = operand_places(call)
     first, second = places
     if isinstance(share, Variant):
         return share.mix(call, *(places if lineage_kind(operands[first]) is Kind.WEIGHTS else places[::-1]))
     if share is Split.HALF:
         return share_product(call, first, second)
+    if isinstance(share, float):
+        return share_product(call, first, second, share)
     held = first if share is Split.FIRST_CONSTANT else second
     return run_with(call, {held: operands[held].detach()})
 
@@ -191,10 +193,10 @@ def linear_layer(scope: Scope, call: Call) -> Any:
     return product if bias is None else plus_bias(scope, call, product, bias)
 
 
-def decide_contraction(scope: Scope, a: Tensor, b: Tensor) -> Split | Variant:
+def decide_contraction(scope: Scope, a: Tensor, b: Tensor) -> Split | Variant | float:
     """How a sum of products is shared: weights times values by the variant of attention, all else as in a product.
 
-    Scores are a sum of products of two signals of one kind. A variant may hold keys, which stand second, constant.
+    Scores are a sum of products of two signals of one kind. The variant says what the queries, which stand first, take.
     """
     variant = variant_of(scope)
     if Kind.WEIGHTS in (lineage_kind(a), lineage_kind(b)):
@@ -205,8 +207,11 @@ def decide_contraction(scope: Scope, a: Tensor, b: Tensor) -> Split | Variant:
             held if Kind.NORM in (lineage_kind(a), lineage_kind(b)) or variant.softmax is Softmax.CONSTANT else variant
         )
     share = decide_split(scope, a, b, "gate")
-    scores = share is Split.HALF and lineage_kind(a) == lineage_kind(b) and "ah" in scope.rules and variant.holds_keys
-    return Split.SECOND_CONSTANT if scores else share
+    scores = share is Split.HALF and lineage_kind(a) == lineage_kind(b) and "ah" in scope.rules
+    if not scores or variant.query_part == 0.5:
+        return share
+    constants = {0.0: Split.FIRST_CONSTANT, 1.0: Split.SECOND_CONSTANT}
+    return constants.get(variant.query_part, variant.query_part)
 
 
 @on("addmm", rules=("ah", "ln", "gate", "gamma"))

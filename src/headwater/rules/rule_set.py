@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ..errors import UnknownName
-from .attention.registry import find_variant
+from .attention.registry import check_variants
 from .shares import parse_gate
 
 RULES: dict[str, str] = {
@@ -44,7 +44,7 @@ class RuleSet:
 
     names: frozenset[str]
     gate: str = "constant"
-    attention: str = "constant"
+    attention: Named = "constant"
     gamma: Gamma = 0.0
     token: Gamma = 0.0
     residual: Gamma = 0.0
@@ -54,7 +54,7 @@ class RuleSet:
             if rule not in RULES:
                 raise UnknownName("rule", rule, RULES)
         parse_gate(self.gate)
-        find_variant(self.attention)
+        check_variants(self.attention)
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
