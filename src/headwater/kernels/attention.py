@@ -13,23 +13,34 @@ from . import blocked
 from .batching import close_batch, map_batch, open_batch
 from .forward import is_usual_shape
 from .scoring import ScoreForm
+from .token_sums import TokenRule
 
 AMPERE = (8, 0)  # the first cards with bfloat16
 
 
 def values_gradient(
-    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, mask: Tensor | None, options: Any
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    sums: Tensor | None,
+    mask: Tensor | None,
+    options: Any,
+    rule: TokenRule | None = None,
 ) -> Tensor | None:
-    """P^T dO by a kernel, or None if no kernel supports the call.
+    """P^T dO by a kernel, or None if no kernel supports the call; by the rule for sums over tokens if one is given.
 
     `options` are those of torch's attention, plus `cap` and `sinks`. The sinks are counted in `sums`.
     """
     if not is_usual_shape(query, key, mask, options):
         return None
     if query.is_cuda:
-        return values_gradient_on_card(gradient, query, key, sums, mask, options)
+        return values_gradient_on_card(gradient, query, key, sums, mask, options) if rule is None else None
     if query.device.type == "cpu" and sums is not None and blocked.keeps_digits(sums, mask):
         form, (opened, level) = ScoreForm.read(query, mask, options), open_batch(gradient)
+        if rule is not None:
+            many = opened[None] if level is None else opened
+            found = blocked.token_gradient_in_blocks(many, query, key, sums, form, rule)
+            return found[0] if level is None else close_batch(found, level)
         if level is None:
             return blocked.values_gradient_in_blocks(gradient, query, key, sums, form)
         columns = opened.movedim(0, -2).flatten(-2)  # the weights are the same for all: more columns of one product

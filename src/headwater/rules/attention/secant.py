@@ -23,6 +23,7 @@ from .call import AttentionCall
 from .facts import Even
 from .half import Share
 from .registry import Softmax
+from .token import mix_tokens, token_gamma
 from .variant import Variant, register_variant
 
 EVEN = "even attention"
@@ -55,7 +56,9 @@ class SecantVariant(Variant):
         even = even_weights(weights)
         line = value_of(weights, gradient_of=secant(scores, weights, even))
         to_values, to_weights = split_weights(weights, line, even, 0.5)
-        return value_of(result, gradient_of=to_values @ value + to_weights @ value.detach())
+        gamma = token_gamma(scope)
+        seen = mix_tokens(to_values, value, gamma) if gamma else to_values @ value
+        return value_of(result, gradient_of=seen + to_weights @ value.detach())
 
 
 def weigh_by_secant(scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:

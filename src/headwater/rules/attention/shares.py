@@ -26,11 +26,13 @@ from ..scope import Scope
 from ..shares import AttentionShares, parse_attention
 from ..sources import Sort
 from .call import AttentionCall
+from .constant import attend_by_values
 from .facts import Even
 from .half import Share
 from .registry import FAMILIES, Softmax
 from .secant import mix_from_even
 from .sinks import can_stay_whole, enter_sinks
+from .token import token_gamma
 from .variant import Variant
 
 OFFSET = "attention offset"
@@ -57,7 +59,10 @@ class SharesVariant(Variant):
         return mixed
 
     def attend(self, scope: Scope, call: AttentionCall) -> Any:
-        return self.attend_whole(scope, call) if self.books_offset else super().attend(scope, call)
+        """Fused attention, unless values take the offset of scores that have a bias: its part stays a bias's."""
+        plain = call.mask is None or call.mask.dtype is torch.bool
+        whole = self.books_offset or (plain and not call.options.get("dropout_p"))
+        return self.attend_whole(scope, call) if whole else super().attend(scope, call)
 
     def attend_with_cap(self, scope: Scope, call: AttentionCall) -> Any:
         whole = self.books_offset and can_stay_whole(scope, call)
@@ -75,9 +80,11 @@ class SharesVariant(Variant):
 
     def attend_whole(self, scope: Scope, call: AttentionCall) -> Any:
         """Fused attention with its own gradient, of which each takes its part. What nobody took is the offset."""
-        parts = self.parts(call)
+        parts, gamma = self.parts(call), token_gamma(scope)
         shared = parts.of(call)
-        result = shared.run()
+        if not self.books_offset and is_signal(call.value):
+            return attend_by_values(replace(shared, value=call.value), gamma, parts.weights)
+        result = attend_by_values(shared, gamma) if gamma and is_signal(shared.value) else shared.run()
         enter_offset(scope, result, call, shared, parts)
         return result
 
@@ -90,9 +97,8 @@ class SharesVariant(Variant):
             enter_sinks(scope, call.query, sinks, -parts.weights, offset_name(scope)),
         ]
         entered = None if sinks is None else tell_all(told)
-        result = exact(
-            (shared.query, shared.key, shared.value), call.mask, sinks, {**call.options, "ratio": True}, entered
-        )
+        options = {**call.options, "ratio": True, "token": token_gamma(scope)}
+        result = exact((shared.query, shared.key, shared.value), call.mask, sinks, options, entered)
         enter_offset(scope, result, call, shared, parts)
         return result
 
