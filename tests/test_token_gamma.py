@@ -24,6 +24,7 @@ from weighing import drawn
 import headwater as hw
 from headwater.engine.forward import Demand
 from headwater.kernels import attention, blocked, token_sums
+from headwater.kernels.scoring import ScoreForm
 from headwater.kernels.token_sums import TokenRule, agreeing
 from headwater.methods.lrp import make_method
 from headwater.rules import RuleSet
@@ -248,6 +249,56 @@ class TestOnTheProcessor:
 
         for one, alone in zip(torch.vmap(back)(many), map(back, many), strict=True):
             torch.testing.assert_close(one, alone, rtol=0, atol=1e-5)
+
+
+def in_triton(case: cases.Attention, rule: TokenRule, sums: Tensor | None) -> Tensor:
+    scoring = ScoreForm(cases.SCALE, case.causal, mask=case.mask)
+    return cases.fused.values_gradient_triton(case.gradient, case.query, case.key, sums, scoring, rule)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy, behind Triton's interpreter, speaks of infinities
+class TestTriton:
+    @pytest.mark.parametrize("told", [True, False])
+    @pytest.mark.parametrize("masked", cases.MASKS)
+    def test_every_mask(self, masked: str, told: bool) -> None:
+        case = cases.Attention.drawn(cases.Shape(40, 75, 32, 48, groups=2, batch=1) if told else cases.SQUARE, masked)
+        rule = ruled(case)
+        found = in_triton(case, rule, case.sums() if told else None)
+        assert cases.apart(found, expected_of(case, rule)) < 4 * cases.ROOM[torch.float32]
+
+    @pytest.mark.parametrize("shape", cases.SHAPES, ids=str)
+    def test_every_shape(self, shape: cases.Shape) -> None:
+        case = cases.Attention.drawn(shape, "causal" if shape.queries == shape.keys else "none")
+        rule = ruled(case)
+        assert cases.apart(in_triton(case, rule, case.sums()), expected_of(case, rule)) < 4 * cases.ROOM[torch.float32]
+
+    @pytest.mark.parametrize("masked", ["none", "causal", "looks", "bias"])
+    @pytest.mark.parametrize("dtype", cases.HALF, ids=str)
+    def test_half_precision(self, dtype: torch.dtype, masked: str) -> None:
+        case = cases.Attention.drawn(cases.Shape(70, 70, 64, 64, groups=2, batch=1), masked, dtype)
+        rule = ruled(case)
+        assert cases.apart(in_triton(case, rule, case.sums()), expected_of(case, rule)) < cases.ROOM[dtype]
+
+    def test_scores_that_are_capped(self) -> None:
+        case = cases.Attention.drawn(cases.SQUARE, "causal")
+        rule, scoring = ruled(case), ScoreForm(cases.SCALE, causal=True, cap=3.0)
+        found = cases.fused.values_gradient_triton(case.gradient, case.query, case.key, None, scoring, rule)
+        parts = (part.double() for part in (case.gradient, case.query, case.key))
+        precise = TokenRule(rule.value.double(), rule.gamma)
+        expected = plain.values_gradient_torch(*parts, None, {**case.options, "cap": 3.0}, 2, precise)
+        assert cases.apart(found, expected) < 4 * cases.ROOM[torch.float32]
+
+    def test_another_gamma_is_another_gradient(self) -> None:
+        case = cases.Attention.drawn(cases.SQUARE, "causal")
+        found = in_triton(case, ruled(case, 1.01 * GAMMA), case.sums())
+        assert cases.apart(found, expected_of(case, ruled(case))) > 40 * cases.ROOM[torch.float32]
+
+    def test_what_it_does_not_know_it_refuses(self) -> None:
+        case = cases.Attention.drawn(cases.Shape(4, 4, 32, 32))
+        given = (case.query, case.key, case.gradient)
+        assert cases.fused.supports(*given, ruled(case))
+        assert not cases.fused.supports(*given, ruled(case, offset=0.5))
+        assert not cases.fused.supports(*given, replace(ruled(case), value=case.key.double()))
 
 
 @pytest.mark.parametrize("method", METHODS)

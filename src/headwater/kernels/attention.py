@@ -16,6 +16,9 @@ from .scoring import ScoreForm
 from .token_sums import TokenRule
 
 AMPERE = (8, 0)  # the first cards with bfloat16
+TOKENS_ON_CARD = (
+    True  # whether a kernel computes the rule for sums over tokens on a card; if not, torch does, in blocks
+)
 
 
 def values_gradient(
@@ -34,7 +37,7 @@ def values_gradient(
     if not is_usual_shape(query, key, mask, options):
         return None
     if query.is_cuda:
-        return values_gradient_on_card(gradient, query, key, sums, mask, options) if rule is None else None
+        return values_gradient_on_card(gradient, query, key, sums, mask, options, rule)
     if query.device.type == "cpu" and sums is not None and blocked.keeps_digits(sums, mask):
         form, (opened, level) = ScoreForm.read(query, mask, options), open_batch(gradient)
         if rule is not None:
@@ -50,16 +53,22 @@ def values_gradient(
 
 
 def values_gradient_on_card(
-    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, mask: Tensor | None, options: Any
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    sums: Tensor | None,
+    mask: Tensor | None,
+    options: Any,
+    rule: TokenRule | None = None,
 ) -> Tensor | None:
-    if not has_triton(query.device):
+    if not has_triton(query.device) or (rule is not None and not TOKENS_ON_CARD):
         return None
     from . import fused
 
-    if not fused.supports(query, key, gradient):
+    if not fused.supports(query, key, gradient, rule):
         return None
     form = ScoreForm.read(query, mask, options)
-    found: Tensor = map_batch(lambda one: fused.values_gradient_triton(one, query, key, sums, form), gradient)
+    found: Tensor = map_batch(lambda one: fused.values_gradient_triton(one, query, key, sums, form, rule), gradient)
     return found
 
 

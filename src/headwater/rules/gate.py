@@ -108,7 +108,7 @@ class _Halved(torch.autograd.Function):
         return first.sum_to_size(a.shape), second.sum_to_size(b.shape)
 
 
-@on("matmul", rules=("ah", "ln", "gate", "gamma"))
+@on("matmul", rules=("ah", "ln", "gate", "gamma", "token"))
 @on(
     "mm",
     "bmm",
@@ -120,7 +120,7 @@ class _Halved(torch.autograd.Function):
     "inner",
     "_grouped_mm",
     "grouped_mm",
-    rules=("ah", "ln", "gate"),
+    rules=("ah", "ln", "gate", "token"),
 )
 def contraction(scope: Scope, call: Call) -> Any:
     """A sum of products. Two signals in it share as in a product; a softmax among them is attention."""
