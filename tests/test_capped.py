@@ -317,7 +317,7 @@ def test_an_explanation_by_a_broken_kernel_is_another(name: str, broken: str, mo
     slow, fast = pair(name)
     true = kernels.values_gradient
 
-    def wrong(gradient: Tensor, query: Tensor, key: Tensor, sums: Any, mask: Any, options: Any, *_: Any) -> Any:
+    def wrong(gradient: Tensor, query: Tensor, key: Tensor, sums: Any, mask: Any, options: Any) -> Any:
         if broken == "cap":
             return true(gradient, query, key, sums, mask, {**options, "cap": 0.0})
         weights = plain.attention_weights(

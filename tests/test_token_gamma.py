@@ -187,12 +187,12 @@ def expected_of(case: cases.Attention, rule: TokenRule) -> Tensor:
     parts = (part.double() for part in (case.gradient, case.query, case.key))
     mask = case.mask.double() if case.mask is not None and case.mask.dtype is not torch.bool else case.mask
     precise = TokenRule(rule.value.double(), rule.gamma, rule.offset)
-    return plain.values_gradient_torch(*parts, mask, case.options, case.key.shape[1], precise)
+    return plain.values_gradient_torch(*parts, mask, {**case.options, "rule": precise}, case.key.shape[1])
 
 
 def on_processor(case: cases.Attention, rule: TokenRule) -> Tensor | None:
-    given = (case.gradient, case.query, case.key, case.sums(), case.mask, case.options)
-    return attention.values_gradient(*given, rule)
+    options = {**case.options, "rule": rule}
+    return attention.values_gradient(case.gradient, case.query, case.key, case.sums(), case.mask, options)
 
 
 SHAPES = (cases.SQUARE, cases.Shape(37, 90, 48, 32, groups=3), cases.Shape(300, 300, 32, 32), cases.Shape(2, 3, 32, 32))
@@ -285,7 +285,7 @@ class TestTriton:
         found = cases.fused.values_gradient_triton(case.gradient, case.query, case.key, None, scoring, rule)
         parts = (part.double() for part in (case.gradient, case.query, case.key))
         precise = TokenRule(rule.value.double(), rule.gamma)
-        expected = plain.values_gradient_torch(*parts, None, {**case.options, "cap": 3.0}, 2, precise)
+        expected = plain.values_gradient_torch(*parts, None, {**case.options, "cap": 3.0, "rule": precise}, 2)
         assert cases.apart(found, expected) < 4 * cases.ROOM[torch.float32]
 
     def test_another_gamma_is_another_gradient(self) -> None:

@@ -22,24 +22,20 @@ TOKENS_ON_CARD = (
 
 
 def values_gradient(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    sums: Tensor | None,
-    mask: Tensor | None,
-    options: Any,
-    rule: TokenRule | None = None,
+    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, mask: Tensor | None, options: Any
 ) -> Tensor | None:
-    """P^T dO by a kernel, or None if no kernel supports the call; by the rule for sums over tokens if one is given.
+    """P^T dO by a kernel, or None if no kernel supports the call.
 
-    `options` are those of torch's attention, plus `cap` and `sinks`. The sinks are counted in `sums`.
+    `options` are those of torch's attention, plus `cap`, `sinks`, and `rule`, that for sums over tokens. The sinks are
+    counted in `sums`.
     """
     if not is_usual_shape(query, key, mask, options):
         return None
     if query.is_cuda:
-        return values_gradient_on_card(gradient, query, key, sums, mask, options, rule)
+        return values_gradient_on_card(gradient, query, key, sums, mask, options)
     if query.device.type == "cpu" and sums is not None and blocked.keeps_digits(sums, mask):
         form, (opened, level) = ScoreForm.read(query, mask, options), open_batch(gradient)
+        rule: TokenRule | None = options.get("rule")
         if rule is not None:
             many = opened[None] if level is None else opened
             found = blocked.token_gradient_in_blocks(many, query, key, sums, form, rule)
@@ -53,14 +49,9 @@ def values_gradient(
 
 
 def values_gradient_on_card(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    sums: Tensor | None,
-    mask: Tensor | None,
-    options: Any,
-    rule: TokenRule | None = None,
+    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, mask: Tensor | None, options: Any
 ) -> Tensor | None:
+    rule: TokenRule | None = options.get("rule")
     if not has_triton(query.device) or (rule is not None and not TOKENS_ON_CARD):
         return None
     from . import fused

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -74,7 +75,7 @@ def values_gradient_triton(
     value, scales, totals = key, top, top  # which nobody looks at without the rule
     if rule is not None:
         value = rows_whole(rule.value)
-        scales, totals = token_sums(gradient, query, key, value, top, rest, scoring, rule.gamma)
+        scales, totals = token_sums(gradient, query, key, (top, rest), scoring, replace(rule, value=value))
     parts = groups if batch * kv_heads * triton.cdiv(n_keys, EVEN) < CROWD else 1
     kept = query.dtype if parts == 1 else torch.float32
     out = torch.empty((parts, batch, n_keys, kv_heads, width), dtype=kept, device=query.device).transpose(2, 3)
@@ -101,21 +102,21 @@ def token_sums(
     gradient: Tensor,
     query: Tensor,
     key: Tensor,
-    value: Tensor,
-    top: Tensor,
-    rest: Tensor,
+    sums: tuple[Tensor, Tensor],
     scoring: ScoreForm,
-    gamma: float,
+    rule: TokenRule,
 ) -> tuple[Tensor, Tensor]:
     """R / S and R of every query, [batch, heads, queries]: what the rule for sums over tokens needs."""
-    (batch, heads, n_queries, head), n_keys, width = query.shape, key.shape[2], value.shape[-1]
+    (batch, heads, n_queries, head), n_keys, value = query.shape, key.shape[2], rule.value
+    width = value.shape[-1]
     scales, totals = (torch.empty((batch, heads, n_queries), device=query.device) for _ in range(2))
     seen, side = mask_like(scoring.mask, query, n_keys), block_side(query, max(head, width), mixes=True)
     with on_device(query):
         token_sums_kernel[(triton.cdiv(n_queries, side), batch * heads)](
-            *(query, key, value, gradient, top, rest, seen, scales, totals),
+            *(query, key, value, gradient, *sums, seen, scales, totals),
             *(*query.stride()[:3], *key.stride()[:3], *value.stride()[:3], *gradient.stride()[:3], *seen.stride()),
-            *(scoring.scale, scoring.cap or 1.0, gamma, n_queries, n_keys, heads, heads // key.shape[1], head, width),
+            *(scoring.scale, scoring.cap or 1.0, rule.gamma),
+            *(n_queries, n_keys, heads, heads // key.shape[1], head, width),
             CAUSAL=scoring.causal,
             MASK=mask_kind(scoring.mask),
             CAP=bool(scoring.cap),

@@ -61,18 +61,18 @@ def hold_scores(call: AttentionCall) -> AttentionCall:
 def attend_by_values(call: AttentionCall, gamma: float = 0.0, offset: float = 0.0) -> Tensor:
     """Fused attention. Queries and keys, where they are signals, get its gradient; values get P^T dO in blocks.
 
-    `gamma` and `offset` are those of `kernels.token_sums.TokenRule`.
+    `gamma` and `offset` are those of the rule for sums over tokens (`kernels.token_sums`).
     """
-    options = dict(call.options)
-    attended, sums = forward.attend_by_torch(call.func, call.query, call.key, call.value.detach(), call.mask, options)
+    attended, sums = forward.attend_by_torch(
+        call.func, call.query, call.key, call.value.detach(), call.mask, dict(call.options)
+    )
     return mix_values(call, attended, None if sums is None else sums.detach(), gamma, offset)
 
 
 def mix_values(call: AttentionCall, attended: Tensor, sums: Tensor | None, gamma: float, offset: float = 0.0) -> Tensor:
     """What was attended to, with relevance that goes on to the values. `sums` are the logsumexps, where known."""
-    held = hold_scores(call)
-    parts = (held.query, held.key, held.mask, sums, dict(call.options), gamma, offset)
-    mixed: Tensor = _WeightsHeld.apply(call.value, attended, [attended.detach()], *parts)
+    held = replace(hold_scores(call), options={**call.options, "token": gamma, "offset": offset})
+    mixed: Tensor = _WeightsHeld.apply(call.value, attended, [attended.detach()], held, sums)
     return mixed
 
 
@@ -85,35 +85,27 @@ class _WeightsHeld(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        value: Tensor,
-        attended: Tensor,
-        result: list[Tensor],
-        query: Tensor,
-        key: Tensor,
-        mask: Tensor | None,
-        sums: Tensor | None,
-        options: Any,
-        gamma: float,
-        offset: float,
+        ctx: Any, value: Tensor, attended: Tensor, result: list[Tensor], call: AttentionCall, sums: Tensor | None
     ) -> Tensor:
-        kept: tuple[Tensor, ...] = (query, key, value) if gamma or offset else (query, key)
+        by_rule = call.options["token"] or call.options["offset"]
+        kept: tuple[Tensor, ...] = (call.query, call.key, value) if by_rule else (call.query, call.key)
         if not ctx.needs_input_grad[1]:  # else others keep them, too
             kept = own_memory(*kept)
-        ctx.save_for_backward(*kept[:2], mask, sums, *kept[2:])
-        ctx.options, ctx.gamma, ctx.offset = options, gamma, offset
-        ctx.heads = value.shape[-3] if value.dim() > 2 else None
+        ctx.save_for_backward(*kept[:2], call.mask, sums, *kept[2:])
+        ctx.options, ctx.heads = call.options, value.shape[-3] if value.dim() > 2 else None
         return result[0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         query, key, mask, sums, *kept = ctx.saved_tensors
-        rule, found = TokenRule(kept[0], ctx.gamma, ctx.offset) if kept else None, None
+        options, found = ctx.options, None
+        if kept:
+            options = {**options, "rule": TokenRule(kept[0], options["token"], options["offset"])}
         if query.dim() == 4 and ctx.heads == key.shape[1]:
-            found = kernels.values_gradient(gradients[0], query, key, sums, mask, ctx.options, rule)
+            found = kernels.values_gradient(gradients[0], query, key, sums, mask, options)
         if found is None:
-            found = values_gradient_torch(gradients[0], query, key, mask, ctx.options, ctx.heads, rule)
-        return (found, gradients[0] if ctx.needs_input_grad[1] else None, *[None] * 8)
+            found = values_gradient_torch(gradients[0], query, key, mask, options, ctx.heads)
+        return (found, gradients[0] if ctx.needs_input_grad[1] else None, *[None] * 3)
 
 
 def own_memory(*parts: Tensor) -> tuple[Tensor, ...]:
@@ -124,20 +116,13 @@ def own_memory(*parts: Tensor) -> tuple[Tensor, ...]:
 
 
 def values_gradient_torch(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    mask: Tensor | None,
-    options: Mapping[str, Any],
-    heads: int | None,
-    rule: TokenRule | None = None,
+    gradient: Tensor, query: Tensor, key: Tensor, mask: Tensor | None, options: Mapping[str, Any], heads: int | None
 ) -> Tensor:
     """P^T dO. Keys and values shared by a group of heads (`enable_gqa`) gather the gradients of the group."""
+    rule: TokenRule | None = options.get("rule")
     if rule is not None and is_batched(gradient):
-        found: Tensor = map_batch(
-            lambda one: values_gradient_torch(one, query, key, mask, options, heads, rule), gradient
-        )
-        return found
+        each: Tensor = map_batch(lambda one: values_gradient_torch(one, query, key, mask, options, heads), gradient)
+        return each
     value = None if rule is None else repeat_like(rule.value, query)
     key = repeat_like(key, query)
     rows = max(1, _BLOCK // max(1, math.prod(query.shape[:-2]) * key.shape[-2]))
