@@ -63,11 +63,16 @@ def passed(
 
 def gradients_of(result: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
     """Zero where none arrives."""
-    upstream = drawn(result.numel(), seed=UPSTREAM).reshape(result.shape).to(result.dtype)
+    upstream = drawn_upstream(result.shape).to(result.dtype)
     if not result.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]
     found = torch.autograd.grad(result, leaves, upstream, allow_unused=True)
     return [torch.zeros_like(leaf) if one is None else one for leaf, one in zip(leaves, found, strict=True)]
+
+
+def drawn_upstream(shape: torch.Size) -> Tensor:
+    """The gradient that comes back to a result of this shape."""
+    return drawn(math.prod(shape), seed=UPSTREAM).reshape(shape)
 
 
 def expected(reference: Operation, leaves: Sequence[Tensor]) -> list[Tensor]:

@@ -11,7 +11,8 @@ from tiny import BUILD, arguments, tiny
 from torch import Tensor, nn
 
 import headwater as hw
-from headwater.rules.attention.query import OFFSET, QUERY_SHARE
+from headwater.rules.attention.query import QUERY_SHARE
+from headwater.rules.attention.shares import OFFSET
 
 METHODS = ("lrp-query", "lrp(ah=query+ln+act+gate)")
 

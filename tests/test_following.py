@@ -15,7 +15,8 @@ from weighing import drawn
 import headwater as hw
 from headwater.rules import Books, RuleSet, Scope
 from headwater.rules.attention.facts import Even, exponent_of
-from headwater.rules.attention.query import OFFSET, QUERY_SHARE, Tangent
+from headwater.rules.attention.query import QUERY_SHARE
+from headwater.rules.attention.shares import OFFSET, Tangent
 from headwater.rules.lineage import Kind, lineage, mark
 from headwater.rules.scope import Scope as Acting
 

@@ -12,7 +12,8 @@ from tiny import randomised
 from torch import Tensor, nn
 
 import headwater as hw
-from headwater.rules.attention.query import OFFSET, QUERY_SHARE
+from headwater.rules.attention.query import QUERY_SHARE
+from headwater.rules.attention.shares import OFFSET
 
 METHODS = ("lrp-secant", "lrp-query")
 Spelling = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -13,8 +13,12 @@ from . import blocked
 from .batching import close_batch, map_batch, open_batch
 from .forward import is_usual_shape
 from .scoring import ScoreForm
+from .token_sums import TokenRule
 
 AMPERE = (8, 0)  # the first cards with bfloat16
+TOKENS_ON_CARD = (
+    True  # whether a kernel computes the rule for sums over tokens on a card; if not, torch does, in blocks
+)
 
 
 def values_gradient(
@@ -22,7 +26,8 @@ def values_gradient(
 ) -> Tensor | None:
     """P^T dO by a kernel, or None if no kernel supports the call.
 
-    `options` are those of torch's attention, plus `cap` and `sinks`. The sinks are counted in `sums`.
+    `options` are those of torch's attention, plus `cap`, `sinks`, and `rule`, that for sums over tokens. The sinks are
+    counted in `sums`.
     """
     if not is_usual_shape(query, key, mask, options):
         return None
@@ -30,6 +35,11 @@ def values_gradient(
         return values_gradient_on_card(gradient, query, key, sums, mask, options)
     if query.device.type == "cpu" and sums is not None and blocked.keeps_digits(sums, mask):
         form, (opened, level) = ScoreForm.read(query, mask, options), open_batch(gradient)
+        rule: TokenRule | None = options.get("rule")
+        if rule is not None:
+            many = opened[None] if level is None else opened
+            found = blocked.token_gradient_in_blocks(many, query, key, sums, form, rule)
+            return found[0] if level is None else close_batch(found, level)
         if level is None:
             return blocked.values_gradient_in_blocks(gradient, query, key, sums, form)
         columns = opened.movedim(0, -2).flatten(-2)  # the weights are the same for all: more columns of one product
@@ -41,14 +51,15 @@ def values_gradient(
 def values_gradient_on_card(
     gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, mask: Tensor | None, options: Any
 ) -> Tensor | None:
-    if not has_triton(query.device):
+    rule: TokenRule | None = options.get("rule")
+    if not has_triton(query.device) or (rule is not None and not TOKENS_ON_CARD):
         return None
     from . import fused
 
-    if not fused.supports(query, key, gradient):
+    if not fused.supports(query, key, gradient, rule):
         return None
     form = ScoreForm.read(query, mask, options)
-    found: Tensor = map_batch(lambda one: fused.values_gradient_triton(one, query, key, sums, form), gradient)
+    found: Tensor = map_batch(lambda one: fused.values_gradient_triton(one, query, key, sums, form, rule), gradient)
     return found
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..traces.record import as_operation
 from .scoring import ScoreForm
 from .sparse_rows import find_nonzero_queries
+from .token_sums import TokenRule
 
 CACHED = 1 << 20  # weights in a block: 4 MiB of float32
 KEYS = 256  # in a block, where there are more
@@ -64,23 +65,49 @@ def keeps_digits(sums: Tensor | None, mask: Tensor | None) -> bool:
 @as_operation
 def values_gradient_in_blocks(gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor, scoring: ScoreForm) -> Tensor:
     """P^T dO, [batch, heads of the values, keys, size]. `sums` are the logsumexps, in which sinks are counted."""
+    gradient, held = leave_out_zeros(gradient, query, key, sums, scoring)
+    if not held.sums.numel():
+        return gradient.new_zeros(*key.shape[:3], gradient.shape[-1])
+    return at_once(gradient, held) if held.sums.numel() * key.shape[2] <= CACHED else by_blocks(gradient, held)
+
+
+@as_operation
+def token_gradient_in_blocks(
+    gradients: Tensor, query: Tensor, key: Tensor, sums: Tensor, scoring: ScoreForm, rule: TokenRule
+) -> Tensor:
+    """The same by the rule for sums over tokens, for several gradients: [scores, batch, heads, queries, size]."""
+    gradients, held = leave_out_zeros(gradients, query, key, sums, scoring)
+    if not held.sums.numel():
+        return gradients.new_zeros(len(gradients), *key.shape[:3], gradients.shape[-1])
+    whole = held.sums.numel() * key.shape[2] <= CACHED
+    return (tokens_at_once if whole else tokens_by_blocks)(gradients, held, rule).to(gradients.dtype)
+
+
+def leave_out_zeros(
+    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor, scoring: ScoreForm
+) -> tuple[Tensor, Held]:
+    """The attention of the queries between the first and the last whose gradient is not zero, and their gradient."""
     dtype = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
     held = Held(query, key, sums.to(dtype), scoring.mask, scoring.scale, scoring.causal, scoring.cap)
     start, stop = find_nonzero_queries(gradient)
-    if start == stop:
-        return gradient.new_zeros(*key.shape[:3], gradient.shape[-1])
     if (start, stop) != (0, query.shape[2]):
-        held, gradient = held.between(start, stop), gradient[:, :, start:stop]
+        held, gradient = held.between(start, stop), gradient[..., start:stop, :]
     held = replace(held, sums=held.sums.masked_fill(held.sums == -torch.inf, 0.0))  # a query that sees nothing
-    return at_once(gradient, held) if held.sums.numel() * key.shape[2] <= CACHED else by_blocks(gradient, held)
+    return gradient, held
 
 
 def at_once(gradient: Tensor, held: Held) -> Tensor:
     """The whole batch is one block. Heads that share keys are rows of one product."""
+    weights = weights_at_once(held)
+    g = gradient.to(weights.dtype).reshape(*weights.shape[:2], -1)
+    return torch.bmm(weights.transpose(1, 2), g).view(*held.key.shape[:3], -1).to(gradient.dtype)
+
+
+def weights_at_once(held: Held) -> Tensor:
+    """exp(scores + mask - logsumexp), [batch and heads of the values, heads that share them and queries, keys]."""
     batch, kv_heads, n_keys, _ = held.key.shape
     rows, dtype = held.sums[0].numel() // kv_heads, held.sums.dtype
-    parts = (held.query.to(dtype), gradient.to(dtype), held.sums)
-    q, g, s = (part.reshape(batch * kv_heads, rows, -1) for part in parts)
+    q, s = (part.reshape(batch * kv_heads, rows, -1) for part in (held.query.to(dtype), held.sums))
     k = held.key.to(dtype).reshape(batch * kv_heads, n_keys, -1)
     weights = score_into(s.neg(), q, k, held.scale, held.cap)
     of_heads, mask = weights.view(*held.query.shape[:3], n_keys), held.mask
@@ -91,7 +118,30 @@ def at_once(gradient: Tensor, held: Held) -> Tensor:
         of_heads.masked_fill_(~mask, 0.0)
     if held.causal:
         of_heads.tril_(held.first)
-    return torch.bmm(weights.transpose(1, 2), g).view(batch, kv_heads, n_keys, -1).to(gradient.dtype)
+    return weights
+
+
+def tokens_at_once(gradients: Tensor, held: Held, rule: TokenRule) -> Tensor:
+    weights = rule.with_offset(weights_at_once(held))
+    value = rule.value.to(weights.dtype).reshape(len(weights), weights.shape[2], -1)
+    found = []
+    for gradient in gradients:
+        g = gradient.to(weights.dtype).reshape(*weights.shape[:2], -1)
+        found.append(torch.bmm(rule.boost(weights, g, value).transpose(1, 2), g))
+    return torch.stack(found).view(len(gradients), *held.key.shape[:3], -1)
+
+
+def tokens_by_blocks(gradients: Tensor, held: Held, rule: TokenRule) -> Tensor:
+    """A block has all keys of its queries, so that the sums over them are at hand."""
+    (batch, kv_heads, n_keys, _), dtype = held.key.shape, held.sums.dtype
+    out = torch.zeros(len(gradients), batch, kv_heads, n_keys, gradients.shape[-1], dtype=dtype)
+    rows = max(1, min(held.query.shape[2], CACHED // (n_keys * kv_heads)))
+    buffer = torch.empty(kv_heads * rows * n_keys, dtype=dtype)
+    for i in range(batch):
+        parts = gradients[:, i].unflatten(1, (kv_heads, -1))
+        blocks = Blocks(held.of_sample(i), parts[0], buffer)
+        blocks.boosted_sums_to(out[:, i], parts, rows, replace(rule, value=rule.value[i].to(dtype)))
+    return out
 
 
 def by_blocks(gradient: Tensor, held: Held) -> Tensor:
@@ -127,6 +177,20 @@ class Blocks:
                     turned, part = weights.transpose(1, 2), self.gradient[:, group, q[0] : q[1]].to(self.buffer.dtype)
                     total = torch.bmm(turned, part) if total is None else total.baddbmm_(turned, part)
             out[:, k[0] : k[1]] = 0.0 if total is None else total
+
+    def boosted_sums_to(self, out: Tensor, gradients: Tensor, rows: int, rule: TokenRule) -> None:
+        """Adds P^T dO by the rule for sums over tokens to `out`, [scores, heads of the values, keys, size]."""
+        groups, n_queries = self.gradient.shape[1:3]
+        for q in split_range(0, n_queries, rows):
+            last = min(out.shape[2], self.held.first + q[1]) if self.held.causal else out.shape[2]
+            for group in range(groups):
+                weights = self.weights(group, q, (0, last))
+                if weights is None:
+                    continue
+                weights, value = rule.with_offset(weights), rule.value[:, :last]
+                for total, gradient in zip(out, gradients, strict=True):
+                    g = gradient[:, group, q[0] : q[1]].to(weights.dtype)
+                    total[:, :last].baddbmm_(rule.boost(weights, g, value).transpose(1, 2), g)
 
     def weights(self, group: int, q: Part, k: Part) -> Tensor | None:
         """exp(scores + mask - logsumexp) of one block; None where nobody sees anything."""

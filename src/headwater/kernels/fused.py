@@ -1,9 +1,13 @@
-"""dV = P^T dO on NVIDIA cards: the weights are computed again from queries, keys and logsumexp, block by block."""
+"""dV = P^T dO on NVIDIA cards: the weights are computed again from queries, keys and logsumexp, block by block.
+
+By the rule for sums over tokens (`token_sums`) it takes two passes: the sums of every query, then the gradients.
+"""
 
 from __future__ import annotations
 
 import functools
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,8 +15,9 @@ import triton
 from torch import Tensor
 
 from ..traces.record import as_operation
-from .programs import ADDED, LOOKS, NONE, PER_LOG_E, gradient_kernel, sums_kernel
+from .programs import ADDED, LOOKS, NONE, PER_LOG_E, gradient_kernel, sums_kernel, token_sums_kernel
 from .scoring import ScoreForm
+from .token_sums import TokenRule
 
 EVEN = 128  # lengths that are multiples of this fill every block
 CROWD = 512  # programs that keep a card busy; where there are fewer, the heads of a group are taken one by one
@@ -30,13 +35,16 @@ LARGE = (config(64, 64, 4, 3), config(64, 128, 8, 3), config(32, 64, 4, 3))
 @functools.cache
 def tune(large: bool) -> Any:
     """The kernel with the fastest block size, measured once per process for each head size and rough length."""
-    return triton.autotune(list(LARGE if large else SMALL), key=["SIZE", "BLOCK_D", "BLOCK_E", "CAUSAL", "MASK"])(
-        gradient_kernel
-    )
+    key = ["SIZE", "BLOCK_D", "BLOCK_E", "CAUSAL", "MASK", "TOKEN"]
+    return triton.autotune(list(LARGE if large else SMALL), key=key)(gradient_kernel)
 
 
-def supports(query: Tensor, key: Tensor, gradient: Tensor) -> bool:
+def supports(query: Tensor, key: Tensor, gradient: Tensor, rule: TokenRule | None = None) -> bool:
     """Whether the kernels are made for these tensors."""
+    if rule is not None and (rule.offset or rule.value.shape[:3] != key.shape[:3]):
+        return False
+    if rule is not None and not supports(query, rule.value, gradient):
+        return False
     if query.dtype not in (torch.float16, torch.bfloat16, torch.float32) or query.dim() != 4:
         return False
     if key.dtype != query.dtype or gradient.dtype != query.dtype or query.shape[1] % key.shape[1]:
@@ -47,7 +55,12 @@ def supports(query: Tensor, key: Tensor, gradient: Tensor) -> bool:
 
 @as_operation
 def values_gradient_triton(
-    gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, scoring: ScoreForm
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    sums: Tensor | None,
+    scoring: ScoreForm,
+    rule: TokenRule | None = None,
 ) -> Tensor:
     """P^T dO, [batch, heads of the values, keys, size]. `sums` is the logsumexp; it is made where it is not given."""
     query, key, gradient = (rows_whole(part) for part in (query, key, gradient))
@@ -59,6 +72,10 @@ def values_gradient_triton(
         top, rest = logsumexp(query, key, scoring)
     else:
         top = rest = sums.float().contiguous()
+    value, scales, totals = key, top, top  # which nobody looks at without the rule
+    if rule is not None:
+        value = rows_whole(rule.value)
+        scales, totals = token_sums(gradient, query, key, (top, rest), scoring, replace(rule, value=value))
     parts = groups if batch * kv_heads * triton.cdiv(n_keys, EVEN) < CROWD else 1
     kept = query.dtype if parts == 1 else torch.float32
     out = torch.empty((parts, batch, n_keys, kv_heads, width), dtype=kept, device=query.device).transpose(2, 3)
@@ -66,17 +83,56 @@ def values_gradient_triton(
     sizes = {"BLOCK_D": block(head), "BLOCK_E": block(width)}
     launch(
         lambda blocks: (triton.cdiv(n_keys, blocks["BLOCK_N"]), batch * kv_heads, parts),
-        *(query, key, top, rest, gradient, seen, out),
-        *(*query.stride()[:3], *key.stride()[:3], *gradient.stride()[:3], *seen.stride(), *out.stride()[:4]),
-        *(scoring.scale, cap or 1.0, n_queries, n_keys, kv_heads, groups, groups // parts, head, width),
+        *(query, key, value, top, rest, scales, totals, gradient, seen, out),
+        *(*query.stride()[:3], *key.stride()[:3], *value.stride()[:3], *gradient.stride()[:3], *seen.stride()),
+        *(*out.stride()[:4], scoring.scale, cap or 1.0, 0.0 if rule is None else rule.gamma),
+        *(n_queries, n_keys, kv_heads, groups, groups // parts, head, width),
         SIZE=min(4, max(n_queries, n_keys) // 1024),
         CAUSAL=scoring.causal,
         MASK=mask_kind(mask),
         CAP=bool(cap),
+        TOKEN=rule is not None,
         FULL=n_queries % EVEN == 0 and (head, width) == (sizes["BLOCK_D"], sizes["BLOCK_E"]),
         **sizes,
     )
     return out[0] if parts == 1 else out.sum(0).to(query.dtype)
+
+
+def token_sums(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    sums: tuple[Tensor, Tensor],
+    scoring: ScoreForm,
+    rule: TokenRule,
+) -> tuple[Tensor, Tensor]:
+    """R / S and R of every query, [batch, heads, queries]: what the rule for sums over tokens needs."""
+    (batch, heads, n_queries, head), n_keys, value = query.shape, key.shape[2], rule.value
+    width = value.shape[-1]
+    scales, totals = (torch.empty((batch, heads, n_queries), device=query.device) for _ in range(2))
+    seen, side = mask_like(scoring.mask, query, n_keys), block_side(query, max(head, width), mixes=True)
+    with on_device(query):
+        token_sums_kernel[(triton.cdiv(n_queries, side), batch * heads)](
+            *(query, key, value, gradient, *sums, seen, scales, totals),
+            *(*query.stride()[:3], *key.stride()[:3], *value.stride()[:3], *gradient.stride()[:3], *seen.stride()),
+            *(scoring.scale, scoring.cap or 1.0, rule.gamma),
+            *(n_queries, n_keys, heads, heads // key.shape[1], head, width),
+            CAUSAL=scoring.causal,
+            MASK=mask_kind(scoring.mask),
+            CAP=bool(scoring.cap),
+            BLOCK_D=block(head),
+            BLOCK_E=block(width),
+            BLOCK_M=side,
+            BLOCK_N=side,
+            num_warps=8 if query.dtype is torch.float32 else 4,
+        )
+    return scales, totals
+
+
+def block_side(query: Tensor, widest: int, *, mixes: bool) -> int:
+    """Queries and keys in a block."""
+    precise = query.dtype is torch.float32
+    return 16 if mixes and precise and widest > 64 else 32 if precise or widest > 128 else 64
 
 
 def logsumexp(query: Tensor, key: Tensor, scoring: ScoreForm) -> tuple[Tensor, Tensor]:
@@ -107,8 +163,7 @@ def walk_blocks(query: Tensor, key: Tensor, value: Tensor | None, scoring: Score
     out = query.new_empty(batch, n_queries if mixes else 0, heads, width).transpose(1, 2)
     seen = mask_like(mask, query, n_keys)
     top, rest = (torch.zeros((batch, heads, n_queries), device=query.device) for _ in range(2))
-    precise, widest = query.dtype is torch.float32, max(head, width)
-    side = 16 if mixes and precise and widest > 64 else 32 if precise or widest > 128 else 64
+    side = block_side(query, max(head, width), mixes=mixes)
     with on_device(query):
         sums_kernel[(triton.cdiv(n_queries, side), batch * heads)](
             *(query, key, value, seen, top if sinks is None else sinks.contiguous(), out, top, rest),
@@ -123,7 +178,7 @@ def walk_blocks(query: Tensor, key: Tensor, value: Tensor | None, scoring: Score
             BLOCK_E=block(width),
             BLOCK_M=side,
             BLOCK_N=side,
-            num_warps=8 if mixes and precise else 4,
+            num_warps=8 if mixes and query.dtype is torch.float32 else 4,
         )
     return out, top, rest
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .token_sums import agreeing
+
 CACHED = 1 << 20  # weights in a block: 4 MiB of float32
 LENT = 1 << 26  # the same on a card
 
@@ -45,6 +47,7 @@ class BlockedAttention:
     causal: bool
     cap: float
     ratio: bool = False
+    token: float = 0.0  # gamma in the sums over keys
 
     @property
     def groups(self) -> int:
@@ -155,13 +158,15 @@ class BlockedAttention:
             from_query = self.queries(gradient, block)
             mean = (from_query * self.queries(result, block)).sum(-1, keepdim=True)
             shared = block.sample, block.kv_head, block.keys
-            to_value[shared] += weights.T @ from_query
+            slopes = from_query @ self.keys(self.value, block).T
+            boosted = agreeing(slopes * weights, self.token).mul_(weights) if self.token else weights
+            to_value[shared] += boosted.T @ from_query
             if to_sinks is not None:
                 assert self.sinks is not None
                 of_head = self.sinks[self.heads(block)].to(self.dtype)[:, None]
                 taken = (of_head - top.view(self.groups, -1)).exp_() / total.view(self.groups, -1)
                 to_sinks[block.sample, self.heads(block)] -= (taken * mean.view(self.groups, -1)).sum(-1)
-            back = (from_query @ self.keys(self.value, block).T).sub_(mean).mul_(weights)
+            back = slopes.sub_(mean).mul_(weights)
             back = back.mul_(self.scale if slope is None else slope.mul_(self.scale))
             part = back @ self.keys(self.key, block)
             to_query[block.sample, self.heads(block), block.queries] = part.view(self.groups, -1, part.shape[-1])
@@ -177,7 +182,8 @@ def alive(total: Tensor) -> Tensor:
 def plan_blocks(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor | None, options: Any
 ) -> BlockedAttention:
-    """By the options of torch's attention, `cap` and `ratio`."""
+    """By the options of torch's attention, `cap`, `ratio` and `token`."""
     scale = options.get("scale") or query.shape[-1] ** -0.5
     causal, cap = bool(options.get("is_causal")), float(options.get("cap") or 0.0)
-    return BlockedAttention(query, key, value, mask, sinks, scale, causal, cap, bool(options.get("ratio")))
+    ratio, token = bool(options.get("ratio")), float(options.get("token") or 0.0)
+    return BlockedAttention(query, key, value, mask, sinks, scale, causal, cap, ratio, token)

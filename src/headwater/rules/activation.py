@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..traces.record import untraced
 from .attention.facts import Exponent, is_log_weights, with_exponent
-from .attention.softmax import holds_softmax
+from .attention.softmax import hold_softmax, holds_softmax
 from .call import Call, is_signal
 from .gradients import times, value_of
 from .handlers import on
@@ -38,9 +38,7 @@ def activation(scope: Scope, call: Call) -> Any:
     if call.name in _BOUNDS and any(isinstance(v, Tensor) and v.numel() > 1 for v in clamp_bounds(call)):
         return clamp_by_element(scope, call, x)
     if call.name == "exp" and is_log_weights(x) and holds_softmax(scope) and not call.inplace:
-        scope.applies("ah")
-        with torch.no_grad():
-            return call.run()
+        return hold_softmax(scope, call)
     before, root = lineage(x)
     if before is Kind.WEIGHTS or any(is_signal(v) for v in (*call.args[1:], *call.kwargs.values())):
         return carry(call.run(), x, same_elements=True)

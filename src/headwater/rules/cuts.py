@@ -25,6 +25,8 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from .lineage import Kind, lineage_kind
+
 ORIGIN = "_headwater_origin"
 _CHOICE = "_headwater_choice"
 _FAR = 64  # nodes of the graph that are asked whether a weight was chosen
@@ -76,6 +78,7 @@ class Origin:
     held: bool = False
     choice: Choice | None = None
     value: bool = True
+    weights: bool = False  # whether these are weights of attention, which a rule holds
 
     @property
     def rank(self) -> int:
@@ -156,6 +159,8 @@ class Cuts:
             origin = again
         written = args[0] if inplace else None
         origin = self._origin_in_sum(name, args) or origin
+        if origin.weights and name in CONTRACTING:
+            origin = replace(origin, weights=False)
         if origin.choice is None and chooses(result):
             origin = replace(origin, choice=self._choice(args))
         for tensor in tensors((result, written)):
@@ -174,9 +179,10 @@ class Cuts:
             self.pass_on(result, given, name, args)
             return
         if by_rule and isinstance(result, Tensor) and result.is_floating_point() and name not in FIRST:
-            setattr(
-                result, ORIGIN, self._origin_by_rule(name, args, given)
-            )  # often, so it is not asked in which module
+            origin = self._origin_by_rule(name, args, given)  # often, so it is not asked in which module
+            if lineage_kind(result) is Kind.WEIGHTS:
+                origin = replace(origin, weights=True)
+            setattr(result, ORIGIN, origin)
             return
         first = next(tensors(args), None)
         if name in FIRST and first is not None and not first.requires_grad:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .attention.registry import Softmax
+from .attention.token import boost_tokens
 from .attention.variant import Variant, variant_of
 from .call import Call, is_signal
 from .gradients import value_of
@@ -126,7 +127,7 @@ class _Shared(torch.autograd.Function):
         return first.sum_to_size(a.shape), second.sum_to_size(b.shape), None
 
 
-@on("matmul", rules=("ah", "ln", "gate", "gamma"))
+@on("matmul", rules=("ah", "ln", "gate", "gamma", "token"))
 @on(
     "mm",
     "bmm",
@@ -138,12 +139,14 @@ class _Shared(torch.autograd.Function):
     "inner",
     "_grouped_mm",
     "grouped_mm",
-    rules=("ah", "ln", "gate"),
+    rules=("ah", "ln", "gate", "token"),
 )
 def contraction(scope: Scope, call: Call) -> Any:
     """A sum of products. Two signals in it share as in a product; a softmax among them is attention."""
     operands = operand_places(call)
     alive = [place for place in operands if is_signal(operands[place])]
+    if len(alive) == 1 and (weights := held_weights(scope, operands)) is not None:
+        return boost_tokens(scope, call, weights, alive[0]).run()
     if alive == [(0, -1)] and call.name == "matmul" and call.args[1].dim() == 2 and call.args[0].dim() > 2:
         return times_matrix(scope, call, *call.args)
     if len(alive) < 2 or (len(alive) > 2 and not scope.applies("gate")):
@@ -153,7 +156,7 @@ def contraction(scope: Scope, call: Call) -> Any:
     share = decide_contraction(scope, *(operands[place] for place in alive))
     if share is Split.GRADIENT:
         return call.run()
-    mixed = mixture(call, alive, share)
+    mixed = mixture(scope, call, alive, share)
     if share in (Split.FIRST_CONSTANT, Split.SECOND_CONSTANT):
         return mixed
     with torch.no_grad():
@@ -161,16 +164,27 @@ def contraction(scope: Scope, call: Call) -> Any:
     return value_of(value, gradient_of=mixed)
 
 
-def mixture(call: Call, places: list[Place], share: Share | Variant) -> Any:
-    """A sum of products of two signals: the one with the other held constant, or of each its part."""
+def mixture(scope: Scope, call: Call, places: list[Place], share: Share | Variant) -> Any:
+    """A sum of products of two signals: the one with the other held constant, or of each its part (the first's)."""
     operands = operand_places(call)
     first, second = places
     if isinstance(share, Variant):
-        return share.mix(call, *(places if lineage_kind(operands[first]) is Kind.WEIGHTS else places[::-1]))
+        weights, values = places if lineage_kind(operands[first]) is Kind.WEIGHTS else places[::-1]
+        return share.mix(boost_tokens(scope, call, weights, values), weights, values)
     if isinstance(share, float):
         return share_product(call, first, second, share)
-    held = first if share is Split.FIRST_CONSTANT else second
+    held, other = places if share is Split.FIRST_CONSTANT else places[::-1]
+    if lineage_kind(operands[held]) is Kind.WEIGHTS:
+        call = boost_tokens(scope, call, held, other)
     return run_with(call, {held: operands[held].detach()})
+
+
+def held_weights(scope: Scope, operands: dict[Place, Any]) -> Place | None:
+    """Where among the operands weights of attention stand that are held constant, if sums over tokens have a rule."""
+    if "token" not in scope.rules:
+        return None
+    origins = {place: scope.cuts.of(value) for place, value in operands.items() if not is_signal(value)}
+    return next((place for place, origin in origins.items() if origin is not None and origin.weights), None)
 
 
 def contraction_of_many(scope: Scope, call: Call, operands: dict[Place, Any], alive: list[Place]) -> Any:
@@ -221,7 +235,7 @@ def linear_layer(scope: Scope, call: Call) -> Any:
 def decide_contraction(scope: Scope, a: Tensor, b: Tensor) -> Share | Variant:
     """How a sum of products is shared: weights times values by the variant of attention, all else as in a product.
 
-    Scores are a sum of products of two signals of one kind. A variant may hold keys, which stand second, constant.
+    Scores are a sum of products of two signals of one kind. The variant says what the queries, which stand first, take.
     """
     variant = variant_of(scope)
     if Kind.WEIGHTS in (lineage_kind(a), lineage_kind(b)):
@@ -232,9 +246,11 @@ def decide_contraction(scope: Scope, a: Tensor, b: Tensor) -> Share | Variant:
             held if Kind.NORM in (lineage_kind(a), lineage_kind(b)) or variant.softmax is Softmax.CONSTANT else variant
         )
     share = decide_split(scope, a, b, "gate")
-    alike = isinstance(share, float) and lineage_kind(a) == lineage_kind(b)
-    scores = alike and "ah" in scope.rules and variant.holds_keys
-    return Split.SECOND_CONSTANT if scores else share
+    alike = isinstance(share, float) and lineage_kind(a) == lineage_kind(b) and "ah" in scope.rules
+    if not alike or variant.query_part == 0.5:
+        return share
+    constants = {0.0: Split.FIRST_CONSTANT, 1.0: Split.SECOND_CONSTANT}
+    return constants.get(variant.query_part, variant.query_part)
 
 
 @on("addmm", rules=("ah", "ln", "gate", "gamma"))
@@ -252,7 +268,7 @@ def add_contraction(scope: Scope, call: Call) -> Any:
         value = call.run()
     product, beta = _WITHIN[call.name], call.kwargs.get("beta", 1)
     inner = replace(call, func=product, args=(a, b), kwargs={})
-    mixed = mixture(inner, list(operand_places(inner)), share) * call.kwargs.get("alpha", 1)
+    mixed = mixture(scope, inner, list(operand_places(inner)), share) * call.kwargs.get("alpha", 1)
     mixed = mixed.sum(0) if call.name == "addbmm" else mixed
     result = value_of(value, gradient_of=mixed + beta * base if is_signal(base) else mixed)
     if not is_signal(base):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .activation import apply_act_rule
 from .attention.registry import Softmax
-from .attention.softmax import holds_softmax, softmax_by_hand
+from .attention.softmax import hold_softmax, holds_softmax, softmax_by_hand
 from .call import Call, is_signal
 from .gradients import value_of
 from .handlers import on
@@ -275,9 +275,7 @@ def over_sum(scope: Scope, call: Call, above: Tensor, below: Tensor, factor: Ten
         if found is not None:
             return carry(above.copy_(found), found, same_elements=True) if call.inplace else found
     if holds_softmax(scope) and not call.inplace:
-        scope.applies("ah")
-        with torch.no_grad():
-            return call.run()
+        return hold_softmax(scope, call)
     keeps = scope.variant.softmax is Softmax.GRADIENT or not scope.applies("gate")
     result = call.run() if keeps else run_with_pair(call, above, above, factor.detach())
     mark(result, Kind.WEIGHTS)

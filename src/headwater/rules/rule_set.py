@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ..errors import UnknownName
-from .attention.registry import find_variant
+from .attention.registry import check_variants
 from .shares import parse_gate
 
 RULES: dict[str, str] = {
@@ -57,7 +57,7 @@ class RuleSet:
 
     names: frozenset[str]
     gate: Named = "constant"
-    attention: str = "constant"
+    attention: Named = "constant"
     gamma: Gamma = 0.0
     token: Gamma = 0.0
     residual: Gamma = 0.0
@@ -68,7 +68,7 @@ class RuleSet:
                 raise UnknownName("rule", rule, RULES)
         for gate in names_in(self.gate):
             parse_gate(gate)
-        find_variant(self.attention)
+        check_variants(self.attention)
 
     def __contains__(self, name: str) -> bool:
         return name in self.names

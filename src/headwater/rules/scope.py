@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..errors import HiddenOperation
 from ..inputs.restoring import Mode
 from ..traces.record import refuse_trace
-from .attention.registry import Named, Softmax, find_variant
+from .attention.registry import Named, Softmax, check_variants, variant_for
 from .branches import pass_branch_on
 from .call import Call, is_signal
 from .constants import (
@@ -70,7 +70,6 @@ class Scope(Mode):
     reads_weights: bool = False  # attention is to be written out, for somebody looks at its weights
     fleeting: bool = False  # weights are put into their modules when those are called, and taken out again
     cuts: Cuts = field(init=False)
-    variant: Named = field(init=False)  # of attention
     follows: bool = field(init=False)  # whether scores take part in attention, and what they leave is accounted for
     tells_branches: bool = field(init=False)  # whether a rule for sums asks which branch a signal belongs to
     entered: list[EnteredConstant] | None = None  # constants as they enter, where somebody compares them
@@ -81,9 +80,14 @@ class Scope(Mode):
         super().__init__()
         self.cuts = Cuts(self.where)
         self._memory, self._selected = self.cuts.memory, self.cuts.selected  # asked at every operation
-        self.variant = find_variant(self.rules.attention)
+        self._variant = check_variants(self.rules.attention)
         self.tells_branches = "residual" in self.rules or "token" in self.rules
-        self.follows = "ah" in self.rules and self.variant.softmax is Softmax.LINEAR
+        self.follows = "ah" in self.rules and self._variant.softmax is Softmax.LINEAR
+
+    @property
+    def variant(self) -> Named:
+        """The variant of attention in the module whose code is running."""
+        return self._variant if isinstance(self.rules.attention, str) else variant_for(self.rules, self.where())
 
     def applies(self, rule: str) -> bool:
         """Whether `rule` acts here; noted as met if so."""

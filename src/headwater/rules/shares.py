@@ -1,6 +1,7 @@
 """Shares by name: how a product is divided between its factors, as a part of a method's name.
 
-`shares(q=0.35,k=0.15,v=0.5)` for attention, `shares(gate=0.3,value=0.7)` for a gate. They add up to 1.
+`shares(q=0.35,k=0.15,v=0.5)` for attention, `shares(gate=0.3,value=0.7)` for a gate. They add up to 1. In attention,
+`offset=values` gives the part of the weights that comes from no score to the values.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import math
 import re
 from functools import cache
+from typing import NamedTuple
 
 from ..errors import UnknownName, UsageError, in_range
 
 GATES = {"constant": 0.0, "half": 0.5}  # what the gate takes of its product
+OFFSETS = ("constant", "values")  # who takes what comes from no score
 SLACK = 1e-9  # by which shares may miss 1
 
 
@@ -33,6 +36,30 @@ def parse_shares(text: str, names: tuple[str, ...]) -> tuple[float, ...] | None:
     if not math.isclose(sum(given.values()), 1.0, abs_tol=SLACK):
         raise UsageError(f"the shares in {text!r} must add up to 1, and add up to {sum(given.values()):g}.")
     return tuple(given.get(name, 0.0) for name in names)
+
+
+class AttentionShares(NamedTuple):
+    """What queries, keys and values take of attention; and who takes the offset: a constant, or the values."""
+
+    query: float
+    key: float
+    value: float
+    offset: str = "constant"
+
+
+def parse_attention(text: str) -> AttentionShares | None:
+    """shares(q=0.35,k=0.15,v=0.5,offset=values); None if it is no such text."""
+    plain = text.replace(" ", "")
+    whose = re.search(r"\boffset=(\w*)", plain)
+    found = parse_shares(re.sub(r",?offset=\w*", "", plain).replace("(,", "("), ("q", "k", "v"))
+    if found is None:
+        return None
+    query, key, value = found
+    if whose is None:
+        return AttentionShares(query, key, value)
+    if whose[1] not in OFFSETS:
+        raise UnknownName(f"place for the offset in {text!r}", whose[1], OFFSETS)
+    return AttentionShares(query, key, value, whose[1])
 
 
 def parse_gate(text: str) -> float:

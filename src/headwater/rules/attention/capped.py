@@ -21,7 +21,7 @@ from .sinks import WITHIN, enter_sinks
 from .variant import variant_of
 
 
-@on("capped_attention", rules=("ah", "act", "gate"))
+@on("capped_attention", rules=("ah", "act", "gate", "token"))
 def share_capped_attention(scope: Scope, call: Call) -> Any:
     """y_j = sum_i v_i p_ij with p held fixed (`ah=constant`), by a kernel; or as the variant of attention shares it."""
     given = AttentionCall.read(call)

@@ -11,7 +11,7 @@ from .call import AttentionCall
 from .variant import variant_of
 
 
-@on("scaled_dot_product_attention", rules=("ah",))
+@on("scaled_dot_product_attention", rules=("ah", "token"))
 def share_fused_attention(scope: Scope, call: Call) -> Any:
     r"""y_j = sum_i v_i p_ij with p held fixed (`ah=constant`), or shared between queries, keys and values."""
     if not scope.applies("ah"):

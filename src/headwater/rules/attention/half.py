@@ -5,18 +5,21 @@ A softmax that is left to its gradient does not conserve.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...kernels.capped import exact
-from ..call import Call
+from ..call import Call, is_signal
 from ..operands import Place, share_product
 from ..scope import Scope
 from .call import AttentionCall
+from .constant import attend_by_values
 from .registry import Softmax
 from .sinks import can_stay_whole, enter_sinks
+from .token import token_gamma
 from .variant import Variant, register_variant
 
 
@@ -32,17 +35,21 @@ class HalfVariant(Variant):
         return mixed
 
     def attend(self, scope: Scope, call: AttentionCall) -> Any:
-        return call.run(*quarters(call))
+        gamma, shared = token_gamma(scope), quarters(call)
+        return attend_by_values(shared, gamma) if gamma and is_signal(shared.value) else shared.run()
 
     def attend_with_cap(self, scope: Scope, call: AttentionCall) -> Any:
         if not can_stay_whole(scope, call):
             return None
         told = enter_sinks(scope, call.query, call.sinks, 0.5)
-        return exact(quarters(call), call.mask, call.sinks, {**call.options, "ratio": True}, told)
+        shared = quarters(call)
+        options = {**call.options, "ratio": True, "token": token_gamma(scope)}
+        return exact((shared.query, shared.key, shared.value), call.mask, call.sinks, options, told)
 
 
-def quarters(call: AttentionCall) -> tuple[Tensor, Tensor, Tensor]:
-    return Share.apply(call.query, 0.25), Share.apply(call.key, 0.25), Share.apply(call.value, 0.5)
+def quarters(call: AttentionCall) -> AttentionCall:
+    query, key, value = Share.apply(call.query, 0.25), Share.apply(call.key, 0.25), Share.apply(call.value, 0.5)
+    return replace(call, query=query, key=key, value=value)
 
 
 class Share(torch.autograd.Function):

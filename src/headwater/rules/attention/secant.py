@@ -23,6 +23,7 @@ from .call import AttentionCall
 from .facts import Even
 from .half import Share
 from .registry import Softmax
+from .token import mix_tokens, token_gamma
 from .variant import Variant, register_variant
 
 EVEN = "even attention"
@@ -41,14 +42,7 @@ class SecantVariant(Variant):
         return weigh_by_secant(scope, scores, value, axis, base)
 
     def mix(self, call: Call, weights: Place, values: Place) -> Tensor:
-        """Attention written out. Weights of which nothing is known have no even part."""
-        operands = operand_places(call)
-        own, root = operands[weights], lineage(operands[weights]).root
-        line, even = (root.line, root.weights) if isinstance(root, Even) else (own, torch.zeros_like(own))
-        to_values, to_weights = split_by_secant(own, line, even)
-        seen: Tensor = run_with(call, {weights: to_values})
-        brought: Tensor = run_with(call, {weights: to_weights, values: operands[values].detach()})
-        return seen + brought
+        return mix_from_even(call, weights, values, 0.5)
 
     def attend(self, scope: Scope, call: AttentionCall) -> Any:
         """The model's own value, with relevance through the secant of its softmax; queries and keys get half each."""
@@ -61,8 +55,10 @@ class SecantVariant(Variant):
         weights = torch.softmax(scores.detach(), -1).nan_to_num(0.0)
         even = even_weights(weights)
         line = value_of(weights, gradient_of=secant(scores, weights, even))
-        to_values, to_weights = split_by_secant(weights, line, even)
-        return value_of(result, gradient_of=to_values @ value + to_weights @ value.detach())
+        to_values, to_weights = split_weights(weights, line, even, 0.5)
+        gamma = token_gamma(scope)
+        seen = mix_tokens(to_values, value, gamma) if gamma else to_values @ value
+        return value_of(result, gradient_of=seen + to_weights @ value.detach())
 
 
 def weigh_by_secant(scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:
@@ -129,6 +125,20 @@ def between(own: Tensor, weights: Tensor, even: Tensor, dim: int | tuple[int, ..
     return torch.lerp(even, weights, share)
 
 
-def split_by_secant(weights: Tensor, line: Tensor, even: Tensor) -> tuple[Tensor, Tensor]:
+def mix_from_even(call: Call, weights: Place, values: Place, part: float) -> Tensor:
+    """Weights times values: what weights are without scores belongs to the values; of the rest the scores get `part`.
+
+    Weights of which nothing is known are all from scores.
+    """
+    operands = operand_places(call)
+    own, root = operands[weights], lineage(operands[weights]).root
+    line, even = (root.line, root.weights) if isinstance(root, Even) else (own, torch.zeros_like(own))
+    to_values, to_weights = split_weights(own, line, even, part)
+    seen: Tensor = run_with(call, {weights: to_values})
+    brought: Tensor = run_with(call, {weights: to_weights, values: operands[values].detach()})
+    return seen + brought
+
+
+def split_weights(weights: Tensor, line: Tensor, even: Tensor, part: float) -> tuple[Tensor, Tensor]:
     """Weights times values in two parts: the weights that mix the values, and the scores' part of the weights."""
-    return 0.5 * (weights.detach() + even), 0.5 * (line - even)
+    return (1 - part) * weights.detach() + part * even, part * (line - even)

@@ -28,13 +28,20 @@ def holds_softmax(scope: Scope) -> bool:
     return "ah" in scope.rules and "gate" in scope.rules and scope.variant.softmax is Softmax.CONSTANT
 
 
+def hold_softmax(scope: Scope, call: Call) -> Any:
+    """A softmax, or the end of one by hand, as a constant. It is still known for weights."""
+    scope.applies("ah")
+    with torch.no_grad():
+        result = call.run()
+    mark(result, Kind.WEIGHTS)
+    return result
+
+
 @on("softmax", rules=("ah",))
 def softmax(scope: Scope, call: Call) -> Any:
     """With `ah` and `gate` both on, a softmax is constant whatever it weighs. With one of them, its use decides."""
     if holds_softmax(scope):
-        scope.applies("ah")
-        with torch.no_grad():
-            return call.run()
+        return hold_softmax(scope, call)
     if scope.follows:
         with torch.no_grad():
             value = call.run()

@@ -21,7 +21,7 @@ a faster way (`attend`, `attend_with_cap`).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -38,9 +38,9 @@ from .registry import VARIANTS, Named, Softmax
 class Variant:
     """One way to share relevance between queries, keys and values."""
 
-    name: ClassVar[str]
-    softmax: ClassVar[Softmax]
-    holds_keys: ClassVar[bool] = False  # whether keys are constants in the scores q k^T
+    name: str
+    softmax: Softmax
+    query_part: float = 0.5  # of the scores q k^T goes to the queries, the rest to the keys
 
     def mix(self, call: Call, weights: Place, values: Place) -> Tensor:
         """Weights times values, linear in the signals that take part. `call` is the product: a matmul, an einsum.
