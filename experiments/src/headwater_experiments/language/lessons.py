@@ -1,0 +1,130 @@
+"""What the small language models learn: plain text, and prompts with answers of the kinds that explanations are judged on.
+
+No prompt that explanations are judged on is learned, with one exception: facts can only be known by heart. Names in the
+prompts of the third kind are replaced by others; reviews and questions are made from other texts.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import DataError
+from headwater.inputs.table import DATA_DIRECTORY
+
+SENTENCE = re.compile(r"(?<=[.!?])\s+")
+WORD = re.compile(r"(?<=[a-z,] )(?:[A-Z][a-z]{2,}|\d[\d,.]*\d)\b")  # a name or a number inside a sentence
+NAME = re.compile(r"\b[A-Z][a-z]+\b")
+OPENERS = {"Then", "When", "After", "While", "Friends", "Afterwards", "The"}
+MOST_WORDS = 170  # of a passage with a question
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A prompt and what follows it; `answer` begins with a blank."""
+
+    prompt: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class Material:
+    """The texts that lessons are made from."""
+
+    reviews: list[tuple[str, int]]
+    passages: list[str]
+    facts: list[Lesson]
+    stories: list[Lesson]
+    names: list[str]
+
+    @classmethod
+    def read(cls) -> Material:
+        """From the folder that HEADWATER_DATA names."""
+        import pyarrow.parquet as parquet
+
+        folder = data_folder()
+        judged = {row["text"] for row in rows(folder, "imdb_prompts")}
+        table = parquet.read_table(folder / "imdb" / "train.parquet").to_pydict()
+        reviews = [pair for pair in zip(table["text"], table["label"], strict=True) if pair[0] not in judged]
+        titles = parquet.read_table(folder / "names" / "names.parquet").to_pydict()
+        essays = [row["text"] for row in rows(folder, "essays")]
+        articles = [" ".join(part) for row in rows(folder, "hotpot") for part in row["context"]["sentences"]]
+        facts = [Lesson(row["prompt"], " " + row["attribute"].strip()) for row in rows(folder, "known1000")]
+        stories = [Lesson(row["prompt"], " " + row["answer"].strip()) for row in rows(folder, "ioi")]
+        met = {name for story in stories for name in names_in(story)}
+        names = sorted({name for name in titles["name"] if name.isalpha() and name not in met})
+        return cls(reviews, essays + articles, facts, stories, names)
+
+    def plain(self) -> list[str]:
+        return [text for text, _ in self.reviews] + self.passages
+
+
+def data_folder() -> Path:
+    found = os.environ.get(DATA_DIRECTORY)
+    if not found:
+        raise DataError(f"set {DATA_DIRECTORY} to the folder that holds imdb, names and llm.")
+    return Path(found)
+
+
+def rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:
+    with gzip.open(folder / "llm" / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def names_in(story: Lesson) -> list[str]:
+    return [name for name in dict.fromkeys(NAME.findall(story.prompt)) if name not in OPENERS]
+
+
+def draw_lesson(material: Material, draw: random.Random) -> Lesson:
+    """One of the four kinds, each as often."""
+    make = draw.choice((draw_fact, draw_story, draw_review, draw_question))
+    return make(material, draw)
+
+
+def draw_fact(material: Material, draw: random.Random) -> Lesson:
+    return draw.choice(material.facts)
+
+
+def draw_story(material: Material, draw: random.Random) -> Lesson:
+    """Two people, one of whom gives something to the other, with other names than those of the published prompts."""
+    story = draw.choice(material.stories)
+    known = names_in(story)
+    others = dict(zip(known, draw.sample(material.names, len(known)), strict=True))
+    prompt = NAME.sub(lambda found: others.get(found[0], found[0]), story.prompt)
+    return Lesson(prompt, " " + others[story.answer.strip()])
+
+
+def draw_review(material: Material, draw: random.Random) -> Lesson:
+    """A part of a review and what it says: its first or its last words."""
+    text, label = draw.choice(material.reviews)
+    words, length = text.split(), draw.randint(30, 200)
+    kept = words[:length] if draw.random() < 0.5 else words[-length:]
+    return Lesson(f"Review: {' '.join(kept)}\nSentiment:", (" Negative", " Positive")[label])
+
+
+def draw_question(material: Material, draw: random.Random) -> Lesson:
+    """A passage, and one of its sentences with a name or a number asked for."""
+    while True:
+        text = draw.choice(material.passages) if draw.random() < 0.5 else draw.choice(material.reviews)[0]
+        words = text.split()
+        start = draw.randrange(max(1, len(words) - 60))
+        passage = " ".join(words[start : start + draw.randint(40, MOST_WORDS)])
+        asked = [(one, word) for one in SENTENCE.split(passage) if len(one) > 30 for word in WORD.finditer(one)]
+        if asked:
+            sentence, word = draw.choice(asked)
+            return Lesson(f"{passage}\nQuestion: {ask(sentence, word, draw)}\nAnswer:", " " + word[0])
+
+
+def ask(sentence: str, word: re.Match[str], draw: random.Random) -> str:
+    """The sentence with "what" in the word's place, or a part of it around the word."""
+    asked = f"{sentence[: word.start()]}what{sentence[word.end() :]}".rstrip(".!? ")
+    parts, place = asked.split(), len(sentence[: word.start()].split())
+    first, last = max(0, place - draw.randint(2, 12)), place + draw.randint(2, 12)
+    return f"{' '.join(parts[first:last])}?"
