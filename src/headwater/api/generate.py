@@ -71,9 +71,10 @@ def explain_generation(
     special tokens to lines of their own in each ledger. Method, score and sink are by default what was found most
     faithful to a language model on prompts set apart for that question (docs/generation.md).
     `tokens_at_once`: one forward pass serves at most so many output tokens, and reads no further than these need; by
-    default one serves all, and so does one backward pass if it is not too large for memory. Attention
-    methods and captum's take passes of their own for each token. `keep`: where what the backward passes need waits for them, which grows with the
-    text: on the "device", on the "host" (main memory) or on "disk", from where it comes for one token at a time.
+    default one serves all, and so does one backward pass if it is not too large for memory. Attention methods and
+    captum's take passes of their own for each token. `keep`: where what the backward passes need waits for them, which
+    grows with the text: on the "device", on the "host" (main memory) or on "disk", from where it comes for one token at
+    a time.
     `recompute`: "blocks", or a number of blocks, computes it again instead, once for every output token.
     `memory_limit` ("24GiB", or bytes; the model's weights count) picks both, by an estimate from short pieces.
     """
