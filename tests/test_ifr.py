@@ -170,6 +170,12 @@ def test_blocks_of_queries_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     assert hw.explain(tiny("gpt2"), TEXTS[0], tokenizer=tokenizer(), method="ifr").relevance == pytest.approx(whole)
 
 
+def test_half_precision_is_near() -> None:
+    whole = hw.explain(tiny("gpt2"), TEXTS[0], tokenizer=tokenizer(), method="ifr").relevance
+    half = hw.explain(tiny("gpt2"), TEXTS[0], tokenizer=tokenizer(), method="ifr", dtype="bfloat16").relevance
+    assert half == pytest.approx(whole.float(), abs=0.02)
+
+
 # Where the flow begins
 
 
@@ -237,6 +243,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (part.reshape(1, -1, 2, 4).transpose(1, 2) for part in self.inward(x).split(8, -1))
         mixed = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
+        if self.how == "values, too":
+            mixed = torch.cat([mixed[..., :4], v[:, 1]], -1)
         if self.how == "gated":
             mixed = mixed * self.gate(x).sigmoid()
         brought = self.outward(mixed)
@@ -280,6 +288,7 @@ def explain_blocks(how: str) -> Any:
     ("how", "says"),
     [
         ("gated", "another signal takes part"),
+        ("values, too", "more than attention and a bias"),
         ("without residual", "were met there"),
         ("convolution", "in another way"),
         ("around", "goes around"),

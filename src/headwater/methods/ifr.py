@@ -106,13 +106,14 @@ class Stream:
         whole = widened(self.rows(one.value))
         shares = torch.diag(sum((self._importance_of(t, whole) for t in others_of(one)), whole.new_zeros(self.length)))
         rest = sum((widened(self.rows(t.value)) for t in one.terms if t.attentions), torch.zeros_like(whole))
+        size = float(rest.abs().max())
         for number in sorted(NOTHING.union(*(t.attentions for t in one.terms))):
             parts = self._parts(self.attentions[number], one)
             rest = rest - parts.mixed()
             shares = shares + parts.importance(whole)
-        check_offset(rest, whole)
-        size = shares.sum(1, keepdim=True)
-        return torch.where(size == 0, torch.eye(self.length).to(shares), shares / size)
+        check_offset(rest, size * tolerance(one.value))
+        total = shares.sum(1, keepdim=True)
+        return torch.where(total == 0, torch.eye(self.length).to(shares), shares / total)
 
     def _importance_of(self, term: Term, whole: Tensor) -> Tensor:
         return importance(widened(self.rows(term.value)), whole)
@@ -191,9 +192,9 @@ def others_of(one: ResidualSum) -> list[Term]:
     return [term for term in one.terms if not term.attentions]
 
 
-def check_offset(rest: Tensor, whole: Tensor) -> None:
-    """What attention's terms have besides its parts is a bias: the same at every position."""
-    if float((rest - rest[:1]).abs().max()) > tolerance(whole) * float(whole.abs().max()):
+def check_offset(rest: Tensor, most: float) -> None:
+    """What attention's terms have besides its parts is a bias: the same at every position, to rounding."""
+    if float((rest - rest[:1]).abs().max()) > most:
         raise NotApplicable(f"{REFUSAL}in this model more than attention and a bias is in a term with attention.")
 
 
