@@ -26,7 +26,7 @@ from ..errors import NotApplicable, NotFinite
 from ..inputs.restoring import outside_inference
 from ..inputs.targets import ScoreReading
 from ..rules import Books, RuleSet
-from ..rules.residual import NOTHING, MixedValues, ResidualScope, ResidualSum, Term
+from ..rules.residual_stream import NOTHING, MixedValues, ResidualScope, ResidualSum, Term
 from .attention import align_positions
 from .perturbation import split_samples
 from .registry import Method, register
