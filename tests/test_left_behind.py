@@ -111,6 +111,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "compare": compare,
     "gae": partial(explain, method="gae"),
     "occlusion": partial(explain, method="occlusion"),
+    "leave-one-out": partial(explain, method="leave-one-out"),
     "deeplift": partial(explain, method="deeplift"),
     "generation": generation,
     "closed in the middle": closed_in_the_middle,

@@ -25,7 +25,7 @@ from headwater.testing import NotConforming, check_method
 
 TEXTS = ["a gripping, beautifully acted film", "the movie is not good"]
 NAMES = [method.name for method in available()]
-FOLLOWS_ONE_STACK = ("a-last", "rollout", "a-flow", "gae", "gae-rollout")
+FOLLOWS_ONE_STACK = ("a-last", "rollout", "a-flow", "gae", "gae-rollout", "ifr")
 
 
 @pytest.mark.parametrize("model", ["bert", "distilbert", "gpt2", "llama"])

@@ -71,9 +71,10 @@ def explain_generation(
     special tokens to lines of their own in each ledger. Method, score and sink are by default what was found most
     faithful to a language model on prompts set apart for that question (docs/generation.md).
     `tokens_at_once`: one forward pass serves at most so many output tokens, and reads no further than these need; by
-    default one serves all, and so does one backward pass if it is not too large for memory. Methods that read no
-    gradient take one pass per token. `keep`: where what the backward passes need waits for them, which grows with the
-    text: on the "device", on the "host" (main memory) or on "disk", from where it comes for one token at a time.
+    default one serves all, and so does one backward pass if it is not too large for memory. Attention methods and
+    captum's take passes of their own for each token. `keep`: where what the backward passes need waits for them, which
+    grows with the text: on the "device", on the "host" (main memory) or on "disk", from where it comes for one token at
+    a time.
     `recompute`: "blocks", or a number of blocks, computes it again instead, once for every output token.
     `memory_limit` ("24GiB", or bytes; the model's weights count) picks both, by an estimate from short pieces.
     """
@@ -174,7 +175,7 @@ def first_token(text: Text, number: int, words: str) -> int:
 
 @dataclass(frozen=True)
 class At:
-    """Reads the score of one output token; `behind` counts its row from the end of the logits."""
+    """Reads the score of one output token for every sample; `behind` counts its row from the end of the logits."""
 
     behind: int
     token: int
@@ -183,19 +184,31 @@ class At:
     name: Callable[[int], str]
 
     def __call__(self, out: Any, batch: Batch) -> ScoreReading:
-        row = logits_of(out)[0, -self.behind]
-        best = int(row.argmax())
-        named = self.name(self.token)
+        rows = logits_of(out)[:, -self.behind]
+        named, count = self.name(self.token), len(rows)
+        best: list[str | None] = [self.name(int(index)) for index in rows.detach().argmax(-1)]
         if self.score == "logprob":
-            return ScoreReading(row.log_softmax(-1)[self.token].reshape(1), [named], [self.name(best)])
+            return ScoreReading(rows.log_softmax(-1)[:, self.token], [named] * count, best)
         if self.score == "logit":
-            return ScoreReading(row[self.token].reshape(1), [named], [self.name(best)])
+            return ScoreReading(rows[:, self.token], [named] * count, best)
         if self.score != "contrast":
             raise UnknownName("score", self.score, SCORES)
-        other = runner_up(row.detach(), self.token) if self.other is None else self.other
-        score = (row[self.token] - row[other]).reshape(1)
-        size = float(row.detach()[[self.token, other]].abs().sum())
-        return ScoreReading(score, [f"{named} - {self.name(other)}"], [self.name(best)], [size])
+        others = [runner_up(row, self.token) if self.other is None else self.other for row in rows.detach()]
+        against = rows[torch.arange(count, device=rows.device), torch.tensor(others, device=rows.device)]
+        sizes = (rows[:, self.token].detach().abs() + against.detach().abs()).tolist()
+        return ScoreReading(
+            rows[:, self.token] - against, [f"{named} - {self.name(other)}" for other in others], best, sizes
+        )
+
+    def with_fixed_target(self, out: Any, batch: Batch) -> At:
+        """The same reader, set against the runner-up of one sample: changed inputs are read alike."""
+        if self.score != "contrast" or self.other is not None:
+            return self
+        return replace(self, other=runner_up(logits_of(out)[0, -self.behind].detach(), self.token))
+
+    def count_sources(self, positions: int) -> int:
+        """How many of the input's first `positions` stand before the output token: later ones have no part in it."""
+        return positions + 1 - self.behind
 
 
 def runner_up(row: Tensor, token: int) -> int:
@@ -287,6 +300,14 @@ class Noted:
         row = logits_of(out).detach()[0, -self.read.behind]
         self.probability = float(row.double().softmax(-1)[self.read.token])
         return self.read(out, batch)
+
+    def with_fixed_target(self, out: Any, batch: Batch) -> At:
+        """Reads changed inputs. The probability stays that of the unchanged one."""
+        self(out, batch)
+        return self.read.with_fixed_target(out, batch)
+
+    def count_sources(self, positions: int) -> int:
+        return self.read.count_sources(positions)
 
 
 def join_tokens(found: Iterator[tuple[Explanation, float]], text: Text, scoring: Scoring) -> Generation:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import get_ident
@@ -83,3 +83,18 @@ def find_hooks_of(package: str, modules: Iterable[nn.Module]) -> list[Attached]:
         for hook in getattr(module, kind).values()
         if getattr(hook, "__module__", None) is not None and hook.__module__.split(".")[0] == package
     ]
+
+
+class _Enough(Exception):
+    """What was asked for is known; the rest of the model need not run."""
+
+
+@contextmanager
+def stop_after(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """A model that is called inside runs until the first of these modules is done, on this thread; then it is left."""
+
+    def stop(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        raise _Enough
+
+    with suppress(_Enough), hook_modules(modules, after=stop):
+        yield

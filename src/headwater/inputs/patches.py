@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import ModelError
 from ..results.picture import Grid
-from .hooks import hook_modules
+from .hooks import hook_modules, stop_after
 from .places import embeddings_around, find_places
 
 OTHERS = 14  # cells a side, for a model that does not cut its input into patches
@@ -126,10 +125,6 @@ def embeddings(model: nn.Module, channels: int) -> nn.Module | None:
         return None
 
 
-class _Enough(Exception):
-    """The embeddings are known; the rest of the model need not run."""
-
-
 def embed_images(model: nn.Module, grey: Tensor, channels: int) -> Tensor | None:
     """What the model's embeddings make of grey images [images, height, width]; None for a model that has none."""
     place = embeddings(model, channels)
@@ -139,10 +134,9 @@ def embed_images(model: nn.Module, grey: Tensor, channels: int) -> Tensor | None
 
     def keep(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         found.append(output if isinstance(output, Tensor) else next(o for o in output if isinstance(o, Tensor)))
-        raise _Enough
 
     like = next(p for p in model.parameters() if p.is_floating_point())
     images = grey[:, None].expand(-1, channels, -1, -1).to(like)
-    with suppress(_Enough), hook_modules([place], after=keep), torch.no_grad():
+    with hook_modules([place], after=keep), stop_after([place]), torch.no_grad():
         model(pixel_values=images)
     return found[0].cpu() if found else None

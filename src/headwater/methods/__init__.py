@@ -6,7 +6,7 @@ What a method of your own needs is here: `@method`, `Run`, `Outcome`, `propagate
 from ..engine.forward import NO_RULES, Demand, Run
 from ..engine.propagate import Outcome, propagate
 from ..rules import RuleSet
-from . import attention, captum, random, smoothgrad
+from . import ablation, attention, captum, ifr, random, smoothgrad
 from .lrp import rules, variants
 from .registry import Method, available, method, register, resolve_method
 
@@ -19,9 +19,11 @@ __all__ = [
     "Outcome",
     "RuleSet",
     "Run",
+    "ablation",
     "attention",
     "available",
     "captum",
+    "ifr",
     "method",
     "propagate",
     "random",

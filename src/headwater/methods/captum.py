@@ -24,7 +24,7 @@ from ..inputs.hooks import detach, find_hooks_of
 from ..inputs.restoring import outside_inference, undone
 from ..inputs.targets import ScoreReading
 from ..rules import Books
-from .perturbation import Function, function_of, nothing, split_samples
+from .perturbation import Function, function_of, nothing, per_feature, positions_mask, split_samples
 from .random import generator_of
 from .registry import Method, register
 
@@ -127,23 +127,6 @@ def join_samples(parts: list[Sample], job: Run) -> Outcome:
 def sum_features(relevance: Tensor, job: Run) -> Tensor:
     """One number per position; a bare tensor keeps its shape."""
     return relevance.cpu() if job.batch.tensor is not None else relevance.sum(-1).cpu()
-
-
-def positions_mask(f: Function, x: Tensor) -> Tensor:
-    """Features are positions, or patches of an image: all the numbers of one go together."""
-    patches = f.run.batch.patches
-    if patches is not None:
-        return patches.index.to(x.device).expand_as(x[:1]).contiguous()
-    count = x.shape[1]
-    return torch.arange(count, device=x.device).reshape(1, count, *[1] * (x.dim() - 2)).expand_as(x[:1]).contiguous()
-
-
-def per_feature(f: Function, attribution: Tensor) -> Tensor:
-    """A position's value stands at each of its numbers: spread evenly, so that the sum over them is the value."""
-    patches = f.run.batch.patches
-    if patches is not None:
-        return patches.spread(attribution, positions_mask(f, attribution))
-    return attribution / attribution[0, 0].numel()
 
 
 @of_captum("saliency", "size of the gradient (Simonyan et al. 2014)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from ..engine.forward import Run, without_cache
 from ..errors import NotApplicable
 from ..inputs.batch import Batch, map_leaves
-from ..inputs.hooks import hook_modules
+from ..inputs.hooks import hook_modules, stop_after
 from ..inputs.places import Captured, capture_inputs, start
+from ..inputs.targets import ScoreReading
 
 
 @dataclass
@@ -28,31 +29,45 @@ class Function:
     sequence_first: bool = False  # the model has positions before samples; here samples come first, as everywhere
 
     def __call__(self, x: Tensor) -> Tensor:
+        score: Tensor = self.read(*self.run_copies(x)).score
+        return score
+
+    def run_copies(self, x: Tensor) -> tuple[Any, Batch]:
+        """The model's output for these copies, and the batch that they are."""
         batch, copies = self.run.batch, len(x)
         widened = repeat_sample(batch, copies)
         if batch.tensor is not None:
             args, kwargs = map_leaves(
                 (batch.args, batch.kwargs), lambda t: x if t is batch.tensor else widen(t, copies)
             )
-            out = self.run.model(*args, **kwargs)
-        else:
-            with standing_in(batch.places, x.transpose(0, 1) if self.sequence_first else x):
-                out = self.run.model(*widened.args, **{**without_cache(self.run.model), **widened.kwargs})
-        score: Tensor = self.read(out, widened).score
-        return score
+            return self.run.model(*args, **kwargs), widened
+        with standing_in(batch.places, x.transpose(0, 1) if self.sequence_first else x):
+            return self.run.model(*widened.args, **{**without_cache(self.run.model), **widened.kwargs}), widened
 
 
 def function_of(run: Run) -> tuple[Function, Any]:
     """The function of a run with one sample, and the reading of the unchanged input."""
+    (function,), (reading,) = functions_of(run, [run.read])
+    return function, reading
+
+
+def functions_of(run: Run, readers: Sequence[Any]) -> tuple[list[Function], list[ScoreReading]]:
+    """The same for several scores of one sample's prediction. All functions have the same inputs."""
     with torch.no_grad():
         out, inputs = plain_forward(run)
         if len(inputs) != 1:
             raise NotApplicable("this model looks its input up more than once; a perturbation method needs one place.")
-        settle = getattr(run.read, "with_fixed_target", None)
-        read = settle(out, run.batch) if settle is not None else run.read
-        reading = read(out, run.batch)
+        settled = [fix_target(read, out, run.batch) for read in readers]
+        readings = [read(out, run.batch) for read in settled]
     first = positions_first(run.batch, inputs[0])
-    return Function(run, samples_first(inputs[0], first), read, first), reading
+    captured = samples_first(inputs[0], first)
+    return [Function(run, captured, read, first) for read in settled], readings
+
+
+def fix_target(read: Any, out: Any, batch: Batch) -> Any:
+    """The reader with its target fixed to what is predicted for the unchanged input, where it can be."""
+    settle = getattr(read, "with_fixed_target", None)
+    return read if settle is None else settle(out, batch)
 
 
 def positions_first(batch: Batch, inputs: Captured) -> bool:
@@ -104,10 +119,27 @@ def nothing(run: Run, inputs: Captured, token: int | None) -> Tensor:
     batch = run.batch
     if batch.ids is None or token is None or not batch.places:
         return torch.zeros_like(inputs.leaf)
-    emptied = replace(batch, kwargs={**batch.kwargs, "input_ids": torch.full_like(batch.ids, token)})
-    with torch.no_grad():
-        _, found = plain_forward(replace(run, batch=emptied))
+    emptied = {**without_cache(run.model), **batch.kwargs, "input_ids": torch.full_like(batch.ids, token)}
+    with torch.no_grad(), capture_inputs(batch.places) as found, stop_after(batch.places):
+        run.model(*batch.args, **emptied)
     return samples_first(found[0], positions_first(batch, found[0])).leaf.detach()
+
+
+def positions_mask(f: Function, x: Tensor) -> Tensor:
+    """Features are positions, or patches of an image: all the numbers of one go together."""
+    patches = f.run.batch.patches
+    if patches is not None:
+        return patches.index.to(x.device).expand_as(x[:1]).contiguous()
+    count = x.shape[1]
+    return torch.arange(count, device=x.device).reshape(1, count, *[1] * (x.dim() - 2)).expand_as(x[:1]).contiguous()
+
+
+def per_feature(f: Function, attribution: Tensor) -> Tensor:
+    """A position's value stands at each of its numbers: spread evenly, so that the sum over them is the value."""
+    patches = f.run.batch.patches
+    if patches is not None:
+        return patches.spread(attribution, positions_mask(f, attribution))
+    return attribution / attribution[0, 0].numel()
 
 
 def split_samples(run: Run) -> Iterator[Run]:

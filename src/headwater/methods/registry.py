@@ -30,7 +30,7 @@ class Method:
     each: Callable[[Run, Sequence[Any]], Iterator[Outcome]] | None = field(default=None, repr=False, compare=False)
 
 
-GROUPS = ("chance", "attention", "rules", "captum", "other")
+GROUPS = ("chance", "attention", "rules", "perturbation", "captum", "other")
 _METHODS: dict[str, Method] = {}
 _FAMILIES: list[Callable[[str], Method | None]] = []
 

@@ -72,10 +72,13 @@ class MapScope(Scope):
         found = self._read_fused(call) or self._read_product(call)
         result = super().perform(call)
         if found is not None and is_signal(result):
-            one, order = found
-            self.maps.append(one)
-            result.register_hook(lambda gradient: self._note(one, gradient, order))
+            self.maps.append(found[0])
+            self.watch_result(result, *found)
         return result
+
+    def watch_result(self, result: Tensor, one: AttentionMap, order: tuple[int, ...]) -> None:
+        """The gradient of an attention's result is noted on the way back. `order` turns its axes, see `Order`."""
+        result.register_hook(lambda gradient: self._note(one, gradient, order))
 
     def _read_fused(self, call: Call) -> tuple[AttentionMap, tuple[int, ...]] | None:
         if call.name != "scaled_dot_product_attention":

@@ -1,0 +1,216 @@
+"""`leave-one-out` and `contextcite`: the score of inputs from which tokens are taken out, many of them in one pass.
+
+A token that is taken out is replaced by [UNK] (else [MASK], else padding). Where the tokenizer has none of these, and
+for images and bare tensors, its numbers are zero. Samples go one by one and without padding, so that neither batch nor
+padding change a number. Where several scores of one prediction are explained, all are read off the same passes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..engine.forward import Run
+from ..engine.propagate import Outcome
+from ..errors import NotApplicable, NotFinite, UnknownName, UsageError
+from ..inputs.restoring import outside_inference
+from ..inputs.targets import ScoreReading
+from ..rules import Books
+from .perturbation import Function, functions_of, nothing, per_feature, positions_mask, split_samples
+from .random import generator_of
+from .registry import Method, family, register
+from .surrogate import fit_lasso
+
+COPIES = 64  # of one input in a pass, at most
+ROWS, ROWS_ON_CARD = 2048, 16384  # copies times tokens in a pass
+NUMBERS = 1 << 24  # in the copies of a pass: 64 MiB of float32
+ABLATIONS, MOST_ABLATIONS = 32, 100_000  # of contextcite
+TAKEN_OUT = ("zero", "unk")
+
+
+@dataclass(frozen=True)
+class Ablated:
+    """One sample of which tokens (patches of an image, positions of a tensor) can be taken out."""
+
+    run: Run
+    functions: list[Function]  # one for each score
+    readings: list[ScoreReading]
+    x: Tensor
+    baseline: Tensor
+    features: Tensor  # the number of the token that each number of x belongs to
+
+    @classmethod
+    def of(cls, run: Run, readers: Sequence[Any], taken_out: str | None) -> Ablated:
+        functions, readings = functions_of(run, readers)
+        inputs = functions[0].inputs
+        x = inputs.leaf.detach()
+        baseline = nothing(run, inputs, choose_token(run, taken_out))
+        return cls(run, functions, readings, x, baseline, positions_mask(functions[0], x))
+
+    @property
+    def count(self) -> int:
+        return int(self.features.max()) + 1
+
+    def sources(self, score: int) -> int:
+        """How many of the first tokens can have a part in a score. A reader of generated text knows: those before."""
+        tell = getattr(self.functions[score].read, "count_sources", None)
+        return self.count if tell is None else min(self.count, tell(self.count))
+
+    def full_scores(self) -> Tensor:
+        """[scores]: of the whole input."""
+        return torch.cat([reading.score.detach().double().cpu() for reading in self.readings])
+
+    def score_copies(self, kept: Tensor) -> Tensor:
+        """[copies, scores] of inputs that keep these tokens, [copies, tokens], and lack the others."""
+        found = torch.cat([self._score_pass(part) for part in kept.split(self.copies_at_once())])
+        if not bool(found.isfinite().all()):
+            raise NotFinite("the score is not finite when some tokens are taken out, so they cannot be compared.")
+        return found
+
+    def _score_pass(self, kept: Tensor) -> Tensor:
+        keep = kept.to(self.x.device)[:, self.features[0]]
+        out, batch = self.functions[0].run_copies(torch.where(keep, self.x, self.baseline))
+        return torch.stack([function.read(out, batch).score.double().cpu() for function in self.functions], 1)
+
+    def copies_at_once(self) -> int:
+        rows = ROWS if self.x.device.type == "cpu" else ROWS_ON_CARD
+        tokens = 1 if self.run.batch.tensor is not None else self.x.shape[1]
+        return max(1, min(COPIES, rows // tokens, NUMBERS // self.x.numel()))
+
+    def as_relevance(self, values: Tensor) -> Tensor:
+        """One number per token; for a tensor, spread evenly over the numbers that were taken out together."""
+        dtype = torch.promote_types(self.x.dtype, torch.float32)
+        values = values.to(dtype)
+        if self.run.batch.tensor is None:
+            return values
+        return per_feature(self.functions[0], values[self.features.cpu()])[0]
+
+
+def choose_token(run: Run, taken_out: str | None) -> int | None:
+    """The token that replaces another; None for a zero embedding."""
+    if taken_out is None or taken_out == "zero":
+        return None if taken_out == "zero" else run.nothing
+    if taken_out != "unk":
+        raise UnknownName("way to take a token out", taken_out, TAKEN_OUT)
+    if run.nothing is None or run.batch.ids is None:
+        raise NotApplicable("there is no [UNK], [MASK] or padding token to put in a token's place: choose 'zero'.")
+    return run.nothing
+
+
+@dataclass(frozen=True)
+class Found:
+    """What ablations say of one score of one sample."""
+
+    relevance: Tensor
+    reading: ScoreReading
+    intercept: float | None = None
+
+
+Explain = Callable[[Ablated], list[Found]]  # one for each score
+
+
+def make_ablation(name: str, summary: str, explain: Explain, taken_out: str | None = None) -> Method:
+    def each(job: Run, readers: Sequence[Any]) -> Iterator[Outcome]:
+        with outside_inference(), torch.no_grad():
+            samples = [explain(Ablated.of(part, readers, taken_out)) for part in split_samples(job)]
+        yield from (join_outcome(list(parts), job) for parts in zip(*samples, strict=True))
+
+    def run(job: Run) -> Outcome:
+        (outcome,) = each(job, [job.read])
+        return outcome
+
+    return Method(name, summary, run, group="perturbation", each=each)
+
+
+def join_outcome(parts: list[Found], job: Run) -> Outcome:
+    """The samples of a batch, for one score."""
+    score = torch.cat([part.reading.score.detach().double().cpu() for part in parts])
+    magnitudes = [size for part in parts for size in part.reading.magnitudes or ()]
+    reading = ScoreReading(
+        score,
+        [part.reading.targets[0] for part in parts],
+        [part.reading.predictions[0] for part in parts],
+        magnitudes or None,
+    )
+    lines = [part.intercept for part in parts if part.intercept is not None]
+    return Outcome(
+        reading,
+        score,
+        torch.zeros_like(score),
+        [],
+        [],
+        Books(job.batch.samples),
+        {},
+        positions=[part.relevance for part in parts],
+        constants={"intercept of the linear model": lines} if lines else {},
+    )
+
+
+def leave_one_out(sample: Ablated) -> list[Found]:
+    """Relevance of a token: the score of the whole input less that without the token."""
+    most = max(sample.sources(k) for k in range(len(sample.functions)))
+    without = sample.score_copies(~torch.eye(sample.count, dtype=torch.bool)[:most])
+    found = []
+    for k, reading in enumerate(sample.readings):
+        values, part = torch.zeros(sample.count, dtype=torch.float64), sample.sources(k)
+        values[:part] = sample.full_scores()[k] - without[:part, k]
+        found.append(Found(sample.as_relevance(values), reading))
+    return found
+
+
+def make_leave_one_out(taken_out: str | None) -> Method:
+    how = {"zero": "zero embedding", "unk": "[UNK]", None: "[UNK], else [MASK], padding, zero"}[taken_out]
+    name = "leave-one-out" if taken_out is None else f"leave-one-out({taken_out})"
+    return make_ablation(
+        name, f"the score less that without the token ({how}); tokens + 1 passes", leave_one_out, taken_out
+    )
+
+
+def contextcite(sample: Ablated, ablations: int) -> list[Found]:
+    """Weights of a sparse linear model of the score: tokens kept or not, each with probability 1/2 (ContextCite)."""
+    kept = torch.rand(ablations, sample.count, generator=generator_of(sample.run.batch, 0, sample.run.seed)) < 0.5
+    scores = sample.score_copies(kept)
+    found = []
+    for k, reading in enumerate(sample.readings):
+        values, part = torch.zeros(sample.count, dtype=torch.float64), sample.sources(k)
+        weights, intercept = fit_lasso(kept[:, :part].numpy(), scores[:, k].numpy())
+        values[:part] = torch.from_numpy(np.asarray(weights))
+        found.append(Found(sample.as_relevance(values), reading, intercept))
+    return found
+
+
+def make_contextcite(ablations: int, name: str | None = None) -> Method:
+    summary = f"a sparse linear model of {ablations} random ablations (ContextCite, Cohen-Wang et al. 2024)"
+    return make_ablation(name or f"contextcite({ablations})", summary, lambda sample: contextcite(sample, ablations))
+
+
+@family
+def parse_leave_one_out(name: str) -> Method | None:
+    """leave-one-out(zero), leave-one-out(unk)."""
+    match = re.fullmatch(r"leave-one-out\((.*)\)", name)
+    if match is None:
+        return None
+    if match[1] not in TAKEN_OUT:
+        raise UnknownName("way to take a token out", match[1], TAKEN_OUT)
+    return make_leave_one_out(match[1])
+
+
+@family
+def parse_contextcite(name: str) -> Method | None:
+    """contextcite(64): so many ablations."""
+    match = re.fullmatch(r"contextcite\((.*)\)", name)
+    if match is None:
+        return None
+    if not re.fullmatch(r"\d{1,6}", match[1]) or not 2 <= int(match[1]) <= MOST_ABLATIONS:
+        raise UsageError(f"contextcite takes a number of ablations, 2 to {MOST_ABLATIONS}, not {match[1]!r}.")
+    return make_contextcite(int(match[1]))
+
+
+register(make_leave_one_out(None))
+register(make_contextcite(ABLATIONS, "contextcite"))
