@@ -48,14 +48,55 @@ class PosedPrompt:
         return bool(self.text[max(first, start) : min(last, end)].strip())
 
 
+@torch.inference_mode()
+def log_probabilities(
+    model: nn.Module, rows: Sequence[Sequence[int]], tokens: Sequence[int] | None = None, emptied: Flags | None = None
+) -> Floats:
+    """Of the next token after each row of ids, [rows, tokens] or [rows, vocabulary], in double precision.
+
+    `emptied` [rows, positions]: where embeddings are zeros. Rows of one length share a batch.
+    """
+    lengths = [len(row) for row in rows]
+    found: list[Floats] = [np.empty(0)] * len(rows)
+    for group in group_by_length(lengths, budget=budget(model, None), mixes=False):
+        ids = torch.tensor([list(rows[i]) for i in group], device=where_it_is(model)[0])
+        flags = None if emptied is None else torch.from_numpy(emptied[group]).to(ids.device)
+        answers = run_batch(model, ids, flags)
+        chosen = answers if tokens is None else answers[:, list(tokens)]
+        for i, row in zip(group, chosen.cpu().numpy(), strict=True):
+            found[i] = row
+    return np.stack(found)
+
+
+def run_batch(model: nn.Module, ids: Tensor, emptied: Tensor | None) -> Tensor:
+    """Log-probabilities of the next token, [rows, vocabulary]."""
+    options: dict[str, Any] = {}
+    if encoder_decoder(model):
+        options["decoder_input_ids"] = torch.full_like(ids[:, :1], decoder_start(model))
+    elif takes(model, "logits_to_keep"):
+        options["logits_to_keep"] = 1
+
+    def empty(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
+        if emptied is None or output.shape[:2] != emptied.shape:  # the decoder's own tokens stay
+            return None
+        return output.masked_fill(emptied[..., None], 0)
+
+    with hook_modules([] if emptied is None else word_modules(model), after=empty):
+        out = model(input_ids=ids, use_cache=False, **options)
+    logits: Tensor = out.logits[:, -1].double()
+    if not bool(logits.isfinite().all()):
+        raise NotFinite("the model's logits are not finite for a prompt with tokens taken out.")
+    return logits.log_softmax(-1)
+
+
 class AnsweringModel:
     """A model with its tokenizer: probabilities of answers, and relevance. Decoders and encoder-decoders alike."""
 
     def __init__(self, model: nn.Module, tokenizer: Any) -> None:
         self.model, self.tokenizer = model, tokenizer
-        self.places = word_modules(model)
         self.limit = length_limit(model, tokenizer)
         self.special = set(tokenizer.all_special_ids)
+        self.padding = first_known(tokenizer.pad_token_id, tokenizer.eos_token_id)
 
     def pose(self, text: str, answer: str | None, other: str | None = None) -> PosedPrompt:
         """The prompt with the first token of its answer; without an answer, with the likeliest token."""
@@ -75,44 +116,10 @@ class AnsweringModel:
     def fits(self, prompt: PosedPrompt) -> bool:
         return self.limit is None or len(prompt.ids) + 1 <= self.limit
 
-    @torch.inference_mode()
     def log_probabilities(
         self, rows: Sequence[Sequence[int]], tokens: Sequence[int] | None = None, emptied: Flags | None = None
     ) -> Floats:
-        """Of the next token after each row of ids, [rows, tokens] or [rows, vocabulary], in double precision.
-
-        `emptied` [rows, positions]: where embeddings are zeros. Rows of one length share a batch.
-        """
-        lengths = [len(row) for row in rows]
-        found: list[Floats] = [np.empty(0)] * len(rows)
-        for group in group_by_length(lengths, budget=budget(self.model, None), mixes=False):
-            ids = torch.tensor([list(rows[i]) for i in group], device=where_it_is(self.model)[0])
-            flags = None if emptied is None else torch.from_numpy(emptied[group]).to(ids.device)
-            answers = self.run(ids, flags)
-            chosen = answers if tokens is None else answers[:, list(tokens)]
-            for i, row in zip(group, chosen.cpu().numpy(), strict=True):
-                found[i] = row
-        return np.stack(found)
-
-    def run(self, ids: Tensor, emptied: Tensor | None) -> Tensor:
-        """Log-probabilities of the next token, of one batch."""
-        options: dict[str, Any] = {}
-        if encoder_decoder(self.model):
-            options["decoder_input_ids"] = torch.full_like(ids[:, :1], decoder_start(self.model))
-        elif takes(self.model, "logits_to_keep"):
-            options["logits_to_keep"] = 1
-
-        def empty(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
-            if emptied is None or output.shape[:2] != emptied.shape:  # the decoder's own tokens stay
-                return None
-            return output.masked_fill(emptied[..., None], 0)
-
-        with hook_modules(self.places, after=empty):
-            out = self.model(input_ids=ids, use_cache=False, **options)
-        logits: Tensor = out.logits[:, -1].double()
-        if not bool(logits.isfinite().all()):
-            raise NotFinite("the model's logits are not finite for a prompt with tokens taken out.")
-        return logits.log_softmax(-1)
+        return log_probabilities(self.model, rows, tokens, emptied)
 
     def relevance(self, prompt: PosedPrompt, method: str, seed: int) -> Floats:
         """Of every token of the prompt, for the answer's logit, or for its contrast with the other token."""
@@ -133,6 +140,11 @@ class AnsweringModel:
         if not np.isfinite(found).all():
             raise NotFinite(f"{method!r} gave relevance that is not finite.")
         return found
+
+
+def first_known(*tokens: int | None) -> int:
+    """The first token that there is; 0 where there is none."""
+    return next((token for token in tokens if token is not None), 0)
 
 
 class PerturbedAnswers:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from ...errors import UnknownName
+from .agreement import Agreement
+from .hotpot import Hotpot
+from .needles import Needles
 from .protocols import LanguageProtocol
 from .single_token import SingleToken
 
 single_token = SingleToken()
+agreement = Agreement()
+needles = Needles()
+hotpot = Hotpot()
 
-LANGUAGE_PROTOCOLS: dict[str, LanguageProtocol] = {rule.name: rule for rule in (single_token,)}
+LANGUAGE_PROTOCOLS: dict[str, LanguageProtocol] = {
+    rule.name: rule for rule in (single_token, agreement, needles, hotpot)
+}
 DEFAULT_PROTOCOLS = (single_token.name,)
 
 

@@ -20,7 +20,7 @@ from ..statistics import (
     with_interval,
 )
 from .asking import LATER
-from .protocols import ProtocolColumn, LanguageProtocol
+from .protocols import LanguageProtocol, ProtocolColumn
 
 PEER = "attnlrp"
 REFERENCES = (PEER, LATER)

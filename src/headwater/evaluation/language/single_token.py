@@ -2,8 +2,9 @@
 
 Disruption takes out the most relevant words first, recovery puts them back first into an emptied prompt; both follow
 the answer's probability relative to that after the whole prompt. *total* is 100 times the area under recovery minus
-the area under disruption: higher is better, about 0 is chance. *rho* is the rank correlation of relevance with what is
-lost of the answer's log-probability when each word alone is taken out.
+the area under disruption: higher is better. Counts are rounded up, so that chance lies a little above 0 where prompts
+are short; the row `random` says how much. *rho* is the rank correlation of relevance with what is lost of the answer's
+log-probability when each word alone is taken out.
 
 A word is taken out in two ways: its embedding is zeros ("zero"), or a token of another prompt stands in its place
 ("swap"), so that the model reads what it might read there.
@@ -25,7 +26,7 @@ from ..ranking import Counts, Floats, only_top, without_top
 from ..statistics import area_under
 from .asking import AnsweringModel, PerturbedAnswers, PosedPrompt
 from .prompts import OWN, TOKEN_SETS, PromptCase, read_own_prompts, read_token_cases, seed_of
-from .protocols import CaseSet, ProtocolColumn, LanguageProtocol, PosedCase, correlate_ranks
+from .protocols import CaseSet, LanguageProtocol, PosedCase, ProtocolColumn, correlate_ranks
 
 REMOVALS = ("zero", "swap")
 
