@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..defaults import LANGUAGE_METHOD
 from ..engine.forward import Run
 from ..engine.model import where_it_is
 from ..engine.options import Options, Request, read_options
@@ -42,7 +43,7 @@ def explain_generation(
     chat: Sequence[Turn] | None = None,
     max_new_tokens: int = 20,
     answer: str | Sequence[int] | None = None,
-    method: str | Method = "lrp-query",
+    method: str | Method = LANGUAGE_METHOD,
     score: str | None = None,
     contrast: Contrast = None,
     sinks: str = "aside",

@@ -28,6 +28,7 @@ OURS = {
     "methods": "methods",
     "evaluate": "evaluate",
     "report": "report",
+    "faithfulness": "faithfulness",
     "run": "run",
     "bias": "bias",
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater.defaults import LANGUAGE_METHOD
 from headwater.errors import UsageError
 
 from . import options
@@ -35,7 +36,7 @@ def command(
     answer: Annotated[
         str | None, typer.Option(help="Explain this continuation, whether the model would say it or not.")
     ] = None,
-    method: Annotated[str, typer.Option("--method", help="See `headwater methods`.")] = "lrp-query",
+    method: Annotated[str, typer.Option("--method", help="See `headwater methods`.")] = LANGUAGE_METHOD,
     score: Annotated[
         str | None, typer.Option(help="logit, logprob, or contrast (the logit minus the runner-up's). Default: logit.")
     ] = None,

@@ -11,8 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+from torch import nn
+
+from ..engine.model import where_it_is
+from ..errors import UsageError
 from ..memory.policy import UNLIMITED, MemoryPolicy
 from ..methods import resolve_method
+
+TOKENS_A_THREAD, TOKENS_ON_CPU, TOKENS_ELSEWHERE = 2048, 4096, 2**17
 
 
 @dataclass(frozen=True)
@@ -64,3 +71,14 @@ def share_limit(limit: int, weights: int, workers: int) -> int:
 
 def model_bytes(model: Any) -> int:
     return sum(weight.nbytes for weight in (*model.parameters(), *model.buffers()))
+
+
+def budget(model: nn.Module, tokens: int | None) -> int:
+    """Tokens in a batch: enough to keep all threads, or the device, busy; beyond that only memory grows."""
+    if tokens is None and where_it_is(model)[0].type == "cpu":
+        return min(TOKENS_ON_CPU, TOKENS_A_THREAD * torch.get_num_threads())
+    if tokens is None:
+        return TOKENS_ELSEWHERE
+    if tokens < 1:
+        raise UsageError(f"batch_tokens must be at least 1, not {tokens}.")
+    return tokens

@@ -119,14 +119,21 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
     return (min(values), max(values)) if values else (0.0, 1.0)
 
 
-def axes(frame: ChartFrame, across: Sequence[float], up: Sequence[float], x_label: str, y_label: str) -> list[str]:
-    """Fine lines, numbers and the names of both axes."""
+def axes(
+    frame: ChartFrame,
+    across: Sequence[float],
+    up: Sequence[float],
+    x_label: str,
+    y_label: str,
+    names: Sequence[str] | None = None,
+) -> list[str]:
+    """Fine lines, numbers and the names of both axes. `names` stand in for the numbers across."""
     parts = []
     for value, text in zip(up, labels(up), strict=True):
         (left, y), (right, _) = frame.at(frame.x[0], value), frame.at(frame.x[1], value)
         parts.append(f'<line class="grid" x1="{left:.1f}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{left - 6:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{text}</text>')
-    for value, text in zip(across, labels(across), strict=True):
+    for value, text in zip(across, labels(across) if names is None else names, strict=True):
         x, y = frame.at(value, frame.y[0])
         parts.append(f'<line class="tick" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>')
         parts.append(f'<text x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{text}</text>')

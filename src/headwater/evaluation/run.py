@@ -27,7 +27,7 @@ from . import (
     notebook,  # noqa: F401 - an Evaluation is shown by it
     protocols,
 )
-from .bounds import Bounds, model_bytes, share_limit
+from .bounds import Bounds, budget, model_bytes, share_limit
 from .cost import Cost, measure_costs
 from .files import EvaluationDirectory, load_evaluation
 from .fitting import fit_bounds
@@ -47,7 +47,6 @@ from .tokens import TokenSource
 from .workers import compute_chunks, working
 
 CHUNK = 128
-TOKENS_A_THREAD, TOKENS_ON_CPU, TOKENS_ELSEWHERE = 2048, 4096, 2**17
 ROUNDS, TIMED = 3, 8
 
 Tick = Callable[[float], None]
@@ -187,17 +186,6 @@ def read_labelled_texts(
 
 def read_classes(model: nn.Module, tokenizer: Any, rule: Protocol) -> Names:
     return class_names(getattr(model, "config", None), TokenSource(model, tokenizer, ["a"], rule).classes())
-
-
-def budget(model: nn.Module, tokens: int | None) -> int:
-    """Tokens in a batch: enough to keep all threads, or the device, busy; beyond that only memory grows."""
-    if tokens is None and where_it_is(model)[0].type == "cpu":
-        return min(TOKENS_ON_CPU, TOKENS_A_THREAD * torch.get_num_threads())
-    if tokens is None:
-        return TOKENS_ELSEWHERE
-    if tokens < 1:
-        raise UsageError(f"batch_tokens must be at least 1, not {tokens}.")
-    return tokens
 
 
 def describe_evaluation(

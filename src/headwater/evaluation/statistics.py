@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -191,3 +192,8 @@ def mean_ranks(values: Floats) -> Floats:
     _, group, count = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     return np.asarray((last - (count - 1) / 2)[group], dtype=np.float64)
+
+
+def area_under(values: Floats, fractions: Sequence[Fraction | float]) -> float:
+    """The area under a curve over its fractions, by the trapezoid rule."""
+    return float(np.trapezoid(values, [float(f) for f in fractions]))

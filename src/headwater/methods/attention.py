@@ -138,6 +138,15 @@ def last(maps: Maps) -> Tensor:
     return maps[-1].sum(0)
 
 
+@on_maps(
+    "a-mean",
+    "attention, mean over layers and heads, of the position that answers",
+    pooled=lambda maps: torch.stack(maps).mean((0, 1)),
+)
+def mean(maps: Maps) -> Tensor:
+    return torch.stack(maps).mean(0)[read_row(maps)]
+
+
 @on_maps("rollout", "attention rollout (Abnar & Zuidema 2020): product over layers of A + I, summed over queries")
 def rollout(maps: Maps) -> Tensor:
     return roll_out(maps).sum(0)

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from ..defaults import LANGUAGE_METHOD
+
 TEXT, PROMPT, SMILES, NAME = 20_000, 4_000, 400, 200
 METHODS, MASKED, IMAGE = 8, 512, 11_000_000
 
@@ -91,7 +93,7 @@ class GenerateAsked(Strict):
         default=None, min_length=1, max_length=PROMPT, description="Explain this in place of its own."
     )
     new_tokens: int = Field(default=12, ge=1, le=48)
-    method: Name = "lrp-query"
+    method: Name = LANGUAGE_METHOD
     score: Literal["logit", "logprob", "contrast"] = "logit"
     contrast: str | None = Field(
         default=None, min_length=1, max_length=NAME, description="Why what it says rather than this."

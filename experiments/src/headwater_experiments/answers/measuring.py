@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headwater.evaluation.statistics import area_under
+
 from .replacing import Answers
 
 FRACTIONS = tuple(i / 10 for i in range(11))
@@ -66,7 +68,7 @@ def first_words(order: np.ndarray) -> np.ndarray:
 
 
 def area(values: np.ndarray) -> float:
-    return float(np.trapezoid(values, FRACTIONS))
+    return area_under(values, FRACTIONS)
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:

@@ -7,16 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from headwater.api.generate import takes
-from headwater.engine.model import where_it_is
-from headwater.errors import InputError, ModelError
+from headwater.errors import InputError
+from headwater.evaluation.language.asking import log_probabilities
 
 from ..prompts import Prompt
-
-TOKENS = 2048  # of a batch
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ class Question:
         ids, words = tokenise_words(tokenizer, prompt)
         if len(words) < 2:
             raise InputError(f"the prompt {prompt.id} has {len(words)} words; two are needed to rank them.")
-        answer = int(log_probabilities(model, torch.tensor([ids]))[0].argmax())
+        answer = int(log_probabilities(model, [ids])[0].argmax())
         return cls(prompt, ids, words, answer)
 
     def relevance(self, tokens: Tensor) -> list[float]:
@@ -67,18 +63,3 @@ def words_of(text: str, offsets: Sequence[tuple[int, int]]) -> Iterator[Word]:
                 places.setdefault(number, []).append(position)
     for number, positions in sorted(places.items()):
         yield Word(text[slice(*runs[number])], tuple(positions))
-
-
-@torch.inference_mode()
-def log_probabilities(model: nn.Module, ids: Tensor) -> Tensor:
-    """Of the next token, [rows, vocabulary], in double precision on the CPU; rows of one length."""
-    device = where_it_is(model)[0]
-    options = {"logits_to_keep": 1} if takes(model, "logits_to_keep") else {}
-    found = []
-    for part in ids.split(max(1, TOKENS // ids.shape[1])):
-        out = model(input_ids=part.to(device), use_cache=False, **options)
-        logits = out.logits[:, -1].double().cpu()
-        if not bool(logits.isfinite().all()):
-            raise ModelError("the model's logits are not finite.")
-        found.append(logits.log_softmax(-1))
-    return torch.cat(found)

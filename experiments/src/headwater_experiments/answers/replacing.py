@@ -14,8 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from headwater.evaluation.language.asking import log_probabilities
+
 from ..prompts import Prompt
-from .questions import Question, log_probabilities, tokenise_words
+from .questions import Question, tokenise_words
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ class Answers:
         """For rows of kept words, [rows, words] of bool: log-probabilities [rows, draws]."""
         new = list({row.tobytes(): row for row in kept if row.tobytes() not in self.known}.values())
         if new:
-            inputs = torch.stack([self.put_together(row, other) for row in new for other in self.substitutes])
-            found = log_probabilities(self.model, inputs)[:, self.question.answer].numpy()
+            inputs = [self.put_together(row, other).tolist() for row in new for other in self.substitutes]
+            found = log_probabilities(self.model, inputs, [self.question.answer])
             shaped = found.reshape(len(new), len(self.substitutes))
             self.known.update(zip((row.tobytes() for row in new), shaped, strict=True))
         return np.stack([self.known[row.tobytes()] for row in kept])

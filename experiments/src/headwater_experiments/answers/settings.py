@@ -8,14 +8,15 @@ from typing import Any
 from torch import nn
 
 from headwater.api.generate import SCORES, explain_generation
+from headwater.defaults import LANGUAGE_METHOD
 from headwater.errors import UnknownName
+from headwater.evaluation.language.asking import LATER
 from headwater.methods import resolve_method
 
 from .questions import Question
 
 ASIDE = "aside"
-LATER = "later-words"  # no explanation: the later a word, the more it counts
-OURS = "lrp-query@aside"  # the default of `explain_generation`
+OURS = f"{LANGUAGE_METHOD}@aside"  # the default of `explain_generation`
 DEFAULT = (
     "random",
     LATER,

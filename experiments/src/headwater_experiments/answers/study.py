@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from headwater.engine.model import where_it_is
 from headwater.errors import UsageError
-from headwater.evaluation.provenance import machine, model_sha256, versions
+from headwater.evaluation.kept_lines import KeptLines
+from headwater.evaluation.language.study import describe_tools
+from headwater.evaluation.provenance import model_sha256
 from headwater.evaluation.statistics import MeanEstimate, resample_means, with_interval
 
 from ..prompts import KINDS, Prompt
@@ -71,7 +71,8 @@ def study(
         raise UsageError("a study needs at least one setting and one prompt.")
     pool = prompts if pool is None else pool
     about = {"model": model_sha256(model), "draws": draws, "seed": seed, "pool": [p.id for p in pool]}
-    known = read_kept_rows(out, about, describe_tools(model))
+    kept = KeptLines.open(out, about, describe_tools(model))
+    known = {(row.prompt, row.setting): row for row in (StudyRow(**line) for line in kept.lines)}
     questions = [Question.of(model, tokenizer, prompt) for prompt in prompts]
     substitutes = Substitutes.of(tokenizer, pool)
     for question in questions:
@@ -81,9 +82,7 @@ def study(
             if row is None:
                 answers = answers or Answers(model, question, substitutes.draw(question, draws, seed))
                 row = judge_setting(model, tokenizer, answers, setting, seed)
-                if out is not None:
-                    with out.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
+                kept.add(asdict(row))
             yield row
 
 
@@ -103,25 +102,6 @@ def judge_setting(model: nn.Module, tokenizer: Any, answers: Answers, setting: S
         error,
         **asdict(found),
     )
-
-
-def read_kept_rows(
-    out: Path | None, about: Mapping[str, Any], tools: Mapping[str, Any]
-) -> dict[tuple[str, str], StudyRow]:
-    """Rows of an earlier run of the same study; the first line of the file says which it was, and made with what."""
-    if out is None:
-        return {}
-    if not out.is_file():
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps({"study": about, "made_with": tools}) + "\n", encoding="utf-8")
-        return {}
-    first, *lines = out.read_text(encoding="utf-8").splitlines()
-    if json.loads(first).get("study") != about:
-        raise UsageError(
-            f"{out} holds another study: of another model, other prompts, draws or seed. Name another file."
-        )
-    rows = [StudyRow(**json.loads(line)) for line in lines]
-    return {(row.prompt, row.setting): row for row in rows}
 
 
 def summarise_settings(rows: Sequence[StudyRow], seed: int = 0) -> dict[str, dict[str, MeanEstimate]]:
@@ -187,7 +167,3 @@ def line(setting: str, cells: Sequence[str]) -> str:
 def format_estimate(e: MeanEstimate) -> str:
     digits = 1 if abs(e.value) >= 10 else 2 if abs(e.value) >= 1 else 3
     return f"{e.value:.{digits}f} ({e.low:.{digits}f} to {e.high:.{digits}f})"
-
-
-def describe_tools(model: nn.Module) -> dict[str, Any]:
-    return {"versions": versions(), **machine(where_it_is(model)[0])}

@@ -1,0 +1,100 @@
+"""`headwater faithfulness`: which explanation of a language model can be believed, by public protocols."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.errors import UsageError
+
+from . import options
+from .models import load_chosen_model
+from .names import split_names
+from .screen import save_file, say, waiting
+from .tables import print_tables
+
+if TYPE_CHECKING:
+    from headwater.evaluation.language.faithfulness import Faithfulness
+    from headwater.viz.tables import Table
+
+
+def command(
+    model: Annotated[str, typer.Option("--model", "-m", help="A language model, as for `headwater generate`.")] = (
+        "smollm2"
+    ),
+    protocol: Annotated[
+        str, typer.Option(help="How it is measured, separated by commas: single-token, agreement, needles, hotpot.")
+    ] = "single-token",
+    data: Annotated[
+        str | None, typer.Option(help="Sets of prompts, separated by commas: known1000, ioi, … Default: all.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Your own prompts: JSON lines with a prompt and an answer.")
+    ] = None,
+    half: Annotated[
+        str, typer.Option(help="Which half of the prompts: choose, to try settings on; report, to be looked at once.")
+    ] = "choose",
+    methods: Annotated[
+        str | None, typer.Option(help="Methods, separated by commas; see `headwater methods`. Default: a list.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, max=options.MOST, help="Prompts of each set. Default: 70.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Four prompts of the sets with short ones: a first look.")] = (
+        False
+    ),
+    out: Annotated[
+        Path | None, typer.Option(help="A file of JSON lines; an interrupted study goes on from there.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Also draw faithfulness against cost here, as SVG.", metavar="FILE.svg")
+    ] = None,
+    task: options.Task = "text-generation",
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    seed: options.Seed = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output: one object.")] = False,
+    plain: options.Plain = False,
+    allow_pickle: options.AllowPickle = False,
+    trust_remote_code: options.TrustRemoteCode = False,
+) -> None:
+    """Measure which explanation of a language model is faithful to it, and say which one to use.
+
+    Words are taken out of prompts, or put back, in the order of relevance. The table has the methods that matter beside
+    the order of the words alone, with intervals and with their cost in forward passes. It ends in one sentence.
+    """
+    if picture is not None and picture.suffix.lower() != ".svg":
+        raise UsageError(f"the picture is written as SVG: name a file that ends in .svg, not {picture.name}.")
+    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    with waiting("reading the prompts"):
+        from headwater.evaluation.language import study
+    sets = split_names(data) if data else list(study.QUICK_SETS) if quick and prompts is None else None
+    rules = split_names(protocol)
+    found = study.measure_faithfulness(
+        loaded,
+        tokenizer,
+        rules,
+        sets=sets if data else study.sets_within(rules, sets),
+        prompts=prompts,
+        half=half,
+        methods=split_names(methods) if methods else None,
+        count=count or (study.QUICK_COUNT if quick else study.COUNT),
+        seed=seed,
+        out=out,
+        say=say,
+    )
+    print_tables(found, lambda: summarise_faithfulness(found), as_json, plain)
+    if not as_json:
+        typer.echo(f"\n{found.sentence}")
+    if picture is not None:
+        from headwater.evaluation.language.picture import draw_costs
+
+        save_file(picture, draw_costs(found))
+
+
+def summarise_faithfulness(found: Faithfulness) -> tuple[list[str], list[Table]]:
+    from headwater.evaluation.language.tables import faithfulness_headline, faithfulness_tables
+
+    return [faithfulness_headline(found)], faithfulness_tables(found)

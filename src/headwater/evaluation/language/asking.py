@@ -1,0 +1,181 @@
+"""A language model that is asked about prompts with tokens taken out, and explained by methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...api.generate import decoder_start, encoder_decoder, explain_generation, takes, tokenise_answer
+from ...engine.model import where_it_is
+from ...errors import InputError, NotFinite
+from ...inputs.batch import group_by_length
+from ...inputs.hooks import hook_modules
+from ...inputs.places import word_modules
+from ...inputs.prompt import call_tokenizer, tokenise_prompt
+from ...inputs.text import length_limit
+from ..bounds import budget
+from ..ranking import Counts, Flags, Floats
+
+LATER = "later-words"  # no explanation: the later a token, the more it counts
+
+
+@dataclass(frozen=True)
+class PosedPrompt:
+    """A prompt as the model reads it. `answer` is the token that is explained, `other` one that it is set against.
+
+    `words` are the positions that may be taken out: all tokens but the first, which attention uses as a sink, and but
+    those that the tokenizer adds. `offsets`: where each token stands in the text.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    offsets: tuple[tuple[int, int], ...]
+    words: Counts
+    answer: int
+    other: int | None = None
+
+    def tokens_in(self, start: int, end: int) -> Counts:
+        """The words of which at least one character that is no space lies in this range of the text."""
+        return np.array([i for i in self.words if self.holds(int(i), start, end)], dtype=np.intp)
+
+    def holds(self, position: int, start: int, end: int) -> bool:
+        first, last = self.offsets[position]
+        return bool(self.text[max(first, start) : min(last, end)].strip())
+
+
+@torch.inference_mode()
+def log_probabilities(
+    model: nn.Module, rows: Sequence[Sequence[int]], tokens: Sequence[int] | None = None, emptied: Flags | None = None
+) -> Floats:
+    """Of the next token after each row of ids, [rows, tokens] or [rows, vocabulary], in double precision.
+
+    `emptied` [rows, positions]: where embeddings are zeros. Rows of one length share a batch.
+    """
+    lengths = [len(row) for row in rows]
+    found: list[Floats] = [np.empty(0)] * len(rows)
+    for group in group_by_length(lengths, budget=budget(model, None), mixes=False):
+        ids = torch.tensor([list(rows[i]) for i in group], device=where_it_is(model)[0])
+        flags = None if emptied is None else torch.from_numpy(emptied[group]).to(ids.device)
+        answers = run_batch(model, ids, flags)
+        chosen = answers if tokens is None else answers[:, list(tokens)]
+        for i, row in zip(group, chosen.cpu().numpy(), strict=True):
+            found[i] = row
+    return np.stack(found)
+
+
+def run_batch(model: nn.Module, ids: Tensor, emptied: Tensor | None) -> Tensor:
+    """Log-probabilities of the next token, [rows, vocabulary]."""
+    options: dict[str, Any] = {}
+    if encoder_decoder(model):
+        options["decoder_input_ids"] = torch.full_like(ids[:, :1], decoder_start(model))
+    elif takes(model, "logits_to_keep"):
+        options["logits_to_keep"] = 1
+
+    def empty(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
+        if emptied is None or output.shape[:2] != emptied.shape:  # the decoder's own tokens stay
+            return None
+        return output.masked_fill(emptied[..., None], 0)
+
+    with hook_modules([] if emptied is None else word_modules(model), after=empty):
+        out = model(input_ids=ids, use_cache=False, **options)
+    logits: Tensor = out.logits[:, -1].double()
+    if not bool(logits.isfinite().all()):
+        raise NotFinite("the model's logits are not finite for a prompt with tokens taken out.")
+    return logits.log_softmax(-1)
+
+
+class AnsweringModel:
+    """A model with its tokenizer: probabilities of answers, and relevance. Decoders and encoder-decoders alike."""
+
+    def __init__(self, model: nn.Module, tokenizer: Any) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self.limit = length_limit(model, tokenizer)
+        self.special = set(tokenizer.all_special_ids)
+        self.padding = first_known(tokenizer.pad_token_id, tokenizer.eos_token_id)
+
+    def pose(self, text: str, answer: str | None, other: str | None = None) -> PosedPrompt:
+        """The prompt with the first token of its answer; without an answer, with the likeliest token."""
+        said = tokenise_prompt(self.tokenizer, text, None)
+        ids, offsets = call_tokenizer(self.tokenizer, text, add_special_tokens=True)
+        if offsets is None:
+            raise InputError("the protocols need to know where tokens stand, which only a fast tokenizer says.")
+        words = np.array([i for i, token in enumerate(ids) if i and token not in self.special], dtype=np.intp)
+        first, second = (
+            None if one is None else tokenise_answer(self.model, self.tokenizer, said, one)[0]
+            for one in (answer, other)
+        )
+        if first is None:
+            first = int(self.log_probabilities([ids])[0].argmax())
+        return PosedPrompt(text, tuple(ids), tuple(offsets), words, first, second)
+
+    def fits(self, prompt: PosedPrompt) -> bool:
+        return self.limit is None or len(prompt.ids) + 1 <= self.limit
+
+    def log_probabilities(
+        self, rows: Sequence[Sequence[int]], tokens: Sequence[int] | None = None, emptied: Flags | None = None
+    ) -> Floats:
+        return log_probabilities(self.model, rows, tokens, emptied)
+
+    def relevance(self, prompt: PosedPrompt, method: str, seed: int) -> Floats:
+        """Of every token of the prompt, for the answer's logit, or for its contrast with the other token."""
+        if method == LATER:
+            return np.arange(len(prompt.ids), dtype=np.float64)
+        score = {"score": "logit"} if prompt.other is None else {"contrast": {0: prompt.other}}
+        made = explain_generation(
+            self.model,
+            self.tokenizer,
+            prompt.text,
+            answer=[prompt.answer],
+            method=method,
+            sinks="show",
+            seed=seed,
+            **score,
+        )
+        found: Floats = made.relevance[0, : len(prompt.ids)].double().cpu().numpy()
+        if not np.isfinite(found).all():
+            raise NotFinite(f"{method!r} gave relevance that is not finite.")
+        return found
+
+
+def first_known(*tokens: int | None) -> int:
+    """The first token that there is; 0 where there is none."""
+    return next((token for token in tokens if token is not None), 0)
+
+
+class PerturbedAnswers:
+    """The log-probability of a prompt's answer with only some of its words, each asked once.
+
+    `fill`: token ids that stand in for those taken out; without it, their embeddings are zeros.
+    """
+
+    def __init__(self, model: AnsweringModel, prompt: PosedPrompt, words: Counts, fill: Sequence[int] | None) -> None:
+        self.model, self.prompt, self.words = model, prompt, words
+        self.ids = np.array(prompt.ids)
+        self.fill = None if fill is None else np.array(fill)
+        self.known: dict[bytes, float] = {}
+
+    def of(self, kept: Flags) -> Floats:
+        """For rows of kept words, [rows, words]: a log-probability each."""
+        new = list({row.tobytes(): row for row in kept if row.tobytes() not in self.known}.values())
+        if new:
+            present = np.ones((len(new), len(self.ids)), dtype=np.bool_)
+            present[:, self.words] = np.stack(new)
+            rows = np.tile(self.ids, (len(new), 1)) if self.fill is None else np.where(present, self.ids, self.fill)
+            emptied = ~present if self.fill is None else None
+            found = self.model.log_probabilities(rows.tolist(), [self.prompt.answer], emptied)[:, 0]
+            self.known.update(zip((row.tobytes() for row in new), found.tolist(), strict=True))
+        return np.array([self.known[row.tobytes()] for row in kept])
+
+    @property
+    def whole(self) -> float:
+        """With every word in its place."""
+        return float(self.of(np.ones((1, len(self.words)), dtype=np.bool_))[0])
+
+    def drops(self) -> Floats:
+        """What is lost when each word alone is taken out."""
+        return self.whole - self.of(~np.eye(len(self.words), dtype=np.bool_))
