@@ -408,3 +408,18 @@ def test_a_second_way_back_is_the_first() -> None:
         mixed = token.mix_tokens(weights, value, GAMMA, product, usual=product is torch.matmul)
         first, second = (torch.autograd.grad(mixed.sum(), value, retain_graph=True)[0] for _ in range(2))
         assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("method", [*METHODS, f"lrp(ah={TO_VALUES}+ln+act+gate=half+token=4)"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+def test_in_many_blocks_it_is_what_it_is_in_one(name: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"data": arguments(name, length=40), "method": method, "plans": False}
+    whole = hw.explain(tiny(name), **given)
+    monkeypatch.setattr(blocked, "CACHED", 500)
+    seen: list[int] = []
+    made = blocked.Blocks.weights
+    monkeypatch.setattr(blocked.Blocks, "weights", lambda *parts: (seen.append(1), made(*parts))[1])
+    for one, other in zip(hw.explain(tiny(name), **given), whole, strict=True):
+        torch.testing.assert_close(one.relevance, other.relevance, rtol=1e-6, atol=1e-8)
+        assert one.ledger.closed
+    assert len(seen) > 20  # of two samples and two layers
