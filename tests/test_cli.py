@@ -116,7 +116,15 @@ def test_a_memory_limit_out_of_its_range_is_refused(limit):
     "words",
     [
         *(("explain", "x"), ("compare", "x"), ("audit", "x"), ("generate", "x"), ("paper", "train", "sst2")),
-        *(("bundled", "evaluate"), ("image", "train"), ("bench",), ("app",), ("answers",), ("bias",)),
+        *(
+            ("bundled", "evaluate"),
+            ("image", "train"),
+            ("bench",),
+            ("app",),
+            ("answers",),
+            ("bias",),
+            ("faithfulness",),
+        ),
         ("evaluate", "--data", "x.csv"),
     ],
 )

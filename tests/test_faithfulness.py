@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import headwater as hw
+from headwater import plugins
 from headwater.cli import app
 from headwater.defaults import LANGUAGE_METHOD
-from headwater.errors import DataError, UnknownName, UsageError
+from headwater.errors import DataError, NotApplicable, UnknownName, UsageError
 from headwater.evaluation.language.agreement import Agreement, rank_of
 from headwater.evaluation.language.asking import LATER, AnsweringModel, PerturbedAnswers
 from headwater.evaluation.language.catalogue import LANGUAGE_PROTOCOLS, resolve_language_protocol, single_token
@@ -49,6 +50,7 @@ from headwater.evaluation.language.single_token import SingleToken, TokenPool, d
 from headwater.evaluation.language.study import ROWS, measure_faithfulness, resolve_rows
 from headwater.evaluation.protocols import TENTHS
 from headwater.inputs.table import DATA_DIRECTORY
+from headwater_experiments.bench.peers import explain_answer_by_lxt
 
 TEXTS = ("the capital of France is", "a good film in London was it", "she said it was a good film.", "in Paris it is a")
 ANSWER = 5
@@ -373,6 +375,29 @@ def test_the_usual_rows_are_there_and_unknown_ones_are_said():
     assert set(ROWS) - set(found) == {line.partition(" ")[0] for line in said}
     with pytest.raises(UnknownName):
         resolve_rows(["ifrr"], said.append)
+
+
+def test_another_tool_is_a_row_by_its_entry_point(monkeypatch, tmp_path):
+    """A stand-in that gives what `gi` gives for the contrast has the values of `gi`."""
+
+    def stand_in(model: nn.Module, ids: Any, token: int, other: int | None) -> Tensor:
+        vectors = model.get_input_embeddings()(torch.tensor([list(ids)])).detach().requires_grad_(True)
+        (found,) = torch.autograd.grad(model(inputs_embeds=vectors).logits[0, -1, token], vectors)
+        return (vectors * found).sum(-1)[0]
+
+    plain = plugins.load_all
+    added = lambda group: {"tool": stand_in} if group == plugins.PEERS else plain(group)  # noqa: E731
+    monkeypatch.setattr(plugins, "load_all", added)
+    prompts = own_prompts(tmp_path / "prompts.jsonl")
+    found = measure_faithfulness(talker("llama"), speaker(), [LOW], prompts=prompts, methods=["gi", "tool"])
+    rows = {(row.prompt, row.method): row.values for row in found.rows}
+    assert all(rows[row.prompt, "gi"] == pytest.approx(row.values) for row in found.rows)
+
+
+def test_lxt_that_is_not_installed_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr("headwater_experiments.bench.peers.find_spec", lambda name: None)
+    with pytest.raises(NotApplicable, match="pip install --no-deps lxt"):
+        explain_answer_by_lxt(talker("llama"), [1, 2], 3, None)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ RULES = "headwater.rules"  # a module that registers rules for operations, or va
 MEASURES = "headwater.measures"  # a `Measure`, or a module that registers some
 COMMANDS = "headwater.commands"  # a function for `headwater NAME`, or a `typer.Typer` of several
 MODELS = "headwater.models"  # a function that makes model classes known to transformers
+PEERS = "headwater.peers"  # a function (model, ids, token, other) that gives another tool's relevance of the ids
 DATASETS = "headwater.datasets"  # a function that gives the parts of a dataset, each a name and a `Table`
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from headwater.api.explain import explain
-from headwater.errors import UnknownName, UsageError
+from headwater.engine.model import where_it_is
+from headwater.errors import NotApplicable, UnknownName, UsageError
 from headwater.evaluation.cost import Job
 from headwater.inputs.targets import logits_of
 
@@ -64,6 +65,20 @@ def lxt(model: nn.Module, inputs: dict[str, Any], tell: Tell) -> Iterator[tuple[
             return
         tell(f"lxt {rules}: its relevance is {away:.0e} from that of {ours}, relative to the highest")
         yield f"lxt {rules}", lambda tool=tool: tool.relevance(*score_function(model, inputs))  # type: ignore[misc]
+
+
+def explain_answer_by_lxt(model: nn.Module, ids: Sequence[int], token: int, other: int | None) -> Tensor:
+    """LXT's AttnLRP of the logit of the next token, or of its difference to another's, for every id."""
+    if find_spec("lxt") is None:
+        raise NotApplicable(f"lxt is not installed: {HOW['lxt']}.")
+    embed: Any = model.get_input_embeddings
+    vectors = embed()(torch.tensor([list(ids)], device=where_it_is(model)[0])).detach().requires_grad_(True)
+
+    def score(x: Tensor) -> Tensor:
+        row = logits_of(model(inputs_embeds=x, use_cache=False))[0, -1]
+        return row[token] if other is None else row[token] - row[other]
+
+    return Lxt.of(model, "AttnLRP").relevance(vectors, score)[0]
 
 
 TOOLS: dict[str, Callable[[nn.Module, dict[str, Any], Tell], Iterator[tuple[str, Job]]]] = {

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ... import plugins
 from ...api.generate import decoder_start, encoder_decoder, explain_generation, takes, tokenise_answer
 from ...engine.model import where_it_is
 from ...errors import InputError, NotFinite
@@ -125,6 +126,8 @@ class AnsweringModel:
         """Of every token of the prompt, for the answer's logit, or for its contrast with the other token."""
         if method == LATER:
             return np.arange(len(prompt.ids), dtype=np.float64)
+        if method in (peers := plugins.load_all(plugins.PEERS)):
+            return check_finite(peers[method](self.model, prompt.ids, prompt.answer, prompt.other), method)
         score = {"score": "logit"} if prompt.other is None else {"contrast": {0: prompt.other}}
         made = explain_generation(
             self.model,
@@ -136,10 +139,14 @@ class AnsweringModel:
             seed=seed,
             **score,
         )
-        found: Floats = made.relevance[0, : len(prompt.ids)].double().cpu().numpy()
-        if not np.isfinite(found).all():
-            raise NotFinite(f"{method!r} gave relevance that is not finite.")
-        return found
+        return check_finite(made.relevance[0, : len(prompt.ids)], method)
+
+
+def check_finite(relevance: Tensor, method: str) -> Floats:
+    found: Floats = relevance.detach().double().cpu().numpy()
+    if not np.isfinite(found).all():
+        raise NotFinite(f"{method!r} gave relevance that is not finite.")
+    return found
 
 
 def first_known(*tokens: int | None) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from ... import plugins
 from ...defaults import LANGUAGE_METHOD
 from ...engine.model import describe_model, where_it_is
 from ...errors import DataError, HeadwaterError, UnknownName, UsageError
@@ -103,7 +104,8 @@ def resolve_rows(methods: Iterable[str] | None, say: Say) -> list[str]:
     found = []
     for name in ROWS if methods is None else methods:
         try:
-            found.append(LATER if name == LATER else resolve_method(name).name)
+            plain = name in (LATER, *plugins.load_all(plugins.PEERS))
+            found.append(name if plain else resolve_method(name).name)
         except UnknownName:
             if methods is not None:
                 raise
