@@ -186,6 +186,12 @@ EXAMPLES: dict[str, Example] = {
     "index_copy": (torch.index_copy, {"input": A, "dim": 0, "index": torch.tensor([1]), "source": constant(1, 4)}),
     "slice_scatter": (torch.slice_scatter, {"input": A, "src": constant(2, 4), "dim": 0, "start": 0, "end": 2}),
     "select_scatter": (torch.select_scatter, {"input": A, "src": constant(4), "dim": 0, "index": 1}),
+    "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(input=x[None], output_size=1), {"x": A}),
+    "adaptive_avg_pool2d": (lambda x: F.adaptive_avg_pool2d(input=x[None, None], output_size=1), {"x": A}),
+    "adaptive_avg_pool3d": (
+        lambda x: F.adaptive_avg_pool3d(input=x[None, None, None], output_size=(1, 1, 1)),
+        {"x": A},
+    ),
     "conv1d": (lambda x: F.conv1d(input=x[None], weight=constant(2, 4, 1), bias=constant(2)), {"x": A}),
     "conv2d": (lambda x: F.conv2d(input=x[None, None], weight=constant(2, 1, 2, 2), bias=constant(2)), {"x": A}),
     "conv3d": (lambda x: F.conv3d(input=x[None, None, None], weight=constant(2, 1, 1, 2, 2)), {"x": A}),

@@ -75,6 +75,7 @@ EXACTLY = {
     "linear": {"gamma", "gate"},
     "add": {"residual"},
     "index_add": {"residual"},
+    "adaptive_avg_pool1d": {"token"},
     "transpose": set(),
     "sum": set(),
 }
