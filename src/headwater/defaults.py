@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-LANGUAGE_METHOD = "lrp-query"  # of language models: `explain_generation`, the command line and the explorer
+LANGUAGE_METHOD = "lrp-language"  # of language models: `explain_generation`, the command line and the explorer

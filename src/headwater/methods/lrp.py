@@ -21,10 +21,10 @@ from ..rules.rule_set import Gamma, Named
 from .registry import Method, family, register
 
 ALL = ("ah", "ln", "act", "gate")
-SUMS = ("gamma", "token", "residual")  # rules whose value is a gamma
+SUMS = ("gamma", "output", "token", "residual")  # rules whose value is a gamma
 ORDER = (*ALL, *SUMS)
 MOST_GAMMA = 1e6  # from some 1e7 on, what is not boosted is below float32's rounding, and gamma changes nothing more
-TOKEN, RESIDUAL = 4.0, 1.0  # where a name gives no number
+OUTPUT, TOKEN, RESIDUAL = 0.04, 4.0, 1.0  # where a name gives no number
 GAMMA = 0.05  # chosen on the held-back part of SST-2 that no table reports on: docs/methods.md
 
 
@@ -99,18 +99,19 @@ def lrp_with(
     ah: str | Mapping[str, str] = "constant",
     gate: str | Mapping[str, str] = "constant",
     gamma: float | Mapping[str, float] = 0.0,
+    output: float | Mapping[str, float] = 0.0,
     token: float | Mapping[str, float] = 0.0,
     residual: float | Mapping[str, float] = 0.0,
 ) -> Method:
     """`lrp` with a share for `ah` and `gate`, and a gamma for each kind of sum: for the whole model, or by depth.
 
-    By depth, {pattern of names: value}, of which the last match counts: names of weights for `gamma`, of modules for
-    the others. Where no pattern matches, the value is that of `lrp`.
+    By depth, {pattern of names: value}, of which the last match counts: names of weights for `gamma` and `output`, of
+    modules for the others. Where no pattern matches, the value is that of `lrp`.
 
     `explain(…, method=lrp_with(gate="half", gamma=0.03, residual={"*": 1, "*layers.0*": 0}))`
     """
-    said = {"ah": ah, "gate": gate, "gamma": gamma, "token": token, "residual": residual}
-    numbers = {"gamma": gamma_table(gamma), "token": gamma_table(token), "residual": gamma_table(residual)}
+    said = {"ah": ah, "gate": gate, "gamma": gamma, "output": output, "token": token, "residual": residual}
+    numbers = {rule: gamma_table(said[rule]) for rule in SUMS}  # type: ignore[arg-type]
     active = frozenset((*ALL, *(rule for rule, given in numbers.items() if given)))
     chosen = RuleSet(active, attention=by_pattern(ah), gate=by_pattern(gate), **numbers)  # type: ignore[arg-type]
     spelled = [spell_rule(rule, said.get(rule, "constant")) for rule in ORDER if rule in active]
@@ -139,7 +140,23 @@ register(make_method("attnlrp", "AttnLRP: softmax keeps its gradient, products h
 SECANT = Demand(all_rules(attention="secant"))
 register(make_method("lrp-secant", "lrp in which queries and keys take part: the ledger closes", SECANT))
 QUERY = Demand(RuleSet(frozenset((*ALL, "gamma")), attention="query", gate="half", gamma=0.03))
-register(make_method("lrp-query", "for language models: queries take part, gates half each, gamma=0.03", QUERY))
+register(make_method("lrp-query", "queries take part in attention, gates half each, gamma=0.03", QUERY))
+LANGUAGE = Demand(
+    RuleSet(
+        frozenset((*ALL, "output", "token")),
+        attention="shares(q=0.3,k=0.2,v=0.5)",
+        gate="half",
+        output=OUTPUT,
+        token=TOKEN,
+    )
+)
+register(
+    make_method(
+        "lrp-language",
+        f"for language models: shares q 0.3, k 0.2, v 0.5, gates half each, output={OUTPUT}, token={TOKEN:g}",
+        LANGUAGE,
+    )
+)
 register(replace(gamma(GAMMA), name="lrp-gamma", summary=f"lrp with a boost in linear layers (gamma={GAMMA})"))
 
 
@@ -167,7 +184,7 @@ def parse_lrp(name: str) -> Method | None:
     for rule in ("ln", "act"):
         if given.get(rule):
             raise UsageError(f"the rule {rule!r} takes no value.")
-    usual = dict(zip(SUMS, (GAMMA, TOKEN, RESIDUAL), strict=True))
+    usual = dict(zip(SUMS, (GAMMA, OUTPUT, TOKEN, RESIDUAL), strict=True))
     chosen = RuleSet(
         frozenset(given),
         gate=given.get("gate") or "constant",

@@ -148,7 +148,9 @@ def power(scope: Scope, call: Call) -> Any:
     exponent = float(exponent)
     if exponent < 0 and lineage_kind(x) in (Kind.LINEAR, Kind.NORM) and scope.applies("ln"):
         with torch.no_grad():
-            return call.run()
+            held = call.run()
+        mark(held, Kind.NORM)
+        return held
     before, root = lineage(x)
     if exponent <= 0 or exponent == 1 or before is Kind.WEIGHTS or not scope.applies("act"):
         result = call.run()

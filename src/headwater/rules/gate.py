@@ -16,7 +16,7 @@ from .attention.variant import Variant, variant_of
 from .call import Call, is_signal
 from .gradients import value_of
 from .handlers import on
-from .lineage import Kind, carry, lineage, lineage_kind, mark
+from .lineage import Kind, carry, lineage, lineage_kind, mark, mark_normalised
 from .linear import add_product, linear, times_matrix
 from .norm import denominator_of, over_sum
 from .operands import Place, operand_places, run_with, share_product
@@ -34,6 +34,8 @@ def multiply(scope: Scope, call: Call) -> Any:
         signal = a if is_signal(a) else b
         settle_ratio(signal)
         result = call.run()
+        if is_size(b if signal is a else a):
+            mark_normalised(result)
         return carry(result, signal, same_elements=result.shape == signal.shape)
     by_hand = lineage(a).root is lineage(b).root
     kinds, root = (lineage_kind(a), lineage_kind(b)), lineage(a).root
@@ -48,7 +50,12 @@ def multiply(scope: Scope, call: Call) -> Any:
         mark(result, max(Kind.ACTIVATED, kinds[0], kinds[1]), root)
     else:
         mark(result, Kind.LINEAR)
-    return result
+    return mark_normalised(result) if Kind.NORM in kinds else result
+
+
+def is_size(factor: Any) -> bool:
+    """Whether a factor is one over what a normalisation divides by."""
+    return isinstance(factor, Tensor) and lineage_kind(factor) is Kind.NORM
 
 
 def times_inverse(scope: Scope, call: Call, a: Tensor, b: Tensor) -> Any:
@@ -127,7 +134,7 @@ class _Shared(torch.autograd.Function):
         return first.sum_to_size(a.shape), second.sum_to_size(b.shape), None
 
 
-@on("matmul", rules=("ah", "ln", "gate", "gamma", "token"))
+@on("matmul", rules=("ah", "ln", "gate", "gamma", "output", "token"))
 @on(
     "mm",
     "bmm",
@@ -222,7 +229,7 @@ def plus_bias(scope: Scope, call: Call, product: Tensor, bias: Tensor) -> Tensor
     return value_of(value, gradient_of=total)
 
 
-@on("linear", rules=("ah", "ln", "gate", "gamma"))
+@on("linear", rules=("ah", "ln", "gate", "gamma", "output"))
 def linear_layer(scope: Scope, call: Call) -> Any:
     """x W^T + b. Weights that are made from the input are no weights but a second signal: a sum of products of two."""
     if not is_signal(call.args[1]):
@@ -253,7 +260,7 @@ def decide_contraction(scope: Scope, a: Tensor, b: Tensor) -> Share | Variant:
     return constants.get(variant.query_part, variant.query_part)
 
 
-@on("addmm", rules=("ah", "ln", "gate", "gamma"))
+@on("addmm", rules=("ah", "ln", "gate", "gamma", "output"))
 @on("baddbmm", "addbmm", "addmv", rules=("ah", "ln", "gate"))
 def add_contraction(scope: Scope, call: Call) -> Any:
     """A product that something is added to; two signals in it share as in any other."""

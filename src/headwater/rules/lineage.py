@@ -14,6 +14,7 @@ from torch import Tensor
 from .branches import keep_branch
 
 _FIELD = "_headwater_lineage"
+_NORMALISED = "_headwater_normalised"
 
 # operations on each element alone, through which a gate stays a gate
 ELEMENTWISE = frozenset("sqrt square pow exp sigmoid tanh relu clamp mul div add sub rsub to type float clone".split())
@@ -53,8 +54,21 @@ def lineage_kind(tensor: Tensor) -> Kind:
     return found.kind if found else Kind.LINEAR
 
 
+def mark_normalised(result: Tensor) -> Tensor:
+    """Says of a tensor that a normalisation made it. That stays known through casts, views and constant factors."""
+    setattr(result, _NORMALISED, True)
+    return result
+
+
+def is_normalised(tensor: Tensor) -> bool:
+    return getattr(tensor, _NORMALISED, False)
+
+
 def carry(result: Any, source: Tensor, *, same_elements: bool) -> Any:
     """Pass the lineage on through a cast (elements stay where they were) or a view (they do not)."""
+    if is_normalised(source):
+        for tensor in (result,) if isinstance(result, Tensor) else tuple(result):
+            setattr(tensor, _NORMALISED, True)
     if same_elements:
         keep_branch(result, source)
     found: Lineage | None = getattr(source, _FIELD, None)

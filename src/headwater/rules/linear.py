@@ -15,7 +15,7 @@ from .constants import parameter_of
 from .gamma import Boost, boost_map, in_the_finest
 from .gradients import times, value_of
 from .handlers import on
-from .lineage import Kind, carry, lineage, lineage_kind, mark
+from .lineage import Kind, carry, is_normalised, lineage, lineage_kind, mark, mark_normalised
 from .residual import add_branches
 from .rule_set import gamma_of
 from .scope import Scope
@@ -47,14 +47,14 @@ def affine(
     scope: Scope, x: Tensor, weight: Tensor, bias: Tensor | None, compute: Callable[[Tensor], Tensor], operation: str
 ) -> Any:
     """x W^T + b: plain, or with the GAMMA-rule."""
-    gamma = gamma_of(scope.rules.gamma, scope.name_of(weight)) if "gamma" in scope.rules else 0.0
+    rule, gamma = gamma_in(scope, x, weight)
     if not gamma:
         result = _Product.apply(x, weight, compute)
         if bias is not None:
             name, sort = scope.label(bias, operation)
             result.grad_fn.record = scope.books.record_vector(result, name, bias, sort=sort)
         return result
-    scope.applies("gamma")
+    scope.applies(rule)
     with torch.no_grad():
         value = compute(x.detach()).data
     boost = Boost(x, value, bias, gamma)
@@ -64,6 +64,14 @@ def affine(
         name, sort = scope.label(bias, operation)
         boosted.grad_fn.record = scope.books.record_vector(boosted, name, bias, sort=sort)
     return boosted
+
+
+def gamma_in(scope: Scope, x: Tensor, weight: Tensor) -> tuple[str, float]:
+    """The gamma of a linear layer, and the rule that it is of: "output" where no normalisation made `x`."""
+    for rule in ("output", "gamma"):
+        if rule in scope.rules and not (rule == "output" and is_normalised(x)):
+            return rule, gamma_of(getattr(scope.rules, rule), scope.name_of(weight))
+    return "gamma", 0.0
 
 
 class _Product(torch.autograd.Function):
@@ -192,7 +200,7 @@ def sum_of_two(scope: Scope, call: Call) -> Any:
     scope.source(result, constant, call.name, sign=sign)
     shifted = before.kind is Kind.ACTIVATED and not isinstance(constant, Tensor) and constant != 0
     mark(result, Kind.SHIFTED if shifted else before.kind, before.root)
-    return result
+    return mark_normalised(result) if is_normalised(signal) else result
 
 
 @on("cat", "stack", "hstack", "vstack")

@@ -14,7 +14,7 @@ from .attention.softmax import hold_softmax, holds_softmax, softmax_by_hand
 from .call import Call, is_signal
 from .gradients import value_of
 from .handlers import on
-from .lineage import Kind, carry, lineage, lineage_kind, mark
+from .lineage import Kind, carry, lineage, lineage_kind, mark, mark_normalised
 from .residual import reduce_by_rule
 from .scope import Scope
 from .sources import Sort, wide
@@ -41,7 +41,7 @@ def layer_norm(scope: Scope, call: Call) -> Any:
         result.grad_fn.record = scope.books.record_vector(result, name, bias, sort=sort)
     elif bias is not None:
         scope.source(result, bias, "layer_norm")
-    return result
+    return mark_normalised(result)
 
 
 class _LayerNormHeld(torch.autograd.Function):
@@ -81,7 +81,7 @@ def rms_norm(scope: Scope, call: Call) -> Any:
         scale = scale.to(x.dtype)
         factor = scale if weight is None else scale * weight
         value = call.run()
-    return value_of(value, gradient_of=x * factor)
+    return mark_normalised(value_of(value, gradient_of=x * factor))
 
 
 @on("group_norm", rules=("ln",))
@@ -94,7 +94,7 @@ def group_norm(scope: Scope, call: Call) -> Any:
         grouped = x.reshape(x.shape[0], groups, -1)
         linear = (grouped - grouped.mean(-1, keepdim=True)) * deviation_inverse(grouped, (-1,), eps)
         result = value_of(result, gradient_of=per_channel(linear.reshape(x.shape), weight))
-    return bias_of_channels(scope, result, bias, "group_norm")
+    return mark_normalised(bias_of_channels(scope, result, bias, "group_norm"))
 
 
 @on("instance_norm", rules=("ln",))
@@ -180,7 +180,9 @@ def inverse(scope: Scope, call: Call) -> Any:
     normalises = call.name == "rsqrt" or lineage_kind(x) in (Kind.LINEAR, Kind.NORM)
     if normalises and scope.applies("ln"):
         with torch.no_grad():
-            return call.run()
+            held = call.run()
+        mark(held, Kind.NORM)
+        return held
     result = call.run()
     mark(result, Kind.NORM if normalises else Kind.SHIFTED, None if normalises else lineage(x).root)
     return result if normalises or call.inplace else inverse_of(result, x)
@@ -243,9 +245,11 @@ def division(scope: Scope, call: Call) -> Any:
     if call.name == "rdiv":
         above, below = below, above
     if not is_signal(below):
-        return carry(call.run(), above, same_elements=True)
+        result = carry(call.run(), above, same_elements=True)
+        held = isinstance(below, Tensor) and lineage_kind(below) is Kind.NORM
+        return mark_normalised(result) if held else result
     if lineage_kind(below) in (Kind.LINEAR, Kind.NORM):
-        return normalise(scope, call, above, below)
+        return mark_normalised(normalise(scope, call, above, below))
     if not is_signal(above):
         result = call.run()
         mark(result, Kind.SHIFTED, lineage(below).root)

@@ -71,7 +71,7 @@ def relu_step(given: Tensor, state: State, weights: Weights) -> State:
 STEPS: dict[str, Step] = {"lstm": lstm_step, "gru": gru_step, "rnn_tanh": tanh_step, "rnn_relu": relu_step}
 
 
-@on(*(f"{name}_cell" for name in STEPS), rules=("act", "gate", "gamma", "residual"))
+@on(*(f"{name}_cell" for name in STEPS), rules=("act", "gate", "gamma", "output", "residual"))
 def cell(scope: Scope, call: Call) -> Any:
     """One step: input, state, W of the input, W of the state, and their biases."""
     x, state, *rest = call.args
@@ -87,7 +87,7 @@ def cell(scope: Scope, call: Call) -> Any:
     return tuple(value_of(v, gradient_of=m) for v, m in zip(value, made, strict=True))
 
 
-@on(*STEPS, rules=("act", "gate", "gamma", "residual"))
+@on(*STEPS, rules=("act", "gate", "gamma", "output", "residual"))
 def recurrent_layers(scope: Scope, call: Call) -> Any:
     """Several layers over a sequence, in one direction or two; sequences of different lengths may be packed."""
     value = run_whole(call)

@@ -15,6 +15,7 @@ RULES: dict[str, str] = {
     "act": "an activation is its input times a constant",
     "gate": "in a product of two signals the gate is a constant, or each takes its share",
     "gamma": "in a linear layer, contributions that agree with the output count 1 + gamma times",
+    "output": "the same in output projections: linear layers that no normalised signal goes into",
     "token": "in a sum over tokens (attention, pooling), tokens that agree with the sum count 1 + gamma times",
     "residual": "in a residual sum, the part that agrees with the sum counts 1 + gamma times",
 }
@@ -50,15 +51,16 @@ class RuleSet:
 
     `gate` says how a product of two signals is shared: one factor is "constant", each takes "half", or
     "shares(gate=0.3,value=0.7)"; or this by patterns of modules' names. `attention` is the name of a variant of
-    attention (`attention.registry.VARIANTS`), or "shares(q=0.35,k=0.15,v=0.5)". `gamma` (linear layers), `token` (sums
-    over tokens) and `residual` (residual sums) are numbers, or numbers by patterns of names: of weights for `gamma`, of
-    modules for the others. A name that is not known is an error.
+    attention (`attention.registry.VARIANTS`), or "shares(q=0.35,k=0.15,v=0.5)". `gamma` (linear layers), `output`
+    (output projections), `token` (sums over tokens) and `residual` (residual sums) are numbers, or numbers by patterns
+    of names: of weights for `gamma` and `output`, of modules for the others. A name that is not known is an error.
     """
 
     names: frozenset[str]
     gate: Named = "constant"
     attention: Named = "constant"
     gamma: Gamma = 0.0
+    output: Gamma = 0.0
     token: Gamma = 0.0
     residual: Gamma = 0.0
 
