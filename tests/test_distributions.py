@@ -32,9 +32,15 @@ def test_the_commands_of_the_experiments_are_the_ones_that_a_user_is_told_of():
     }
 
 
+GROUPS = (
+    *(plugins.METHODS, plugins.MEASURES, plugins.COMMANDS),
+    *(plugins.MODELS, plugins.DATASETS, plugins.PEERS),
+)
+
+
 def test_every_entry_point_leads_somewhere():
     for group, points in entry_points(ROOT / "experiments" / "pyproject.toml").items():
-        assert group in (plugins.METHODS, plugins.MEASURES, plugins.COMMANDS, plugins.MODELS, plugins.DATASETS)
+        assert group in GROUPS
         for value in points.values():
             module, _, name = value.partition(":")
             assert callable(getattr(import_module(module), name))

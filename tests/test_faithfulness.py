@@ -460,10 +460,11 @@ def test_a_dear_method_is_named_beside_the_one_to_use():
     assert "; contextcite(32) leads in 4 at 33 forward passes (30" in found.sentence
 
 
-def test_leave_one_out_is_not_ranked_where_it_is_the_measure():
-    found = made({"leave-one-out": 9, "attnlrp": 3, "lrp-query": 6})
+@pytest.mark.parametrize("name", ["leave-one-out", "leave-one-out(zero)"])
+def test_leave_one_out_is_not_ranked_where_it_is_the_measure(name):
+    found = made({name: 9, "attnlrp": 3, "lrp-query": 6})
     leaders = {column.column.name: column.leaders for column in found.columns}
-    assert leaders["zero total"] == ("leave-one-out",)
+    assert leaders["zero total"] == (name,)
     assert leaders["zero rho"] == ("lrp-query",)
 
 

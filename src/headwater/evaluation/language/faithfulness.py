@@ -83,7 +83,9 @@ class TableColumn:
         A method that defines the column is not ranked in it.
         """
         own = DEFINED_BY.get(self.column.name.rpartition(" ")[2])
-        ranked = {name: (float(v.mean()), self.means[name]) for name, v in self.values.items() if name != own}
+        ranked = {
+            name: (float(v.mean()), self.means[name]) for name, v in self.values.items() if base_name(name) != own
+        }
         if not ranked:
             return ()
         apart = differences_to_best(self.title, ranked, self.column.better == "higher", self.prompts)
@@ -223,6 +225,11 @@ class Faithfulness:
             "recommended": self.recommended,
             "sentence": self.sentence,
         }
+
+
+def base_name(method: str) -> str:
+    """Without what is in brackets: leave-one-out of leave-one-out(zero)."""
+    return method.partition("(")[0]
 
 
 def column_dict(column: TableColumn) -> dict[str, Any]:
