@@ -91,8 +91,7 @@ def propagate(run: Run, demand: Demand) -> Outcome:
         outcome = make_played_outcome(played)
         check_finite(run, demand, outcome)
         return outcome
-    writer = RunWriter(kind.learn)
-    (outcome,) = propagate_each(run, demand, [run.read], close=close, writer=writer)
+    (outcome,) = propagate_each(run, demand, [run.read], close=close, writer=kind.writer(run, close))
     return outcome
 
 

@@ -4,6 +4,9 @@ The first explanations of a model are computed plainly and written down (`run_wr
 one plan for all lengths between them; a length outside is computed plainly, compared operation by operation, and then
 belongs to it. A plan is played (`run_playing`), left where a number that Python looked at is another than it was, and
 thrown away where anything of the model has changed.
+
+Threads share the plans of a model, without a lock: the operations of a plan, a list of plans and a dict of kinds are
+replaced and never changed. Where two threads learn at once, what one of them learned may be lost, and is learned again.
 """
 
 from __future__ import annotations
@@ -18,27 +21,54 @@ import torch
 from torch import Tensor, nn
 
 from ..inputs.batch import list_leaves, map_leaves
+from ..inputs.restoring import dispatch_modes, function_modes
 from ..rules import Scope
 from ..rules.handlers import rules_there_are
 from .forward import Demand, Run, asks_links, tables_of, watch_nothing
 from .model_state import ModelState
 from .run_playing import Played, RunPlan, play_run
-from .run_writing import PLAIN, Written, given_tensors, length_of
+from .run_writing import PLAIN, RunWriter, Written, given_tensors, length_of
 
 SWITCH = "HEADWATER_PLANS"
 KEPT = 8  # plans of a model
+WRITING, CONFIRMING = 1, 3  # what it costs to write a run down, and to try a plan beside a plain run
+SELDOM = 1 / 16  # what a plain run earns, so that one in so many is written down
+MOST = 32  # that can be earned
 PATIENCE = 4  # runs of one kind that gave no plan, or left it, after which no more is tried
 
 Confirm = Callable[[RunPlan], bool | None]  # None: it cannot be told with this input
 
 
 @dataclass
+class PlanAccount:
+    """Whether plans with the same rules are worth their cost, in the cost of writing a run down.
+
+    A run that is played earns it. Batches of ever other sizes are hardly ever played: a few are written down, and from
+    then on one in many.
+    """
+
+    balance: float = 16.0
+
+    def pay(self, cost: float) -> bool:
+        """Whether there is enough for it, which is then spent."""
+        if self.balance < cost:
+            return False
+        self.balance -= cost
+        return True
+
+    def earn(self, amount: float) -> None:
+        self.balance = min(self.balance + amount, MOST)
+
+
+@dataclass
 class KindOfRun:
     """Runs that differ in their numbers and their length alone, and the plans for them."""
 
+    account: PlanAccount = field(default_factory=PlanAccount)
     plans: list[RunPlan] = field(default_factory=list)
     failed: int = 0
     plays: int = 0
+    writing: weakref.ref[RunWriter] | None = None
     why: str | None = None  # the last reason for computing plainly
 
     def find(self, length: int) -> RunPlan | None:
@@ -54,7 +84,13 @@ class KindOfRun:
         if plan is None:
             return None
         if not plan.trusted:
-            found = confirm(plan)
+            if plan.tried_now or not self.account.pay(CONFIRMING):
+                return None
+            plan.tried_now = True
+            try:
+                found = confirm(plan)
+            finally:
+                plan.tried_now = False
             plan.trusted = bool(found)
             if found is None:
                 plan.left += 1
@@ -67,9 +103,23 @@ class KindOfRun:
         played = play_run(plan, run)
         if played is not None:
             self.failed, self.plays = 0, self.plays + 1
+            self.account.earn(1)
         else:
             self._drop_if_left(plan)
         return played
+
+    def writer(self, run: Run, close: bool) -> RunWriter | None:
+        """What writes a plain run down, where there is no plan for its length or the plan is looked at once more.
+
+        One is written at a time: what another thread is writing serves this one, too.
+        """
+        busy = self.writing is not None and self.writing() is not None
+        if close or (not busy and self.find(length_of(run.batch)) is None and self.account.pay(WRITING)):
+            made = RunWriter(self.learn)
+            self.writing = weakref.ref(made)
+            return made
+        self.account.earn(SELDOM)
+        return None
 
     def _drop_if_left(self, plan: RunPlan) -> None:
         if plan.left >= PATIENCE:
@@ -85,13 +135,15 @@ class KindOfRun:
             self.failed, self.why = self.failed + 1, written.trace.refused
             return
         # computed plainly for a closer look, and not because a number was another: the plan must do the same
-        self.plans = [
-            plan for plan in self.plans if not plan.takes(written.length) or plan.left or plan.agrees(written)
-        ]
-        if not any(plan.extend(written) for plan in self.plans):
-            if self.plans:
-                self.failed += 1
-            self.plans = [*self.plans[-KEPT + 1 :], RunPlan(written, written.length, written.length)]
+        kept = [plan for plan in self.plans if not plan.takes(written.length) or plan.left or plan.agrees(written)]
+        for place, plan in enumerate(kept):
+            longer = plan.extend(written)
+            if longer is not None:
+                self.plans = [*kept[:place], longer, *kept[place + 1 :]]
+                return
+        if kept:
+            self.failed += 1
+        self.plans = [*kept[-KEPT + 1 :], RunPlan(written, written.length, written.length)]
 
 
 @dataclass
@@ -101,6 +153,19 @@ class PlansOfModel:
     state: ModelState
     kinds: dict[Any, KindOfRun] = field(default_factory=dict)
     changes: int = 0  # of the model, since a plan was last of use
+
+    def take(self, key: Any) -> KindOfRun:
+        """The kind with this key, which comes last from now on. Of too many the first goes.
+
+        Kinds with the same rules share an account.
+        """
+        kinds = dict(self.kinds)
+        kind: KindOfRun | None = kinds.pop(key, None)
+        if kind is None:
+            same = (one.account for known, one in kinds.items() if known[0] == key[0])
+            kind = KindOfRun(next(same, None) or PlanAccount())
+        self.kinds = {**dict(list(kinds.items())[-KEPT + 1 :]), key: kind}
+        return kind
 
     @property
     def was_of_use(self) -> bool:
@@ -120,9 +185,9 @@ def plans_are_on() -> bool:
 
 
 def can_be_planned(run: Run, demand: Demand) -> bool:
-    """Whether nothing watches the run, and all that it is given can be seen."""
+    """Whether nobody's modes or hooks watch the run, and all that it is given can be seen."""
     usual = run.scope is Scope and run.inspect is None and run.noise is None and run.watch is watch_nothing
-    watched = torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack() > 0  # by somebody's modes
+    watched = any(not getattr(mode, "harmless", False) for mode in function_modes()) or bool(dispatch_modes())
     hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
     known = all(tensor.device.type in ("cpu", "cuda") for tensor in given_tensors(run.batch))
     leaves = list_leaves((run.batch.args, run.batch.kwargs))
@@ -138,10 +203,7 @@ def find_kind(run: Run, demand: Demand) -> KindOfRun | None:
         found = PLANS[run.model] = PlansOfModel(ModelState.of(run.model), changes=changes)
     if found.changes >= PATIENCE:
         return None
-    key = key_of_run(run, demand)
-    if key not in found.kinds and len(found.kinds) >= KEPT:
-        found.kinds.pop(next(iter(found.kinds)))
-    return found.kinds.setdefault(key, KindOfRun())
+    return found.take(key_of_run(run, demand))
 
 
 def key_of_run(run: Run, demand: Demand) -> Any:

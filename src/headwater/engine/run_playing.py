@@ -31,6 +31,7 @@ class RunPlan:
     program: Program | None = None
     left: int = 0  # times in a row that numbers were not as written
     trusted: bool = False  # whether it was played beside a plain run, and said the same
+    tried_now: bool = False  # whether a thread is playing it beside a plain run
     graphs: RunGraphs = field(default_factory=RunGraphs)
 
     @property
@@ -61,23 +62,23 @@ class RunPlan:
         """Whether a run whose length it takes did what the plan does."""
         return other.shape == self.written.shape and fits(self.written.trace, other.trace, other.length)
 
-    def extend(self, other: Written) -> bool:
-        """Take in the length of another run that does the same."""
+    def extend(self, other: Written) -> RunPlan | None:
+        """The plan with the length of another run that does the same; None if it does something else.
+
+        Where its operations change, it is another plan: another thread may play this one meanwhile.
+        """
         if self.takes(other.length):
-            return True
+            return self
         if other.shape != self.written.shape:
-            return False
-        if self.shortest < self.longest:
-            if not fits(self.written.trace, other.trace, other.length):
-                return False
-        else:
+            return None
+        shortest, longest = min(self.shortest, other.length), max(self.longest, other.length)
+        if self.shortest == self.longest:
             joined = join_traces(self.written.trace, other.trace, (self.shortest, other.length))
-            if joined is None:
-                return False
-            self.written, self.program, self.graphs = replace(self.written, trace=joined), None, RunGraphs()
-            self.trusted = False
-        self.shortest, self.longest = min(self.shortest, other.length), max(self.longest, other.length)
-        return True
+            return None if joined is None else RunPlan(replace(self.written, trace=joined), shortest, longest)
+        if not fits(self.written.trace, other.trace, other.length):
+            return None
+        self.shortest, self.longest = shortest, longest
+        return self
 
 
 @dataclass(frozen=True)
