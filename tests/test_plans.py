@@ -14,10 +14,12 @@ import torch
 from tiny import BUILD, tiny, tokenizer
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
+from transformers import BertConfig, BertForSequenceClassification
 
 import headwater as hw
 from headwater.engine import propagate, run_graphs, run_plans
 from headwater.kernels import blocked, sparse_rows
+from headwater.memory.meter import peak_of
 from headwater.rules import gamma, ratio
 from headwater.traces.join import Size, fits, join_traces, size_through
 from headwater.traces.play import Left, compile_trace
@@ -740,3 +742,22 @@ def test_a_plan_that_was_left_is_not_trusted(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(propagate, "play_run", real)
     found, agrees = both(model, ids(9))
     assert (found.provenance.way, agrees, plan.trusted) == ("plan", True, True)
+
+
+@pytest.mark.parametrize("method", ["lrp", "gi", "attnlrp"])
+def test_a_played_run_holds_no_more_than_a_plain_one(method: str) -> None:
+    torch.manual_seed(0)
+    size = {"vocab_size": 100, "hidden_size": 64, "intermediate_size": 256, "num_attention_heads": 4}
+    model = BertForSequenceClassification(BertConfig(**size, num_hidden_layers=4)).eval()
+    for length in (300, 200, 250):
+        hw.explain(model, ids(length), method=method)
+    ways: list[str] = []
+
+    def peak(**options: object) -> int:
+        def work() -> None:
+            ways.append(hw.explain(model, ids(240), method=method, **options)[0].provenance.way)
+
+        return peak_of(work, torch.device("cpu"))
+
+    assert peak() <= peak(plans=False)
+    assert ways == ["plan", "plain"]

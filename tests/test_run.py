@@ -9,6 +9,7 @@ import json
 import resource
 import shutil
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.cli import app
+from headwater.engine import run_plans, session
 from headwater.errors import BadRow, DataError, JobStopped, ModelError, UnknownName, UsageError
 from headwater.inputs.batch import group_by_length
 from headwater.jobs import place, writing
@@ -522,3 +524,24 @@ def test_a_tokenizer_is_asked_once_a_chunk_and_where_it_fails_once_a_text(tmp_pa
 def explainer_of(data, tokenizer):
     settings = JobSettings()
     return Explainer(tiny.tiny("bert", torch.float32), tokenizer, settings, find_sources(data, settings.columns))
+
+
+def test_a_job_learns_of_its_model_until_it_is_closed(tmp_path):
+    data = write(tmp_path / "in.parquet", text=["good " * n for n in (9, 2, 5, 4, 7)])
+    settings = JobSettings(batch_tokens=1)
+    model = copy.deepcopy(tiny.tiny("bert", torch.float32))
+    with closing(Explainer(model, tiny.tokenizer(), settings, find_sources(data, settings.columns))) as explainer:
+        rows, _ = explainer.usable(0, explainer.reading.read(0, 5).texts, RetryState())
+        ways = [explainer.explain_batch([row])[0].provenance.way for row in rows]
+        assert model in run_plans.PLANS
+    assert ways == ["plain", "plain", "plan", "plan", "plan"]
+    assert model not in run_plans.PLANS
+
+
+def test_what_rows_are_tried_with_is_let_go_of(tmp_path, monkeypatch):
+    here(monkeypatch)
+    forgotten = []
+    monkeypatch.setattr(session, "forget_plans", forgotten.append)
+    model = copy.deepcopy(tiny.tiny("bert", torch.float32))
+    hw.run(model, write(tmp_path / "in.parquet", text=TEXTS[:5]), tmp_path / "out", tokenizer=tiny.tokenizer())
+    assert forgotten == [model]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import threading
 import weakref
 
 import pytest
@@ -13,7 +14,9 @@ from tiny import tiny, tokenizer
 import headwater as hw
 from headwater.engine import model as engine_model
 from headwater.engine import run_plans
+from headwater.engine.model_state import ModelState
 from headwater.errors import UsageError
+from headwater.inputs.hooks import hook_modules
 
 TEXTS = ("a good film", "a bad film that I saw", "not a good film, alas", "a film")
 
@@ -106,3 +109,62 @@ def resident() -> int:
     """Bytes that the process has in memory."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
+
+
+def test_threads_share_a_session_and_what_it_learns() -> None:
+    model = copy.deepcopy(tiny("bert"))
+    data = {n: {"input_ids": torch.arange(5, 5 + n)[None]} for n in range(6, 20)}
+    plain = {n: hw.explain(model, one, plans=False)[0].relevance for n, one in data.items()}
+    wrong: list[object] = []
+    ways: list[str] = []
+
+    def work(number: int) -> None:
+        for n in [*data][number % 2 :: 2] * 3:
+            (found,) = session.explain(data[n])
+            ways.append(found.provenance.way)
+            if not torch.equal(found.relevance, plain[n]):
+                wrong.append((n, found.provenance.way))
+
+    with hw.session(model) as session:
+        first = [session.explain(data[n])[0].provenance.way for n in (6, 19)]
+        state = run_plans.PLANS[model].state
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert run_plans.PLANS[model].state is state  # hooks of another thread's run are no change of the model
+    assert first == ["plain", "plain"]
+    assert wrong == []
+    assert ways.count("plan") > len(ways) / 2
+
+
+def test_hooks_on_this_thread_are_a_change_of_the_model() -> None:
+    model = copy.deepcopy(tiny("bert"))
+    state = ModelState.of(model)
+    seen: list[bool] = []
+    with hook_modules([model.bert], after=lambda *_: None):
+        thread = threading.Thread(target=lambda: seen.append(state.holds(model)))
+        thread.start()
+        thread.join()
+        assert not state.holds(model)
+    assert seen == [True]
+    assert state.holds(model)
+
+
+def test_batches_of_ever_other_sizes_are_hardly_ever_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, written = copy.deepcopy(tiny("bert")), []
+    learn = run_plans.KindOfRun.learn
+    monkeypatch.setattr(run_plans.KindOfRun, "learn", lambda kind, run: written.append(run.length) or learn(kind, run))
+    for samples in range(1, 81):
+        hw.explain(model, {"input_ids": torch.full((samples, 6), 7)}, batch_size=99)
+    assert 2 <= len(written) <= 21
+    ways = [hw.explain(model, {"input_ids": torch.full((2, 6), 7)})[0].provenance.way for _ in range(80)]
+    assert ways[-1] == "plan"  # what comes again and again is written down after all
+
+
+def test_the_longest_and_the_shortest_batch_come_first() -> None:
+    model = copy.deepcopy(tiny("bert"))
+    texts = ["good " * n for n in range(1, 9)]
+    ways = [found.provenance.way for found in hw.explain(model, texts, tokenizer=tokenizer(), batch_size=1)]
+    assert ways == ["plain", *["plan"] * 6, "plain"]

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
+import gc
 import io
 import threading
 import time
+import weakref
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +24,7 @@ from browsing import make_state
 from fastapi.testclient import TestClient
 from speaker import speaker, talker
 
+from headwater.engine import run_plans
 from headwater.errors import LoadError, UsageError
 from headwater.web.app import create_app
 from headwater.web.cancelling import Cancelled, Interruptible, OutOfTime
@@ -518,3 +524,57 @@ def test_a_model_is_read_once():
     while model.state != "ready":
         time.sleep(0.01)
     assert len(calls) == 1
+
+
+# what it learns of a model
+
+
+def way_of(found: Any) -> str:
+    return found.explanations[0].provenance.way
+
+
+def test_a_served_model_is_played():
+    state = make_state()
+    texts = ("a gripping film", "a dull film, and a long one", "not a film at all")
+    asked = [TextAsked(text=text, methods=["lrp"]) for text in texts]
+    jobs = [state.pool.submit(partial(state.text, ask)) for ask in asked]  # two of them at once
+    assert [way_of(job.done.result()) for job in jobs] == ["plan"] * 3
+    state.close()
+
+
+def test_what_a_server_learned_goes_when_it_stops():
+    before = {thread.ident for thread in threading.enumerate()}
+    state = make_state()
+    model = weakref.ref(state.models.text.take().model)
+    with serve_in_thread(state) as home:
+        httpx.post(f"{home}api/explain", json={"text": "a gripping film", "methods": ["lrp"]}).raise_for_status()
+        assert model() in run_plans.PLANS
+    assert model() not in run_plans.PLANS
+    for thread in [thread for thread in threading.enumerate() if thread.ident not in before]:
+        if thread.name in ("worker", "watches workers"):
+            thread.join(timeout=10)
+            assert not thread.is_alive()
+    del state
+    gc.collect()
+    assert model() is None
+
+
+def test_what_was_learned_of_a_model_goes_when_another_is_read():
+    place = LazyModel("language", "tiny", lambda: Loaded(copy.deepcopy(talker("llama")), speaker()))
+    place.load()
+    first = place.take()
+    for text in ("a", "a good film", "a film"):
+        first.session.explain(text, tokenizer=first.reader)
+    model = weakref.ref(first.model)
+    assert model() in run_plans.PLANS
+    place.load()
+    assert model() not in run_plans.PLANS
+    del first
+    gc.collect()
+    assert model() is None
+
+
+def test_half_precision_that_is_asked_for_is_computed_in():
+    loaded = Loaded(copy.deepcopy(talker("llama")).bfloat16(), speaker(), "bfloat16")
+    assert loaded.session.model is loaded.model
+    assert loaded.session.explain("a film", tokenizer=loaded.reader).provenance.dtype == "bfloat16"

@@ -9,14 +9,15 @@ from torch import nn
 
 from ..engine.model import DTYPES
 from ..engine.options import read_options
-from ..engine.run_plans import forget_plans
 from ..engine.session import Session
 from ..errors import UsageError
 from ..inputs.restoring import restores
 from ..methods.registry import Method
+from ..results.audit import Audit
 from ..results.comparison import Comparison
 from ..results.explanation import Explanation
 from ..results.generation import Generation
+from .audit.trace import audit
 from .compare import compare
 from .explain import explain
 from .generate import explain_generation
@@ -33,12 +34,14 @@ def session(
     dtype: str | torch.dtype | None = None,
     plans: bool = True,
 ) -> ExplainSession:
-    """A model made ready for many explanations: `session.explain(…)`, `.compare(…)`, `.generate(…)`, `.close()`.
+    """A model made ready for many explanations: `session.explain(…)`, `.compare(…)`, `.audit(…)`,
+    `.generate(…)`, `.close()`.
 
     Where `device` or `dtype` differ from the model's own (half precision is computed in float32 unless it is asked
     for), the model is copied once, not for every explanation; the copy does not follow later changes of the model.
     What explanations learn of the model serves the later ones, until the session is closed or the model changes.
-    `tokenizer`, `processor` and `method` are those of every call that names no other. It can be used in a `with`.
+    `tokenizer`, `processor` and `method` are those of every call that names no other. It can be used in a `with`, and
+    by several threads at once.
 
     >>> with hw.session(model, tokenizer=tokenizer) as s:            # doctest: +SKIP
     ...     found = [s.explain(text) for text in texts]
@@ -60,6 +63,11 @@ class ExplainSession:
         return self._session.model
 
     @property
+    def dtype(self) -> str | None:
+        """The name of the dtype that it computes in; None for a model that has no weights of one."""
+        return name_of(self._session.dtype)
+
+    @property
     def _session(self) -> Session:
         if self._opened is None:
             raise UsageError("the session was closed. Open another: hw.session(model, …).")
@@ -74,6 +82,10 @@ class ExplainSession:
         """As `compare`."""
         return compare(self.model, data, **self._with(options))
 
+    def audit(self, data: Any, **options: Any) -> Audit:
+        """As `audit`."""
+        return audit(self.model, data, **self._with(options, "method"))
+
     def generate(self, prompt: str | None = None, **options: Any) -> Generation:
         """As `explain_generation`."""
         asked = self._with(options, "method")
@@ -85,7 +97,7 @@ class ExplainSession:
     def close(self) -> None:
         """Let go of the copy, if there is one, and of what was learned of the model. A closed session stays closed."""
         if self._opened is not None:
-            forget_plans(self._opened.model)
+            self._opened.close()
             self._opened = None
 
     def __enter__(self) -> ExplainSession:
@@ -99,7 +111,7 @@ class ExplainSession:
         for name in ("device", "dtype"):
             if options.get(name) is not None:
                 raise UsageError(f"{name}= is the session's: open another one, hw.session(model, {name}=…).")
-        found = {**self._shared, **options, "dtype": name_of(self._session.dtype)}
+        found = {**self._shared, **options, "dtype": self.dtype}
         if "method" in more and self._method is not None:
             found.setdefault("method", self._method)
         return found

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
+from ..inputs.hooks import HOOKED, hooks_seen_here
+
 EVERYWHERE = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")
 PLAIN = (int, float, str, bool, tuple, type(None), torch.dtype, torch.device)
 MANY = 64  # entries of a list that is compared
@@ -20,11 +22,14 @@ MANY = 64  # entries of a list that is compared
 class ModelState:
     """All modules of a model, as they were: the attributes of each by identity, and what their dicts and lists held.
 
-    Comparing is a matter of microseconds a module. It holds the modules' parts, but not the model itself.
+    Comparing is a matter of microseconds a module. Hooks that an explanation on another thread has attached meanwhile
+    are left out. It holds the modules' parts, but not the model itself.
     """
 
     now: list[Any]  # attributes of each module, and dicts and lists among them
     then: list[Any]  # the same, copied
+    hooks: list[Any]  # of each module, and how they were
+    hooks_then: list[Any]
     weights: list[Tensor]
     places: list[int]  # of the weights, in memory
     config: Any
@@ -33,13 +38,21 @@ class ModelState:
     @classmethod
     def of(cls, model: nn.Module) -> ModelState:
         now: list[Any] = []
+        hooks: list[Any] = []
         for module in model.modules():
             now.append(module.__dict__)
-            now += [value for value in module.__dict__.values() if isinstance(value, (dict, list, set))]
+            now += [
+                value
+                for name, value in module.__dict__.items()
+                if isinstance(value, (dict, list, set)) and name not in HOOKED
+            ]
+            hooks += [module._forward_hooks, module._forward_pre_hooks]
         weights = [weight for weight in weights_of(model) if not weight.is_meta]
         return cls(
             now,
             [copy_of(one) for one in now],
+            hooks,
+            [hooks_seen_here(one) for one in hooks],
             weights,
             [weight.data_ptr() for weight in weights],
             config_of(model),
@@ -53,6 +66,8 @@ class ModelState:
                 return False
         except (RuntimeError, ValueError):  # a tensor was put in the place of another, and cannot be compared
             return False
+        if not all(map(same_hooks, self.hooks, self.hooks_then)):
+            return False
         if [weight.data_ptr() for weight in self.weights] != self.places:
             return False
         return hooks_everywhere() == self.everywhere and config_of(model) == self.config
@@ -63,6 +78,10 @@ def weights_of(model: nn.Module) -> Iterator[Tensor]:
     for module in model.modules():
         for held in (module._parameters, module._buffers):
             yield from (weight for weight in held.values() if weight is not None)
+
+
+def same_hooks(now: dict[int, Any], then: list[Any]) -> bool:
+    return hooks_seen_here(now) == then if now or then else True
 
 
 def copy_of(value: Any) -> Any:

@@ -43,7 +43,9 @@ from .checks import (
 )
 from .compiled import run_eagerly
 from .forward import Demand, Read, Run, asks_links, forward, read_score, scope_for
-from .run_plans import Played, RunPlan, RunWriter, can_be_planned, find_kind, play_run
+from .run_plans import can_be_planned, find_kind
+from .run_playing import Played, RunPlan, play_run
+from .run_writing import RunWriter
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,7 @@ def propagate(run: Run, demand: Demand) -> Outcome:
         outcome = make_played_outcome(played)
         check_finite(run, demand, outcome)
         return outcome
-    writer = RunWriter(kind)
-    (outcome,) = propagate_each(run, demand, [run.read], close=close, writer=writer)
+    (outcome,) = propagate_each(run, demand, [run.read], close=close, writer=kind.writer(run, close))
     return outcome
 
 

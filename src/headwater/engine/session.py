@@ -21,6 +21,7 @@ from .model import describe_model, place_batch, prepare_model, where_it_is
 from .options import Options, Request
 from .plan import make_plan
 from .propagate import Outcome
+from .run_plans import forget_plans
 from .steps import Plan, Step
 
 Change = Callable[[Run], Run]
@@ -44,6 +45,10 @@ class Session:
         """The caller's own model, or a copy where device or dtype must differ."""
         ready = prepare_model(model, options.device, options.dtype)
         return cls(ready, *where_it_is(ready), lasts=ready is getattr(model, "_orig_mod", model))
+
+    def close(self) -> None:
+        """Let go of what explanations learned of the model."""
+        forget_plans(self.model)
 
     def describe(self, seed: int) -> Provenance:
         return describe_model(self.model, self.device, self.dtype, seed)
@@ -105,4 +110,11 @@ def run_plan(ask: Request, change: Change) -> tuple[Plan, list[Explanation]]:
     with walk_once():
         session = Session.open(ask.model, ask.options)
         plan = make_plan(ask, session.model)
-        return plan, plan.gather([session.explain_step(step, method, ask.options, change) for step in plan.steps])
+        made = {i: session.explain_step(plan.steps[i], method, ask.options, change) for i in order_steps(plan.steps)}
+        return plan, plan.gather([made[i] for i in range(len(plan.steps))])
+
+
+def order_steps(steps: Sequence[Step]) -> list[int]:
+    """The longest and the shortest first: what they do is written down, and serves all lengths between them."""
+    numbers = sorted(range(len(steps)), key=lambda i: steps[i].batch.length or 0)
+    return [*numbers[-1:], *numbers[:-1]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +22,7 @@ _KINDS = (
     ("_forward_hooks", ("_forward_hooks_with_kwargs", "_forward_hooks_always_called")),
     ("_forward_pre_hooks", ("_forward_pre_hooks_with_kwargs",)),
 )
+HOOKED = frozenset(name for kind, flags in _KINDS for name in (kind, *flags))  # attributes that attaching changes
 
 
 @contextmanager
@@ -54,6 +55,16 @@ class Hook:
 
     def __call__(self, *given: Any) -> Any:
         return self.function(*given) if get_ident() == self.thread else None
+
+
+def hooks_seen_here(attached: Mapping[int, Any]) -> list[tuple[int, Any]]:
+    """A module's hooks without ours that act on other threads, where another explanation is under way."""
+    here = get_ident()
+    return [(number, hook) for number, hook in list(attached.items()) if not is_of_another(hook, here)]
+
+
+def is_of_another(hook: Any, thread: int) -> bool:
+    return isinstance(hook, Hook) and hook.thread != thread
 
 
 def without_hooks(module: nn.Module) -> nn.Module:

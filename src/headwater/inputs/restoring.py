@@ -170,7 +170,10 @@ class Mode(TorchFunctionMode):
     """A torch function mode whose block never takes away the mode of somebody else.
 
     Torch takes a mode off the stack while it is asked. Interrupted there, the block would take the next one.
+    `harmless` is a mode that lets every operation happen as it would without it.
     """
+
+    harmless = False
 
     def __exit__(self, *_: object) -> None:
         count = torch._C._len_torch_function_stack()
@@ -205,6 +208,12 @@ class without_dispatch_modes(undone):
 
     def _push(self) -> None:
         set_dispatch_modes(self.modes)
+
+
+def function_modes() -> tuple[Any, ...]:
+    """The torch function modes that act on this thread, the innermost last."""
+    get, count = torch._C._get_function_stack_at, torch._C._len_torch_function_stack()
+    return tuple([get(i) for i in range(count)]) if count else ()
 
 
 def dispatch_modes() -> tuple[Any, ...]:
@@ -253,9 +262,8 @@ class TorchState(NamedTuple):
 
     @classmethod
     def now(cls) -> TorchState:
-        get, count = torch._C._get_function_stack_at, torch._C._len_torch_function_stack()
         return cls(
-            tuple([get(i) for i in range(count)]) if count else (),
+            function_modes(),
             dispatch_modes(),
             (torch._C._is_torch_function_enabled(), torch._C._is_torch_function_all_disabled()),
             torch.is_grad_enabled(),

@@ -87,6 +87,10 @@ class Explainer:
         self.reader = Reader(ready, tokenizer, settings.target, settings.output)
         self.carried = list(result_names(sources.columns).values())[1:]
 
+    def close(self) -> None:
+        """Let go of what its explanations learned of the model."""
+        self.session.close()
+
     def chunk(self, chunk: Chunk, tell: Tell = lambda *_: None, care: RetryState | None = None) -> Finished:
         """All rows of a chunk, explained or told apart."""
         with walk_once():

@@ -281,8 +281,12 @@ def job_provenance(payload: Payload) -> dict[str, Any]:
 
 def try_rows(payload: Payload) -> tuple[tuple[str, int], ...]:
     """The rules that a row meets. Three rows are tried: what fails on all of them is refused before any work."""
-    explainer = Explainer(payload.model, payload.tokenizer, payload.settings, payload.sources)
-    rows = explainer.reading.read(0, min(PROBED, payload.sources.rows))
+    with closing(Explainer(payload.model, payload.tokenizer, payload.settings, payload.sources)) as explainer:
+        return try_rows_with(explainer)
+
+
+def try_rows_with(explainer: Explainer) -> tuple[tuple[str, int], ...]:
+    rows = explainer.reading.read(0, min(PROBED, explainer.reading.sources.rows))
     usable, _ = explainer.usable(0, rows.texts, RetryState())
     usable.sort(key=lambda row: row.length)
     failure: Exception | None = None

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -23,8 +23,7 @@ def work(pipe: Connection, payload: NamelessFile, device: str) -> None:
     """The whole life of a worker. It ends with its parent, however that ends; Ctrl-C is the parent's to answer."""
     threading.Thread(target=end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with report_failures(pipe):
-        explainer = unpack_payload(payload.read(), device)
+    with report_failures(pipe), closing(unpack_payload(payload.read(), device)) as explainer:
         pipe.send(("ready",))
         while (task := pipe.recv()) is not None:
             pipe.send_bytes(answer_task(explainer, pipe, *task))

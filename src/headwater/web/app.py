@@ -30,7 +30,7 @@ def create_app(state: AppState, *, hosts: Iterable[str] | None = LOOPBACK, token
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        state.pool.close()
+        state.close()
 
     app = FastAPI(
         title="Headwater",

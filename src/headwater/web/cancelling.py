@@ -54,6 +54,8 @@ class Interruptible(Mode):
     A switch is no operation: whoever leaves `torch.no_grad()` because the work stops must get through.
     """
 
+    harmless = True
+
     def __init__(self, check: Callable[[], None]) -> None:
         super().__init__()
         self.check = check

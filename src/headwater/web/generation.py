@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..api.generate import explain_generation
 from ..results.generation import Generation
 from ..viz.reading import visible
 from .models import Loaded
@@ -11,10 +10,9 @@ from .texts import ledger_answer
 
 
 def generate_text(loaded: Loaded, ask: GenerateAsked) -> Generation:
-    return explain_generation(
-        loaded.model,
-        loaded.reader,
+    return loaded.session.generate(
         None if ask.chat else ask.prompt,
+        tokenizer=loaded.reader,
         chat=[{"role": "user", "content": ask.prompt}] if ask.chat else None,
         max_new_tokens=ask.new_tokens,
         answer=ask.answer,

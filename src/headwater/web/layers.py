@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..api.audit.trace import audit
 from ..results.audit import Audit
 from ..viz.layers import Layer, audit_layers
 from .models import Loaded
@@ -16,8 +15,7 @@ SHOWN = 6  # leaks of a layer
 def audit_text(loaded: Loaded, ask: AuditAsked) -> tuple[Audit, ...]:
     """One audit a method. A long text is cut: relevance is followed through one run of the model."""
     return tuple(
-        audit(
-            loaded.model,
+        loaded.session.audit(
             ask.text,
             tokenizer=loaded.reader,
             method=method,

@@ -6,11 +6,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import HeadwaterError, LoadError, ModelError
 from ..models.bundled import DIGITS, MOLECULES, bundled_path
 from ..models.bundled import NAME as BUNDLED
+
+if TYPE_CHECKING:
+    from ..api.sessions import ExplainSession
 
 Kind = Literal["text", "image", "molecule", "language"]
 State = Literal["absent", "idle", "loading", "ready", "failed"]
@@ -25,10 +28,34 @@ class NotReady(HeadwaterError):
 
 @dataclass
 class Loaded:
-    """A model with what prepares its inputs: a tokenizer, or an image processor; graphs need none."""
+    """A model with what prepares its inputs: a tokenizer, or an image processor; graphs need none.
+
+    All workers share one session, which holds what explanations learn of the model. `dtype` is what it computes in,
+    where that was asked for.
+    """
 
     model: Any
     reader: Any
+    dtype: str | None = None
+    _opened: ExplainSession | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def session(self) -> ExplainSession:
+        """Opened when it is first needed, and again after it was closed."""
+        from ..api.sessions import session
+
+        with self._lock:
+            if self._opened is None:
+                self._opened = session(self.model, dtype=self.dtype)
+            return self._opened
+
+    def close(self) -> None:
+        """Let go of what explanations learned of the model."""
+        with self._lock:
+            opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
 
     @property
     def generates(self) -> bool:
@@ -80,11 +107,17 @@ class LazyModel:
     def load(self) -> None:
         """Read it now. What fails is kept as the hint."""
         assert self.read is not None
+        self.close()
         try:
             self.found = self.read()
             self.state = "ready"
         except Exception as error:  # whatever a checkpoint does: the server goes on without this model
             self.hint, self.state = f"{self.name} could not be read: {error}", "failed"
+
+    def close(self) -> None:
+        """Close the session of the model, if there is one. The model stays."""
+        if self.found is not None:
+            self.found.close()
 
 
 @dataclass(frozen=True)
@@ -98,6 +131,10 @@ class Models:
 
     def all(self) -> tuple[LazyModel, ...]:
         return self.text, self.image, self.molecule, self.language
+
+    def close(self) -> None:
+        for one in self.all():
+            one.close()
 
     def ready(self) -> Models:
         """The same with the text model read. One that generates text goes to its own place, for the bundled one."""
@@ -150,7 +187,7 @@ def text_model(name: str | None, how: Loading) -> Loaded:
         raise LoadError(f"{name} has no tokenizer, so it takes no texts.")
     if name is None:
         model.config._name_or_path = BUNDLED
-    found = Loaded(model, tokenizer)
+    found = Loaded(model, tokenizer, how.dtype)
     if not found.generates and not classifies(found):
         raise ModelError(
             f"{name} is a {type(model).__name__}. The explorer shows models that give one prediction a text, and with "
@@ -184,7 +221,7 @@ def find_image_model(name: str | None, how: Loading) -> LazyModel:
 def image_model(name: str, how: Loading, called: str | None = None) -> Loaded:
     from ..models.loading import load_image_model
 
-    found = Loaded(*load_image_model(name, **how.options()))
+    found = Loaded(*load_image_model(name, **how.options()), how.dtype)
     if called is not None:
         found.model.config._name_or_path = called
     return found
@@ -208,7 +245,7 @@ def molecule_model(name: str, how: Loading, called: str | None = None) -> Loaded
         raise ModelError(f"{name} is a {type(model).__name__}, which takes no graphs. Name a Graphormer.")
     if called is not None:
         loaded[0].config._name_or_path = called
-    return Loaded(model, None)
+    return Loaded(model, None, how.dtype)
 
 
 def find_language_model(name: str | None, how: Loading) -> LazyModel:
@@ -228,7 +265,7 @@ def language_model(name: str, how: Loading) -> Loaded:
     from ..models.loading import load
 
     model, tokenizer = load(name, **how.options())
-    found = Loaded(model, tokenizer)
+    found = Loaded(model, tokenizer, how.dtype)
     if tokenizer is None or not found.generates:
         raise ModelError(f"{name} is a {type(model).__name__}, which does not generate text.")
     return found

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..api.compare import compare
 from ..engine.model import where_it_is
 from ..engine.options import Options, Request
 from ..engine.plan import make_plan
@@ -66,8 +65,7 @@ def check_image_size(width: int, height: int, limits: Limits) -> None:
 
 def image_comparison(loaded: Loaded, ask: ImageAsked, image: Image) -> Comparison:
     found = some(
-        compare(
-            loaded.model,
+        loaded.session.compare(
             image,
             processor=loaded.reader,
             methods=ask.methods,
@@ -103,8 +101,7 @@ def make_graph(ask: MoleculeAsked, limits: Limits) -> Any:
 
 def molecule_comparison(loaded: Loaded, ask: MoleculeAsked, limits: Limits) -> Comparison:
     found = some(
-        compare(
-            loaded.model,
+        loaded.session.compare(
             make_graph(ask, limits),
             methods=ask.methods,
             target=ask.target,
@@ -143,7 +140,7 @@ def picture_answer(loaded: Loaded, found: Comparison, data: Any, options: dict[s
 
 
 def logits(loaded: Loaded, data: Any, options: dict[str, Any]) -> Sequence[float]:
-    ask = Request(loaded.model, data, Options(**options))
+    ask = Request(loaded.session.model, data, Options(**options, dtype=loaded.session.dtype))
     model = Session.open(ask.model, ask.options).model
     batch = make_plan(ask, model).steps[0].batch.to(*where_it_is(model))
     with torch.no_grad():

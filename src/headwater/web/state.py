@@ -25,6 +25,7 @@ from .texts import compare_text, text_answer
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+FIRST = ("text", "a first text, " * 6, "a first text")  # that a server explains before anybody asks
 LOOKS = {"unit", "palette", "level", "masked"}  # what changes a picture and not the numbers behind it
 
 
@@ -37,19 +38,28 @@ class AppState:
         self.kept = Kept(self.limits.kept)
 
     def warm(self) -> None:
-        """Read the text model and have every worker explain a little, so that the first person does not wait for it."""
+        """Read the text model and have every worker explain a little, so that the first person does not wait for it.
+
+        A short text and a longer one make a plan for those between them, and the third one tries it.
+        """
         self.models = self.models.ready()
-        loaded, ask = self.models.text.take(), TextAsked(text="a first text", methods=["lrp", "gi"])
+        loaded = self.models.text.take()
+        asked = [TextAsked(text=text, methods=["lrp", "gi"]) for text in FIRST]
         count = min(self.limits.workers, self.limits.waiting)
         everybody = threading.Barrier(count)  # so that none of them does another's part
 
         def work() -> None:
             everybody.wait(timeout=60)
-            for _ in range(2):
+            for ask in asked:
                 text_answer(loaded, ask, compare_text(loaded, ask))
 
         for job in [self.pool.submit(work) for _ in range(count)]:
             job.done.result()
+
+    def close(self) -> None:
+        """Stop the workers, and let go of what they learned of the models."""
+        self.pool.close()
+        self.models.close()
 
     def text(self, ask: TextAsked) -> Comparison:
         return self.kept.get(key(ask), lambda: compare_text(self.models.text.take(), ask))

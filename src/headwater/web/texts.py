@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from ..api.compare import compare
 from ..engine.model import describe_model, place_batch
 from ..engine.options import Options, Request
 from ..engine.plan import make_plan
@@ -43,8 +42,7 @@ CLASSES = 12  # shown, the likeliest
 def compare_text(loaded: Loaded, ask: TextAsked) -> Comparison:
     """The methods asked for, on one text."""
     return some(
-        compare(
-            loaded.model,
+        loaded.session.compare(
             ask.text,
             tokenizer=loaded.reader,
             methods=ask.methods,
@@ -188,7 +186,8 @@ Outputs = list[tuple[Any, Batch]]
 
 def outputs_for(loaded: Loaded, text: str) -> Outputs:
     """The model's outputs for a text, window by window, with their batches."""
-    ask = Request(loaded.model, text, Options(loaded.reader, window=True))
+    session = loaded.session
+    ask = Request(session.model, text, Options(loaded.reader, window=True, dtype=session.dtype))
     model = Session.open(ask.model, ask.options).model
     found: Outputs = []
     with torch.no_grad():
