@@ -16,6 +16,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 from typer.testing import CliRunner
 
+import headwater
 from headwater.cli import app
 from headwater.errors import LoadError
 from headwater.models import bundled
@@ -390,6 +391,17 @@ def test_texts_a_second_are_counted_over_a_dataset(labelled):
     assert lrp["texts"] == gi["texts"] > 0
     other = answer("bench", "--throughput", "--rounds", "1", "--data", labelled, "--shape", "llama-small")
     assert ", llama-small, cpu, " in other.splitlines()[0]
+
+
+def test_gradient_times_input_with_torch_alone_is_what_gi_says():
+    from headwater.models.bundled import load_bundled
+    from headwater_experiments.bench.throughput import gradient_times_input
+
+    model, tokenizer = load_bundled()
+    texts = ["a good film", "not a bad film, all in all"]
+    ours = headwater.explain(model, texts, tokenizer=tokenizer, method="gi", at="words")
+    for one, other in zip(ours, gradient_times_input(model, tokenizer, texts), strict=True):
+        assert torch.allclose(one.relevance, other, atol=1e-5)
 
 
 def test_a_decoder_is_timed_at_several_lengths_beside_other_tools(monkeypatch):

@@ -55,7 +55,8 @@ def command(
         str | None,
         typer.Option(
             help="Methods, separated by commas. Default: gi and every preset of lrp; "
-            "with --evaluation gi,lrp(ah),lrp(ln),lrp(ah+ln),lrp; with --throughput gi,lrp; with --graphs "
+            "with --evaluation gi,lrp(ah),lrp(ln),lrp(ah+ln),lrp; with --throughput gi,lrp, where torch is "
+            "Gradient x Input written with torch alone; with --graphs "
             "lrp,gi,rollout."
         ),
     ] = None,
