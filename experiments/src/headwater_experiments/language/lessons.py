@@ -1,4 +1,4 @@
-"""What the small language models learn: plain text, and prompts with answers of the kinds that explanations are judged on.
+"""What the small language models learn: plain text, and prompts with answers like those of the protocols.
 
 No prompt that explanations are judged on is learned, with one exception: facts can only be known by heart. Names in the
 prompts of the third kind are replaced by others; reviews and questions are made from other texts.
@@ -24,6 +24,10 @@ WORD = re.compile(r"(?<=[a-z,] )(?:[A-Z][a-z]{2,}|\d[\d,.]*\d)\b")  # a name or 
 NAME = re.compile(r"\b[A-Z][a-z]+\b")
 OPENERS = {"Then", "When", "After", "While", "Friends", "Afterwards", "The"}
 MOST_WORDS = 170  # of a passage with a question
+ASKED = (  # what is asked about a review
+    "Review: {}\nSentiment:",
+    "Classify the sentiment of the following review. Answer either 'Positive' or 'Negative'.\nReview: {}\nAnswer:",
+)
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ def draw_review(material: Material, draw: random.Random) -> Lesson:
     text, label = draw.choice(material.reviews)
     words, length = text.split(), draw.randint(30, 200)
     kept = words[:length] if draw.random() < 0.5 else words[-length:]
-    return Lesson(f"Review: {' '.join(kept)}\nSentiment:", (" Negative", " Positive")[label])
+    return Lesson(draw.choice(ASKED).format(" ".join(kept)), (" Negative", " Positive")[label])
 
 
 def draw_question(material: Material, draw: random.Random) -> Lesson:

@@ -9,6 +9,7 @@ Half of what is learned is plain text, half are prompts with answers. A card tak
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import random
 import time
@@ -25,6 +26,7 @@ from .lessons import Material, draw_lesson
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+LOG = logging.getLogger(__name__)
 WORDS = 6144  # tokens that are known
 WIDTH, HEADS = 256, 8
 END, PADDING = "<end>", "<pad>"
@@ -211,7 +213,7 @@ def train(
         optimizer.step()
         loss = out.loss.detach() if step == 0 else 0.98 * loss + 0.02 * out.loss.detach()
         if step % 200 == 0:
-            print(f"{build}: step {step}, loss {float(loss):.3f}, {spent:.0f} s", flush=True)
+            LOG.info("%s: step %d, loss %.3f, %.0f s", build, step, float(loss), spent)
     return model.eval(), tokenizer
 
 
@@ -231,6 +233,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--workers", type=int, default=6)
     given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     recipe = Recipe(steps=given.steps, batch=given.batch)
     save(*train(given.build, Material.read(), recipe, given.device, given.workers, given.seconds), given.out)
 

@@ -1,0 +1,61 @@
+"""The small language models of other builds: what they learn, and that their training runs."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from real_data import need_real_data
+
+from headwater.models.loading import load
+from headwater_experiments.language import lessons, training
+from headwater_experiments.language.lessons import Lesson, Material
+
+STORY = Lesson("Then, Inez and Lorraine went to the zoo. Inez gave a plum to", " Lorraine")
+PASSAGE = (
+    "The tower was built by Eiffel in 1889 for the fair. It stands in Paris, near the river, and many people visit it."
+)
+
+
+def material() -> Material:
+    reviews = [("A film that I loved from the first minute to the last, said Anna in Rome once more.", 1)] * 3
+    return Material(reviews, [PASSAGE], [Lesson("The capital of France is", " Paris")], [STORY], ["Ada", "Bea", "Cleo"])
+
+
+def test_names_of_a_story_are_replaced_and_the_answer_is_one_of_them() -> None:
+    for seed in range(20):
+        lesson = lessons.draw_story(material(), random.Random(seed))
+        first, second = lessons.names_in(lesson)
+        assert {first, second} < {"Ada", "Bea", "Cleo"}
+        assert lesson.answer == f" {second}"
+        assert lesson.prompt == STORY.prompt.replace("Inez", first).replace("Lorraine", second)
+
+
+def test_the_answer_to_a_question_stands_in_its_passage() -> None:
+    for seed in range(20):
+        lesson = lessons.draw_question(material(), random.Random(seed))
+        passage, question = lesson.prompt.split("\nQuestion: ")
+        assert lesson.answer.strip() in passage
+        assert "what" in question
+
+
+def test_no_prompt_that_is_judged_is_learned_but_facts() -> None:
+    need_real_data("prompts and reviews")
+    found, draw = Material.read(), random.Random(0)
+    folder = lessons.data_folder()
+    reviews = {row["text"] for row in lessons.rows(folder, "imdb_prompts")}
+    stories = {row["prompt"] for row in lessons.rows(folder, "ioi")}
+    assert not reviews & {text for text, _ in found.reviews}
+    assert not stories & {lessons.draw_story(found, draw).prompt for _ in range(200)}
+
+
+@pytest.mark.parametrize("build", ["gpt2", "t5"])
+def test_training_runs_and_what_it_saves_loads(build: str, tmp_path: Path) -> None:
+    recipe = training.Recipe(steps=3, batch=2, length=40, warm_up=1)
+    model, tokenizer = training.train(build, material(), recipe, "cpu", workers=0)
+    training.save(model, tokenizer, tmp_path)
+    again, _ = load(tmp_path)
+    assert again.dtype is torch.float32
+    assert type(again).__name__ == type(model).__name__
