@@ -41,6 +41,7 @@ from headwater.evaluation.language.prompts import (
     TOKEN_SETS,
     PromptCase,
     half_of,
+    join_entities,
     read_records,
     read_token_cases,
     take_half,
@@ -273,6 +274,11 @@ def test_names_of_both_halves_are_in_neither(made_up):
     kept = {case.text for half in HALVES for case in read_token_cases("ioi", half)}
     assert mixed
     assert not kept & {record["prompt"] for record in mixed}
+
+
+def test_entities_that_stand_together_get_one_name():
+    found = join_entities([("b", "c"), ("d",), ("e", "f"), ("c", "a"), ("f", "g"), ("a", "h")])
+    assert {name: found[name] for name in "abcdefgh"} == dict(zip("abcdefgh", "aaadeeea", strict=True))
 
 
 def test_prompts_that_are_not_here_say_where_to_get_them(monkeypatch, tmp_path):
@@ -597,7 +603,7 @@ ARTICLES = {
     "answer": "Paris",
     "supporting_facts": {"title": ["A", "B"], "sent_id": [0, 1]},
     "context": {
-        "title": ["A", "B", "C"],
+        "title": ["A", "B", "w20"],
         "sentences": [["w10 it.", " w11 it."], ["w12 it.", " w13 it."], ["w14 it.", " w15 it."]],
     },
 }
@@ -606,14 +612,9 @@ WORTH = worth(w10=4.0, w11=0.5, w12=0.25, w13=3.0, w14=0.1, w15=0.0)
 
 @pytest.fixture
 def evidence(made_up: Path) -> Any:
-    half = "choose"
-    names = [name for name in "ABCDEFGH" if half_of(name) == half][:2]
-    record = json.loads(json.dumps(ARTICLES))
-    record["supporting_facts"]["title"] = names
-    record["context"]["title"] = [*names, "w20"]
-    write_records(made_up, "hotpot", [record])
+    write_records(made_up, "hotpot", [ARTICLES])
     rule = Hotpot(least_probability=0)
-    cases = rule.read("hotpot", half, speaker())
+    cases = rule.read("hotpot", half_of("A"), speaker())
     return rule.pose(AnsweringModel(Additive(WORTH, PARIS), speaker()), cases.cases[0], cases)
 
 
@@ -642,10 +643,10 @@ def test_other_articles_are_there_as_long_as_there_is_room(made_up, evidence):
     """Two articles of two sentences are too few to take five sentences out."""
     assert "w20: w14 it." in evidence.prompt.text
     rule = Hotpot(most_tokens=len(evidence.prompt.ids) - 1, top=(1, 3))
-    (short,) = rule.read("hotpot", "choose", speaker()).cases
+    (short,) = rule.read("hotpot", half_of("A"), speaker()).cases
     assert "w20" not in short.text
     assert "w13 it." in short.text
-    assert Hotpot(most_tokens=8).read("hotpot", "choose", speaker()).cases == []
+    assert Hotpot(most_tokens=8).read("hotpot", half_of("A"), speaker()).cases == []
 
 
 def test_the_mean_of_attention_is_that_of_the_answering_row():

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..ranking import Counts, Flags, Floats, only_top
 from .asking import AnsweringModel, PosedPrompt
-from .prompts import PromptCase, Record, ask_question, follow, read_records, seed_of, take_half
+from .prompts import PromptCase, Record, ask_question, follow, join_entities, read_records, seed_of, take_half
 from .protocols import CaseSet, LanguageProtocol, PosedCase, ProtocolColumn, correlate_ranks
 
 
@@ -55,8 +55,10 @@ class Hotpot(LanguageProtocol):
         return *drops, ProtocolColumn("lds"), *(ProtocolColumn(f"evidence {k}") for k in self.top)
 
     def read(self, data: str, half: str, tokenizer: Any, own: Path | None = None) -> CaseSet:
-        records = take_half(read_records(self.check_set(data)), half, lambda r: r["supporting_facts"]["title"])
-        cases = [self.case(record, tokenizer) for record in records]
+        records = read_records(self.check_set(data))
+        articles = join_entities(record["supporting_facts"]["title"] for record in records)
+        chosen = take_half(records, half, lambda r: {articles[title] for title in r["supporting_facts"]["title"]})
+        cases = [self.case(record, tokenizer) for record in chosen]
         return CaseSet(data, [case for case in cases if case is not None])
 
     def case(self, record: Record, tokenizer: Any) -> EvidenceCase | None:

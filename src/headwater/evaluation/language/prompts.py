@@ -153,6 +153,15 @@ def take_half(items: Iterable[Kind], half: str, entities: Callable[[Kind], Itera
     return [item for item in items if {half_of(entity) for entity in entities(item)} == {half}]
 
 
+def join_entities(groups: Iterable[Sequence[str]]) -> dict[str, str]:
+    """Entities that stand together somewhere, also by way of others, get one name: the first of theirs in order."""
+    members: dict[str, set[str]] = {}
+    for group in groups:
+        together = set(group).union(*(members.get(entity, ()) for entity in group))
+        members.update(dict.fromkeys(together, together))
+    return {entity: min(together) for entity, together in members.items()}
+
+
 def half_of(entity: str) -> str:
     """By the hash of its name, in small letters and without the spaces around it."""
     return HALVES[hashlib.sha256(entity.strip().lower().encode()).digest()[0] % 2]
