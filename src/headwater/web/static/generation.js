@@ -81,7 +81,7 @@ export class GenerationView {
     this.box.value = state.get('prompt', EXAMPLES[0][1]);
     this.count.value = state.get('n', '8');
     this.score.value = state.get('score', 'logit');
-    this.method.value = state.get('gm', 'lrp-query');
+    this.method.value = state.get('gm', 'lrp-language');
     this.unit.value = state.get('gu', 'token');
     this.contrast.value = state.get('rather', '');
     this.chat.checked = state.get('chat') === '1';
@@ -102,7 +102,7 @@ export class GenerationView {
     if (!this.box.value.trim()) { this.status.say('Type a prompt, or choose an example.'); return; }
     state.set({
       prompt: this.box.value, n: this.count.value === '8' ? '' : this.count.value, score: this.score.value === 'logit' ? '' : this.score.value,
-      gm: this.method.value === 'lrp-query' ? '' : this.method.value, gu: this.unit.value === 'token' ? '' : this.unit.value,
+      gm: this.method.value === 'lrp-language' ? '' : this.method.value, gu: this.unit.value === 'token' ? '' : this.unit.value,
       rather: this.contrast.value, chat: this.chat.checked ? '1' : '', sink: this.aside.checked ? '' : 'shown',
     });
     const found = await this.latest.run(async (options) => {
