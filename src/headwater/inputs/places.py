@@ -136,6 +136,11 @@ def start(leaf: Tensor) -> Tensor:
     return _Start.apply(leaf)  # type: ignore[no-any-return]
 
 
+def is_start(tensor: Tensor) -> bool:
+    """Whether a tensor is the explained input itself."""
+    return tensor.is_leaf or isinstance(tensor.grad_fn, _Start._backward_cls)  # type: ignore[attr-defined]
+
+
 class _Start(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, leaf: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..inputs.places import is_start
 from ..kernels.batching import close_batch, open_batch
 from ..kernels.sparse_rows import find_nonzero_rows, gather_rows, scatter_rows
 from .call import Call, is_signal
@@ -67,11 +68,9 @@ def affine(
 
 
 def gamma_in(scope: Scope, x: Tensor, weight: Tensor) -> tuple[str, float]:
-    """The gamma of a linear layer, and the rule that it is of: "output" where no normalisation made `x`."""
-    for rule in ("output", "gamma"):
-        if rule in scope.rules and not (rule == "output" and is_normalised(x)):
-            return rule, gamma_of(getattr(scope.rules, rule), scope.name_of(weight))
-    return "gamma", 0.0
+    """The gamma of a linear layer, and the rule that it is of: "output" if `x` is neither normalised nor the input."""
+    rule = "output" if "output" in scope.rules and not (is_normalised(x) or is_start(x)) else "gamma"
+    return rule, gamma_of(getattr(scope.rules, rule), scope.name_of(weight)) if rule in scope.rules else 0.0
 
 
 class _Product(torch.autograd.Function):
