@@ -138,7 +138,7 @@ def start(leaf: Tensor) -> Tensor:
 
 def is_start(tensor: Tensor) -> bool:
     """Whether a tensor is the explained input itself."""
-    return tensor.is_leaf or isinstance(tensor.grad_fn, _Start._backward_cls)  # type: ignore[attr-defined]
+    return tensor.is_leaf or isinstance(tensor.grad_fn, _Start._backward_cls)
 
 
 class _Start(torch.autograd.Function):

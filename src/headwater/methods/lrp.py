@@ -110,11 +110,13 @@ def lrp_with(
 
     `explain(…, method=lrp_with(gate="half", gamma=0.03, residual={"*": 1, "*layers.0*": 0}))`
     """
-    said = {"ah": ah, "gate": gate, "gamma": gamma, "output": output, "token": token, "residual": residual}
-    numbers = {rule: gamma_table(said[rule]) for rule in SUMS}
-    active = frozenset((*ALL, *(rule for rule, given in numbers.items() if given)))
-    chosen = RuleSet(active, attention=by_pattern(ah), gate=by_pattern(gate), **numbers)  # type: ignore[arg-type]
-    spelled = [spell_rule(rule, said.get(rule, "constant")) for rule in ORDER if rule in active]
+    given = {"gamma": gamma, "output": output, "token": token, "residual": residual}
+    numbers = {rule: gamma_table(value) for rule, value in given.items()}
+    active = frozenset((*ALL, *(rule for rule, value in numbers.items() if value)))
+    chosen = RuleSet(active, attention=by_pattern(ah), gate=by_pattern(gate), **numbers)
+    spelled = [
+        spell_rule(rule, {"ah": ah, "gate": gate, **given}.get(rule, "constant")) for rule in ORDER if rule in active
+    ]
     return make_method(f"lrp({'+'.join(spelled)})", "lrp with values for the whole model, or by depth", Demand(chosen))
 
 
