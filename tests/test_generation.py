@@ -11,6 +11,7 @@ from speaker import speaker, talker
 from tiny import CASTS
 
 import headwater as hw
+from headwater.defaults import LANGUAGE_METHOD
 from headwater.engine import at_once
 from headwater.errors import DataError, EmptyInput, InputError, ModelError, TargetError, UnknownName, UsageError
 from headwater.memory import backends, saved_tensors
@@ -31,7 +32,7 @@ def made(name: str = "gpt2", prompt: str | None = PROMPT, **options) -> hw.Gener
     return hw.explain_generation(talker(name), speaker(), prompt, **options)
 
 
-@pytest.mark.parametrize("method", ["lrp", "lrp-query"])
+@pytest.mark.parametrize("method", ["lrp", "lrp-query", "lrp-language"])
 @pytest.mark.parametrize("score", ["logit", "logprob", "contrast"])
 @pytest.mark.parametrize("name", [*DECODERS, *SEQ2SEQ])
 def test_the_ledger_of_every_output_token_closes(name, score, method):
@@ -346,11 +347,11 @@ def test_the_capital_of_france_is_explained_by_france_and_capital():
     assert all(ledger.closed for ledger in found.ledgers)
 
 
-def test_by_default_the_query_takes_part_and_the_sink_is_a_line():
-    """As the study of answers found most faithful; the first token's relevance is not lost."""
+def test_by_default_queries_take_part_and_the_sink_is_a_line():
+    """The first token's relevance is not lost."""
     default = hw.explain_generation(talker("gpt2"), speaker(), PROMPT, max_new_tokens=2)
-    shown = made(max_new_tokens=2, method="lrp-query")
-    assert (default.method, default.score) == ("lrp-query", "logit")
+    shown = made(max_new_tokens=2, method=LANGUAGE_METHOD)
+    assert (default.method, default.score) == ("lrp-language", "logit")
     assert float(default.relevance[:, 0].abs().max()) == 0
     for row, after in zip(shown.relevance, default.ledgers, strict=True):
         assert after.constants["attention sink"] == approx(float(row[0]), abs=1e-12)

@@ -68,7 +68,7 @@ EXACTLY = {
     "prod": {"gate"},
     "softmax": {"ah"},
     "glu": {"gate"},
-    "scaled_dot_product_attention": {"ah"},
+    "scaled_dot_product_attention": {"ah", "token"},
     "conv2d": {"gamma"},
     "logsumexp": {"act"},
     "rsqrt": {"ln"},

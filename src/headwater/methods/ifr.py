@@ -118,7 +118,7 @@ class Stream:
     def _importance_of(self, term: Term, whole: Tensor) -> Tensor:
         return importance(widened(self.rows(term.value)), whole)
 
-    def _parts(self, attention: MixedValues, one: ResidualSum) -> Parts:
+    def _parts(self, attention: MixedValues, one: ResidualSum) -> RoutedValues:
         """What every head brings from every source."""
         width, like = one.value.shape[-1], one.value
 
@@ -140,7 +140,7 @@ class Stream:
         outward = torch.cat(columns)  # [width, heads, size]
         values = widened(attention.map.values.reshape(-1, *attention.map.values.shape[-2:]))
         weights = widened(attention.map.weights.reshape(-1, self.length, self.length))
-        return Parts(weights * scale[:, :, None], torch.einsum("hks,whs->hkw", values, outward))
+        return RoutedValues(weights * scale[:, :, None], torch.einsum("hks,whs->hkw", values, outward))
 
     def _scale(self, pull: Any, vector: Tensor) -> Tensor:
         """[heads, positions]: the map from attention to the sum is the same everywhere but for these factors."""
@@ -162,7 +162,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Parts:
+class RoutedValues:
     """What heads bring: weights [heads, queries, sources] times vectors [heads, sources, width]."""
 
     weights: Tensor

@@ -69,8 +69,11 @@ def affine(
 
 def gamma_in(scope: Scope, x: Tensor, weight: Tensor) -> tuple[str, float]:
     """The gamma of a linear layer, and the rule that it is of: "output" if `x` is neither normalised nor the input."""
-    rule = "output" if "output" in scope.rules and not (is_normalised(x) or is_start(x)) else "gamma"
-    return rule, gamma_of(getattr(scope.rules, rule), scope.name_of(weight)) if rule in scope.rules else 0.0
+    rules, name = scope.rules, scope.name_of(weight)
+    writes = "output" in rules and not (is_normalised(x) or is_start(x))
+    if writes and (gamma := gamma_of(rules.output, name)):
+        return "output", gamma
+    return "gamma", gamma_of(rules.gamma, name) if "gamma" in rules else 0.0
 
 
 class _Product(torch.autograd.Function):
