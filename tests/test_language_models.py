@@ -9,6 +9,7 @@ import pytest
 import torch
 from real_data import need_real_data
 
+from headwater.evaluation.language.prompts import read_records
 from headwater.models.loading import load
 from headwater_experiments.language import lessons, training
 from headwater_experiments.language.lessons import Lesson, Material
@@ -44,9 +45,8 @@ def test_the_answer_to_a_question_stands_in_its_passage() -> None:
 def test_no_prompt_that_is_judged_is_learned_but_facts() -> None:
     need_real_data("prompts and reviews")
     found, draw = Material.read(), random.Random(0)
-    folder = lessons.data_folder()
-    reviews = {row["text"] for row in lessons.rows(folder, "imdb_prompts")}
-    stories = {row["prompt"] for row in lessons.rows(folder, "ioi")}
+    reviews = {row["text"] for row in read_records("imdb_prompts")}
+    stories = {row["prompt"] for row in read_records("ioi")}
     assert not reviews & {text for text, _ in found.reviews}
     assert not stories & {lessons.draw_story(found, draw).prompt for _ in range(200)}
 

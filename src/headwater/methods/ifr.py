@@ -27,6 +27,7 @@ from ..inputs.restoring import outside_inference
 from ..inputs.targets import ScoreReading
 from ..rules import Books, RuleSet
 from ..rules.residual_stream import NOTHING, MixedValues, ResidualScope, ResidualSum, Term
+from ..rules.sources import wide
 from .attention import align_positions
 from .perturbation import split_samples
 from .registry import Method, register
@@ -103,20 +104,20 @@ class Stream:
         return [self._shares(one) for one in self.sums]
 
     def _shares(self, one: ResidualSum) -> Tensor:
-        whole = widened(self.rows(one.value))
+        whole = wide(self.rows(one.value))
         shares = torch.diag(sum((self._importance_of(t, whole) for t in others_of(one)), whole.new_zeros(self.length)))
-        rest = sum((widened(self.rows(t.value)) for t in one.terms if t.attentions), torch.zeros_like(whole))
+        rest = sum((wide(self.rows(t.value)) for t in one.terms if t.attentions), torch.zeros_like(whole))
         size = float(rest.abs().max())
         for number in sorted(NOTHING.union(*(t.attentions for t in one.terms))):
             parts = self._parts(self.attentions[number], one)
-            rest = rest - parts.mixed()
+            rest = rest - parts.mix()
             shares = shares + parts.importance(whole)
         check_offset(rest, size * tolerance(one.value))
         total = shares.sum(1, keepdim=True)
         return torch.where(total == 0, torch.eye(self.length).to(shares), shares / total)
 
     def _importance_of(self, term: Term, whole: Tensor) -> Tensor:
-        return importance(widened(self.rows(term.value)), whole)
+        return importance(wide(self.rows(term.value)), whole)
 
     def _parts(self, attention: MixedValues, one: ResidualSum) -> RoutedValues:
         """What every head brings from every source."""
@@ -127,7 +128,7 @@ class Stream:
             if found is None:
                 raise NotApplicable(f"{REFUSAL}an attention of this model does not reach its sum.")
             turned = found.permute(attention.order)
-            return widened(turned.reshape(-1, *turned.shape[-2:]))
+            return wide(turned.reshape(-1, *turned.shape[-2:]))
 
         scale = self._scale(pull, draw(width, like=like))
         usable = (scale.abs() > 1e-3).all(0).nonzero().flatten()
@@ -138,8 +139,8 @@ class Stream:
             seed[places, channels] = 1
             columns.append((pull(seed)[:, places] / scale[:, places, None]).transpose(0, 1))
         outward = torch.cat(columns)  # [width, heads, size]
-        values = widened(attention.map.values.reshape(-1, *attention.map.values.shape[-2:]))
-        weights = widened(attention.map.weights.reshape(-1, self.length, self.length))
+        values = wide(attention.map.values.reshape(-1, *attention.map.values.shape[-2:]))
+        weights = wide(attention.map.weights.reshape(-1, self.length, self.length))
         return RoutedValues(weights * scale[:, :, None], torch.einsum("hks,whs->hkw", values, outward))
 
     def _scale(self, pull: Any, vector: Tensor) -> Tensor:
@@ -168,7 +169,7 @@ class RoutedValues:
     weights: Tensor
     vectors: Tensor
 
-    def mixed(self) -> Tensor:
+    def mix(self) -> Tensor:
         return torch.einsum("hqk,hkw->qw", self.weights, self.vectors)
 
     def importance(self, whole: Tensor) -> Tensor:
@@ -218,10 +219,6 @@ def gradient(of: GradientEdge, at: GradientEdge, seed: Tensor) -> Tensor | None:
 
 def draw(size: int, like: Tensor) -> Tensor:
     return torch.randn(size, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(like)
-
-
-def widened(value: Tensor) -> Tensor:
-    return value.to(torch.promote_types(value.dtype, torch.float32))
 
 
 def tolerance(value: Tensor) -> float:

@@ -6,18 +6,13 @@ prompts of the third kind are replaced by others; reviews and questions are made
 
 from __future__ import annotations
 
-import gzip
-import json
-import os
 import random
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from headwater.errors import DataError
-from headwater.inputs.table import DATA_DIRECTORY
+from headwater.bias.lexicon import first_names
+from headwater.evaluation.language.prompts import read_records
+from headwater_experiments.data import load
 
 SENTENCE = re.compile(r"(?<=[.!?])\s+")
 WORD = re.compile(r"(?<=[a-z,] )(?:[A-Z][a-z]{2,}|\d[\d,.]*\d)\b")  # a name or a number inside a sentence
@@ -50,36 +45,20 @@ class Material:
 
     @classmethod
     def read(cls) -> Material:
-        """From the folder that HEADWATER_DATA names."""
-        import pyarrow.parquet as parquet
-
-        folder = data_folder()
-        judged = {row["text"] for row in rows(folder, "imdb_prompts")}
-        table = parquet.read_table(folder / "imdb" / "train.parquet").to_pydict()
-        reviews = [pair for pair in zip(table["text"], table["label"], strict=True) if pair[0] not in judged]
-        titles = parquet.read_table(folder / "names" / "names.parquet").to_pydict()
-        essays = [row["text"] for row in rows(folder, "essays")]
-        articles = [" ".join(part) for row in rows(folder, "hotpot") for part in row["context"]["sentences"]]
-        facts = [Lesson(row["prompt"], " " + row["attribute"].strip()) for row in rows(folder, "known1000")]
-        stories = [Lesson(row["prompt"], " " + row["answer"].strip()) for row in rows(folder, "ioi")]
+        """From the datasets' own places: HEADWATER_DATA, or for the reviews the hub."""
+        judged = {row["text"] for row in read_records("imdb_prompts")}
+        table = load("imdb", "train")
+        reviews = [pair for pair in zip(table.texts, table.labels, strict=True) if pair[0] not in judged]
+        essays = [row["text"] for row in read_records("essays")]
+        articles = [" ".join(part) for row in read_records("hotpot") for part in row["context"]["sentences"]]
+        facts = [Lesson(row["prompt"], " " + row["attribute"].strip()) for row in read_records("known1000")]
+        stories = [Lesson(row["prompt"], " " + row["answer"].strip()) for row in read_records("ioi")]
         met = {name for story in stories for name in names_in(story)}
-        names = sorted({name for name in titles["name"] if name.isalpha() and name not in met})
+        names = sorted({name.title() for name in first_names().genders if name.isalpha()} - met)
         return cls(reviews, essays + articles, facts, stories, names)
 
     def plain(self) -> list[str]:
         return [text for text, _ in self.reviews] + self.passages
-
-
-def data_folder() -> Path:
-    found = os.environ.get(DATA_DIRECTORY)
-    if not found:
-        raise DataError(f"set {DATA_DIRECTORY} to the folder that holds imdb, names and llm.")
-    return Path(found)
-
-
-def rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    with gzip.open(folder / "llm" / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
-        yield from map(json.loads, file)
 
 
 def names_in(story: Lesson) -> list[str]:
