@@ -18,7 +18,7 @@ NAMES = ("bert", "gpt2", "bloom", "albert", "llama", "xlnet", "bart", "vit", "mi
 
 @cache
 def audited(name: str, method: str) -> Audit:
-    return hw.audit(tiny(name), arguments(name, 1), method=method)
+    return hw.audit(tiny(name), arguments(name, 1), method=method, output="logit")
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -638,7 +638,7 @@ def test_the_papers_study_is_one_flag(application, files, monkeypatch):
     for words, model, method in (
         (["--paper"], bias_command.PAPERS_MODEL, "lrp(ah+ln)"),
         (["--paper", "--model", "mine", "--method", "gi"], "mine", "gi"),
-        ([], None, "lrp"),
+        ([], None, None),  # the default for the kind of model
     ):
         asked.clear()
         application(*words, "--data", str(texts), "--groups", str(groups))

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater.api.compare import PAPER
 from headwater.cli import app
-from headwater.cli.names import split_names
 from headwater.errors import TooLong, UnknownName, UsageError
+from headwater.names import split_names
 from headwater.results.comparison import Comparison
 from headwater.results.explanation import Explanation, Provenance
 from headwater.results.ledger import Ledger

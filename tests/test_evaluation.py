@@ -29,7 +29,6 @@ from typer.testing import CliRunner
 
 from headwater.cli import evaluate as evaluate_command
 from headwater.cli import report as report_command
-from headwater.cli.names import split_names
 from headwater.cli.refusals import Commands
 from headwater.errors import DataError, InputError, MissingExtra, ModelError, TargetError, TrainingMode, UsageError
 from headwater.evaluation import run as evaluations
@@ -42,6 +41,7 @@ from headwater.evaluation.report import page
 from headwater.evaluation.run import evaluate
 from headwater.evaluation.summary import evaluation_tables
 from headwater.evaluation.tokens import TokenSource, find_replacement
+from headwater.names import split_names
 from headwater_experiments.bench import speed
 from headwater_experiments.data import LabelledTexts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,12 +22,13 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater import plugins
 from headwater.cli import app
-from headwater.defaults import LANGUAGE_METHOD
+from headwater.defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
 from headwater.errors import DataError, NotApplicable, UnknownName, UsageError
+from headwater.evaluation.charts import ChartFrame
 from headwater.evaluation.language.agreement import Agreement, rank_of
-from headwater.evaluation.language.asking import LATER, AnsweringModel, PerturbedAnswers
+from headwater.evaluation.language.asking import LATER, AnsweringModel, PerturbedAnswers, split_score
 from headwater.evaluation.language.catalogue import LANGUAGE_PROTOCOLS, resolve_language_protocol, single_token
-from headwater.evaluation.language.faithfulness import Faithfulness, FaithfulnessRow
+from headwater.evaluation.language.faithfulness import Faithfulness, FaithfulnessRow, base_name
 from headwater.evaluation.language.hotpot import Hotpot
 from headwater.evaluation.language.needles import (
     Needles,
@@ -35,7 +37,17 @@ from headwater.evaluation.language.needles import (
     relevance_left,
     split_sentences,
 )
-from headwater.evaluation.language.picture import cost_points, draw_costs, frontier
+from headwater.evaluation.language.picture import (
+    DOT,
+    LETTER,
+    CostPoint,
+    cost_points,
+    draw_costs,
+    draw_methods,
+    frontier,
+    hides,
+    place,
+)
 from headwater.evaluation.language.prompts import (
     HALVES,
     TOKEN_SETS,
@@ -48,7 +60,7 @@ from headwater.evaluation.language.prompts import (
 )
 from headwater.evaluation.language.protocols import CaseSet
 from headwater.evaluation.language.single_token import SingleToken, TokenPool, disrupt_and_recover
-from headwater.evaluation.language.study import ROWS, measure_faithfulness, resolve_rows
+from headwater.evaluation.language.study import ROWS, measure_faithfulness, resolve_row, resolve_rows
 from headwater.evaluation.protocols import TENTHS
 from headwater.inputs.table import DATA_DIRECTORY
 from headwater_experiments.bench.peers import explain_answer_by_lxt
@@ -292,7 +304,7 @@ def test_prompts_that_are_not_here_say_where_to_get_them(monkeypatch, tmp_path):
 
 def test_a_protocol_is_a_value():
     assert SingleToken() == single_token
-    assert str(SingleToken(most_tokens=100)) == "single-token 1(most_tokens=100)"
+    assert str(SingleToken(most_tokens=100)) == "single-token 2(most_tokens=100)"
     assert SingleToken(most_tokens=100) != single_token
     assert single_token.to_dict()["fractions"][1] == "1/10"
     with pytest.raises(UnknownName, match="Did you mean 'single-token'"):
@@ -697,3 +709,35 @@ def test_a_real_run_on_four_prompts():
         if case.id in by_prompt:
             prompt = asked.pose(case.text, case.answer)
             assert np.exp(asked.log_probabilities([prompt.ids], [prompt.answer])[0, 0]) > 0.1
+
+
+def test_a_row_may_name_its_score():
+    assert split_score("attnlrp@advantage") == ("attnlrp", "advantage")
+    assert split_score("attnlrp") == ("attnlrp", "logit")
+    assert split_score(LANGUAGE_METHOD) == (LANGUAGE_METHOD, LANGUAGE_OUTPUT)
+    assert resolve_row("leave-one-out@logprob") == "leave-one-out@logprob"
+    with pytest.raises(UnknownName, match="Did you mean 'advantage'"):
+        resolve_row("attnlrp@advantege")
+    assert base_name("leave-one-out(zero)@logprob") == "leave-one-out"
+
+
+def test_in_the_picture_no_name_hides_another_or_a_point():
+    points = [CostPoint(f"method-{n}", 3.0 + n / 50, 50.0 + n / 10) for n in range(8)]
+    frame = ChartFrame((0.0, 3.0), (0.0, 100.0), 720, 420)
+    drawn = "".join(draw_methods(frame, points, points[:2]))
+    boxes = [
+        (float(x), float(y) - 4, LETTER * 8)
+        for x, y in re.findall(r'<text class="[^"]*" x="([\d.]+)" y="([\d.]+)"', drawn)
+    ]
+    dots = [(x - DOT, y, 2 * DOT) for x, y in (place(frame, point) for point in points)]
+    assert len(boxes) == 8
+    for number, box in enumerate(boxes):
+        assert not hides([*boxes[:number], *boxes[number + 1 :], *dots], box)
+
+
+def test_a_name_that_is_longer_than_the_picture_still_has_a_place():
+    frame = ChartFrame((0.0, 3.0), (0.0, 100.0), 720, 420)
+    point = CostPoint(
+        "lrp(ah=shares(q=0.3,k=0.2,v=0.5,offset=values)+ln+act+gate=half+output=0.02)@advantage", 3.4, 50.0
+    )
+    assert "offset=values" in "".join(draw_methods(frame, [point], [point]))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headwater.inputs.places import start
-from headwater.methods.lrp import ORDER, QUERY, all_rules
+from headwater.methods.lrp import LANGUAGE, ORDER, QUERY, all_rules
 from headwater.rules import Books, RuleSet, Scope
 from headwater.rules.modules import watch_foreign_modules
 from headwater.rules.saved import BorrowedTensor, SavedTensor
@@ -35,9 +35,16 @@ GAMMA = {
     "llama": NEEDED["llama"] + (HIDDEN + GROUPED) + 2 * HIDDEN + (HIDDEN + INNER) + (INNER + HIDDEN),
 }
 AT_THE_END = {"bert": HIDDEN, "llama": HIDDEN + tiny.SMALL["vocab_size"]}
+# lrp-language: what goes into a gate's activation and the other factor, of which the product is made again; queries,
+# keys and values, of which attention is; what comes out of the inner layer.
+SHARED = {
+    "llama": 2 * INNER + HIDDEN + 2 * GROUPED + HEADS + 2 + HIDDEN,
+    "bert": INNER + (INNER + HIDDEN) + 3 * HIDDEN + HEADS + 2,  # no gate: an activation's ratio and its value
+}
 BOOSTED = {
     "lrp-gamma": replace(all_rules(gamma=0.02), names=frozenset(ORDER)),
     "lrp-query": QUERY.rules,
+    "lrp-language": LANGUAGE.rules,
     "residual": replace(all_rules(residual=1.0), names=frozenset(ORDER)),
 }
 
@@ -64,8 +71,10 @@ def held_by(node: Any) -> Iterator[Tensor]:
         stack += [parent for parent, _ in node.next_functions]
         saved = [*getattr(node, "saved_tensors", ())]
         saved += [getattr(node, name) for name in dir(node) if name.startswith("_saved_")]
-        later = [getattr(node, name, None) for name in ("factor", "boost")]
-        saved += [getattr(one, name, None) for one in later for name in ("_x", "_value", "_made", "_z", "_factor")]
+        later = [getattr(node, name, None) for name in ("factor", "boost", "product", "held")]
+        names = ("_x", "_value", "_made", "_z", "_factor", "_gate", "_other", "_sums", "_mask")
+        saved += [getattr(one, name, None) for one in later for name in names]
+        saved += getattr(getattr(node, "held", None), "_parts", ())
         saved += getattr(getattr(node, "terms", None), "_kept", ())
         saved = [value.tensor() if isinstance(value, SavedTensor | BorrowedTensor) else value for value in saved]
         yield from (value for value in saved if isinstance(value, Tensor))
@@ -92,6 +101,29 @@ def test_a_gradient_keeps_more(name: str) -> None:
 def test_gamma_keeps_inputs_and_outputs_of_linear_layers_besides(name: str) -> None:
     needed = GAMMA[name] + AT_THE_END[name] / 2
     assert needed <= a_token_and_layer(name, BOOSTED["lrp-gamma"]) <= needed + 1.5
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_language_keeps_nothing_that_can_be_made_again_cheaply(name: str) -> None:
+    found = a_token_and_layer(name, LANGUAGE.rules)
+    assert SHARED[name] <= found <= SHARED[name] + tiny.tiny(name).config.hidden_size / HEADS + 1.5  # rotary tables
+
+
+def llama_8b_proportions(layers: int) -> nn.Module:
+    """Layers of Llama-8B's, an eighth as wide: the heads are as large, and there are an eighth as many."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 512, "intermediate_size": 1792, "num_attention_heads": 4, "num_key_value_heads": 1}
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=layers, vocab_size=64)).eval().requires_grad_(False)
+
+
+def test_language_keeps_at_most_twice_what_lrp_keeps_of_a_llama() -> None:
+    """In each further layer: rotary tables, which take part once queries and keys do, stand once in the model."""
+    one, two = llama_8b_proportions(1), llama_8b_proportions(2)
+    lrp, language, query = (kept(two, 60, r) - kept(one, 60, r) for r in (all_rules(), LANGUAGE.rules, QUERY.rules))
+    assert 1.9 * lrp < language <= 2 * lrp
+    assert query > 2 * lrp  # it keeps the inputs and outputs of all linear layers
 
 
 @pytest.mark.parametrize("name", ["bert", "llama"])

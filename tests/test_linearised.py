@@ -115,7 +115,9 @@ def test_llama(method: str, gate: str, attention: str) -> None:
 def test_llama_by_token() -> None:
     """A token's index is a target: its logit after the last position."""
     model, token = random_llama(), 7
-    for explanation, ids in zip(hw.explain(model, tensors(IDS), target=token, method="lrp"), IDS, strict=True):
+    for explanation, ids in zip(
+        hw.explain(model, tensors(IDS), target=token, output="logit", method="lrp"), IDS, strict=True
+    ):
         agree(explanation, by_map(model, ids, token), CASTS)
 
 

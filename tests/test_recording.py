@@ -135,7 +135,7 @@ def test_nothing_is_asked_of_the_card_on_the_way(name: str, method: str) -> None
             hw.explain(model, inputs, method=method)
     # Two are questions that the processor alone is asked: how to divide, what to leave out. The last is not put while a
     # card records.
-    elsewhere = ("rules/ratio.py", "kernels/sparse_rows.py", "masking_utils.py")
+    elsewhere = ("kernels/elementwise.py", "kernels/sparse_rows.py", "masking_utils.py")
     assert not [place for place in watch.places if not any(part in place for part in elsewhere)], watch.places
 
 

@@ -244,7 +244,7 @@ def test_decoder_positions_have_their_own_mask() -> None:
     fields = {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": ids.flip(1)}
     with torch.no_grad():
         logits = model(**fields).logits
-    assert hw.explain(model, fields)[0].score == float(logits[0, 4].max())
+    assert hw.explain(model, fields, output="logit")[0].score == float(logits[0, 4].max())
 
 
 def test_a_prefix_equal_to_the_source_is_a_prefix() -> None:

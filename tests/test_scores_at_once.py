@@ -17,7 +17,7 @@ from headwater.engine.forward import NO_RULES, Run
 from headwater.inputs.batch import Batch
 from headwater.kernels.batching import close_batch, is_batched, map_batch, open_batch
 from headwater.kernels.sparse_rows import RowBlocks
-from headwater.rules import Books, Scope, gamma, gate
+from headwater.rules import Books, Scope, gamma, gated
 from headwater.rules.maps import MapScope
 
 PROMPT = "the capital of France is"
@@ -126,7 +126,7 @@ def test_within_a_limit_it_is_one_by_one(passes):
 def test_what_cannot_be_batched_is_explained_one_by_one(passes, monkeypatch):
     plain = one_by_one(monkeypatch, "llama")
     passes.clear()
-    backward, calls = gate._Shared.backward, []
+    backward, calls = gated._Gated.backward, []
 
     def refuse(ctx, *gradients):
         calls.append(is_batched(gradients[0]))
@@ -134,7 +134,7 @@ def test_what_cannot_be_batched_is_explained_one_by_one(passes, monkeypatch):
             raise RuntimeError("no batching rule")
         return backward(ctx, *gradients)
 
-    monkeypatch.setattr(gate._Shared, "backward", staticmethod(refuse))
+    monkeypatch.setattr(gated._Gated, "backward", staticmethod(refuse))
     found = made("llama")
     assert calls[:2] == [True, True]
     assert calls.count(True) == 2  # it is tried once

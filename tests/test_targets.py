@@ -12,6 +12,7 @@ from torch import nn
 
 import headwater as hw
 from headwater.errors import TargetError, UnknownName
+from headwater.inputs.targets import read_out
 
 TEXT = "a gripping, beautifully acted film"
 LABELS = ("negative", "neutral", "positive")
@@ -136,7 +137,7 @@ def test_masked_word() -> None:
 def test_next_token_is_after_the_last_real_position() -> None:
     model = tiny("gpt2")
     texts = ["the capital of france is", "the movie"]
-    found = hw.explain(model, texts, tokenizer=tokenizer())
+    found = hw.explain(model, texts, tokenizer=tokenizer(), output="logit")
     for e, text in zip(found, texts, strict=True):
         logits = outputs(model, text).logits[0, -1]
         assert e.score == pytest.approx(float(logits.max()), abs=1e-12)
@@ -177,3 +178,53 @@ def test_wrong_targets_are_answered() -> None:
         explain(target=hw.Token(2))
     with pytest.raises(TargetError, match="no position 99"):
         explain(built(tf.BertForTokenClassification), target=hw.Token(99))
+
+
+def test_an_advantage_is_the_logit_above_the_mean_at_temperature_two() -> None:
+    model, text = tiny("gpt2"), "the capital of france is"
+    logits = outputs(model, text).logits[0, -1]
+    weights = (logits / 2).softmax(-1)
+    e = hw.explain(model, text, tokenizer=tokenizer())
+    assert e.output == "advantage"
+    assert e.score == pytest.approx(float(logits.max() - (weights * logits).sum()), abs=1e-12)
+    assert e.ledger.closed
+    assert e.ledger.readout == pytest.approx(0, abs=1e-10)
+
+
+def test_an_advantage_has_the_gradient_of_the_log_probability_at_temperature_two() -> None:
+    logits = torch.randn(3, 11, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(read_out(logits, "advantage", False)[:, 4].sum(), logits)
+    (wanted,) = torch.autograd.grad(2 * (logits / 2).log_softmax(-1)[:, 4].sum(), logits)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_what_all_logits_share_is_in_no_advantage() -> None:
+    logits = torch.randn(3, 11, dtype=torch.float64)
+    torch.testing.assert_close(read_out(logits + 7, "advantage", False), read_out(logits, "advantage", False))
+    assert not torch.allclose(read_out(logits + 7, "logit", False), read_out(logits, "logit", False))
+
+
+def test_an_advantage_of_a_logit_that_stands_alone_is_the_logit() -> None:
+    logits = torch.randn(3, 2)
+    assert torch.equal(read_out(logits, "advantage", True), logits)
+
+
+def test_an_advantage_in_half_precision_is_summed_in_single() -> None:
+    logits = torch.randn(2, 50_000).bfloat16()
+    wide = read_out(logits.float(), "advantage", False)
+    torch.testing.assert_close(read_out(logits, "advantage", False).float(), wide, rtol=0, atol=0.04)
+
+
+@pytest.mark.parametrize(("model", "output"), [("bert", "logit"), ("gpt2", "advantage")])
+def test_what_is_explained_by_default_depends_on_the_kind_of_model(model: str, output: str) -> None:
+    assert hw.explain(tiny(model), "the movie", tokenizer=tokenizer()).output == output
+    own = hw.explain(tiny(model), "the movie", tokenizer=tokenizer(), score=lambda out: out.logits.flatten(1)[:, 0])
+    assert own.output == "logit"
+
+
+def test_a_token_that_cannot_be_said_has_no_part_in_an_advantage() -> None:
+    logits = torch.tensor([[1.0, 2.0, -torch.inf]], dtype=torch.float64, requires_grad=True)
+    found = read_out(logits, "advantage", False)[:, 1]
+    torch.testing.assert_close(found, read_out(logits[:, :2], "advantage", False)[:, 1])
+    (gradient,) = torch.autograd.grad(found.sum(), logits)
+    assert gradient[0, 2] == 0

@@ -113,7 +113,7 @@ def test_what_a_tokenizer_returned() -> None:
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
 def test_places(name: str) -> None:
     """At the words, positions and types have their own lines; the prediction is the same."""
-    outer, inner = explain(TEXTS[0], name), explain(TEXTS[0], name, at="words")
+    outer, inner = (explain(TEXTS[0], name, method="lrp", at=at) for at in ("embeddings", "words"))
     assert outer.score == inner.score
     if name == "bert":
         assert {n.split(".")[-2] for n in inner.ledger.constants} == {"position_embeddings", "token_type_embeddings"}

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 from typing_extensions import Unpack
 
+from ..engine.kind import default_method
 from ..engine.options import Options, OptionsByName, Request, read_options
 from ..engine.plan import make_plan
 from ..engine.session import Session
@@ -27,14 +28,17 @@ PAPER = ("random", "a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(
 
 @restores
 def compare(
-    model: nn.Module, data: Any, *, methods: Sequence[str | Method] = PAPER, **options: Unpack[OptionsByName]
+    model: nn.Module, data: Any, *, methods: Sequence[str | Method] | None = None, **options: Unpack[OptionsByName]
 ) -> Comparison:
     """One input, many methods. Takes the arguments of `explain` for one sample; a long text may go in windows.
 
+    Where no `methods` are named they are the paper's and the default for the kind of model. Each row is what `explain`
+    gives by that method; `sinks="aside"` puts the first token aside in all of them.
     Methods that need the plain forward and backward pass (attention, GAE, Gradient x Input) share one. A method that
     does not apply to the model is named in `refused`; a name that does not exist is an error before any work.
     """
-    entries = [MethodAnswers(resolve_method(name)) for name in methods]
+    names = usual_methods(model) if methods is None else methods
+    entries = [MethodAnswers(resolve_method(name)) for name in names]
     if not entries:
         raise UsageError("compare needs at least one method.")
     if isinstance(data, list):
@@ -42,6 +46,11 @@ def compare(
     ask = Request(model, data, read_options(**options))
     with walk_once():
         return compare_methods(ask, entries)
+
+
+def usual_methods(model: nn.Module) -> tuple[str, ...]:
+    """The paper's methods, and the default for the kind of model where it is none of them."""
+    return tuple(dict.fromkeys((*PAPER, default_method(model))))
 
 
 def compare_methods(ask: Request, entries: list[MethodAnswers]) -> Comparison:

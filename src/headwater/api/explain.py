@@ -40,9 +40,9 @@ def explain(
     *,
     tokenizer: Any = None,
     processor: Any = None,
-    method: str | Method = "lrp",
+    method: str | Method | None = None,
     target: Target = None,
-    output: str = "logit",
+    output: str | None = None,
     score: Callable[[Any], Tensor] | None = None,
     inputs: Any = None,
     at: str = "embeddings",
@@ -54,6 +54,7 @@ def explain(
     window: bool = False,
     stride: int | None = None,
     patch: int | None = None,
+    sinks: str | None = None,
     keep: str = "device",
     recompute: Count = None,
     memory_limit: int | str | None = None,
@@ -67,9 +68,13 @@ def explain(
     processor) it is an image: a Pillow image, a path, an array, or a list of those. One text, image or sample gives one
     `Explanation`, everything else a list of them.
 
+    `method`: a name of `headwater methods`; None is the default for the kind of model (`headwater.defaults`), one for
+    language models and one for all others. `sinks`: "show" leaves the relevance of the first token there, "aside"
+    moves it to the ledger's line "attention sink"; None does so for a language model explained by its default method.
     `target`: None for the predicted class (the predicted next token of a language model), a class by index or name,
     "a - b", `Token`, `Span`. `score=` takes any function of the model's output that gives one number per sample.
-    `output`: "logit", "probability" or "log-probability".
+    `output`: "logit", "advantage" (the logit minus the mean of all logits, weighed by their probabilities at a
+    temperature of 2), "probability" or "log-probability"; None is the advantage for language models, else the logit.
     `at`: "embeddings" (the embeddings module's output, as in the paper) or "words". For bare tensors, `inputs=` names
     what is explained: one of the tensors, a module, or a module's dotted name.
     `dtype`: computed in the model's own, except that half precision is computed in float32 unless asked for here.
@@ -100,6 +105,7 @@ def explain(
         window=window,
         stride=stride,
         patch=patch,
+        sinks=sinks,
         keep=keep,
         recompute=recompute,
         memory_limit=memory_limit,

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..defaults import LANGUAGE_METHOD
+from ..defaults import LANGUAGE_OUTPUT
 from ..engine.forward import Run
+from ..engine.kind import choose_method
 from ..engine.model import where_it_is
-from ..engine.options import Options, Request, read_options
+from ..engine.options import SHOWN, Options, Request, check_handling, read_options
 from ..engine.session import Change, Session, keep_run
 from ..engine.steps import Step
 from ..errors import InputError, ModelError, TargetError, UnknownName, UsageError
@@ -20,16 +21,15 @@ from ..inputs.batch import Batch, Item
 from ..inputs.places import find_places
 from ..inputs.prompt import Prompt, Turn, tokenise_prompt
 from ..inputs.restoring import restores
-from ..inputs.targets import Reader, ScoreReading, logits_of
+from ..inputs.targets import Reader, ScoreReading, logits_of, mean_logit
 from ..inputs.text import can_generate, check_characters, length_limit
 from ..memory.estimate import MemoryTrial, parse_bytes
 from ..memory.recompute import Count
-from ..methods import Method, resolve_method
+from ..methods import Method
 from ..results.explanation import Explanation
-from ..results.generation import Generation
+from ..results.generation import OUTPUT_OF, Generation
 
-SCORES = ("logit", "logprob", "contrast")
-HANDLING = ("show", "aside")
+SCORES = ("logit", "advantage", "logprob", "contrast")
 SPACE_MARKS = ("Ġ", "▁")
 Contrast = str | Mapping[int, int | str] | None
 
@@ -43,7 +43,7 @@ def explain_generation(
     chat: Sequence[Turn] | None = None,
     max_new_tokens: int = 20,
     answer: str | Sequence[int] | None = None,
-    method: str | Method = LANGUAGE_METHOD,
+    method: str | Method | None = None,
     score: str | None = None,
     contrast: Contrast = None,
     sinks: str = "aside",
@@ -64,10 +64,11 @@ def explain_generation(
     own `generate`: greedily, at most `max_new_tokens`; further arguments are handed on to it. Or `answer` is explained,
     whether the model would say it or not: a text, which follows the prompt as it is written, or token ids.
 
-    `score`: "logit"; "logprob", the log-probability, which sums to that of the whole answer (`Generation.whole()`);
-    or "contrast", the logit minus that of another token: "why Paris rather than London". `contrast` names it: a text
-    for the first output token that differs from it, {number of the output token: text or id} for others; where none is
-    named it is the runner-up, the likeliest other token.
+    `score`: "advantage", the logit minus the mean of all logits, weighed by their probabilities at a temperature of 2:
+    what sets the token apart from the others. "logit". "logprob", the log-probability, which sums to that of the whole
+    answer (`Generation.whole()`). "contrast", the logit minus that of another token: "why Paris rather than London".
+    `contrast` names it: a text for the first output token that differs from it, {number of the output token: text or
+    id} for others; where none is named it is the runner-up, the likeliest other token.
     `sinks` and `special`: "show", or "aside" to move the relevance of the attention sink (the first token) and of
     special tokens to lines of their own in each ledger. Method, score and sink are by default what was found most
     faithful to a language model on prompts set apart for that question (docs/generation.md).
@@ -81,13 +82,14 @@ def explain_generation(
     """
     scoring = Scoring.of(score, contrast)
     check_handling(sinks=sinks, special=special)
-    chosen = resolve_method(method)
     if tokens_at_once is not None and tokens_at_once < 1:
         raise UsageError(f"tokens_at_once must be at least 1, not {tokens_at_once}.")
     check_generates(model, tokenizer)
+    chosen = choose_method(method, model)
     options = read_options(
         tokenizer=tokenizer,
         method=chosen,
+        sinks=SHOWN,  # they are put aside in the whole
         output=scoring.output,
         at=at,
         seed=seed,
@@ -108,7 +110,7 @@ def explain_generation(
     text.check_length(length_limit(ready, tokenizer))
     if memory_limit is not None:
         batch = text.batch(len(ids), tokens_at_once or len(ids), find_places(ready, at))
-        step = Step(batch, Reader(ready, tokenizer, None, options.output))
+        step = Step(batch, Reader(ready, tokenizer, None, scoring.output))
         fits = MemoryTrial(Request(model, None, options), session, chosen, step).fit(parse_bytes(memory_limit))
         options = options.with_memory(fits.room)
     change = keep_run if memory_limit is None else one_score_at_once  # the estimate is that of one score
@@ -126,7 +128,7 @@ class Scoring:
 
     @classmethod
     def of(cls, score: str | None, contrast: Contrast) -> Scoring:
-        chosen = score or ("logit" if contrast is None else "contrast")
+        chosen = score or (LANGUAGE_OUTPUT if contrast is None else "contrast")
         if chosen not in SCORES:
             raise UnknownName("score", chosen, SCORES)
         if contrast is not None and chosen != "contrast":
@@ -135,7 +137,7 @@ class Scoring:
 
     @property
     def output(self) -> str:
-        return "log-probability" if self.score == "logprob" else "logit"
+        return OUTPUT_OF.get(self.score, "logit")
 
     def others(self, text: Text) -> dict[int, int]:
         """The token that each output token is set against, where one was named."""
@@ -189,14 +191,20 @@ class At:
         named, count = self.name(self.token), len(rows)
         best: list[str | None] = [self.name(int(index)) for index in rows.detach().argmax(-1)]
         if self.score == "logprob":
-            return ScoreReading(rows.log_softmax(-1)[:, self.token], [named] * count, best)
+            score = rows.log_softmax(-1)[:, self.token]
+            chosen = rows[:, self.token].detach()
+            return ScoreReading(score, [named] * count, best, sum_sizes(chosen, score.detach() - chosen))
         if self.score == "logit":
             return ScoreReading(rows[:, self.token], [named] * count, best)
+        if self.score == "advantage":
+            mean = mean_logit(rows)
+            sizes = sum_sizes(rows[:, self.token], mean)
+            return ScoreReading(rows[:, self.token] - mean, [named] * count, best, sizes)
         if self.score != "contrast":
             raise UnknownName("score", self.score, SCORES)
         others = [runner_up(row, self.token) if self.other is None else self.other for row in rows.detach()]
         against = rows[torch.arange(count, device=rows.device), torch.tensor(others, device=rows.device)]
-        sizes = (rows[:, self.token].detach().abs() + against.detach().abs()).tolist()
+        sizes = sum_sizes(rows[:, self.token], against)
         return ScoreReading(
             rows[:, self.token] - against, [f"{named} - {self.name(other)}" for other in others], best, sizes
         )
@@ -210,6 +218,12 @@ class At:
     def count_sources(self, positions: int) -> int:
         """How many of the input's first `positions` stand before the output token: later ones have no part in it."""
         return positions + 1 - self.behind
+
+
+def sum_sizes(first: Tensor, second: Tensor) -> list[float]:
+    """The absolute values of two numbers, added up for each sample: what a score is the difference of."""
+    found: list[float] = (first.detach().abs() + second.detach().abs()).tolist()
+    return found
 
 
 def runner_up(row: Tensor, token: int) -> int:
@@ -271,7 +285,7 @@ def explain_tokens(
 ) -> Iterator[tuple[Explanation, float]]:
     """An explanation of every output token, and the model's probability of it; `size` tokens a forward pass."""
     others, places = scoring.others(text), find_places(session.model, options.at)
-    method = resolve_method(options.method)
+    method = choose_method(options.method, session.model)
     size = size if method.each is not None else 1
 
     for first in range(0, len(text.output), size):
@@ -439,9 +453,3 @@ def check_generates(model: Any, tokenizer: Any) -> None:
         raise InputError(f"the model must be a torch.nn.Module, not {type(model).__name__}.")
     if not can_generate(model):
         raise ModelError(f"{type(model).__name__} does not generate text. Load it for the task text-generation.")
-
-
-def check_handling(**chosen: str) -> None:
-    for name, value in chosen.items():
-        if value not in HANDLING:
-            raise UnknownName(f"way to handle {name}", value, HANDLING)

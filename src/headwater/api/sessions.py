@@ -40,7 +40,8 @@ def session(
     Where `device` or `dtype` differ from the model's own (half precision is computed in float32 unless it is asked
     for), the model is copied once, not for every explanation; the copy does not follow later changes of the model.
     What explanations learn of the model serves the later ones, until the session is closed or the model changes.
-    `tokenizer`, `processor` and `method` are those of every call that names no other. It can be used in a `with`, and
+    `tokenizer`, `processor` and `method` are those of every call that names no other; where neither names a method it
+    is the default for the kind of model. It can be used in a `with`, and
     by several threads at once.
 
     >>> with hw.session(model, tokenizer=tokenizer) as s:            # doctest: +SKIP
@@ -112,8 +113,8 @@ class ExplainSession:
             if options.get(name) is not None:
                 raise UsageError(f"{name}= is the session's: open another one, hw.session(model, {name}=…).")
         found = {**self._shared, **options, "dtype": self.dtype}
-        if "method" in more and self._method is not None:
-            found.setdefault("method", self._method)
+        if "method" in more and found.get("method") is None:
+            found["method"] = self._method
         return found
 
 

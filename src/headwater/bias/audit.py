@@ -13,6 +13,7 @@ from torch import nn
 
 from .. import methods as registry
 from ..api.explain import explain
+from ..engine.kind import choose_method, choose_output
 from ..engine.model import describe_model, prepare_model, where_it_is
 from ..errors import DataError, HeadwaterError, UsageError
 from ..evaluation.progress import show_progress
@@ -45,9 +46,9 @@ def audit_bias(
     tokenizer: Any = None,
     groups: Any = GENDER_NAMES,
     case: bool = False,
-    method: str = "lrp",
+    method: str | None = None,
     target: Any = None,
-    output: str = "logit",
+    output: str | None = None,
     at: str = "embeddings",
     text_column: str = "text",
     part_column: str | None = None,
@@ -70,12 +71,14 @@ def audit_bias(
     capitals count in it. Only texts with a mention are explained. `data` may be the directory of a run (`hw.run`) by
     this model and method, for one score in all rows: then nothing is explained, it is read there.
 
-    `target` is the score, as for `explain`. For a model of two classes it is their difference unless said otherwise:
-    positive minus negative, or the second minus the first. `permutations`: random labellings in the test. With
-    `swaps`, every mention is also replaced by that many members of each group, and the scores are compared. With
-    `calibration`, the test itself is checked on that many random labellings of the same entries.
+    `method` and `target` are those of `explain`; the target is the score. For a model of two classes it is their
+    difference unless said otherwise: positive minus negative, or the second minus the first. `permutations`: random
+    labellings in the test. With `swaps`, every mention is also replaced by that many members of each group, and the
+    scores are compared. With `calibration`, the test itself is checked on that many random labellings of the same
+    entries.
     """
-    chosen = registry.resolve_method(method).name
+    if method is not None:
+        registry.resolve_method(method)  # a method that does not exist is refused before any work
     if permutations < 1 or swaps < 0 or calibration < 0:
         raise UsageError(
             "permutations must be at least 1, swaps and calibration at least 0, "
@@ -83,6 +86,7 @@ def audit_bias(
         )
     finder = read_groups(groups, case)
     ready = prepare_model(model, device, dtype)
+    chosen, output = choose_method(method, ready).name, choose_output(output, ready)
     run = open_given_run(data, model)
     if run is not None:
         score = read_target(run, target)
@@ -97,7 +101,7 @@ def audit_bias(
         check_lengths(ready, tokenizer, wanted, truncate)
     about = describe_audit(model, ready, texts, finder, seed)
     began = time.perf_counter()
-    options = {"method": method, "target": score, "output": output, "at": at, "truncate": truncate, "seed": seed}
+    options = {"method": chosen, "target": score, "output": output, "at": at, "truncate": truncate, "seed": seed}
     made = Made()
     if run is not None:
         about["run"] = run.manifest.job

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.defaults import METHOD_BY_KIND
+
 from . import options
 from .models import load_chosen_model
 from .screen import say, waiting
@@ -34,7 +36,8 @@ def command(
     model: options.Model = None,
     task: options.Task = None,
     method: Annotated[
-        str | None, typer.Option("--method", help="See `headwater methods`. Default: lrp, with --paper lrp(ah+ln).")
+        str | None,
+        typer.Option("--method", help=f"See `headwater methods`. Default: {METHOD_BY_KIND}; with --paper lrp(ah+ln)."),
     ] = None,
     paper: Annotated[
         bool,
@@ -44,7 +47,7 @@ def command(
         str | None,
         typer.Option("--target", "-t", help="The score: a class, or 'a - b'. Default: positive - negative."),
     ] = None,
-    output: options.Output = "logit",
+    output: options.Output = None,
     at: options.At = "embeddings",
     text_column: Annotated[str, typer.Option(help="The column of the texts.")] = "text",
     part_column: Annotated[
@@ -90,7 +93,7 @@ def command(
 ) -> None:
     """Compare the relevance of groups of words over a whole dataset, with an effect size and a permutation test."""
     model = model or (PAPERS_MODEL if paper else None)
-    method = method or ("lrp(ah+ln)" if paper else "lrp")
+    method = method or ("lrp(ah+ln)" if paper else None)
     loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
     with waiting("reading the data"):
         from headwater.bias.audit import audit_bias

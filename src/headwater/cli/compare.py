@@ -11,12 +11,12 @@ import typer
 
 from headwater.errors import ModelError, UsageError
 from headwater.models import bundled
+from headwater.names import split_names
 
 from . import options
 from .images import check_alone, check_readable, draw_comparison
 from .models import load_chosen_model
 from .molecules import check_takes_graphs, draw_molecule, read_molecule
-from .names import split_names
 from .screen import save_file, say, show, theme, waiting
 
 if TYPE_CHECKING:
@@ -37,11 +37,16 @@ def command(
     model: options.Model = None,
     task: options.Task = None,
     methods: Annotated[
-        str | None, typer.Option(help="Methods, separated by commas; see `headwater methods`. Default: the paper's.")
+        str | None,
+        typer.Option(
+            help="Methods, separated by commas; see `headwater methods`. Default: the paper's, and the default for the "
+            "kind of model."
+        ),
     ] = None,
     target: options.Target = None,
-    output: options.Output = "logit",
+    output: options.Output = None,
     at: options.At = "embeddings",
+    sinks: options.Sinks = None,
     words: Annotated[bool, typer.Option("--words", help="Sum sub-words to words.")] = False,
     truncate: options.Truncate = False,
     window: options.Window = False,
@@ -59,7 +64,7 @@ def command(
     """Show what several methods say of the same prediction: one row of coloured tokens for each."""
     settings: dict[str, Any] = {} if methods is None else {"methods": split_names(methods)}
     if image is not None:
-        check_alone((text, pair, smiles), (words, window, truncate, at != "embeddings"))
+        check_alone((text, pair, smiles), (words, window, truncate, at != "embeddings" or sinks is not None))
         check_readable([image])
         loaded, processor = load_chosen_model(
             model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS
@@ -89,6 +94,7 @@ def command(
             target=target,
             output=output,
             at=at,
+            sinks=sinks,
             truncate=truncate,
             window=window,
             dtype=dtype,

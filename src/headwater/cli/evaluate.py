@@ -9,10 +9,10 @@ import typer
 
 from headwater.errors import UsageError
 from headwater.models import bundled
+from headwater.names import split_names
 
 from . import options
 from .models import load_chosen_model
-from .names import split_names
 from .screen import say, waiting
 from .tables import print_tables
 

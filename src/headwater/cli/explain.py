@@ -50,10 +50,11 @@ def command(
     patch: options.Patch = None,
     model: options.Model = None,
     task: options.Task = None,
-    method: Annotated[str, typer.Option("--method", help="See `headwater methods`.")] = "lrp",
+    method: options.Method = None,
     target: options.Target = None,
-    output: options.Output = "logit",
+    output: options.Output = None,
     at: options.At = "embeddings",
+    sinks: options.Sinks = None,
     words: Annotated[bool, typer.Option("--words", help="Sum sub-words to words.")] = False,
     full: options.Full = False,
     truncate: options.Truncate = False,
@@ -79,7 +80,7 @@ def command(
     """Say how much each token, atom or patch contributed to a prediction, with a ledger that adds up to the score."""
     saving = {"keep": keep, "recompute": options.count_of(recompute), "memory_limit": memory_limit}
     if image:
-        check_alone((texts, pair, smiles), (words, window, truncate, at != "embeddings"))
+        check_alone((texts, pair, smiles), (words, window, truncate, at != "embeddings" or sinks is not None))
         check_readable(image)
         loaded, processor = load_chosen_model(
             model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS
@@ -117,6 +118,7 @@ def command(
         "target": target,
         "output": output,
         "at": at,
+        "sinks": sinks,
         "truncate": truncate,
         "window": window,
         "batch_size": batch_size,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.errors import UsageError
+from headwater.names import split_names
 
 from . import options
 from .models import load_chosen_model
-from .names import split_names
 from .screen import save_file, say, waiting
 from .tables import print_tables
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.defaults import LANGUAGE_METHOD
+from headwater.defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
 from headwater.errors import UsageError
 
 from . import options
@@ -36,9 +36,12 @@ def command(
     answer: Annotated[
         str | None, typer.Option(help="Explain this continuation, whether the model would say it or not.")
     ] = None,
-    method: Annotated[str, typer.Option("--method", help="See `headwater methods`.")] = LANGUAGE_METHOD,
+    method: Annotated[
+        str | None, typer.Option("--method", help=f"See `headwater methods`. Default: {LANGUAGE_METHOD}.")
+    ] = None,
     score: Annotated[
-        str | None, typer.Option(help="logit, logprob, or contrast (the logit minus the runner-up's). Default: logit.")
+        str | None,
+        typer.Option(help=f"advantage, logit, logprob, or contrast (with the runner-up). Default: {LANGUAGE_OUTPUT}."),
     ] = None,
     contrast: Annotated[
         str | None, typer.Option(help="Why what was generated rather than this.", metavar="TEXT")

@@ -20,7 +20,7 @@ def check_alone(others: Sequence[object], of_texts: Sequence[bool]) -> None:
     if any(others):
         raise UsageError("--image is in place of a text or a molecule: give one of them.")
     if any(of_texts):
-        raise UsageError("--words, --window, --truncate and --at are about texts, and have no place beside --image.")
+        raise UsageError("--words, --window, --truncate, --at and --sinks are about texts, not about an --image.")
 
 
 def check_readable(images: Sequence[Path]) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from headwater.defaults import METHOD_BY_KIND, OUTPUT_BY_KIND
 from headwater.errors import in_range
 
 # The ranges of the numbers that options take. What is larger is a slip of the key, and would fail late or not at all.
@@ -59,7 +60,18 @@ Target = Annotated[
     str | None,
     typer.Option("--target", "-t", help="A class by name or index, or 'a - b'. Default: what the model predicts."),
 ]
-Output = Annotated[str, typer.Option(help="What is explained: logit, probability or log-probability.")]
+Method = Annotated[str | None, typer.Option("--method", help=f"See `headwater methods`. Default: {METHOD_BY_KIND}.")]
+Sinks = Annotated[
+    str | None,
+    typer.Option(
+        help="The first token, on which idle attention rests: show, or aside, in the ledger. Default: aside for a "
+        "language model explained by its default method, else show."
+    ),
+]
+Output = Annotated[
+    str | None,
+    typer.Option(help=f"What is explained: logit, advantage, probability, log-probability. Default: {OUTPUT_BY_KIND}."),
+]
 At = Annotated[str, typer.Option(help="Where relevance is read: embeddings, or words (without positions and types).")]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut a text that is too long for the model.")]
 Window = Annotated[bool, typer.Option("--window", help="Explain a long text in overlapping windows.")]

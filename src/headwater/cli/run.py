@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.names import split_names
+
 from . import options
 from .models import load_chosen_model
-from .names import split_names
 from .refusals import BAD_ROWS
 from .screen import say, waiting
 
@@ -34,13 +35,14 @@ def command(
     out: Annotated[Path, typer.Option(help="Where results go. The same command again goes on from what lies there.")],
     model: options.Model = None,
     task: options.Task = None,
-    method: Annotated[str, typer.Option("--method", help="See `headwater methods`.")] = "lrp",
+    method: options.Method = None,
     columns: Annotated[
         str, typer.Option(help="Columns, separated by commas: the texts first, then those that go along.")
     ] = "text",
     target: options.Target = None,
-    output: options.Output = "logit",
+    output: options.Output = None,
     at: options.At = "embeddings",
+    sinks: options.Sinks = None,
     engine: Annotated[str, typer.Option(help="Who explains: local (processes of this machine) or ray.")] = "local",
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster, e.g. auto or host:6379. Default: one is started here.")
@@ -92,6 +94,7 @@ def command(
             target=target,
             output=output,
             at=at,
+            sinks=sinks,
             engine=engine,
             address=address,
             workers=workers,

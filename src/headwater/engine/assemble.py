@@ -6,27 +6,30 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from ..defaults import DEFAULT_OUTPUT
 from ..inputs.batch import Batch
 from ..methods.registry import Method
 from ..results.explanation import Explanation, Provenance
-from ..results.ledger import Ledger, Lines
+from ..results.ledger import SINK, Ledger, Lines
 from ..results.picture import Picture
 from ..rules.sources import Sort
-from .attribution import Attributed, attribute
+from .attribution import TARGET, Attributed, attribute
 from .model import DTYPES
-from .options import Options
+from .options import SHOWN, Options
 from .propagate import Outcome
 
 
 def make_explanations(
-    batch: Batch, outcome: Outcome, method: Method, options: Options, provenance: Provenance
+    batch: Batch, outcome: Outcome, method: Method, options: Options, provenance: Provenance, sinks: str = SHOWN
 ) -> list[Explanation]:
-    """One for each sample of the batch."""
+    """One for each sample of the batch. With `sinks` "aside", the first token's relevance is a line of its ledger."""
     totals = Totals.of(outcome)
     provenance = replace(provenance, way=outcome.way)
     made = []
     for index, part in enumerate(attribute(batch, outcome)):
         ledger = make_ledger(index, outcome, totals, part, provenance.dtype)
+        if sinks == "aside":
+            part, ledger = put_sink_aside(batch, part, ledger)
         item = batch.items[index]
         made.append(
             Explanation(
@@ -39,7 +42,7 @@ def make_explanations(
                 provenance=provenance,
                 text=item.text,
                 prediction=outcome.reading.predictions[index],
-                output=options.output,
+                output=options.output or DEFAULT_OUTPUT,
                 at=options.at if batch.patches is None else "pixels",
                 special=item.special,
                 offsets=item.offsets,
@@ -52,6 +55,28 @@ def make_explanations(
             )
         )
     return made
+
+
+def put_sink_aside(batch: Batch, part: Attributed, ledger: Ledger) -> tuple[Attributed, Ledger]:
+    """The relevance of the attention sink moved from its token to a line of the ledger, which still adds up."""
+    place = find_sink(batch, part)
+    if place is None:
+        return part, ledger
+    relevance = part.relevance.clone()
+    relevance[place] = 0
+    return replace(part, relevance=relevance), ledger.with_aside({SINK: float(part.relevance[place])})
+
+
+def find_sink(batch: Batch, part: Attributed) -> int | None:
+    """The first token that the model, or the decoder of an encoder-decoder, reads; padding is none of the tokens.
+
+    None without tokens, and where the decoder's start has a line of its own already.
+    """
+    if batch.ids is None or batch.patches is not None or not len(part.relevance):
+        return None
+    if TARGET in part.segments:
+        return part.segments.index(TARGET)
+    return None if batch.starts else 0
 
 
 @dataclass(frozen=True)

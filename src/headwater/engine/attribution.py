@@ -67,6 +67,7 @@ def of_items(batch: Batch, outcome: Outcome) -> list[Attributed]:
     return [_sample(batch, i, rows, whole[i]) for i in range(batch.samples)]
 
 
+TARGET = "target"  # the segment of what a decoder is given
 OWN = ("own", "sequence first", "padded", "shifted", "rolled")
 
 
@@ -201,6 +202,6 @@ def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]], whole: bool) -
         return Attributed(kept, tokens, (), constants, untold)
     target = torch.stack(prefix).sum(0).cpu()
     ids = batch.kwargs["decoder_input_ids"][i].tolist()
-    segments = ("source",) * len(kept) + ("target",) * len(target)
+    segments = ("source",) * len(kept) + (TARGET,) * len(target)
     names = tokens + tuple(str(t) for t in ids)
     return Attributed(torch.cat([kept, target]), names, segments, constants, untold)

@@ -14,7 +14,10 @@ from ..inputs.images import is_image
 from ..inputs.targets import Target
 from ..memory.policy import MemoryPolicy
 from ..memory.recompute import Count
-from ..methods.registry import Method
+from ..methods.registry import Method, resolve_method
+
+SHOWN = "show"
+HANDLING = (SHOWN, "aside")  # of the attention sink, and of special tokens
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,9 @@ class Options:
 
     tokenizer: Any = None
     processor: Any = None
-    method: str | Method = "lrp"
+    method: str | Method | None = None
     target: Target = None
-    output: str = "logit"
+    output: str | None = None
     score: Callable[[Any], Tensor] | None = None
     inputs: Any = None
     at: str = "embeddings"
@@ -40,6 +43,7 @@ class Options:
     window: bool = False
     stride: int | None = None
     patch: int | None = None
+    sinks: str | None = None
     keep: str = "device"
     recompute: Count = None
     memory_limit: int | str | None = None
@@ -71,9 +75,19 @@ def read_options(**given: Any) -> Options:
         if name not in NAMES:
             raise UnknownName("option", name, NAMES)
     options = Options(**given)
+    if options.method is not None:
+        resolve_method(options.method)  # a method that does not exist is refused before any work
+    check_handling(sinks=options.sinks)
     if options.saves_memory:
         _ = options.memory  # a place that does not exist is refused before any work
     return options
+
+
+def check_handling(**chosen: str | None) -> None:
+    """What was chosen for sinks or special tokens is a way to handle them; None leaves it to the kind of model."""
+    for name, value in chosen.items():
+        if value is not None and value not in HANDLING:
+            raise UnknownName(f"way to handle {name}", value, HANDLING)
 
 
 class OptionsByName(TypedDict, total=False):
@@ -82,7 +96,7 @@ class OptionsByName(TypedDict, total=False):
     tokenizer: Any
     processor: Any
     target: Target
-    output: str
+    output: str | None
     score: Callable[[Any], Tensor] | None
     inputs: Any
     at: str
@@ -94,6 +108,7 @@ class OptionsByName(TypedDict, total=False):
     window: bool
     stride: int | None
     patch: int | None
+    sinks: str | None
     keep: str
     recompute: Count
     memory_limit: int | str | None
@@ -103,7 +118,7 @@ class OptionsByName(TypedDict, total=False):
 class ExplainOptions(OptionsByName, total=False):
     """All of them: those of functions that take one method."""
 
-    method: str | Method
+    method: str | Method | None
 
 
 @dataclass(frozen=True)

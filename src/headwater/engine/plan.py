@@ -18,6 +18,7 @@ from ..inputs.targets import Reader
 from ..inputs.tensors import from_tensors
 from ..inputs.text import from_fields
 from ..results.explanation import Explanation
+from .kind import output_of
 from .model import in_copy
 from .options import Request
 from .steps import Plan, Step
@@ -27,10 +28,12 @@ from .texts import TextJob, in_windows
 def make_plan(ask: Request, model: nn.Module) -> Plan:
     """What a request asks to be run on the model as it is to be computed, batch by batch."""
     options, data = ask.options, ask.data
-    if options.score is not None and (options.target is not None or options.output != "logit"):
+    if options.score is not None and (options.target is not None or options.output not in (None, "logit")):
         raise UsageError("score= says what is explained, so target= and output= have no place beside it.")
+    if options.sinks == "aside" and not of_tokens(ask, model):
+        raise UsageError("sinks='aside' is about the first token of a text: pass a text, or what a tokenizer returned.")
     target = options.score if options.score is not None else options.target
-    reader = Reader(model, options.tokenizer, target, options.output)
+    reader = Reader(model, options.tokenizer, target, output_of(options, model))
     if ask.of_images:
         return plan_images(ask, model, reader)
     if options.patch is not None:
@@ -42,6 +45,13 @@ def make_plan(ask: Request, model: nn.Module) -> Plan:
     if ask.of_texts:
         return plan_texts(ask, model, reader)
     return Plan([Step(make_batch(ask, model), reader)], flatten)
+
+
+def of_tokens(ask: Request, model: nn.Module) -> bool:
+    """Whether what is explained are tokens: a text, or what a tokenizer returned."""
+    if ask.of_images or ask.options.inputs is not None or takes_own(model, ask.data):
+        return False
+    return ask.of_texts or (isinstance(ask.data, Mapping) and "input_ids" in ask.data)
 
 
 def flatten(found: Sequence[list[Explanation]]) -> list[Explanation]:

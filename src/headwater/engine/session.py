@@ -13,10 +13,11 @@ from ..inputs.batch import Batch
 from ..inputs.restoring import restores_steps
 from ..inputs.text import find_nothing_token
 from ..inputs.walking import walk_once
-from ..methods.registry import Method, resolve_method
+from ..methods.registry import Method
 from ..results.explanation import Explanation, Provenance
 from .assemble import make_explanations
 from .forward import Run
+from .kind import choose_method, choose_sinks, settle_output
 from .model import describe_model, place_batch, prepare_model, where_it_is
 from .options import Options, Request
 from .plan import make_plan
@@ -57,19 +58,22 @@ class Session:
         self, step: Step, method: Method, options: Options, change: Change = keep_run
     ) -> list[Explanation]:
         """The explanations of one batch; `change` may add to the run what watches it."""
+        options = settle_output(options, self.model)
         run = change(self.make_run(step.batch, step.read, options))
         outcome = run_method(method, run, options)
-        return make_explanations(run.batch, outcome, method, options, self.describe(options.seed))
+        sinks = choose_sinks(options.sinks, method, self.model)
+        return make_explanations(run.batch, outcome, method, options, self.describe(options.seed), sinks)
 
     @restores_steps
     def explain_scores(
         self, batch: Batch, readers: Sequence[Any], method: Method, options: Options, change: Change = keep_run
     ) -> Iterator[Explanation]:
         """Several scores of one sample's prediction, in one forward pass and few backward ones where the method can."""
+        options = settle_output(options, self.model)
         run = change(self.make_run(batch, readers[0], options))
         if options.saves_memory:
             run = replace(run, scores_at_once=1)  # what was kept elsewhere comes back for one score
-        provenance = self.describe(options.seed)
+        provenance, sinks = self.describe(options.seed), choose_sinks(options.sinks, method, self.model)
         with options.memory.open(self.model) as kept:
             run = kept(run)
             outcomes = (
@@ -78,7 +82,7 @@ class Session:
                 else (method.run(replace(run, read=reader)) for reader in readers)
             )
             for outcome in outcomes:
-                yield from make_explanations(run.batch, outcome, method, options, provenance)
+                yield from make_explanations(run.batch, outcome, method, options, provenance, sinks)
 
     def make_run(self, batch: Batch, read: Any, options: Options) -> Run:
         placed = place_batch(self.model, batch)
@@ -106,9 +110,9 @@ def answer_all(ask: Request, change: Change = keep_run) -> list[Explanation]:
 
 
 def run_plan(ask: Request, change: Change) -> tuple[Plan, list[Explanation]]:
-    method = resolve_method(ask.options.method)
     with walk_once():
         session = Session.open(ask.model, ask.options)
+        method = choose_method(ask.options.method, session.model)
         plan = make_plan(ask, session.model)
         made = {i: session.explain_step(plan.steps[i], method, ask.options, change) for i in order_steps(plan.steps)}
         return plan, plan.gather([made[i] for i in range(len(plan.steps))])

@@ -76,6 +76,8 @@ def check_run(run: StoredRun, methods: Sequence[str], dtype: str, seed: int) -> 
         )
     for name, wanted in {"output": "logit", "at": "embeddings", "dtype": dtype, "seed": seed}.items():
         check_asked(run, name, wanted, f"its {name}")
+    if run.manifest.asked.get("sinks") == "aside":
+        raise UsageError(f"{run.path} has the first token of every text put aside: run with sinks='show' (--sinks).")
     target = run.manifest.asked["target"]
     if target is not None and " - " in str(target):
         raise UsageError(f"{run.path} explains {target!r}; needed is the score of a class: run without --target.")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..engine.forward import without_cache
 from ..engine.model import where_it_is
-from ..engine.options import Options, Request
+from ..engine.options import SHOWN, Options, Request
 from ..engine.session import answer_all
 from ..errors import HeadwaterError, InputError, ModelError, NotFinite, TargetError, UsageError
 from ..inputs.batch import group_by_length
@@ -169,7 +169,7 @@ class TokenPart:
 
     def request(self, samples: Sequence[int], method: str, target: int | None, seed: int) -> Request:
         source = self.source
-        options = Options(source.tokenizer, method=method, target=target, seed=seed)
+        options = Options(source.tokenizer, method=method, target=target, seed=seed, output="logit", sinks=SHOWN)
         return Request(source.model, self.fields(samples), options.with_memory(source.bounds.room_of(method)))
 
     def fields(self, samples: Sequence[int]) -> dict[str, Tensor]:

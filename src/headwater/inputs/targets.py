@@ -18,7 +18,8 @@ from ..errors import TargetError, UnknownName
 from .batch import Batch
 from .text import can_generate
 
-OUTPUTS = ("logit", "probability", "log-probability")
+OUTPUTS = ("logit", "advantage", "probability", "log-probability")
+TEMPERATURE = 2.0  # at which an advantage weighs the logits: chosen in docs/generation.md
 
 
 @dataclass(frozen=True)
@@ -268,11 +269,25 @@ def read_out(logits: Tensor, output: str, independent: bool) -> Tensor:
     """Logits as they are, or as probabilities: over the classes, or each on its own (multi-label, one output)."""
     if output == "logit":
         return logits
+    if output == "advantage":
+        return logits if independent else logits - mean_logit(logits).unsqueeze(-1)
     if output == "probability":
         return logits.sigmoid() if independent else logits.softmax(-1)
     if output == "log-probability":
         return torch.nn.functional.logsigmoid(logits) if independent else logits.log_softmax(-1)
     raise UnknownName("output", output, OUTPUTS)
+
+
+def mean_logit(logits: Tensor) -> Tensor:
+    """The mean of all logits, weighed by their probabilities at a temperature of 2, which are held constant.
+
+    A logit minus this mean has the gradient of the log-probability at that temperature (times it). A number that is
+    added to all logits changes no probability, and does not change this difference either. As it is linear in the
+    logits, the ledger needs no line for the readout.
+    """
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    weights = (wide.detach() / TEMPERATURE).softmax(-1)
+    return (weights * wide.masked_fill(weights == 0, 0)).sum(-1).to(logits.dtype)  # a logit may be -inf
 
 
 def is_vocabulary(model: Any, size: int) -> bool:

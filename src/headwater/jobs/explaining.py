@@ -75,6 +75,7 @@ class Explainer:
             output=settings.output,
             target=settings.target,
             at=settings.at,
+            sinks=settings.sinks,
             seed=settings.seed,
             dtype=settings.dtype,
         )

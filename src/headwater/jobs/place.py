@@ -191,7 +191,8 @@ def check_same_job(path: Path, found: Manifest, wanted: Manifest) -> None:
     if found.job == wanted.job:
         check_row_count(path, found, wanted)
         return
-    other = [name for name in wanted.asked if found.asked.get(name) != wanted.asked[name]]
+    names = dict.fromkeys((*wanted.asked, *found.asked))
+    other = [name for name in names if found.asked.get(name) != wanted.asked.get(name)]
     said = "; ".join(describe_difference(name, found, wanted) for name in other)
     raise UsageError(
         f"{path} holds another job: {said}. Choose another --out, or ask for what was asked before to go on with it."
@@ -222,7 +223,8 @@ def describe_difference(name: str, found: Manifest, wanted: Manifest) -> str:
     if name == "input_sha256":
         return describe_changed_input(found.input["files"], wanted.input["files"])
     what = {"model_sha256": "the model's weights", "tokenizer_sha256": "the tokenizer"}.get(name, name)
-    return f"{what} was {shorten(found.asked.get(name))}, is {shorten(wanted.asked[name])}"
+    unsaid = {"sinks": "show"}.get(name)
+    return f"{what} was {shorten(found.asked.get(name, unsaid))}, is {shorten(wanted.asked.get(name, unsaid))}"
 
 
 def describe_changed_input(found: list[Mapping[str, Any]], wanted: list[Mapping[str, Any]]) -> str:

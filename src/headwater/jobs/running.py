@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from ..engine.kind import choose_method, choose_output, choose_sinks
 from ..engine.model import describe_model, prepare_model, where_it_is
 from ..errors import BadRow, HeadwaterError, JobStopped, ModelError, UnknownName, UsageError
 from ..evaluation.progress import show_progress
@@ -44,11 +45,12 @@ def run(
     out: str | Path,
     *,
     tokenizer: Any = None,
-    method: str = "lrp",
+    method: str | None = None,
     columns: Sequence[str] = ("text",),
     target: Target = None,
-    output: str = "logit",
+    output: str | None = None,
     at: str = "embeddings",
+    sinks: str | None = None,
     engine: str = "local",
     address: str | None = None,
     workers: int | None = None,
@@ -70,6 +72,9 @@ def run(
     pattern such as `in/*.parquet`, a directory, or a list of those: parquet, csv, tsv, jsonl, or what
     `datasets.save_to_disk` wrote. The first of `columns` holds the texts, the others go along into the results.
 
+    `method` and `sinks` are those of `explain`: None takes the default for the kind of model, and the manifest names
+    what was taken.
+
     Results are parquet shards of `shard_rows` rows of the input, each whole or not there, and a manifest. The same call
     again goes on where it stopped, also with another number of `workers` or another `engine`; a changed model, method
     or input is refused. Rows that cannot be explained land in `errors.parquet`, with the reason; `strict` stops at the
@@ -90,11 +95,13 @@ def run(
     with open_run_directory(Path(out)) as place, open_engine(engine, address) as staff:
         given, tokenizer = load_model(model, tokenizer)
         ready, kind = prepare_model(given, None, dtype), staff.device(device)
+        chosen = choose_method(method, ready)
         settings = JobSettings(
             columns=tuple(columns),
-            method=method,
+            method=chosen.name,
+            sinks=choose_sinks(sinks, chosen, ready),
             target=target,
-            output=output,
+            output=choose_output(output, ready),
             at=at,
             dtype=str(where_it_is(ready)[1] or torch.get_default_dtype()).removeprefix("torch."),
             device=kind,

@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from .. import methods
+from ..defaults import DEFAULT_METHOD
+from ..engine.options import SHOWN, check_handling
 from ..errors import UnknownName, UsageError
 from ..inputs.targets import OUTPUTS, Span, Token
 from ..store.columns import RESERVED
@@ -21,13 +23,17 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 2**15}
 
 @dataclass(frozen=True)
 class JobSettings:
-    """`threads` are those of one worker. They are asked for and not found out: another number sums in another order."""
+    """`method` and `sinks` are what is really done: `run` has chosen them by kind of model where nobody did.
+
+    `threads` are those of one worker. They are asked for and not found out: another number sums in another order.
+    """
 
     columns: tuple[str, ...] = ("text",)
-    method: str = "lrp"
+    method: str = DEFAULT_METHOD
     target: Target = None
     output: str = "logit"
     at: str = "embeddings"
+    sinks: str = SHOWN
     dtype: str = "float32"
     device: str = "cpu"
     seed: int = 0
@@ -42,6 +48,7 @@ class JobSettings:
         methods.resolve_method(self.method)
         if self.output not in OUTPUTS:
             raise UnknownName("output", self.output, OUTPUTS)
+        check_handling(sinks=self.sinks)
         if self.target is not None and not isinstance(self.target, (int, str, Token, Span)):
             raise UsageError("the target of a run is a class, 'a - b', a Token or a Span: it is written down with it.")
         if self.truncate and self.window:
@@ -58,8 +65,10 @@ class JobSettings:
         result_names(self.columns)
 
     def to_dict(self) -> dict[str, Any]:
-        """In plain types, the method by its full name."""
+        """In plain types, the method by its full name. Sinks are named where they are put aside."""
         found = {f.name: getattr(self, f.name) for f in fields(self)}
+        if self.sinks == SHOWN:
+            del found["sinks"]  # as in runs of earlier versions, which can go on
         target = self.target if self.target is None or isinstance(self.target, (int, str)) else repr(self.target)
         return found | {
             "columns": list(self.columns),

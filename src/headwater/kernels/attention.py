@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from . import blocked
 from .batching import close_batch, map_batch, open_batch
+from .cards import has_triton, is_served_card
 from .forward import is_usual_shape
 from .scoring import ScoreForm
 from .token_sums import TokenRule
 
-AMPERE = (8, 0)  # the first cards with bfloat16
+# Whether kernels of ours give queries and keys their gradient where values have a rule. Their numbers were compared in
+# Triton's interpreter alone, so torch's gradient serves until they are compared on a card.
+SHARED_ON_CARD = False
 TOKENS_ON_CARD = (
     True  # whether a kernel computes the rule for sums over tokens on a card; if not, torch does, in blocks
 )
@@ -63,6 +63,32 @@ def values_gradient_on_card(
     return found
 
 
+def can_share_gradients(
+    query: Tensor, key: Tensor, value: Tensor, sums: Tensor | None, mask: Tensor | None, options: Any
+) -> bool:
+    """Whether kernels on a card give the gradients of queries and keys together with that of values by a rule."""
+    if sums is None or options.get("offset") or not is_usual_shape(query, key, mask, options):
+        return False
+    if not SHARED_ON_CARD or not is_served_card(query):
+        return False
+    from . import shared_gradients as shared
+
+    return shared.can_share(query, key, value, ScoreForm.read(query, mask, options))
+
+
+def share_gradients(
+    gradient: Tensor, parts: tuple[Tensor, Tensor, Tensor], result: Tensor, sums: Tensor, options: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of queries, keys and values, where `can_share_gradients`."""
+    from . import shared_gradients as shared
+
+    form = ScoreForm.read(parts[0], None, options)
+    found: tuple[Tensor, Tensor, Tensor] = map_batch(
+        lambda one: shared.shared_gradients(one, parts, result, sums, form, options["token"]), gradient
+    )
+    return found
+
+
 def forward_on_card(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor | None, options: Any
 ) -> tuple[Tensor, Tensor] | None:
@@ -74,11 +100,3 @@ def forward_on_card(
     if not fused.supports(query, key, value):
         return None
     return fused.attend_by_triton(query, key, value, ScoreForm.read(query, mask, {**options, "sinks": sinks}))
-
-
-@cache
-def has_triton(device: torch.device) -> bool:
-    """Whether Triton is there, and a card that it was tried on."""
-    if torch.version.hip is not None or find_spec("triton") is None:
-        return False
-    return torch.cuda.get_device_capability(device) >= AMPERE

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import _functorch as functorch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 
 def open_batch(tensor: Tensor) -> tuple[Tensor, int | None]:
@@ -38,6 +39,11 @@ def map_batch(function: Callable[[Tensor], Any], tensor: Tensor) -> Any:
     return tuple(
         None if part[0] is None else close_batch(torch.stack(part), level) for part in zip(*found, strict=True)
     )
+
+
+def outside_batches() -> Any:
+    """Inside, plain tensors may have graphs of their own, also within torch.vmap."""
+    return temporarily_clear_interpreter_stack()
 
 
 def is_batched(tensor: Tensor) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..engine.kind import choose_method, output_of
 from ..engine.options import Request
 from ..engine.plan import make_plan
 from ..engine.session import Session
@@ -25,7 +26,7 @@ from ..engine.steps import Step
 from ..errors import NotApplicable, UsageError
 from ..inputs.batch import Batch, map_leaves
 from ..inputs.targets import Reader
-from ..methods.registry import Method, resolve_method
+from ..methods.registry import Method
 from .backends import free_on_host
 from .meter import Tally, peak_of
 from .offload import AHEAD, UNDERWAY
@@ -155,7 +156,7 @@ class MemoryTrial:
         if not steps:
             raise UsageError("there is nothing to explain, so nothing to estimate.")
         step = max(steps, key=lambda step: step.batch.samples * (step.batch.length or 1))
-        return cls(ask, session, resolve_method(ask.options.method), step)
+        return cls(ask, session, choose_method(ask.options.method, session.model), step)
 
     @property
     def device(self) -> torch.device:
@@ -214,7 +215,7 @@ class MemoryTrial:
         """Runs one piece: the most bytes that it held, and how many of them were saved for the backward pass."""
         model, options = self.session.model, self.ask.options
         tally = Tally(model)
-        read = Reader(model, options.tokenizer, options.score, options.output)
+        read = Reader(model, options.tokenizer, options.score, output_of(options, model))
         run = replace(self.session.make_run(batch, read, options), watch=tally.watch)
         with room.open(model) as kept:
             peak = peak_of(lambda: self.method.run(kept(run)), self.device)

@@ -119,10 +119,21 @@ def nothing(run: Run, inputs: Captured, token: int | None) -> Tensor:
     batch = run.batch
     if batch.ids is None or token is None or not batch.places:
         return torch.zeros_like(inputs.leaf)
-    emptied = {**without_cache(run.model), **batch.kwargs, "input_ids": torch.full_like(batch.ids, token)}
+    found = look_up_token(run, token)[0]
+    return samples_first(found, positions_first(batch, found)).leaf.detach()
+
+
+def look_up_token(run: Run, token: int) -> list[Captured]:
+    """The explained inputs of a batch in which every token but padding is `token`, as the model has them."""
+    batch = run.batch
+    assert batch.ids is not None
+    ids = torch.full_like(batch.ids, token)
+    if batch.real is not None and batch.real.shape == ids.shape:
+        ids = torch.where(batch.real.to(ids.device), ids, batch.ids)  # some models number positions by padding
+    emptied = {**without_cache(run.model), **batch.kwargs, "input_ids": ids}
     with torch.no_grad(), capture_inputs(batch.places) as found, stop_after(batch.places):
         run.model(*batch.args, **emptied)
-    return samples_first(found[0], positions_first(batch, found[0])).leaf.detach()
+    return found
 
 
 def positions_mask(f: Function, x: Tensor) -> Tensor:

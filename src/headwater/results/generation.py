@@ -15,13 +15,17 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DataError, UsageError
 from .display import Shown
 from .explanation import Explanation, Provenance
-from .ledger import Ledger, Lines
+from .ledger import SINK, Ledger, Lines
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = 1
-SINK, SPECIAL = "attention sink", "special tokens"
+SPECIAL = "special tokens"
+OUTPUT_OF = {
+    "logprob": "log-probability",
+    "advantage": "advantage",
+}  # scores that are no logit, nor a difference of two
 ENDS = (".", "!", "?", "…", "。", "！", "？")
 JOINING = "'’-_"
 CLOSING = "\"'”’)]»"
@@ -134,7 +138,7 @@ class Generation(Shown):
             method=self.method,
             provenance=self.provenance,
             text="".join(self.pieces[:length]),
-            output={"logprob": "log-probability"}.get(self.score, "logit"),
+            output=OUTPUT_OF.get(self.score, "logit"),
             at=self.at,
             special=self.special[:length],
             segments=roles if len({*roles}) > 1 else (),
@@ -210,7 +214,7 @@ class Generation(Shown):
         relevance = self.relevance.clone()
         relevance[:, moved] = 0
         ledgers = tuple(
-            _move_to_constants(ledger, row, {name: places for name, places in lines.items() if places})
+            ledger.with_aside({name: float(row[at].double().sum()) for name, at in lines.items() if at})
             for ledger, row in zip(self.ledgers, self.relevance, strict=True)
         )
         aside = tuple(was or i in moved for i, was in enumerate(self.aside))
@@ -311,12 +315,6 @@ def _sum_lines(lines: Iterable[Lines]) -> Lines:
         for name, amount in one.items():
             sums[name] = sums.get(name, 0.0) + amount
     return Lines(sums)
-
-
-def _move_to_constants(ledger: Ledger, row: Tensor, places: dict[str, list[int]]) -> Ledger:
-    amounts = {name: float(row[at].double().sum()) for name, at in places.items()}
-    constants = {**ledger.constants, **{n: a + ledger.constants.get(n, 0.0) for n, a in amounts.items()}}
-    return replace(ledger, inputs=ledger.inputs - sum(amounts.values()), constants=Lines(constants))
 
 
 def ledger_of(found: dict[str, Any]) -> Ledger:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 5e-2, "float16": 1e-2}
 ROUNDING = 1e-5  # of the score: what is cut off is no remainder, so that coarse types excuse no more than float32
+SINK = "attention sink"  # the line of the first token, on which attention that has nowhere to go comes to rest
 HELD = 0.1  # of the lines: past that, what rules hold constant is too much to be set aside
 
 
@@ -158,6 +159,11 @@ class Ledger:
     def _near(self) -> float:
         """The scale of the score and of the inputs."""
         return max(abs(self.score), abs(self.inputs), self.spread, self.magnitude)
+
+    def with_aside(self, amounts: Mapping[str, float]) -> Ledger:
+        """The same books with these amounts moved from the inputs to lines of the constants."""
+        moved = {name: amount + self.constants.get(name, 0.0) for name, amount in amounts.items()}
+        return replace(self, inputs=self.inputs - sum(amounts.values()), constants=Lines({**self.constants, **moved}))
 
     def to_dict(self) -> dict[str, object]:
         return {

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..kernels.elementwise import Activation
 from ..traces.record import untraced
 from .attention.facts import Exponent, is_log_weights, with_exponent
 from .attention.softmax import hold_softmax, holds_softmax
@@ -25,6 +26,7 @@ special_expit special_erf clamp clamp_min clamp_max square
 """.split()
 
 
+_RANDOM = ("rrelu",)  # another function with every call
 _ENDS_AT_ZERO = ("exp", "exp2")  # exp(-inf), behind a mask, is 0, and not exp(0) plus a part of its input
 
 
@@ -86,7 +88,8 @@ def apply_act_rule(scope: Scope, call: Call, x: Tensor, zero: float, slope: floa
     else:
         with torch.no_grad():
             value = call.func(x, *rest, **kwargs)
-        result = scale_by_constant(x, value, (zero, slope), scope.pending)
+        again = None if call.name in _RANDOM else Activation(call.name, call.func, tuple(rest), kwargs)
+        result = scale_by_constant(x, value, (zero, slope), scope.pending, again)
         if call.name in _ENDS_AT_ZERO:
             name, sort = scope.label(zero, f"{call.name}(0)")
             result.grad_fn.record = scope.books.record_amount(  # type: ignore[union-attr]

@@ -15,12 +15,14 @@ from functools import reduce
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..kernels.batching import close_batch, is_batched, open_batch
+from ..kernels.elementwise import boost_flow, fit_one_pass, join_in_one_pass
 from ..kernels.sparse_rows import RowBlocks, find_nonzero_rows, gather_rows, scatter_rows
 from .ratio import ratio
-from .saved import BorrowedTensor
+from .saved import BorrowedTensor, borrow
 
 CACHED = 1 << 19  # numbers of one matrix at a time: 2 MiB of float32
 WHOLE = 1 << 22  # numbers of a matrix whose absolute values are made at once
@@ -35,7 +37,7 @@ def rescaling(z: Tensor, bias: Tensor | float, size: Tensor, gamma: float) -> Te
 
 
 class Boost:
-    """What the backward pass needs of one product x W^T + b = z: x and z, which are saved.
+    """What the backward pass needs of one product x W^T + b = z: x and z, which are saved. Without z it is made again.
 
     The factor z / D is computed there, so a layer that passes on no relevance does not pay for it. It is kept if
     further backward passes follow and x and z are in memory anyway.
@@ -43,15 +45,22 @@ class Boost:
 
     __slots__ = ("__weakref__", "_factor", "_x", "_z", "bias", "gamma")
 
-    def __init__(self, x: Tensor, z: Tensor, bias: Tensor | None, gamma: float) -> None:
-        self._x, self._z = BorrowedTensor(x), BorrowedTensor(z)
+    def __init__(self, x: Tensor, z: Tensor | None, bias: Tensor | None, gamma: float) -> None:
+        self._x, self._z = borrow(x), None if z is None else BorrowedTensor(z)
         self._factor: Tensor | None = None
         self.bias, self.gamma = bias, gamma
 
     def copy_before_write(self, written: Tensor) -> None:
         """Memory is about to be written over."""
         self._x.copy_before_write(written)
-        self._z.copy_before_write(written)
+        if self._z is not None:
+            self._z.copy_before_write(written)
+
+    def _input_and_output(self, gradient: Tensor, weight: Tensor, rows: Tensor | None) -> list[Tensor]:
+        """Gradient, weight, x and z in the finest of their types; of x and z these rows, as matrices."""
+        x = gather_rows(self._x.tensor(), rows)
+        z = F.linear(x, weight, self.bias) if self._z is None else gather_rows(self._z.tensor(), rows)
+        return in_the_finest(gradient, weight, x, z)
 
     def factor(self, size: Tensor, z: Tensor, sizes: Sizes) -> Tensor:
         """z / D as matrices, given |x| and |W|."""
@@ -64,42 +73,39 @@ class Boost:
             ratio(part, whole, 0.0, 0.0, into=part)  # nothing but 0 is divided by 0
         return made
 
-    def _remember(self, x: Tensor, z: Tensor, sizes: Sizes) -> None:
+    def _remember(self, weight: Tensor) -> None:
         further = torch._C._autograd._get_current_graph_task_keep_graph()
-        if further and self._factor is None and self._x.here and self._z.here:
-            self._factor = self.factor(gather_rows(x.abs(), None), gather_rows(z, None), sizes)
+        if further and self._factor is None and self._x.here and (self._z is None or self._z.here):
+            _, weight, x, z = self._input_and_output(weight, weight, None)
+            self._factor = self.factor(x.abs(), z, Sizes(weight))
 
     def back(self, gradient: Tensor, weight: Tensor, record: Callable[..., None] | None) -> Tensor:
         """The gradient at x; `record` is told what reaches the bias. Memory is used again: to get it takes long."""
         if is_batched(gradient):
             return self._back_at_once(gradient, weight, record)
-        gradient, weight, x, z = in_the_finest(gradient, weight, self._x.tensor(), self._z.tensor())
-        sizes, half = Sizes(weight), 0.5 * self.gamma
-        self._remember(x, z, sizes)
+        self._remember(weight)
         rows, shape = find_nonzero_rows(gradient), gradient.shape[:-1]
-        gradient, x, z = (gather_rows(part, rows) for part in (gradient, x, z))
-        size = x.abs()
-        if self._factor is None:
-            flow = self.factor(size, z, sizes).mul_(gradient)
-        else:
+        gradient, weight, x, z = self._input_and_output(gather_rows(gradient, rows), weight, rows)
+        sizes, half = Sizes(weight), 0.5 * self.gamma
+        size, signed = x.abs(), None
+        if self._factor is not None:
             flow = gradient * gather_rows(self._factor, rows)
+        elif self.bias is None and fit_one_pass(gradient, z):
+            flow, signed = boost_flow(sizes.after(size), z, gradient, half)
+        else:
+            flow = self.factor(size, z, sizes).mul_(gradient)
         if record is not None:
             record(flow, rows, shape)
         whole = flow @ weight
-        for part, sign in pieces(flow, z):
-            part.mul_(sign.sign())
-        other = sizes.before(flow, out=size)
-        for total, sign, part in pieces(whole, x, other):
-            total.mul_(1 + half).addcmul_(sign.sign(), part, value=half)
-        return scatter_rows(whole, rows, shape)
+        other = sizes.before(with_signs(flow, z) if signed is None else signed, out=size)
+        return scatter_rows(join_parts(whole, x, other, half), rows, shape)
 
     def _back_at_once(self, gradient: Tensor, weight: Tensor, record: Callable[..., None] | None) -> Tensor:
         """The same for several scores: x, z and what is made of them are theirs in common."""
         opened, level = open_batch(gradient)
-        gradient, weight, x, z = in_the_finest(opened, weight, self._x.tensor(), self._z.tensor())
+        self._remember(weight)
+        gradient, weight, x, z = self._input_and_output(opened, weight, None)
         sizes, half = Sizes(weight), 0.5 * self.gamma
-        self._remember(x, z, sizes)
-        x, z = gather_rows(x, None), gather_rows(z, None)
         factor = self.factor(x.abs(), z, sizes) if self._factor is None else self._factor
         blocks = RowBlocks.of(gradient.flatten(1, -2))
         flow = blocks.gather(gradient.flatten(1, -2), factor)
@@ -113,6 +119,22 @@ class Boost:
         for part, term, own in blocks.parts(whole, other):
             part.addcmul_(signs[own], term, value=half)
         return close_batch(blocks.scatter(whole).view(*gradient.shape[:-1], -1), level)
+
+
+def with_signs(flow: Tensor, z: Tensor) -> Tensor:
+    """`flow` times the sign of z, in its own memory."""
+    for part, sign in pieces(flow, z):
+        part.mul_(sign.sign())
+    return flow
+
+
+def join_parts(whole: Tensor, x: Tensor, other: Tensor, half: float) -> Tensor:
+    """(1 + half) whole + half sign(x) other; without a kernel in the memory of `whole`."""
+    if fit_one_pass(whole, x, other):
+        return join_in_one_pass(whole, x, other, half)
+    for total, sign, part in pieces(whole, x, other):
+        total.mul_(1 + half).addcmul_(sign.sign(), part, value=half)
+    return whole
 
 
 class Sizes:

@@ -14,6 +14,7 @@ from .attention.registry import Softmax
 from .attention.token import boost_tokens
 from .attention.variant import Variant, variant_of
 from .call import Call, is_signal
+from .gated import share_with_gate
 from .gradients import value_of
 from .handlers import on
 from .lineage import Kind, carry, lineage, lineage_kind, mark, mark_normalised
@@ -42,6 +43,11 @@ def multiply(scope: Scope, call: Call) -> Any:
     if not by_hand and not call.inplace and (weights := times_inverse(scope, call, a, b)) is not None:
         return weights
     share = decide_split(scope, a, b, "act" if by_hand else "gate")
+    if isinstance(share, float) and not (by_hand or call.inplace):
+        gated = share_with_gate(a, b, share, scope.pending)
+        if gated is not None:
+            mark(gated, Kind.LINEAR)
+            return gated
     for factor, constant in ((a, Split.FIRST_CONSTANT), (b, Split.SECOND_CONSTANT)):
         if share is not constant:
             settle_ratio(factor)

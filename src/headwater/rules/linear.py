@@ -58,13 +58,20 @@ def affine(
     scope.applies(rule)
     with torch.no_grad():
         value = compute(x.detach()).data
-    boost = Boost(x, value, bias, gamma)
+    again = rule == "output" and operation == "linear" and is_cheap_to_repeat(x, weight, value)
+    boost = Boost(x, None if again else value, bias, gamma)
     scope.pending.register_borrower(boost)
     boosted = _Boosted.apply(x, weight, [value], boost)
     if bias is not None:
         name, sort = scope.label(bias, operation)
         boosted.grad_fn.record = scope.books.record_vector(boosted, name, bias, sort=sort)
     return boosted
+
+
+def is_cheap_to_repeat(x: Tensor, weight: Tensor, value: Tensor) -> bool:
+    """Whether a layer's output is made again on the way back rather than kept: its input is no wider than that."""
+    plain = type(weight) in (Tensor, torch.nn.Parameter) and x.dtype is weight.dtype is value.dtype
+    return plain and weight.shape[1] <= weight.shape[0]
 
 
 def gamma_in(scope: Scope, x: Tensor, weight: Tensor) -> tuple[str, float]:

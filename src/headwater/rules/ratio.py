@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import HiddenOperation
+from ..kernels.elementwise import Activation, divide_by_input
 from .saved import SavedTensor
 
 _FIELD = "_headwater_ratio"
@@ -25,11 +26,17 @@ OURS = 2  # holders of a storage that are ours: the tensor, and the object that 
 
 
 class Ratio:
-    """(f(x) - f(0)) / x for one tensor; f(0) and f'(0) are its `anchor`."""
+    """(f(x) - f(0)) / x for one tensor; f(0) and f'(0) are its `anchor`. `function` is f, where it can be called again.
 
-    __slots__ = ("__weakref__", "_anchor", "_made", "_value", "_version", "_x", "number")
+    Until the ratio is made, somebody else may take the input instead, and make it from that on the way back.
+    """
 
-    def __init__(self, x: Tensor, value: Tensor, anchor: tuple[float, float]) -> None:
+    __slots__ = ("__weakref__", "_anchor", "_function", "_made", "_origin", "_value", "_version", "_x", "number")
+
+    def __init__(
+        self, x: Tensor, value: Tensor, anchor: tuple[float, float], function: Activation | None = None
+    ) -> None:
+        self._function, self._origin = function, None if function is None else x
         self._x: Tensor | None = x.detach()
         self._value: Tensor | None = value.detach()  # without a graph, so that nothing holds itself
         self._anchor, self._version = anchor, (x._version, value._version)
@@ -42,6 +49,7 @@ class Ratio:
             assert self._value is not None
             if (self._x._version, self._value._version) != self._version:
                 raise HiddenOperation("the model writes over what went into an activation before its result is used.")
+            self._origin = None  # before it is asked who holds its memory
             with torch._C.DisableTorchFunction():
                 into = self._x if is_only_holder(self._x) else None
                 self._made = SavedTensor(ratio(self._x, self._value, *self._anchor, into))
@@ -50,6 +58,19 @@ class Ratio:
 
     def compute(self) -> Tensor:
         return self.make().tensor()
+
+    @property
+    def can_be_made_again(self) -> bool:
+        """Whether f(0) is 0, f is known, and its input and its value are what they were."""
+        if self._made is not None or self._origin is None or self._value is None or self._anchor[0] != 0:
+            return False
+        return (self._origin._version, self._value._version) == self._version
+
+    def take_input(self) -> tuple[Tensor, Activation, float]:
+        """The input with its graph, f, and f'(0)."""
+        assert self._origin is not None
+        assert self._function is not None
+        return self._origin, self._function, self._anchor[1]
 
 
 class Borrower(Protocol):
@@ -71,6 +92,10 @@ class Pending(weakref.WeakSet[Ratio]):
     def settle(self, written: Any) -> None:
         """Before anything is written in place. In their order, for what they keep goes through hooks that count."""
         self.settle_ratios()
+        self.tell_borrowers(written)
+
+    def tell_borrowers(self, written: Any) -> None:
+        """Whoever holds memory that is about to be written over copies it."""
         several = written if isinstance(written, list | tuple) else [written]
         for _, borrower in sorted(self._borrowers.items(), key=itemgetter(0)):
             for tensor in (one for one in several if isinstance(one, Tensor)):
@@ -106,13 +131,7 @@ def ratio(x: Tensor, value: Tensor, zero: float, slope: float, into: Tensor | No
     if zero != 0:
         quotient = (value - zero) / x
         return quotient.masked_fill_(x.abs() <= math.sqrt(torch.finfo(x.dtype).eps), slope)
-    if x.device.type != "cpu":
-        close = x == 0
-        return torch.div(value, x, out=into).masked_fill_(close, slope)
-    quotient = torch.div(value, x, out=into)
-    if bool(quotient.sum().isfinite()):  # 0 / 0 is not, so that no x was 0
-        return quotient
-    return quotient.masked_fill_(quotient.isnan() & (value == 0), slope)
+    return divide_by_input(x, value, slope, into)
 
 
 class Scaled(torch.autograd.Function):
@@ -136,17 +155,25 @@ class Scaled(torch.autograd.Function):
         return gradients[0] * factor, None, None
 
 
-def scale_by_constant(x: Tensor, value: Tensor, anchor: tuple[float, float], pending: Pending) -> Tensor:
-    """`value` = f(x), through which relevance goes as through x times a constant."""
-    factor = Ratio(x, value, anchor)
+def scale_by_constant(
+    x: Tensor, value: Tensor, anchor: tuple[float, float], pending: Pending, function: Activation | None = None
+) -> Tensor:
+    """`value` = f(x), through which relevance goes as through x times a constant. `function` is f."""
+    factor = Ratio(x, value, anchor, function)
     result: Tensor = Scaled.apply(x, [value], factor)
     setattr(result, _FIELD, factor)
     pending.add(factor)
     return result
 
 
+def find_ratio(value: Any) -> Ratio | None:
+    """The ratio of the activation that gave `value`."""
+    found: Ratio | None = getattr(value, _FIELD, None)
+    return found
+
+
 def settle_ratio(value: Any) -> None:
     """`value` is used as a signal: if an activation gave it, its ratio will be needed."""
-    found: Ratio | None = getattr(value, _FIELD, None)
+    found = find_ratio(value)
     if found is not None:
         found.make()

@@ -6,7 +6,7 @@ recomputes saved tensors does it with these, too.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -80,3 +80,62 @@ class BorrowedTensor:
     def _check(self, tensor: Tensor) -> None:
         if tensor._version != self._version:
             raise HiddenOperation("the model writes over what goes into or comes out of a linear layer.")
+
+
+_MAKER = "_headwater_maker"
+
+
+class ForWayBack(Protocol):
+    """A tensor for the way back: kept, or made again from what is."""
+
+    @property
+    def here(self) -> bool:
+        """Whether it takes nothing but memory and arithmetic to have it: no other device, no disk."""
+
+    def tensor(self) -> Tensor: ...
+
+    def copy_before_write(self, written: Tensor) -> None: ...
+
+
+def mark_remade(tensor: Tensor, maker: ForWayBack) -> None:
+    """`maker` can make `tensor` again: whoever needs it on the way back need not keep it."""
+    setattr(tensor, _MAKER, (maker, tensor._version))
+
+
+def find_maker(tensor: Tensor) -> ForWayBack | None:
+    """Who can make a tensor again, as long as nobody has written into it."""
+    found: tuple[ForWayBack, int] | None = getattr(tensor, _MAKER, None)
+    return found[0] if found is not None and found[1] == tensor._version else None
+
+
+def borrow(tensor: Tensor) -> ForWayBack:
+    """A tensor of the model's for the way back: made again if it can be, or is a view of what can be; else itself."""
+    maker = find_maker(tensor)
+    if maker is not None:
+        return maker
+    base = tensor._base
+    maker = None if base is None else find_maker(base)
+    return BorrowedTensor(tensor) if base is None or maker is None else RemadeView(tensor, base, maker)
+
+
+class RemadeView:
+    """A view of a tensor that is made again."""
+
+    __slots__ = ("_layout", "_maker", "_view")
+
+    def __init__(self, view: Tensor, base: Tensor, maker: ForWayBack) -> None:
+        self._maker, self._layout = maker, base.stride()
+        self._view = (view.shape, view.stride(), view.storage_offset() - base.storage_offset())
+
+    @property
+    def here(self) -> bool:
+        return self._maker.here
+
+    def tensor(self) -> Tensor:
+        found, (shape, stride, offset) = self._maker.tensor(), self._view
+        if found.stride() != self._layout:
+            found = found.new_empty_strided(found.shape, self._layout).copy_(found)
+        return found.as_strided(shape, stride, found.storage_offset() + offset)
+
+    def copy_before_write(self, written: Tensor) -> None:
+        """What it is made of is looked after by its maker."""

@@ -168,6 +168,8 @@ class Scope(Mode):
         """Inside the model's own `no_grad`, or inside somebody's own autograd function."""
         if kwargs:
             args, kwargs = positional(name, args, kwargs)
+        if inplace and args:
+            self.pending.tell_borrowers(args[0])
         result = keep_kind(func(*args, **kwargs), name, args)
         origin = self.cuts.of_any(numbers_of(name, args, kwargs))
         if origin is not None:

@@ -14,8 +14,10 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from ..kernels.batching import close_batch, open_batch
+from ..kernels.batching import close_batch, is_batched, open_batch
+from ..kernels.elementwise import sum_products
 from ..kernels.sparse_rows import scatter_rows
+from .gradients import times
 from .saved import SavedTensor
 
 Told = Callable[..., None]
@@ -39,6 +41,18 @@ class Site:
     name: str
     sort: Sort
     axis: int | None  # the axis of the samples, None where the shape does not tell
+
+
+@dataclass(frozen=True)
+class PartOfProduct:
+    """An amount: a part of gradient times value. `whole`: only its sum is asked for, and may come as any numbers."""
+
+    part: float
+    whole: bool = False
+
+    def __call__(self, gradient: Tensor, value: Tensor) -> Tensor:
+        sums = sum_products(gradient, value) if self.whole and not is_batched(gradient) else None
+        return self.part * (times(wide(gradient), value) if sums is None else sums)
 
 
 @dataclass
@@ -95,7 +109,8 @@ class Books:
 
         def record(gradient: Tensor | None) -> None:
             if gradient is not None:  # a rule that holds this tensor passes nothing on to it
-                self._record(index, amount(wide(gradient), *(one.tensor() for one in waiting)))
+                given = gradient if isinstance(amount, PartOfProduct) else wide(gradient)
+                self._record(index, amount(given, *(one.tensor() for one in waiting)))
 
         return record
 

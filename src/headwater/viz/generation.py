@@ -27,7 +27,12 @@ from .terminal import facts_line, style_of
 SHOWN = 8  # sources of an output token, in a list
 FEW = 3  # and in a line
 FEW_COLOURS = ("standard", "windows")
-NAMES = {"logit": "logit", "logprob": "log-probability", "contrast": "logit minus another's"}
+NAMES = {
+    "logit": "logit",
+    "advantage": "logit above the mean of all tokens",
+    "logprob": "log-probability",
+    "contrast": "logit minus another's",
+}
 
 
 def page(generation: Generation, *, title: str = "Headwater") -> str:

@@ -23,7 +23,7 @@ def audit_text(loaded: Loaded, ask: AuditAsked) -> tuple[Audit, ...]:
             output=ask.output,
             truncate=True,
         )
-        for method in ask.methods
+        for method in ask.methods or ["gi", loaded.method]
     )
 
 

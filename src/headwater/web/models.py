@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..defaults import DEFAULT_METHOD, LANGUAGE_METHOD
 from ..errors import HeadwaterError, LoadError, ModelError
 from ..models.bundled import DIGITS, MOLECULES, bundled_path
 from ..models.bundled import NAME as BUNDLED
@@ -64,6 +65,13 @@ class Loaded:
         return can_generate(self.model)
 
     @property
+    def method(self) -> str:
+        """What is taken where no method is named, as results name it."""
+        from ..engine.kind import choose_method
+
+        return choose_method(None, self.model).name
+
+    @property
     def classes(self) -> list[str]:
         """The names of its classes, by index."""
         table = getattr(self.model.config, "id2label", None) or {}
@@ -85,6 +93,15 @@ class LazyModel:
     def __post_init__(self) -> None:
         if self.read is None:
             self.state = "absent"
+
+    @property
+    def method(self) -> str:
+        """What is taken where no method is named. Until the model is read, its place says of which kind it will be."""
+        if self.found is not None:
+            return self.found.method
+        from ..methods import resolve_method
+
+        return resolve_method(LANGUAGE_METHOD if self.kind == "language" else DEFAULT_METHOD).name
 
     def take(self) -> Loaded:
         """The model. If it is not there yet, reading begins, and whoever asks is told to come again."""

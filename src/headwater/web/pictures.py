@@ -68,7 +68,7 @@ def image_comparison(loaded: Loaded, ask: ImageAsked, image: Image) -> Compariso
         loaded.session.compare(
             image,
             processor=loaded.reader,
-            methods=ask.methods,
+            methods=ask.methods or [loaded.method],
             target=ask.target,
             output=ask.output,
             seed=ask.seed,
@@ -103,7 +103,7 @@ def molecule_comparison(loaded: Loaded, ask: MoleculeAsked, limits: Limits) -> C
     found = some(
         loaded.session.compare(
             make_graph(ask, limits),
-            methods=ask.methods,
+            methods=ask.methods or [loaded.method],
             target=ask.target,
             output=ask.output,
             seed=ask.seed,

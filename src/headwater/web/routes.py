@@ -73,7 +73,9 @@ def about(request: Request) -> About:
 
 def model_about(model: LazyModel) -> ModelAbout:
     classes = [] if model.found is None or model.kind == "language" else model.found.classes[:1000]
-    return ModelAbout(kind=model.kind, name=model.name, state=model.state, hint=model.hint, classes=classes)
+    return ModelAbout(
+        kind=model.kind, name=model.name, state=model.state, hint=model.hint, classes=classes, method=model.method
+    )
 
 
 @router.post("/models/{kind}", tags=["about"], status_code=202)

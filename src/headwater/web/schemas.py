@@ -9,14 +9,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from ..defaults import LANGUAGE_METHOD
-
 TEXT, PROMPT, SMILES, NAME = 20_000, 4_000, 400, 200
 METHODS, MASKED, IMAGE = 8, 512, 11_000_000
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME)]
 Methods = Annotated[list[Name], Field(min_length=1, max_length=METHODS)]
-Output = Literal["logit", "probability", "log-probability"]
+Output = Literal["logit", "advantage", "probability", "log-probability"]
 PaletteName = Literal["red-blue", "orange-blue", "green-purple", "grey"]
 
 
@@ -29,11 +27,13 @@ class Strict(BaseModel):
 class ExplanationAsked(Strict):
     """What every explanation may be asked for."""
 
-    methods: Methods = ["lrp"]
+    methods: Methods | None = Field(
+        default=None, description="By default the one of the model's kind: `method` of the model in /api/about."
+    )
     target: Name | None = Field(
         default=None, description="A class by name or index, or 'a - b'; the predicted one by default."
     )
-    output: Output = "logit"
+    output: Output | None = None
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
 
 
@@ -54,9 +54,11 @@ class AuditAsked(Strict):
     """A text whose relevance is followed through the model, by one or two methods."""
 
     text: str = Field(min_length=1, max_length=TEXT)
-    methods: Annotated[list[Name], Field(min_length=1, max_length=2)] = ["gi", "lrp"]
+    methods: Annotated[list[Name], Field(min_length=1, max_length=2)] | None = Field(
+        default=None, description="By default gi and the one of the model's kind."
+    )
     target: Name | None = None
-    output: Output = "logit"
+    output: Output | None = None
 
 
 class PredictAsked(Strict):
@@ -65,7 +67,7 @@ class PredictAsked(Strict):
     text: str = Field(min_length=1, max_length=TEXT)
     masked: Masked = []
     target: Name | None = None
-    output: Output = "logit"
+    output: Output | None = None
 
 
 class ImageAsked(ExplanationAsked):
@@ -93,8 +95,8 @@ class GenerateAsked(Strict):
         default=None, min_length=1, max_length=PROMPT, description="Explain this in place of its own."
     )
     new_tokens: int = Field(default=12, ge=1, le=48)
-    method: Name = LANGUAGE_METHOD
-    score: Literal["logit", "logprob", "contrast"] = "logit"
+    method: Name | None = Field(default=None, description="By default the one of the model's kind.")
+    score: Literal["advantage", "logit", "logprob", "contrast"] = "advantage"
     contrast: str | None = Field(
         default=None, min_length=1, max_length=NAME, description="Why what it says rather than this."
     )
@@ -108,6 +110,7 @@ class ModelAbout(BaseModel):
     state: Literal["absent", "idle", "loading", "ready", "failed"]
     hint: str
     classes: list[str]
+    method: str = Field(description="What is taken for this model where no method is named.")
 
 
 class MethodAbout(BaseModel):

@@ -40,20 +40,25 @@ class AppState:
     def warm(self) -> None:
         """Read the text model and have every worker explain a little, so that the first person does not wait for it.
 
-        A short text and a longer one make a plan for those between them, and the third one tries it.
+        A short text and a longer one make a plan for those between them, and the third one tries it. One worker does
+        that alone: while a thread tries a plan, others compute plainly.
         """
         self.models = self.models.ready()
         loaded = self.models.text.take()
-        asked = [TextAsked(text=text, methods=["lrp", "gi"]) for text in FIRST]
+        asked = [TextAsked(text=text, methods=[loaded.method, "gi"]) for text in FIRST]
         count = min(self.limits.workers, self.limits.waiting)
         everybody = threading.Barrier(count)  # so that none of them does another's part
 
-        def work() -> None:
-            everybody.wait(timeout=60)
+        def explain_all() -> None:
             for ask in asked:
                 text_answer(loaded, ask, compare_text(loaded, ask))
 
-        for job in [self.pool.submit(work) for _ in range(count)]:
+        def explain_beside_others() -> None:
+            everybody.wait(timeout=60)
+            explain_all()
+
+        self.pool.submit(explain_all).done.result()
+        for job in [self.pool.submit(explain_beside_others) for _ in range(count)]:
             job.done.result()
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..engine.kind import choose_output
 from ..engine.model import describe_model, place_batch
 from ..engine.options import Options, Request
 from ..engine.plan import make_plan
@@ -45,7 +46,7 @@ def compare_text(loaded: Loaded, ask: TextAsked) -> Comparison:
         loaded.session.compare(
             ask.text,
             tokenizer=loaded.reader,
-            methods=ask.methods,
+            methods=ask.methods or [loaded.method],
             target=ask.target,
             output=ask.output,
             seed=ask.seed,
@@ -222,11 +223,12 @@ def predict_with_masks(loaded: Loaded, ask: PredictAsked) -> PredictAnswer:
     before, after = outputs_for(loaded, ask.text), outputs_for(loaded, text)
     logits = logits_in(before)
     target = ask.target if ask.target is not None else str(max(range(len(logits)), key=lambda i: logits[i]))
-    reader = Reader(loaded.model, loaded.reader, target, ask.output)
+    output = choose_output(ask.output, loaded.model)
+    reader = Reader(loaded.model, loaded.reader, target, output)
     name, score_before = score_in(before, reader)
     return PredictAnswer(
         target=name,
-        output=ask.output,
+        output=output,
         before=class_shares(loaded, logits),
         after=class_shares(loaded, logits_in(after)),
         score_before=score_before,

@@ -40,7 +40,7 @@ def measure_replays(
 
         def job(name: str = name, recorder: Recorder = recorder) -> Any:
             with recorder.at_work():
-                return explain(model, inputs, method=name, **options)
+                return explain(model, inputs, method=name, output="logit", **options)
 
         try:
             found += measure_costs(model, inputs, (), rounds, others={f"{name}, replayed": job}, clock=clock)[1:]

@@ -101,7 +101,7 @@ def largest_difference(tool: Lxt, model: nn.Module, inputs: dict[str, Any], ours
     embedding = model.get_input_embeddings()  # type: ignore[operator]
     place = next(name for name, part in model.named_modules() if part is embedding)
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    found = explain(model, inputs, method=ours, inputs=place, dtype=dtype)
+    found = explain(model, inputs, method=ours, inputs=place, dtype=dtype, output="logit")
     mine = torch.stack([torch.as_tensor(one.relevance) for one in found]).to(theirs)
     return float((theirs - mine).abs().max() / mine.abs().max())
 

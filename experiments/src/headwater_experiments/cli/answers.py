@@ -11,8 +11,8 @@ import typer
 
 from headwater.cli import options
 from headwater.cli.models import load_chosen_model
-from headwater.cli.names import split_names
 from headwater.cli.screen import say, waiting
+from headwater.names import split_names
 
 
 def command(

@@ -14,9 +14,9 @@ import typer
 
 from headwater.cli import options
 from headwater.cli.models import load_chosen_model
-from headwater.cli.names import split_names
 from headwater.cli.screen import say, waiting
 from headwater.errors import UsageError
+from headwater.names import split_names
 
 if TYPE_CHECKING:
     from headwater.viz.tables import Table

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from headwater.cli import options
-from headwater.cli.names import split_names
 from headwater.cli.screen import say, waiting
+from headwater.names import split_names
 
 app = typer.Typer(help="The small vision transformer for MNIST's digits.", no_args_is_help=True)
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli import options
-from headwater.cli.names import split_names
 from headwater.cli.screen import say, waiting
 from headwater.errors import UsageError
+from headwater.names import split_names
 
 app = typer.Typer(help="The paper's experiments: train its models, make its tables and figures.", no_args_is_help=True)
 

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from headwater.cli import options
-from headwater.cli.names import split_names
 from headwater.cli.screen import save_file, say
 from headwater.cli.tables import print_tables
+from headwater.names import split_names
 
 
 def command(

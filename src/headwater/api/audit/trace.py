@@ -35,11 +35,14 @@ _NORMS = ("layer_norm", "rms_norm", "group_norm")
 
 
 @restores
-def audit(model: nn.Module, data: Any, *, method: str | Method = "gi", **options: Unpack[OptionsByName]) -> Audit:
+def audit(
+    model: nn.Module, data: Any, *, method: str | Method | None = None, **options: Unpack[OptionsByName]
+) -> Audit:
     """Explain one input and say for every module what came in, what went out, and what its operations lost.
 
-    Takes the arguments of `explain`, for one sample. For each normalisation it shows the share that the paper's second
-    proposition predicts beside the one measured, for each attention head the break that the first one predicts.
+    Takes the arguments of `explain`, for one sample; without a method it audits what `explain` gives. For each
+    normalisation it shows the share that the paper's second proposition predicts beside the one measured, for each
+    attention head the break that the first one predicts.
     """
     found: list[AuditScope] = []
     ask = Request(model, data, read_options(method=method, **options))
@@ -49,7 +52,7 @@ def audit(model: nn.Module, data: Any, *, method: str | Method = "gi", **options
         raise UsageError("an audit watches every operation, so no block can be computed again: leave out recompute=.")
     try:
         (explanation,) = answer_all(ask, lambda run: watch_run(run, found))
-        return report(found[0], explanation, resolve_method(method))
+        return report(found[0], explanation, resolve_method(explanation.method if method is None else method))
     finally:
         for scope in found:
             scope.close()

@@ -35,7 +35,7 @@ class Agreement(LanguageProtocol):
     """`least_probability` is 0: what is asked is which of two verbs, however likely both are."""
 
     name: ClassVar[str] = "agreement"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     sets: ClassVar[tuple[str, ...]] = ("agreement_nounpp", "agreement_within_rc")
 
     least_probability: float = 0.0

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ... import plugins
 from ...api.generate import decoder_start, encoder_decoder, explain_generation, takes, tokenise_answer
+from ...defaults import DEFAULT_OUTPUT, LANGUAGE_METHOD, LANGUAGE_OUTPUT
 from ...engine.model import where_it_is
 from ...errors import InputError, NotFinite
 from ...inputs.batch import group_by_length
@@ -22,6 +23,7 @@ from ...inputs.text import length_limit
 from ..bounds import budget
 from ..ranking import Counts, Flags, Floats
 
+SCORE_MARK = "@"  # between a method and the score that it explains
 LATER = "later-words"  # no explanation: the later a token, the more it counts
 
 
@@ -123,12 +125,17 @@ class AnsweringModel:
         return log_probabilities(self.model, rows, tokens, emptied)
 
     def relevance(self, prompt: PosedPrompt, method: str, seed: int) -> Floats:
-        """Of every token of the prompt, for the answer's logit, or for its contrast with the other token."""
+        """Of every token of the prompt, for a score of the answer, or for its contrast with the other token.
+
+        `method` may name the score, as in "attnlrp@advantage". Otherwise the default method explains its own score,
+        and every other the logit, as their authors do.
+        """
         if method == LATER:
             return np.arange(len(prompt.ids), dtype=np.float64)
         if method in (peers := plugins.load_all(plugins.PEERS)):
             return check_finite(peers[method](self.model, prompt.ids, prompt.answer, prompt.other), method)
-        score = {"score": "logit"} if prompt.other is None else {"contrast": {0: prompt.other}}
+        method, score = split_score(method)
+        asked: dict[str, Any] = {"score": score} if prompt.other is None else {"contrast": {0: prompt.other}}
         made = explain_generation(
             self.model,
             self.tokenizer,
@@ -137,9 +144,15 @@ class AnsweringModel:
             method=method,
             sinks="show",
             seed=seed,
-            **score,
+            **asked,
         )
         return check_finite(made.relevance[0, : len(prompt.ids)], method)
+
+
+def split_score(row: str) -> tuple[str, str]:
+    """A row of the table as method and score: "attnlrp@advantage"."""
+    method, _, score = row.partition(SCORE_MARK)
+    return method, score or (LANGUAGE_OUTPUT if method == LANGUAGE_METHOD else DEFAULT_OUTPUT)
 
 
 def check_finite(relevance: Tensor, method: str) -> Floats:

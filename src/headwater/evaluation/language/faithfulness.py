@@ -19,7 +19,7 @@ from ..statistics import (
     resample_means,
     with_interval,
 )
-from .asking import LATER
+from .asking import LATER, SCORE_MARK
 from .protocols import LanguageProtocol, ProtocolColumn
 
 PEER = "attnlrp"
@@ -228,8 +228,8 @@ class Faithfulness:
 
 
 def base_name(method: str) -> str:
-    """Without what is in brackets: leave-one-out of leave-one-out(zero)."""
-    return method.partition("(")[0]
+    """Without what is in brackets, and without the score: leave-one-out of leave-one-out(zero)@logprob."""
+    return method.partition(SCORE_MARK)[0].partition("(")[0]
 
 
 def column_dict(column: TableColumn) -> dict[str, Any]:

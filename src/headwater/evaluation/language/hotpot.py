@@ -41,7 +41,7 @@ class Hotpot(LanguageProtocol):
     """
 
     name: ClassVar[str] = "hotpot"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     sets: ClassVar[tuple[str, ...]] = ("hotpot",)
 
     least_probability: float = 0.01

@@ -47,7 +47,7 @@ class Needles(LanguageProtocol):
     """`most_tokens`: the essay is cut so that the prompt has at most so many."""
 
     name: ClassVar[str] = "needles"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     sets: ClassVar[tuple[str, ...]] = ("needles_srt", "needles_mrt")
 
     most_tokens: int = 400

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import accumulate
+from itertools import accumulate, count
 
 from ...errors import UsageError
 from ..charts import RIGHT, STYLE, ChartFrame, axes, circle, nice, svg
@@ -14,8 +14,9 @@ from .faithfulness import NO_EXPLANATIONS, Faithfulness
 
 WIDTH, HEIGHT = 720, 420
 TICKS = (0, 1, 3, 10, 30, 100, 300, 1000)
-LETTER = 6.2  # width of one, about
-LINE = 12
+LETTER = 7.2  # width of one, about
+LINE = 13
+DOT = 5
 GROUND = (
     ":root { --soft: #555; --line: #ddd; --ground: #fff; --ink: #1f5fbf; } @media (prefers-color-scheme: dark) "
     "{ :root { --soft: #bbb; --line: #444; --ground: #18181b; --ink: #7ab0ff; } }"
@@ -80,27 +81,38 @@ def place(frame: ChartFrame, point: CostPoint) -> tuple[float, float]:
     return frame.at(math.log1p(point.cost), point.faithfulness)
 
 
+Box = tuple[float, float, float]  # left, the middle of its height, width
+
+
 def draw_methods(frame: ChartFrame, points: Sequence[CostPoint], front: Sequence[CostPoint]) -> list[str]:
-    """Filled on the line, hollow below it, each with its name; a name that would hide another moves."""
-    taken: list[tuple[float, float, float]] = []
+    """Filled on the line, hollow below it, each with its name; a name that would hide another, or a point, moves."""
+    places = {point.method: place(frame, point) for point in points}
+    taken: list[Box] = [(x - DOT, y, 2 * DOT) for x, y in places.values()]
     parts = []
     for point in sorted(points, key=lambda p: p not in front):
-        x, y = place(frame, point)
-        width = LETTER * len(point.method)
-        left = x + 7 if x + 7 + width < frame.width - RIGHT else x - 7 - width
-        height = next(h for h in shifts(y) if not hides(taken, left, h, width))
-        taken.append((left, height, width))
+        x, y = places[point.method]
+        boxes = possible_boxes(frame, x, y, LETTER * len(point.method))
+        box = next(box for box in boxes if not hides(taken, box))
+        taken.append(box)
         kind = "on" if point in front else "off"
         name = "on-name" if point in front else "name"
         parts.append(f'<g class="{kind}">{circle(x, y)}</g>')
-        parts.append(f'<text class="{name}" x="{left:.1f}" y="{height + 4:.1f}">{escape(point.method)}</text>')
+        parts.append(f'<text class="{name}" x="{box[0]:.1f}" y="{box[1] + 4:.1f}">{escape(point.method)}</text>')
     return parts
 
 
-def shifts(y: float) -> Sequence[float]:
-    """Where a name can stand: at its point, then above and below it."""
-    return [y + step * LINE * side for step in range(200) for side in (1, -1)]
+def possible_boxes(frame: ChartFrame, x: float, y: float, width: float) -> Iterator[Box]:
+    """Where a name can stand: right or left of its point, then further and further above and below.
+
+    One that fits on neither side ends at the right border.
+    """
+    last = frame.width - RIGHT - width
+    sides = [left for left in (x + 7, x - 7 - width) if 0 < left < last] or [last]
+    for step in count():
+        for left in sides:
+            yield from ((left, y + step * LINE / 2 * side, width) for side in (1, -1))
 
 
-def hides(taken: Sequence[tuple[float, float, float]], left: float, y: float, width: float) -> bool:
+def hides(taken: Sequence[Box], box: Box) -> bool:
+    left, y, width = box
     return any(abs(y - b) < LINE and left < a + w and a < left + width for a, b, w in taken)

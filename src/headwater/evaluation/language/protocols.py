@@ -87,7 +87,7 @@ class LanguageProtocol:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def __str__(self) -> str:
-        """Name and version, and the choices that are not the usual ones: `single-token 1(most_tokens=100)`."""
+        """Name and version, and the choices that are not the usual ones: `single-token 2(most_tokens=100)`."""
         usual = type(self)().choices
         said = [f"{name}={write_choice(value)}" for name, value in self.choices.items() if value != usual[name]]
         return f"{self.name} {self.version}" + (f"({','.join(said)})" if said else "")

@@ -58,7 +58,7 @@ class SingleToken(LanguageProtocol):
     """`fractions`: the shares of words taken out or put back, ceil(f · words) of them."""
 
     name: ClassVar[str] = "single-token"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     sets: ClassVar[tuple[str, ...]] = tuple(TOKEN_SETS)
     takes_own: ClassVar[bool] = True
 

@@ -11,7 +11,8 @@ from typing import Any
 from torch import nn
 
 from ... import plugins
-from ...defaults import LANGUAGE_METHOD
+from ...api.generate import SCORES
+from ...defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
 from ...engine.model import describe_model, where_it_is
 from ...errors import DataError, HeadwaterError, UnknownName, UsageError
 from ...inputs.restoring import restores
@@ -20,7 +21,7 @@ from ..cost import time_job
 from ..kept_lines import KeptLines
 from ..progress import show_progress
 from ..provenance import machine, model_sha256, versions
-from .asking import LATER, AnsweringModel
+from .asking import LATER, SCORE_MARK, AnsweringModel
 from .catalogue import DEFAULT_PROTOCOLS, resolve_language_protocol
 from .faithfulness import Faithfulness, FaithfulnessRow
 from .prompts import OWN, PromptCase, seed_of
@@ -33,9 +34,10 @@ ROWS = (
     "gi",
     "integrated-gradients",
     "ifr",
-    "leave-one-out",
-    "contextcite(32)",
+    "leave-one-out@logprob",
+    "contextcite(32)@logprob",
     "attnlrp",
+    f"attnlrp@{LANGUAGE_OUTPUT}",
     "lxt-attnlrp",
     LANGUAGE_METHOD,
 )
@@ -105,7 +107,7 @@ def resolve_rows(methods: Iterable[str] | None, say: Say) -> list[str]:
     for name in ROWS if methods is None else methods:
         try:
             plain = name in (LATER, *plugins.load_all(plugins.PEERS))
-            found.append(name if plain else resolve_method(name).name)
+            found.append(name if plain else resolve_row(name))
         except UnknownName:
             if methods is not None:
                 raise
@@ -113,6 +115,14 @@ def resolve_rows(methods: Iterable[str] | None, say: Say) -> list[str]:
     if not found:
         raise UsageError("no methods to compare.")
     return list(dict.fromkeys(found))
+
+
+def resolve_row(name: str) -> str:
+    """A method's full name, with the score where one is named."""
+    method, mark, score = name.partition(SCORE_MARK)
+    if mark and score not in SCORES:
+        raise UnknownName("score", score, SCORES)
+    return f"{resolve_method(method).name}{mark}{score}"
 
 
 def read_tasks(

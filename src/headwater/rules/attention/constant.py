@@ -6,7 +6,7 @@ It conserves: R(v_i) = sum_j v_i p_ij / (sum_i' v_i' p_i'j) R(y_j).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -98,14 +98,26 @@ class _WeightsHeld(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         query, key, mask, sums, *kept = ctx.saved_tensors
-        options, found = ctx.options, None
-        if kept:
-            options = {**options, "rule": TokenRule(kept[0], options["token"], options["offset"])}
-        if query.dim() == 4 and ctx.heads == key.shape[1]:
-            found = kernels.values_gradient(gradients[0], query, key, sums, mask, options)
-        if found is None:
-            found = values_gradient_torch(gradients[0], query, key, mask, options, ctx.heads)
+        found = values_gradient(gradients[0], (query, key, *kept), mask, sums, ctx.options, ctx.heads)
         return (found, gradients[0] if ctx.needs_input_grad[1] else None, *[None] * 3)
+
+
+def values_gradient(
+    gradient: Tensor,
+    parts: Sequence[Tensor],
+    mask: Tensor | None,
+    sums: Tensor | None,
+    options: Mapping[str, Any],
+    heads: int | None,
+) -> Tensor:
+    """P^T dO. `parts` are queries and keys, and the values if there is a rule for sums over tokens."""
+    query, key, *value = parts
+    if value:
+        options = {**options, "rule": TokenRule(value[0], options["token"], options["offset"])}
+    found = None
+    if query.dim() == 4 and heads == key.shape[1]:
+        found = kernels.values_gradient(gradient, query, key, sums, mask, options)
+    return values_gradient_torch(gradient, query, key, mask, options, heads) if found is None else found
 
 
 def own_memory(*parts: Tensor) -> tuple[Tensor, ...]:

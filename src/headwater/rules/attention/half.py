@@ -16,8 +16,8 @@ from ..call import Call, is_signal
 from ..operands import Place, share_product
 from ..scope import Scope
 from .call import AttentionCall
-from .constant import attend_by_values
 from .registry import Softmax
+from .remade import attend_by_rule
 from .sinks import can_stay_whole, enter_sinks
 from .token import token_gamma
 from .variant import Variant, register_variant
@@ -36,7 +36,7 @@ class HalfVariant(Variant):
 
     def attend(self, scope: Scope, call: AttentionCall) -> Any:
         gamma, shared = token_gamma(scope), quarters(call)
-        return attend_by_values(shared, gamma) if gamma and is_signal(shared.value) else shared.run()
+        return attend_by_rule(scope, shared, gamma) if gamma and is_signal(shared.value) else shared.run()
 
     def attend_with_cap(self, scope: Scope, call: AttentionCall) -> Any:
         if not can_stay_whole(scope, call):

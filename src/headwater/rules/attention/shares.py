@@ -9,7 +9,7 @@ linear in the values, it is theirs (`offset=values`). The cost is that of the gr
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -21,15 +21,15 @@ from ..call import Call, is_signal
 from ..gradients import times, value_of
 from ..lineage import Kind, mark
 from ..operands import Place, share_product
-from ..saved import BorrowedTensor
+from ..saved import BorrowedTensor, find_maker
 from ..scope import Scope
 from ..shares import AttentionShares, parse_attention
-from ..sources import Sort
+from ..sources import PartOfProduct, Sort
 from .call import AttentionCall
-from .constant import attend_by_values
 from .facts import Even
 from .half import Share
 from .registry import FAMILIES, Softmax
+from .remade import attend_by_gradient, attend_by_rule
 from .secant import mix_from_even
 from .sinks import can_stay_whole, enter_sinks
 from .token import token_gamma
@@ -83,8 +83,9 @@ class SharesVariant(Variant):
         parts, gamma = self.parts(call), token_gamma(scope)
         shared = parts.of(call)
         if not self.books_offset and is_signal(call.value):
-            return attend_by_values(replace(shared, value=call.value), gamma, parts.weights)
-        result = attend_by_values(shared, gamma) if gamma and is_signal(shared.value) else shared.run()
+            return attend_by_rule(scope, replace(shared, value=call.value), gamma, parts.weights)
+        ruled = gamma and is_signal(shared.value)
+        result = attend_by_rule(scope, shared, gamma) if ruled else attend_by_gradient(scope, shared)
         enter_offset(scope, result, call, shared, parts)
         return result
 
@@ -133,17 +134,27 @@ def enter_offset(scope: Scope, result: Tensor, call: AttentionCall, shared: Atte
     if not parts.weights:
         return
     name = offset_name(scope)
-    entries: list[Any] = [(result, result, parts.weights)]
-    entries += [(shared.query, call.query, -parts.query), (shared.key, call.key, -parts.key)]
+    entries: list[Any] = [(shared.query, call.query, -parts.query), (shared.key, call.key, -parts.key)]
     entries += [(shared.mask, call.mask, -parts.weights)]
+    enter_result(scope, result, name, parts.weights)
     for own, given, part in entries:
         if is_signal(own):
-            amount = partial(times_part, part)
+            amount = part_of_product(scope, part)
             scope.books.enter(own, name, sort=Sort.CONSTANT, varies=(), amount=amount, held=(given,))
 
 
-def times_part(part: float, gradient: Tensor, value: Tensor) -> Tensor:
-    return part * times(gradient, value)
+def enter_result(scope: Scope, result: Tensor, name: str, part: float) -> None:
+    """`part` of what comes back to the result of attention, which is made again if it can be."""
+    maker, amount = find_maker(result), part_of_product(scope, part)
+    if maker is None:
+        scope.books.enter(result, name, sort=Sort.CONSTANT, varies=(), amount=amount, held=(result,))
+        return
+    record = scope.books.record_amount(result, name, sort=Sort.CONSTANT, varies=(), amount=lambda relevance: relevance)
+    result.register_hook(lambda gradient: record(amount(gradient, maker.tensor())))
+
+
+def part_of_product(scope: Scope, part: float) -> PartOfProduct:
+    return PartOfProduct(part, whole=scope.books.samples == 1)
 
 
 def tell_all(told: list[Any]) -> Any:

@@ -6,8 +6,8 @@ const GROUPS = {
   rules: 'Relevance propagation and gradients', attention: 'Attention', captum: 'From captum; slower', chance: 'Chance', other: 'Others',
 };
 
-// A folding list of check boxes; never none, never more than the server takes.
-export function methodPicker(methods, chosen, change, { most = 8, id }) {
+// A folding list of check boxes; never none, never more than the server takes. `usual` is the model's default.
+export function methodPicker(methods, chosen, change, { most = 8, id, usual }) {
   const count = h('span', { className: 'soft' });
   const boxes = new Map();
   const told = () => { count.textContent = ` ${chosen().length} of at most ${most}`; };
@@ -26,7 +26,7 @@ export function methodPicker(methods, chosen, change, { most = 8, id }) {
         },
       });
       boxes.set(method.name, box);
-      return h('label', { className: 'check' }, box, h('span', {}, h('b', {}, method.name), h('small', {}, method.summary)));
+      return h('label', { className: 'check' }, box, h('span', {}, h('b', {}, method.name), h('small', {}, method.name === usual ? `the default for this model: ${method.summary}` : method.summary)));
     })) : null;
   });
   const element = h('details', { className: 'picker', id }, h('summary', {}, 'Methods', count), groups);
@@ -70,7 +70,7 @@ export function targetPicker(change) {
 
 export function outputPicker(change) {
   const select = h('select', { onchange: () => change() },
-    ['logit', 'probability', 'log-probability'].map((name) => h('option', { value: name }, name)));
+    ['logit', 'advantage', 'probability', 'log-probability'].map((name) => h('option', { value: name }, name)));
   return { element: h('label', {}, 'as', select), select };
 }
 

@@ -33,8 +33,8 @@ export class GenerationView {
     this.box.addEventListener('keydown', (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) { e.preventDefault(); this.ask(); } });
     const select = (options, act) => h('select', { onchange: act }, Object.entries(options).map(([value, said]) => h('option', { value }, said)));
     this.count = h('input', { type: 'number', min: 1, max: 48, step: 1 });
-    this.score = select({ logit: 'logit', logprob: 'log-probability', contrast: 'logit over the runner-up' });
-    this.method = select(Object.fromEntries(this.about.methods.filter((m) => !['captum', 'chance'].includes(m.group)).map((m) => [m.name, m.name])));
+    this.score = select({ advantage: 'logit above the mean', logit: 'logit', logprob: 'log-probability', contrast: 'logit over the runner-up' });
+    this.method = select(Object.fromEntries(this.about.methods.filter((m) => !['captum', 'chance'].includes(m.group)).map((m) => [m.name, m.name === this.model.method ? `${m.name} (default)` : m.name])));
     this.unit = select({ token: 'tokens', word: 'words' });
     this.contrast = h('input', { type: 'text', maxlength: 200 });
     this.chat = h('input', { type: 'checkbox' });
@@ -80,8 +80,8 @@ export class GenerationView {
     if (this.none) return;
     this.box.value = state.get('prompt', EXAMPLES[0][1]);
     this.count.value = state.get('n', '8');
-    this.score.value = state.get('score', 'logit');
-    this.method.value = state.get('gm', 'lrp-language');
+    this.score.value = state.get('score', 'advantage');
+    this.method.value = state.get('gm', this.model.method);
     this.unit.value = state.get('gu', 'token');
     this.contrast.value = state.get('rather', '');
     this.chat.checked = state.get('chat') === '1';
@@ -101,8 +101,8 @@ export class GenerationView {
   async ask() {
     if (!this.box.value.trim()) { this.status.say('Type a prompt, or choose an example.'); return; }
     state.set({
-      prompt: this.box.value, n: this.count.value === '8' ? '' : this.count.value, score: this.score.value === 'logit' ? '' : this.score.value,
-      gm: this.method.value === 'lrp-language' ? '' : this.method.value, gu: this.unit.value === 'token' ? '' : this.unit.value,
+      prompt: this.box.value, n: this.count.value === '8' ? '' : this.count.value, score: this.score.value === 'advantage' ? '' : this.score.value,
+      gm: this.method.value === this.model.method ? '' : this.method.value, gu: this.unit.value === 'token' ? '' : this.unit.value,
       rather: this.contrast.value, chat: this.chat.checked ? '1' : '', sink: this.aside.checked ? '' : 'shown',
     });
     const found = await this.latest.run(async (options) => {

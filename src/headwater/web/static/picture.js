@@ -26,10 +26,10 @@ export class PictureView {
 
   name(what) { return `${this.short}${what}`; }
 
-  chosen() { return state.list(this.name('m'), ['lrp', 'gi']); }
+  chosen() { return state.list(this.name('m'), [this.model.method, 'gi']); }
 
   built() {
-    this.methods = methodPicker(this.about.methods, () => this.chosen(), (names) => { state.set({ [this.name('m')]: names }); this.explain(); }, { most: 8 });
+    this.methods = methodPicker(this.about.methods, () => this.chosen(), (names) => { state.set({ [this.name('m')]: names }); this.explain(); }, { most: 8, usual: this.model.method });
     this.target = targetPicker(() => this.changed());
     this.output = outputPicker(() => this.changed());
     this.prediction = h('div');
@@ -99,7 +99,7 @@ export class PictureView {
     this.sheet.replaceChildren(drawing(found.svg, `${this.kind} with the relevance of every ${this.unit} by ${found.rows.map((r) => r.method).join(', ')}`),
       ...found.refused.map((one) => h('p', { className: 'refused' }, h('b', {}, one.method), ` gave no explanation: ${one.reason}`)));
     this.book.replaceChildren(...found.rows.map((row) => h('option', { value: row.method }, row.method)));
-    if (found.rows.some((row) => row.method === 'lrp')) this.book.value = 'lrp';
+    if (found.rows.some((row) => row.method === this.model.method)) this.book.value = this.model.method;
     this.showLedger();
     this.table.replaceChildren(h('table', { className: 'numbers' },
       h('thead', {}, h('tr', {}, [this.unit, ...found.rows.map((r) => r.method)].map((name) => h('th', { scope: 'col' }, name)))),

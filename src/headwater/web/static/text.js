@@ -18,7 +18,6 @@ const EXAMPLES = [
   ['a turn', 'I expected a masterpiece and got a dull, overlong mess.'],
   ['no opinion', 'The film was released in March and runs for two hours.'],
 ];
-const DEFAULT = ['lrp', 'gi'];
 const WAIT = 220; // ms after the last key, before the text is explained
 
 export class TextView {
@@ -38,10 +37,10 @@ export class TextView {
     const typed = debounced(WAIT, () => this.changed());
     this.box.addEventListener('input', () => { this.grow(); typed(); });
     this.box.addEventListener('keydown', (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) this.changed(); });
-    this.methods = methodPicker(this.about.methods, () => state.list('methods', DEFAULT), (names) => {
+    this.methods = methodPicker(this.about.methods, () => this.named(), (names) => {
       state.set({ methods: names });
       this.explain();
-    }, { most: 8, id: 'methods' });
+    }, { most: 8, id: 'methods', usual: this.model.method });
     this.target = targetPicker(() => this.chosen());
     this.target.fill(this.model.classes);
     this.output = outputPicker(() => this.chosen());
@@ -77,6 +76,8 @@ export class TextView {
           h('div', { className: 'headed' }, h('h2', { id: 'h-ledger' }, 'Ledger'), h('label', { className: 'inline' }, this.book)), this.books),
         this.auditBox));
   }
+
+  named() { return state.list('methods', [this.model.method, 'gi']); }
 
   show() {
     this.methods.show();
@@ -116,7 +117,7 @@ export class TextView {
   body() {
     return {
       text: this.box.value,
-      methods: state.list('methods', DEFAULT),
+      methods: this.named(),
       target: this.target.asked(this.found?.prediction),
       output: this.output.select.value,
       unit: this.unit.value,
@@ -146,8 +147,8 @@ export class TextView {
     const book = state.get('book');
     this.book.replaceChildren(...found.rows.map((row) => h('option', { value: row.method }, row.method)));
     this.book.value = found.rows.some((row) => row.method === book) ? book : found.rows[0].method;
-    const preferred = found.rows.find((row) => row.method === 'lrp');
-    if (!book && preferred) this.book.value = 'lrp';
+    const preferred = found.rows.find((row) => row.method === this.model.method);
+    if (!book && preferred) this.book.value = preferred.method;
     this.showLedger();
   }
 
@@ -235,12 +236,13 @@ export class TextView {
   async audit() {
     if (!this.auditBox.open || !this.found) return;
     const { text, target, output } = this.body();
+    const methods = ['gi', this.model.method];
     const asked = JSON.stringify([text, target, output]);
     if (asked === this.audited) return;
-    const found = await this.auditing.run((options) => post('/api/audit', { text, methods: ['gi', 'lrp'], target, output }, options));
+    const found = await this.auditing.run((options) => post('/api/audit', { text, methods, target, output }, options));
     if (!found) return;
     this.audited = asked;
-    const save = saver(() => ({ path: '/api/audit/report', name: 'audit', body: { text, methods: ['gi', 'lrp'], target, output } }), this.status);
+    const save = saver(() => ({ path: '/api/audit/report', name: 'audit', body: { text, methods, target, output } }), this.status);
     const cut = this.found.windows > 1 ? h('p', { className: 'soft' }, 'The text is longer than the model takes: this follows its beginning.') : '';
     this.auditBody.replaceChildren(cut, audit(found), save);
   }

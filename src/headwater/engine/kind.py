@@ -1,0 +1,55 @@
+"""What is taken where nothing was chosen, by kind of model: language models have defaults of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .. import defaults
+from ..inputs.text import can_generate
+from ..methods.registry import Method, resolve_method
+from .options import SHOWN, Options
+
+
+def default_method(model: Any) -> str:
+    """The method where none was chosen.
+
+    A language model predicts a next token: it is causal, or an encoder-decoder with a head for its vocabulary, and
+    transformers lets it generate. A masked language model, a classifier on a decoder, a model of images or of graphs
+    is none.
+    """
+    return defaults.LANGUAGE_METHOD if can_generate(model) else defaults.DEFAULT_METHOD
+
+
+def choose_method(method: str | Method | None, model: Any) -> Method:
+    """The method that was asked for; None is the default for the kind of this model."""
+    return resolve_method(default_method(model) if method is None else method)
+
+
+def choose_output(output: str | None, model: Any) -> str:
+    """Which number of a prediction is explained; where that was not said, it depends on the kind of model."""
+    if output is not None:
+        return output
+    return defaults.LANGUAGE_OUTPUT if can_generate(model) else defaults.DEFAULT_OUTPUT
+
+
+def output_of(options: Options, model: Any) -> str:
+    """Which number these options ask for. The caller's own score function is called logit."""
+    return choose_output(defaults.DEFAULT_OUTPUT if options.score is not None else options.output, model)
+
+
+def settle_output(options: Options, model: Any) -> Options:
+    """The same options, with the number that is explained named."""
+    return replace(options, output=output_of(options, model))
+
+
+def choose_sinks(sinks: str | None, method: Method, model: Any) -> str:
+    """What happens to the attention sink, the first token: "show" or "aside".
+
+    Where that was not said, it is put aside by the default method of language models, as `explain_generation` does.
+    Every other method shows it.
+    """
+    if sinks is not None:
+        return sinks
+    language = can_generate(model) and method.name == resolve_method(defaults.LANGUAGE_METHOD).name
+    return "aside" if language else SHOWN
