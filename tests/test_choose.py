@@ -69,13 +69,13 @@ def test_texts_are_measured_and_the_rule_read_off(tmp_path: Path, capsys: pytest
     with gzip.open(parts, "wt") as file:
         for text, label in (("a gripping film", 1), ("a dull, dull film", 0), ("not good", 0)):
             file.write(json.dumps({"part": "sst2-tune", "text": text, "label": label}) + "\n")
-    names.write_text("random lrp baseline(lrp)")
+    names.write_text("random lrp lrp-difference")
     arguments = ["measure", "bundled", "--parts", str(parts), "--out", str(out), "--methods", str(names), "--rows", "2"]
     choose.run_choose_command(arguments)
     (found,) = verdicts.read_found([out]).values()
-    assert found["methods"] == ["random", "lrp", "baseline(lrp)"]
+    assert found["methods"] == ["random", "lrp", "lrp-difference"]
     assert found["auac"].shape == found["aumse"].shape == (3, 2)
-    choose.run_choose_command(["compare", str(out), "--method", "baseline(lrp)"])
+    choose.run_choose_command(["compare", str(out), "--method", "lrp-difference"])
     assert "1 columns, 0 of the 16" in capsys.readouterr().out
 
 
@@ -124,11 +124,6 @@ def test_the_16_columns_come_first() -> None:
     first, second = judge({"abroad": cells(-0.1, 0.1), "home": cells(0.1, -0.1)})
     assert (first.method, first.key[:2]) == ("home", (1, 2))
     assert (second.method, second.key[:2]) == ("abroad", (0, 4))
-
-
-def test_on_graphs_a_baseline_is_not_measured_again() -> None:
-    assert choose.strip_baseline("baseline(lrp-gamma(0.02))") == "lrp-gamma(0.02)"
-    assert choose.strip_baseline("mean(baseline(lrp),gi)") == "mean(baseline(lrp),gi)"
 
 
 def test_what_trainings_leave_open_is_not_surely_below() -> None:

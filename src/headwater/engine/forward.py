@@ -21,6 +21,7 @@ from ..inputs.places import Captured, capture_inputs, start
 from ..inputs.targets import ScoreReading
 from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, RuleSet, Scope
+from ..rules.difference import DifferenceScope
 from ..rules.modules import watch_foreign_modules
 
 
@@ -81,7 +82,8 @@ def scope_for(run: Run, demand: Demand) -> Scope:
     """A scope with the rules, empty books, and the names of the model's weights and modules."""
     modules = named_modules(run.model)
     weights = list(named_weights(run.model, modules))
-    scope = run.scope(
+    kind = DifferenceScope if "difference" in demand.rules and run.scope is Scope else run.scope
+    scope = kind(
         demand.rules,
         Books(run.batch.samples, run.batch.length),
         {id(t): n for n, t in weights if not t.is_meta},  # what is offloaded comes in as another tensor
@@ -106,11 +108,12 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
         leaf = (leaf if run.noise is None else leaf + run.noise(leaf)).requires_grad_(True)
         given.append(Captured(leaf, None))
         begun = start(leaf)
+        scope.enter_input(given[0], begun)
         args, kwargs = map_leaves((args, kwargs), lambda t: begun if t is batch.tensor else t)
     other = batch.beside.module if batch.beside is not None and beside else None
     places = [*batch.places, *tables_of(run)]
     with (
-        capture_inputs(places, run.noise, other) if batch.places else nullcontext(given) as inputs,
+        capture_inputs(places, run.noise, other, scope.enter_input) if batch.places else nullcontext(given) as inputs,
         watch_foreign_modules(run.model, scope),
         run.watch(scope),
         scope,
@@ -164,21 +167,25 @@ class Read:
         """Output times gradient for each sample: what of the score is linear in the outputs."""
         return self._sum_over_inputs(lambda product: product)
 
+    def linear_part_at(self, values: list[Tensor]) -> Tensor:
+        """The same for other values of the outputs, with the gradient of these."""
+        return self._sum_over_inputs(lambda product: product, values)
+
     def linear_size(self) -> Tensor:
         """The same sum over absolute values, so that nothing cancels."""
         return self._sum_over_inputs(Tensor.abs)
 
-    def _sum_over_inputs(self, of: Callable[[Tensor], Tensor]) -> Tensor:
-        samples = len(self.reading.score)
+    def _sum_over_inputs(self, of: Callable[[Tensor], Tensor], values: list[Tensor] | None = None) -> Tensor:
+        samples, values = len(self.reading.score), values or self.cut
         if all(plainly_first(cut, samples) for cut in self.cut):
             rows = [
                 of(c.detach().double() * g.double()).reshape(samples, -1).sum(1)
-                for c, g in zip(self.cut, self.gradients(), strict=True)
+                for c, g in zip(values, self.gradients(), strict=True)
             ]
             return torch.stack(rows).sum(0)
         each = [self.gradients(seed) for seed in torch.eye(samples)]
         sums = [
-            sum(of(c.detach().double() * g.double()).sum() for c, g in zip(self.cut, one, strict=True)) for one in each
+            sum(of(c.detach().double() * g.double()).sum() for c, g in zip(values, one, strict=True)) for one in each
         ]
         return torch.stack([torch.as_tensor(total) for total in sums])
 

@@ -23,7 +23,8 @@ from ..inputs.hooks import hook_modules
 from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference
 from ..inputs.targets import ScoreReading
-from ..rules import Books, Scope
+from ..rules import Books, RuleSet, Scope
+from ..rules.difference import DifferenceScope
 from ..rules.linear import dequantize
 from ..rules.sources import Sort, wide
 from .at_once import AtOnce
@@ -43,9 +44,13 @@ from .checks import (
 )
 from .compiled import run_eagerly
 from .forward import Demand, Read, Run, asks_links, forward, read_score, scope_for
+from .reference import Reference, find_references, read_reference
 from .run_plans import can_be_planned, find_kind
 from .run_playing import Played, RunPlan, play_run
 from .run_writing import RunWriter
+
+BASELINE = "baseline"  # the line of the ledger: the score of the reference
+CLOSING = Demand(RuleSet(frozenset(("ah", "ln", "act", "gate"))))
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,7 @@ def turn_tensor(run: Run) -> Run:
 
 def make_played_outcome(played: Played) -> Outcome:
     outcome = outcome_of(played.read, played.linear, played.inputs, played.gradients, played.books, played)
-    return replace(outcome, way=played.way)
+    return replace(take_differences(outcome, played.reference), way=played.way)
 
 
 def agree(found: Outcome, expected: Outcome) -> bool:
@@ -160,16 +165,23 @@ def propagate_each(
     books = scope.books
     if close is None:
         close = run.noise is None and is_due(run.model, demand)
+    if close and isinstance(scope, DifferenceScope):
+        refuse_cuts(replace(run, read=readers[0]))
     if close:
         find_tables(run)
     plain = predict_plainly(run) if close else None
-    others = look_at_others(run, demand) if close else []  # first, for what a model keeps is then of this input
-    scope.entered = [] if close else None
+    looks = close and not isinstance(scope, DifferenceScope)
+    others = look_at_others(run, demand) if looks else []  # first, for what a model keeps is then of this input
+    scope.entered = [] if looks else None
     written = nullcontext() if writer is None else writer.forwards(run)
     with outside_inference(), torch.enable_grad(), run_eagerly(), written:
+        if isinstance(scope, DifferenceScope):
+            scope.references = find_references(run)
         out, inputs = forward(run, scope, beside=asks_links(run, demand))
     settle_choices(scope)
-    if close or (run.noise is None and scope.cuts.unclear()):
+    if isinstance(scope, DifferenceScope):
+        pass  # it was looked at under other rules
+    elif close or (run.noise is None and scope.cuts.unclear()):
         find_escapes(run, demand, scope, inputs, others)
     else:
         cut_off_changing(run, scope)
@@ -195,15 +207,31 @@ def propagate_each(
             if run.inspect is not None:
                 run.inspect(scope)
             linear = read.linear_part()
+            reference = read_reference(read, scope.reference_values(read.ends))
         if writer is not None:
             writer.finish(run, out, read, inputs, scope)
         last = number == len(readers)
         if last:
             scope.release()
         own = pulled.books if pulled is not None else books if last else books.take()
-        outcome = outcome_of(read, linear, inputs, gradients, own, scope)
+        outcome = take_differences(outcome_of(read, linear, inputs, gradients, own, scope), reference)
         check_finite(run, demand, outcome)
         yield outcome
+
+
+def refuse_cuts(run: Run) -> None:
+    """Differences cannot follow what the model computes from its input without a gradient, nor tell how much it is.
+
+    Rules that hold parts constant can: it is a line of their ledger.
+    """
+    (plain,) = propagate_each(run, CLOSING, [run.read], close=True)
+    size = float(plain.score.abs().sum()) + sum(float(part.abs().sum()) for part in plain.relevance)
+    for name, amount in plain.books.totals(Sort.CUT_OFF).items():
+        if float(amount.abs().max()) > 1e-6 * size:
+            raise HiddenOperation(
+                f"the model makes {name!r} from its input, and no gradient leads back there, so that its rise from a "
+                "reference would not be seen. 'lrp' has a line for it."
+            )
 
 
 def outcome_of(
@@ -229,6 +257,17 @@ def outcome_of(
         beside=[(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if one.beside],
         gradients=[gradient for _, gradient in items],
     )
+
+
+def take_differences(outcome: Outcome, reference: Reference | None) -> Outcome:
+    """The outcome with x - b in place of x, and with the score of the reference b as a line of the ledger."""
+    if reference is None:
+        return outcome
+    relevance = [
+        (wide(one.leaf.detach()) - wide(other)) * wide(gradient)
+        for one, other, gradient in zip(outcome.captured, reference.inputs, outcome.gradients, strict=True)
+    ]
+    return replace(outcome, relevance=relevance, constants={BASELINE: reference.score.tolist()})
 
 
 def backward(

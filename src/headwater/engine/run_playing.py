@@ -13,10 +13,12 @@ from torch import Tensor
 from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference
 from ..rules import Books
+from ..rules.difference import ReferenceValues
 from ..traces.join import fits, join_traces
 from ..traces.play import Left, Program, compile_trace
 from ..traces.record import Slot
 from .forward import Read, Run, map_output, read_score
+from .reference import Reference, read_reference
 from .run_graphs import Player, RunGraphs
 from .run_writing import Written, given_tensors, length_of, slots_of
 
@@ -38,7 +40,7 @@ class RunPlan:
     def wanted(self) -> list[list[Slot]]:
         """The slots that each of the two parts gives."""
         w = self.written
-        first = [*slots_of(w.out), *w.leaves, *filter(None, w.ids)]
+        first = [*slots_of(w.out), *w.leaves, *filter(None, w.ids), *(s for part in w.references or () for s in part)]
         return [first, [*filter(None, w.gradients), *w.amounts.values(), *w.sizes.values()]]
 
     def takes(self, length: int) -> bool:
@@ -93,6 +95,7 @@ class Played:
     met: dict[str, int]
     coarsest: torch.dtype | None
     way: str
+    reference: Reference | None = None
 
 
 def play_run(plan: RunPlan, run: Run) -> Played | None:
@@ -107,17 +110,21 @@ def play_run(plan: RunPlan, run: Run) -> Played | None:
                 out, ends = fill_output(written, tensors)
                 leaves = [next(tensors) for _ in written.leaves]
                 ids = [None if slot is None else next(tensors) for slot in written.ids]
+                references = [[next(tensors) for _ in part] for part in written.references or ()]
                 read = read_score(run, out)
                 if [id(end) for end in read.ends] != [id(ends[slot.number]) for slot in written.ends]:
                     raise Left
                 seeds = read.gradients()
                 linear = read.linear_part()
+                reference = read_reference(read, ReferenceValues(*references) if references else None)
             with outside_inference():
                 tensors = iter(player.backwards(seeds))
             gradients = [
                 torch.zeros_like(leaf) if slot is None else player.own(next(tensors))
                 for leaf, slot in zip(leaves, written.gradients, strict=True)
             ]
+            if reference is not None:
+                reference = Reference([player.own(one) for one in reference.inputs], player.own(reference.score))
             amounts = {index: player.own(next(tensors)) for index in written.amounts}
             sizes = {index: player.own(next(tensors)) for index in written.sizes}
             read.reading = replace(read.reading, score=player.own(read.reading.score.detach()))
@@ -131,7 +138,7 @@ def play_run(plan: RunPlan, run: Run) -> Played | None:
     plan.left = 0
     books = replace(written.books, sites=list(written.books.sites), amounts=amounts, sizes=sizes)
     books.length = run.batch.length
-    return Played(read, linear, inputs, gradients, books, dict(written.met), written.coarsest, player.way)
+    return Played(read, linear, inputs, gradients, books, dict(written.met), written.coarsest, player.way, reference)
 
 
 def fill_output(written: Written, tensors: Iterator[Tensor]) -> tuple[Any, dict[int, Tensor]]:

@@ -35,6 +35,7 @@ class Written:
     gradients: tuple[Slot | None, ...]
     amounts: dict[int, Slot]
     sizes: dict[int, Slot]
+    references: tuple[tuple[Slot, ...], tuple[Slot, ...]] | None  # of inputs and outputs, see `ReferenceValues`
     books: Books
     met: dict[str, int]
     coarsest: torch.dtype | None
@@ -44,7 +45,7 @@ class Written:
         """All but the trace itself: equal for two runs that can be played as one."""
         sites = [(site.name, site.sort, site.axis) for site in self.books.sites]
         found = (self.follows, self.ends, self.leaves, self.ids, self.beside, self.gradients, self.amounts, self.sizes)
-        return (*found, sites, self.met, self.coarsest, str(self.out))
+        return (*found, self.references, sites, self.met, self.coarsest, str(self.out))
 
 
 def length_of(batch: Batch) -> int:
@@ -110,6 +111,7 @@ class RunWriter:
             gradients=tuple(optional(gradient) for gradient in self.gradients),
             amounts={index: slot for index, t in books.amounts.items() if (slot := recorder.find(t)) is not None},
             sizes={index: slot for index, t in books.sizes.items() if (slot := recorder.find(t)) is not None},
+            references=self._place_references(scope, read),
             books=Books(books.samples, books.length, list(books.sites)),
             met=dict(scope.met),
             coarsest=scope.coarsest,
@@ -118,6 +120,14 @@ class RunWriter:
         if any(id(t) not in weights and t.numel() > 1 for t in recorder.trace.constants.values()):
             recorder.refuse("a tensor comes from outside torch's operations")
         self.learn(made)
+
+    def _place_references(self, scope: Scope, read: Read) -> tuple[tuple[Slot, ...], tuple[Slot, ...]] | None:
+        values = scope.reference_values(read.ends)
+        if values is None:
+            return None
+        found = [[self.recorder.find(tensor) for tensor in part] for part in (values.inputs, values.ends)]
+        inputs, ends = (tuple(slot for slot in part if slot is not None) for part in found)
+        return inputs, ends
 
 
 def slots_of(out: Any) -> list[Slot]:

@@ -93,11 +93,15 @@ class Captured:
 
 @contextmanager
 def capture_inputs(
-    places: list[nn.Module], noise: Callable[[Tensor], Tensor] | None = None, beside: nn.Module | None = None
+    places: list[nn.Module],
+    noise: Callable[[Tensor], Tensor] | None = None,
+    beside: nn.Module | None = None,
+    entered: Callable[[Captured, Tensor], None] | None = None,
 ) -> Iterator[list[Captured]]:
     """Outputs of `places` become the inputs to be explained. Acts on this thread only, and leaves no hook behind.
 
-    The output of `beside`, if it is called, becomes one too, and is marked.
+    The output of `beside`, if it is called, becomes one too, and is marked. `entered` is told of each input, and of the
+    tensor that the model goes on with.
     """
     found: list[Captured] = []
 
@@ -111,6 +115,8 @@ def capture_inputs(
             leaf = (leaf + noise(leaf) if noise is not None and is_item else leaf).requires_grad_(True)
             started = start(leaf)
         found.append(Captured(leaf, first_ids(args, kwargs), not is_item, module))
+        if entered is not None:
+            entered(found[-1], started)
         return started if isinstance(output, Tensor) else type(output)(started if o is tensor else o for o in output)
 
     with hook_modules([*places, *([] if beside is None else [beside])], after=begin):

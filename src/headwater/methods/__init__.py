@@ -6,7 +6,7 @@ What a method of your own needs is here: `@method`, `Run`, `Outcome`, `propagate
 from ..engine.forward import NO_RULES, Demand, Run
 from ..engine.propagate import Outcome, propagate
 from ..rules import RuleSet
-from . import ablation, attention, captum, composed, ifr, random, smoothgrad
+from . import ablation, attention, captum, ifr, random, smoothgrad
 from .lrp import rules, variants
 from .registry import Method, available, method, register, resolve_method
 
@@ -23,7 +23,6 @@ __all__ = [
     "attention",
     "available",
     "captum",
-    "composed",
     "ifr",
     "method",
     "propagate",

@@ -22,7 +22,7 @@ from .registry import Method, family, register
 
 ALL = ("ah", "ln", "act", "gate")
 SUMS = ("gamma", "output", "token", "residual")  # rules whose value is a gamma
-ORDER = (*ALL, *SUMS)
+ORDER = (*ALL, *SUMS, "difference")
 MOST_GAMMA = 1e6  # from some 1e7 on, what is not boosted is below float32's rounding, and gamma changes nothing more
 OUTPUT, TOKEN, RESIDUAL = 0.02, 4.0, 1.0  # where a name gives no number
 GAMMA = 0.05  # chosen on the held-back part of SST-2 that no table reports on: docs/methods.md
@@ -161,6 +161,28 @@ register(
 register(replace(gamma(GAMMA), name="lrp-gamma", summary=f"lrp with a boost in linear layers (gamma={GAMMA})"))
 
 
+def difference(gamma: float = 0.0) -> Method:
+    """Relevance is (x - b) times a gradient that is exact between the input x and a reference b, a text of [UNK].
+
+    It adds up to the score's rise from b to x. The score of the reference is one line of the ledger, and there are no
+    others. With `gamma`, differences that agree with their sum in a linear layer count 1 + gamma times.
+    """
+    rules = RuleSet(frozenset(("difference", "gamma") if gamma else ("difference",)), gamma=gamma)
+    name = f"lrp-difference({gamma:g})" if gamma else "lrp-difference"
+    boosted = f", gamma={gamma:g}" if gamma else ""
+    return make_method(name, f"the rise of the score from a text of [UNK]{boosted}: the ledger closes", Demand(rules))
+
+
+register(difference())
+
+
+@family
+def parse_difference(name: str) -> Method | None:
+    """lrp-difference(0.02): with a gamma."""
+    match = re.fullmatch(r"lrp-difference\((.*)\)", name)
+    return difference(check_gamma(match[1])) if match else None
+
+
 @family
 def parse_gamma(name: str) -> Method | None:
     """lrp-gamma(0.05)."""
@@ -182,7 +204,7 @@ def parse_lrp(name: str) -> Method | None:
         given[rule] = value
     if not given:
         raise UsageError(f"{name!r} names no rule. Known: {', '.join(ORDER)}.")
-    for rule in ("ln", "act"):
+    for rule in ("ln", "act", "difference"):
         if given.get(rule):
             raise UsageError(f"the rule {rule!r} takes no value.")
     usual = dict(zip(SUMS, (GAMMA, OUTPUT, TOKEN, RESIDUAL), strict=True))

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ..engine.forward import Run, without_cache
+from ..engine.reference import look_up_token
 from ..errors import NotApplicable
 from ..inputs.batch import Batch, map_leaves
-from ..inputs.hooks import hook_modules, stop_after
+from ..inputs.hooks import hook_modules
 from ..inputs.places import Captured, capture_inputs, start
 from ..inputs.targets import ScoreReading
 
@@ -121,19 +122,6 @@ def nothing(run: Run, inputs: Captured, token: int | None) -> Tensor:
         return torch.zeros_like(inputs.leaf)
     found = look_up_token(run, token)[0]
     return samples_first(found, positions_first(batch, found)).leaf.detach()
-
-
-def look_up_token(run: Run, token: int) -> list[Captured]:
-    """The explained inputs of a batch in which every token but padding is `token`, as the model has them."""
-    batch = run.batch
-    assert batch.ids is not None
-    ids = torch.full_like(batch.ids, token)
-    if batch.real is not None and batch.real.shape == ids.shape:
-        ids = torch.where(batch.real.to(ids.device), ids, batch.ids)  # some models number positions by padding
-    emptied = {**without_cache(run.model), **batch.kwargs, "input_ids": ids}
-    with torch.no_grad(), capture_inputs(batch.places) as found, stop_after(batch.places):
-        run.model(*batch.args, **emptied)
-    return found
 
 
 def positions_mask(f: Function, x: Tensor) -> Tensor:

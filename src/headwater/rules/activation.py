@@ -19,7 +19,7 @@ from .lineage import Kind, carry, lineage, lineage_kind, mark
 from .ratio import Scaled, ratio, scale_by_constant
 from .scope import Scope
 
-_FUNCTIONS = """
+FUNCTIONS = """
 relu gelu silu tanh sigmoid softplus elu celu selu leaky_relu prelu rrelu hardtanh relu6 hardswish hardsigmoid mish
 log_sigmoid softsign tanhshrink softshrink hardshrink threshold erf exp2 expm1 log1p sin cos arctan atan sinh asinh
 special_expit special_erf clamp clamp_min clamp_max square
@@ -31,7 +31,7 @@ _ENDS_AT_ZERO = ("exp", "exp2")  # exp(-inf), behind a mask, is 0, and not exp(0
 
 
 @on("exp", rules=("ah", "act"))
-@on(*_FUNCTIONS, rules=("act",))
+@on(*FUNCTIONS, rules=("act",))
 def activation(scope: Scope, call: Call) -> Any:
     """f(x) is f(0) plus its input times a constant. Left to its gradient, f passes on x f'(x) instead of f(x)."""
     x: Any = call.args[0]

@@ -61,11 +61,16 @@ def affine(
     again = rule == "output" and operation == "linear" and is_cheap_to_repeat(x, weight, value)
     boost = Boost(x, None if again else value, bias, gamma)
     scope.pending.register_borrower(boost)
-    boosted = _Boosted.apply(x, weight, [value], boost)
+    boosted = apply_boost(x, weight, value, boost)
     if bias is not None:
         name, sort = scope.label(bias, operation)
         boosted.grad_fn.record = scope.books.record_vector(boosted, name, bias, sort=sort)
     return boosted
+
+
+def apply_boost(x: Tensor, weight: Tensor, value: Tensor, boost: Boost) -> Any:
+    """The value of a linear layer, with the gradient that `boost` gives to its input."""
+    return _Boosted.apply(x, weight, [value], boost)
 
 
 def is_cheap_to_repeat(x: Tensor, weight: Tensor, value: Tensor) -> bool:

@@ -48,7 +48,9 @@ def watch_foreign_modules(model: nn.Module, scope: Scope) -> Iterator[None]:
             return None
         plain = with_inference_value(without_hooks(module), args, kwargs, output)
         for part, seen in zip(tensors(plain), tensors(output), strict=True):
-            if not is_signal(part):
+            if is_signal(part):
+                scope.stand_in(part, seen)
+            else:
                 scope.cuts.carry(part, seen)
         return plain
 
@@ -105,6 +107,10 @@ def apply_act_by_value(scope: Scope, module: nn.Module, x: Tensor, output: Tenso
             return None
         zero, slope = around_zero(module, x)
     scope.known_foreign.add(output.grad_fn)
+    with torch._C.DisableTorchFunction():
+        passed = scope.pass_activation_on(module.forward, x, output.detach())
+    if passed is not None:
+        return passed
     if not math.isfinite(zero) or not scope.applies("act"):
         return None
     with torch._C.DisableTorchFunction():

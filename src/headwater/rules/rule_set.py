@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ..errors import UnknownName
+from ..errors import UnknownName, UsageError
 from .attention.registry import check_variants
 from .shares import parse_gate
 
@@ -18,6 +18,7 @@ RULES: dict[str, str] = {
     "output": "the same in output projections: linear layers that no normalised signal goes into",
     "token": "in a sum over tokens (attention, pooling), tokens that agree with the sum count 1 + gamma times",
     "residual": "in a residual sum, the part that agrees with the sum counts 1 + gamma times",
+    "difference": "every operation passes on its rise from a reference (a text of [UNK]); gamma alone acts beside it",
 }
 
 Gamma = float | tuple[tuple[str, float], ...]  # a number for all, or by patterns of names
@@ -68,6 +69,8 @@ class RuleSet:
         for rule in self.names:
             if rule not in RULES:
                 raise UnknownName("rule", rule, RULES)
+        if "difference" in self.names and self.names - {"difference", "gamma"}:
+            raise UsageError("the rule 'difference' holds nothing constant: no rule but gamma goes with it.")
         for gate in names_in(self.gate):
             parse_gate(gate)
         check_variants(self.attention)

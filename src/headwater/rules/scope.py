@@ -6,7 +6,7 @@ constants: they are handed on detached, whatever their `requires_grad` says, so 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import HiddenOperation
+from ..inputs.places import Captured
 from ..inputs.restoring import Mode
 from ..traces.record import refuse_trace
 from .attention.registry import Named, Softmax, check_variants, variant_for
@@ -88,6 +89,20 @@ class Scope(Mode):
     def variant(self) -> Named:
         """The variant of attention in the module whose code is running."""
         return self._variant if isinstance(self.rules.attention, str) else variant_for(self.rules, self.where())
+
+    def enter_input(self, captured: Captured, started: Tensor) -> None:
+        """An input that is explained enters the model, as the tensor `started`."""
+
+    def reference_values(self, ends: list[Tensor]) -> Any:
+        """What inputs and outputs are for the reference, where relevance is a difference from one."""
+        return None
+
+    def stand_in(self, value: Any, seen: Any) -> None:
+        """`value` takes the place of the signal `seen`, from which it has its gradient."""
+
+    def pass_activation_on(self, function: Callable[[Tensor], Tensor], x: Tensor, output: Tensor) -> Tensor | None:
+        """The result of an activation that is known by its values alone; None: the ACT-rule decides."""
+        return None
 
     def applies(self, rule: str) -> bool:
         """Whether `rule` acts here; noted as met if so."""

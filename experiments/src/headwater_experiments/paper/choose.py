@@ -31,41 +31,18 @@ def spell_secant(*rules: str) -> str:
     return "lrp(" + "+".join(("ah=secant+ln+act+gate", *rules)) + ")"
 
 
-def spell_shares(q: float, k: float, v: float, offset: str, *rules: str) -> str:
-    return "lrp(" + "+".join((f"ah=shares(q={q},k={k},v={v}{offset})+ln+act+gate", *rules)) + ")"
+def spell_shares(q: float, k: float, v: float, *rules: str) -> str:
+    return "lrp(" + "+".join((f"ah=shares(q={q},k={k},v={v})+ln+act+gate", *rules)) + ")"
 
 
-PLAIN = (
+CANDIDATES = (
     *(f"lrp-gamma({g})" for g in (0.005, 0.01, 0.02, 0.1)),
     *(spell_secant(*rules) for rules in ((), ("gamma=0.01",), ("gamma=0.02",), ("gamma=0.05",))),
+    *(spell_secant("gamma=0.01", rule) for rule in ("token=1", "residual=1")),
+    spell_shares(0.25, 0.25, 0.5, "gamma=0.01"),
+    "lrp-difference",
+    *(f"lrp-difference({g})" for g in (0.005, 0.01, 0.02, 0.05, 0.1)),
 )
-AGAINST_UNK = (
-    "lrp",
-    *(f"lrp-gamma({g})" for g in (0.005, 0.01, 0.02, 0.05, 0.1)),
-    spell_secant(),
-    *(spell_secant(f"gamma={g}") for g in (0.005, 0.01, 0.02, 0.05, 0.1)),
-    *(spell_secant(f"output={g}") for g in (0.02, 0.04, 0.1)),
-    *(spell_secant("gamma=0.01", f"token={g}") for g in (0.5, 1, 4)),
-    *(spell_secant("gamma=0.01", f"residual={g}") for g in (0.5, 1)),
-    spell_secant("gamma=0.02", "residual=1"),
-    spell_secant("gamma=0.01", "token=0.5", "residual=0.5"),
-    spell_secant("residual=1"),
-    "lrp(ah+ln+act+gate+gamma=0.01+token=1)",
-    "lrp(ah+ln+act+gate+gamma=0.01+residual=1)",
-    *(spell_shares(0.25, 0.25, 0.5, offset) for offset in ("", ",offset=values")),
-    spell_shares(0.25, 0.25, 0.5, ",offset=values", "gamma=0.005"),
-    spell_shares(0.1, 0.1, 0.8, ",offset=values", "gamma=0.01"),
-    spell_shares(0.25, 0.25, 0.5, ",offset=values", "gamma=0.01"),
-    spell_shares(0.25, 0.25, 0.5, "", "gamma=0.01"),
-)
-MEANS = (
-    f"baseline(mean(lrp-gamma(0.01),{spell_secant('gamma=0.01')}))",
-    f"baseline(mean(lrp-gamma(0.05),{spell_secant()}))",
-    f"baseline(mean({spell_secant('gamma=0.01')},{spell_shares(0.25, 0.25, 0.5, ',offset=values')}))",
-    f"mean(baseline({spell_secant('gamma=0.01')}),{spell_secant('gamma=0.01')})",
-    f"mean(baseline({spell_secant('gamma=0.02')}),{spell_secant('gamma=0.02')})",
-)
-CANDIDATES = (*PLAIN, *(f"baseline({name})" for name in AGAINST_UNK), *MEANS)
 
 
 @dataclass(frozen=True)
@@ -87,18 +64,12 @@ def measure_model(task: Task) -> Found:
     samples = read_parts(task.parts)[part_key(task.model)][: task.rows]
     model, tokenizer = load_model(task.model)
     names = [resolve_method(name).name for name in task.methods]
-    own = names if tokenizer is not None else list(map(strip_baseline, names))
     began = time.perf_counter()
     options: dict[str, Any] = {"device": task.device, "batch_size": task.batch_size, "tokenizer": tokenizer}
-    found = evaluate(model, samples, methods=own, runtime=False, progress=False, **options)
-    scores = {m.score: np.stack([found.totals(name, m.score) for name in own]) for m in MEASURES}
-    errors = [found[name].conservation.largest_unaccounted for name in own]
+    found = evaluate(model, samples, methods=names, runtime=False, progress=False, **options)
+    scores = {m.score: np.stack([found.totals(name, m.score) for name in names]) for m in MEASURES}
+    errors = [found[name].conservation.largest_unaccounted for name in names]
     return {"methods": names, "errors": errors, "seconds": time.perf_counter() - began, **scores}
-
-
-def strip_baseline(name: str) -> str:
-    """What a method is on graphs, which have no [UNK]."""
-    return name.removeprefix("baseline(").removesuffix(")") if name.startswith("baseline(") else name
 
 
 def load_model(name: str) -> tuple[Any, Any]:
@@ -106,8 +77,11 @@ def load_model(name: str) -> tuple[Any, Any]:
     from headwater.models.bundled import load_bundled
     from headwater.models.loading import load
 
+    from headwater_experiments.models import register
+
     from .checkpoints import find
 
+    register()
     if name == BUNDLED:
         return load_bundled()
     kind, dataset, seed = name.split("/")
