@@ -13,9 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import (
-    NoSignal,
-)
+from ..errors import NoSignal, NotApplicable
 from ..inputs.batch import Batch, map_leaves
 from ..inputs.places import Captured, capture_inputs, start
 from ..inputs.targets import ScoreReading
@@ -82,8 +80,7 @@ def scope_for(run: Run, demand: Demand) -> Scope:
     """A scope with the rules, empty books, and the names of the model's weights and modules."""
     modules = named_modules(run.model)
     weights = list(named_weights(run.model, modules))
-    kind = DifferenceScope if "difference" in demand.rules and run.scope is Scope else run.scope
-    scope = kind(
+    scope = scope_kind(run, demand)(
         demand.rules,
         Books(run.batch.samples, run.batch.length),
         {id(t): n for n, t in weights if not t.is_meta},  # what is offloaded comes in as another tensor
@@ -91,6 +88,14 @@ def scope_for(run: Run, demand: Demand) -> Scope:
     )
     scope.fleeting = any(t.is_meta for _, t in weights)
     return scope
+
+
+def scope_kind(run: Run, demand: Demand) -> type[Scope]:
+    if "difference" not in demand.rules:
+        return run.scope
+    if run.scope is not Scope:
+        raise NotApplicable("differences from a reference cannot be watched inside the model. Take 'lrp' for that.")
+    return DifferenceScope
 
 
 def asks_links(run: Run, demand: Demand) -> bool:

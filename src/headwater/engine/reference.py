@@ -31,15 +31,23 @@ def find_references(run: Run) -> list[Tensor]:
     """The explained inputs in the run of the reference, in the order in which they enter.
 
     In the reference every token is [UNK] (else [MASK], else padding), and every number of an image 0. Where a model has
-    neither, the explained input itself is 0.
+    neither, the explained input itself is 0. (Embeddings of 0 are no reference for tokens: some models divide by their
+    size.)
     """
     batch = run.batch
     if batch.tensor is not None:
         return [torch.zeros_like(batch.tensor)]
     everywhere = replace(run, batch=replace(batch, places=[*batch.places, *tables_of(run)]))
-    if batch.ids is not None and run.nothing is not None:
-        return [one.leaf for one in look_up_words(everywhere, run.nothing)]
+    if batch.ids is not None:
+        return [one.leaf for one in look_up_words(everywhere, empty_token(run))]
     return look_up_zeros(everywhere)
+
+
+def empty_token(run: Run) -> int:
+    """The tokenizer's token for nothing; without a tokenizer one that the configuration names, else the first."""
+    config = getattr(run.model, "config", None)
+    named = [getattr(config, f"{kind}_token_id", None) for kind in ("pad", "eos", "bos")]
+    return next((token for token in (run.nothing, *named) if isinstance(token, int) and token >= 0), 0)
 
 
 def look_up_words(run: Run, token: int) -> list[Captured]:

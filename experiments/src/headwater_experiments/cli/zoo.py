@@ -20,6 +20,7 @@ def command(
     names: Annotated[
         str, typer.Option(help="Architectures, separated by commas: bert, causal-lm/gpt2. Default: every one.")
     ] = "",
+    method: Annotated[str, typer.Option(help="The method that explains them. The page is that of lrp.")] = "lrp",
     jobs: Annotated[
         int, typer.Option(min=1, max=options.MANY, help="How many are judged at a time, in a process each.")
     ] = 2,
@@ -40,13 +41,14 @@ def command(
     as_json: options.Json = False,
     plain: options.Plain = False,
 ) -> None:
-    """Build every architecture small, with random weights, explain it by `lrp`, and say whether its ledger closes."""
+    """Build every architecture small, with random weights, explain it, and say whether its ledger closes."""
+    from headwater.methods import resolve_method
     from headwater_experiments.zoo.entries import entries
     from headwater_experiments.zoo.page import summarise_findings
     from headwater_experiments.zoo.page import zoo_page as written
     from headwater_experiments.zoo.running import run
 
-    wanted = entries(split_names(maps), split_names(names))
+    wanted = entries(split_names(maps), split_names(names), resolve_method(method).name)
     say(f"{len(wanted)} architectures, {jobs} at a time")
     found = run(wanted, out=out, jobs=jobs, timeout=timeout, memory=memory)
     print_tables(found, lambda: summarise_findings(found.findings), as_json, plain)

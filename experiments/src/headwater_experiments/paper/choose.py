@@ -76,7 +76,6 @@ def load_model(name: str) -> tuple[Any, Any]:
     """A model by KIND/DATASET/SEED, and its tokenizer; graphs have none."""
     from headwater.models.bundled import load_bundled
     from headwater.models.loading import load
-
     from headwater_experiments.models import register
 
     from .checkpoints import find

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .entries import Entry
+from .entries import METHOD, Entry
 from .hints import Hint, hint_for
 from .shrinking import FIRST_FREE, shrunk
 
@@ -31,6 +31,7 @@ class Specimen:
     model: nn.Module
     arguments: dict[str, Any]
     explained: str | None
+    method: str = METHOD
 
 
 def build(entry: Entry, dtype: torch.dtype = torch.float64) -> Specimen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwater.errors import UnknownName
 
@@ -20,20 +20,24 @@ MAPS = {
 }
 
 
+METHOD = "lrp"
+
+
 @dataclass(frozen=True)
 class Entry:
-    """One line of a map: a kind of configuration, and the class that the map gives for it."""
+    """One line of a map: a kind of configuration, and the class that the map gives for it. `method` explains it."""
 
     map: str
     name: str
     model: str
+    method: str = METHOD
 
     @property
     def label(self) -> str:
         return f"{self.map}/{self.name}"
 
 
-def entries(maps: Sequence[str] = (), names: Sequence[str] = ()) -> list[Entry]:
+def entries(maps: Sequence[str] = (), names: Sequence[str] = (), method: str = METHOD) -> list[Entry]:
     """The zoo, or a part of it; `names` are names of configurations, or labels such as causal-lm/gpt2."""
     for map_name in maps:
         if map_name not in MAPS:
@@ -43,7 +47,8 @@ def entries(maps: Sequence[str] = (), names: Sequence[str] = ()) -> list[Entry]:
     for name in names:
         if name not in known:
             raise UnknownName("architecture", name, dict.fromkeys(known))
-    return [entry for entry in every if not names or entry.name in names or entry.label in names]
+    chosen = [entry for entry in every if not names or entry.name in names or entry.label in names]
+    return [replace(entry, method=method) for entry in chosen]
 
 
 def entries_of(map_name: str) -> list[Entry]:

@@ -25,7 +25,6 @@ from .results import Finding, unfinished_finding, versions
 EXACT, CAST = 1e-9, 1e-5  # of the sum of the absolute lines: in float64, and where less is forced inside
 SILENT = 1e-9  # less relevance of the inputs than this is none
 SHOWN = 3  # leaking operations that are named
-METHOD = "lrp"
 
 Progress = Callable[[str], None]
 
@@ -108,7 +107,7 @@ def build_specimen(entry: Entry) -> tuple[Specimen, Best, float]:
     for dtype in (torch.float64, torch.float32):
         torch.set_default_dtype(dtype)
         try:
-            specimen = build(entry, dtype)
+            specimen = replace(build(entry, dtype), method=entry.method)
             out = plain_run(specimen)
             score = Best.of(out)
             value = float(score(out))
@@ -146,7 +145,7 @@ def plain_run(specimen: Specimen) -> Any:
 def explain_specimen(specimen: Specimen, score: Best, plans: bool = True) -> Explanation:
     torch.manual_seed(0)
     found: list[Explanation] = explain(
-        specimen.model, specimen.arguments, method=METHOD, score=score, inputs=specimen.explained, plans=plans
+        specimen.model, specimen.arguments, method=specimen.method, score=score, inputs=specimen.explained, plans=plans
     )
     return found[0]
 
@@ -174,6 +173,7 @@ def verdict(entry: Entry, specimen: Specimen, score: Best, plain: float, found: 
         ledger.dtype,
         round(time.monotonic() - began, 2),
         versions(),
+        method=entry.method,
     )
 
 
@@ -208,7 +208,7 @@ def silence(plain: float, found: Explanation, reached: float, tolerance: float) 
 def leaking(specimen: Specimen, score: Best, lift: bool) -> tuple[str, ...]:
     """Operations that did not pass on what they received, each with the class of the module that it stands in."""
     torch.manual_seed(0)
-    options: dict[str, Any] = {"method": METHOD, "score": score, "inputs": specimen.explained}
+    options: dict[str, Any] = {"method": specimen.method, "score": score, "inputs": specimen.explained}
     try:
         with Exact() if lift else nullcontext():
             report = audit(specimen.model, specimen.arguments, **options)

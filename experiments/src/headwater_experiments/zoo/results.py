@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headwater.errors import DataError
 
-from .entries import Entry
+from .entries import METHOD, Entry
 
 VERDICTS = ("closed", "open", "refused", "not built")
 
@@ -37,6 +37,7 @@ class Finding:
     dtype: str = ""
     seconds: float = 0.0
     versions: str = ""
+    method: str = METHOD
     way: str = ""  # of a third explanation: "plain", "plan", or "another" if a plan said something else
 
     @property
@@ -49,7 +50,9 @@ class Finding:
 
 
 def unfinished_finding(entry: Entry, verdict: str, why: str, seconds: float = 0.0) -> Finding:
-    return Finding(entry.map, entry.name, verdict, why, seconds=round(seconds, 2), versions=versions())
+    return Finding(
+        entry.map, entry.name, verdict, why, seconds=round(seconds, 2), versions=versions(), method=entry.method
+    )
 
 
 def versions() -> str:

@@ -37,7 +37,9 @@ def run(
     """The finding of every entry. With `out`, those that stand there in these versions are not made again."""
     if not entries:
         raise UsageError("no architecture is asked for: these maps and names have none in common.")
-    known = {} if out is None else {one.label: one for one in load_findings(out) if one.versions == versions()}
+    usable = {(entry.label, entry.method, versions()) for entry in entries}
+    before = [] if out is None else load_findings(out)
+    known = {one.label: one for one in before if (one.label, one.method, one.versions) in usable}
     missing = [entry for entry in entries if entry.label not in known]
     found = dict(known)
     with show_progress(len(entries), len(entries) - len(missing), progress, "judging", "architectures") as advance:
