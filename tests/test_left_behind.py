@@ -10,6 +10,7 @@ import gc
 import os
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -210,6 +211,8 @@ def test_an_interrupt_in_one_thread_does_not_disturb_another():
     try:
         for moment in moments(lines_of(explain))[:: 1 if EVERY else 9]:
             interrupted(explain, moment)
+        while len(found) < 2 and other.is_alive():
+            time.sleep(0.01)
     finally:
         enough.set()
         other.join()
@@ -261,8 +264,8 @@ def test_a_late_stop_does_not_lock_the_others_out():
         pool = JobPool(workers=1, waiting=2, seconds=60)
     finally:
         threading.settrace(None)  # type: ignore[arg-type]
-    pool.submit(armed.set).done.exception(timeout=5)
-    assert pool._changed.acquire(timeout=5)
+    pool.submit(armed.set).done.exception(timeout=60)
+    assert pool._changed.acquire(timeout=60)
     pool._changed.release()
     pool.close()
 

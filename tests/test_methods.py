@@ -163,17 +163,17 @@ def test_flow_is_fast() -> None:
     import networkx as nx
 
     layers = random_layers(32, 6)
-    start = time.perf_counter()
+    start = time.process_time()
     flow_matrix(layers)
-    ours = (time.perf_counter() - start) / 1024
+    ours = (time.process_time() - start) / 1024
     graph = nx.DiGraph()
     for level, matrix in enumerate(layers):
         for q in range(32):
             for k in range(32):
                 graph.add_edge((level + 1, q), (level, k), capacity=float(matrix[q, k]))
-    start = time.perf_counter()
+    start = time.process_time()
     nx.maximum_flow_value(graph, (6, 3), (0, 5))
-    assert (time.perf_counter() - start) / ours > 50
+    assert (time.process_time() - start) / ours > 50
 
 
 def test_random_is_seeded_by_the_argument() -> None:
