@@ -28,7 +28,5 @@ def skip_without(thing: str, detail: str) -> NoReturn:
 def describe_skips(reasons: Iterable[str]) -> str:
     """How many tests were skipped for want of what, and how to have it, in one line."""
     found = Counter(next((thing for thing in HOW if f"no {thing}: " in reason), OTHER) for reason in reasons)
-    parts = [
-        f"{count} without {thing}" + (f" ({HOW[thing]})" if thing in HOW else "") for thing, count in found.items()
-    ]
-    return f"skipped: {', '.join(parts)}" if parts else ""
+    how = {thing: f" ({HOW[thing]})" if thing in HOW else "" for thing in found}
+    return "skipped: " + ", ".join(f"{count} without {thing}{how[thing]}" for thing, count in found.items())

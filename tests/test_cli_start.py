@@ -104,16 +104,15 @@ import gc
 from headwater.cli.models import import_libraries
 import_libraries()
 print(gc.isenabled(), gc.get_freeze_count() > 100_000)
+gc.unfreeze()
+import_libraries()  # they are loaded by now: nothing is left out of the search
+print(gc.isenabled(), gc.get_freeze_count() > 100_000)
 """
 
 
-@pytest.mark.parametrize(
-    ("before", "found"),
-    [("", "True True"), ("gc.disable()", "False True"), ("import torch", "True False")],
-    ids=["plain", "switched off", "already loaded"],
-)
-def test_the_search_for_garbage_goes_on_after_the_libraries_are_loaded(before, found):
-    assert run(COLLECTOR.format(before=before))[1].strip() == found
+@pytest.mark.parametrize(("before", "on"), [("", True), ("gc.disable()", False)], ids=["plain", "switched off"])
+def test_the_search_for_garbage_goes_on_after_the_libraries_are_loaded(before, on):
+    assert run(COLLECTOR.format(before=before))[1].split() == [str(on), "True", str(on), "False"]
 
 
 def test_a_result_is_drawn_in_a_notebook_by_a_module_that_is_loaded_then():

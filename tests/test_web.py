@@ -33,7 +33,7 @@ from headwater.web.models import LazyModel, Loaded, Models, models_of
 from headwater.web.pool import Busy, JobPool
 from headwater.web.schemas import TextAsked
 from headwater.web.security import LOOPBACK
-from headwater.web.server import address, serve_in_thread, token_for
+from headwater.web.server import address, open_browser, serve_in_thread, token_for
 from headwater.web.state import AppState
 
 TEXT = "a gripping, beautifully acted film"
@@ -586,3 +586,13 @@ def test_half_precision_that_is_asked_for_is_computed_in():
     loaded = Loaded(copy.deepcopy(talker("llama")).bfloat16(), speaker(), "bfloat16")
     assert loaded.session.model is loaded.model
     assert loaded.session.explain("a film", tokenizer=loaded.reader).provenance.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_machine_without_a_browser_is_told_to_use_another(there, monkeypatch):
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda where: opened.append(where) or there)
+    said: list[str] = []
+    open_browser("http://127.0.0.1:8765/", said.append)
+    assert opened == ["http://127.0.0.1:8765/"]
+    assert said == ([] if there else ["no browser was found here: open that address in yours"])
