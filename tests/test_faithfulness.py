@@ -695,6 +695,7 @@ def test_the_command_ends_in_one_sentence_and_draws(made_up, monkeypatch, tmp_pa
     assert run_command(monkeypatch, *common, "--picture", "cost.png").exit_code == 2
 
 
+@pytest.mark.slow
 def test_a_real_run_on_four_prompts():
     need_real_data("prompts of language models")
     model, tokenizer = smollm2()

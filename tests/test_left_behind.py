@@ -170,6 +170,7 @@ def changes(before: dict[str, Any], model: nn.Module) -> dict[str, Any]:
     return {kind: after[kind] for kind in after if after[kind] != before[kind]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_an_interrupt_at_any_line_leaves_nothing(name):
     act = CALLS[name]
@@ -179,6 +180,7 @@ def test_an_interrupt_at_any_line_leaves_nothing(name):
     assert check_at(act, model, when) > 0.9 * len(when)
 
 
+@pytest.mark.slow
 def test_what_the_caller_has_set_up_stays():
     """Modes, hooks and switches of somebody else are as they were, whatever line an explanation is left at."""
     act, same = partial(explain, keep="disk", recompute="blocks"), lambda tensor: tensor
@@ -197,6 +199,7 @@ def test_what_the_caller_has_set_up_stays():
         check_at(act, bert(), moments(counts)[:: 1 if EVERY else 12])
 
 
+@pytest.mark.slow
 def test_an_interrupt_in_one_thread_does_not_disturb_another():
     expected, before = explain(), surroundings(bert())
     found: list[torch.Tensor] = []

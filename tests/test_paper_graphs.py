@@ -343,6 +343,7 @@ def run(out: Path) -> list[Trial]:
     return list(trials.trials("tuned", ["bace", "mnist"], out, methods=CHOSEN, size=size))
 
 
+@pytest.mark.slow
 def test_graphs_are_measured_in_both_readings(measured):
     out, found = measured
     assert [(t.dataset, t.kind, t.title) for t in found] == [("bace", "tuned", "BACE"), ("mnist", "tuned", "MNIST")]

@@ -50,6 +50,7 @@ def gated(gate: Path) -> Slow:
     return model
 
 
+@pytest.mark.slow
 def test_workers_that_are_killed_change_nothing(data, tmp_path, undisturbed):
     """Two workers, of which somebody is killed three times: the shards are equal byte for byte."""
     killed: list[int] = []
@@ -81,6 +82,7 @@ def test_workers_that_are_killed_change_nothing(data, tmp_path, undisturbed):
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_a_parent_that_is_killed_takes_its_workers_with_it_and_the_job_goes_on(
     data, tmp_path, undisturbed, monkeypatch
 ):
@@ -140,6 +142,7 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
+@pytest.mark.slow
 def test_a_row_that_kills_its_worker_is_found_and_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(failures, "DEATHS", 1)
     texts = [*sentences(60), "mary"]
@@ -151,6 +154,7 @@ def test_a_row_that_kills_its_worker_is_found_and_left_out(tmp_path, monkeypatch
     assert len(stored) == 60
 
 
+@pytest.mark.slow
 def test_workers_that_fail_at_no_row_end_the_job(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(failures, "DEATHS", 1)
     monkeypatch.setattr(local, "work", fails_at_the_end)

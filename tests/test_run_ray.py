@@ -36,6 +36,7 @@ def cluster(monkeypatch):
     made.shutdown()
 
 
+@pytest.mark.slow
 def test_an_actor_is_killed_and_a_node_is_taken_away(cluster, tmp_path, monkeypatch):
     data = write(tmp_path / "in.parquet", text=[*sentences(200), "mary"])
     with monkeypatch.context() as patch:
@@ -103,6 +104,7 @@ def joined(address: str, **environment: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_cluster_of_its_own_is_for_this_machine_and_user_alone(tmp_path, monkeypatch):
     import ray
 
@@ -150,6 +152,7 @@ def test_a_cluster_that_others_would_reach_is_not_used(monkeypatch):
         pass
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there(tmp_path):
     data = write(tmp_path / "in.parquet", text=["good"])
     with pytest.raises(UsageError, match=r"no Ray cluster at '127.0.0.1:1'"):

@@ -484,6 +484,7 @@ def test_an_answer_takes_less_than_300_ms_of_a_core(made):
 SLOWER = ("/api/generate", "/api/generate/report", "/api/audit", "/api/audit/report")
 
 
+@pytest.mark.slow
 def test_schemathesis_finds_no_server_error(made, client):
     from trying import tried
 
