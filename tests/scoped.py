@@ -94,10 +94,13 @@ def check(
     lines: dict[str, float] | None = None,
     named: dict[str, Tensor] | None = None,
 ) -> Passed:
-    """The value is the model's own, bit for bit; gradients are those of `reference`, and lines as they are given."""
+    """The value is the model's own, bit for bit; gradients are those of `reference`, and lines as they are given.
+
+    Its own is computed with gradients, too: without them torch multiplies some matrices in another order.
+    """
     found = passed(operation, leaves, active, named)
-    with torch.no_grad():
-        assert torch.equal(found.value, operation(*(leaf.clone() for leaf in leaves)))
+    own = operation(*(start(leaf.clone().requires_grad_()) for leaf in leaves))
+    assert torch.equal(found.value, own.detach())
     for ours, theirs in zip(found.gradients, expected(reference, leaves), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
     if lines is not None:

@@ -357,7 +357,8 @@ def test_what_was_interrupted_goes_on_and_is_not_computed_again(tmp_path, monkey
         file.write('{"protocol": "single-to')
     again = measure_faithfulness(model, speaker(), [LOW], prompts=prompts, methods=methods, out=out)
     assert len(calls) == 4 + 5
-    assert [row.values for row in again.rows] == [row.values for row in whole.rows]
+    for one, other in zip(again.rows, whole.rows, strict=True):  # a run that is played differs by rounding
+        assert one.values == pytest.approx(other.values, rel=1e-9)
     measure_faithfulness(model, speaker(), [LOW], prompts=prompts, methods=methods, out=out)
     assert len(calls) == 9
     with pytest.raises(UsageError, match="another study"):
