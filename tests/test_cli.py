@@ -161,7 +161,9 @@ def test_standard_input_that_is_no_utf8_is_refused(encoding):
 @pytest.mark.parametrize("content", [b'{"text": "caf\xe9", "label": 1}\n', b'{"text": "caf\\ud800", "label": 1}\n'])
 def test_files_that_are_no_utf8_are_refused(tmp_path, command, content):
     (tmp_path / "bad.jsonl").write_bytes(content)
-    assert "bad.jsonl" in refusal(*command, "--data", str(tmp_path / "bad.jsonl"))
+    (tmp_path / "groups.json").write_text('{"one": ["good"], "other": ["bad"]}', encoding="utf-8")
+    groups = ["--groups", str(tmp_path / "groups.json")] if command == ["bias"] else []
+    assert "bad.jsonl" in refusal(*command, *groups, "--data", str(tmp_path / "bad.jsonl"))
 
 
 @pytest.mark.parametrize("length", ["0", "²", "9" * 30, "9" * 5000, "-1"])
