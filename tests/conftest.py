@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -36,3 +37,23 @@ def models_unseen() -> None:
     from headwater.engine.forward import KNOWN
 
     KNOWN.clear()
+    leave_out_of_garbage_collection()
+
+
+def leave_out_of_garbage_collection() -> None:
+    """What is here by now (torch, transformers, thousands of tests) is not searched for garbage again.
+
+    Whatever counts memory or writes a plan down searches first; through all of that it takes half a second each time.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from budget import Budget
+
+    config.pluginmanager.register(Budget(complete=config.args_source is pytest.Config.ArgsSource.TESTPATHS))
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries that count what is left at the end find it

@@ -69,8 +69,10 @@ def is_looked_at(code: Any) -> bool:
     return name == MODULE and code.co_name.startswith("register_forward")
 
 
-def traced(act: Callable[[], Any], seen: Callable[[str, int], None]) -> Any:
-    """Calls `act`; `seen` is told every line before it runs, and may raise there."""
+def traced(
+    act: Callable[[], Any], seen: Callable[[str, int], None], wanted: Callable[[Any], bool] = is_looked_at
+) -> Any:
+    """Calls `act`; `seen` is told every line of the code that is `wanted` before it runs, and may raise there."""
 
     def at_line(frame: Any, event: str, _: Any) -> Any:
         if event == "line":
@@ -78,7 +80,7 @@ def traced(act: Callable[[], Any], seen: Callable[[str, int], None]) -> Any:
         return at_line
 
     def at_call(frame: Any, event: str, _: Any) -> Any:
-        return at_line if is_looked_at(frame.f_code) else None
+        return at_line if wanted(frame.f_code) else None
 
     before = sys.gettrace()
     sys.settrace(at_call)
@@ -96,8 +98,14 @@ def lines_of(act: Callable[[], Any]) -> Counter[Place]:
 
 
 def interrupted(act: Callable[[], Any], moment: Moment) -> BaseException | None:
-    """Calls `act` and raises at that moment, as Ctrl+C would; what comes out, with its traceback."""
+    """Calls `act` and raises at that moment, as Ctrl+C would; what comes out, with its traceback.
+
+    Only code that has the line is watched: to be told of every other line takes most of the time.
+    """
     count = 0
+
+    def has_it(code: Any) -> bool:
+        return code.co_filename == moment.file and any(line == moment.line for _, _, line in code.co_lines())
 
     def seen(file: str, line: int) -> None:
         nonlocal count
@@ -108,7 +116,7 @@ def interrupted(act: Callable[[], Any], moment: Moment) -> BaseException | None:
 
     try:
         with unraised():
-            traced(act, seen)
+            traced(act, seen, has_it)
     except KeyboardInterrupt as error:
         return error
     return None

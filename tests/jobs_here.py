@@ -145,9 +145,14 @@ def contents(out: Path) -> dict[str, bytes]:
 
 
 class Slow(tiny.TorchEncoder):
-    """Takes its time for every batch, so that something can happen meanwhile."""
+    """Takes its time for every batch, so that something can happen meanwhile.
+
+    `gate`: a file without which it does not get past the word "mary". A job with that word in its last row is not over
+    before something has happened, however busy the machine is.
+    """
 
     seconds = 0.02
+    gate: str | None = None
 
     def __init__(self) -> None:
         with torch.random.fork_rng():
@@ -157,7 +162,17 @@ class Slow(tiny.TorchEncoder):
 
     def forward(self, input_ids, attention_mask=None, **_):
         time.sleep(self.seconds)
+        if self.gate is not None and (input_ids == word("mary")).any():
+            await_file(Path(self.gate))
         return super().forward(input_ids, attention_mask)
+
+
+def await_file(path: Path, seconds: float = 240.0) -> None:
+    until = time.monotonic() + seconds
+    while not path.exists():
+        if time.monotonic() > until:
+            raise TimeoutError(f"{path} never came")
+        time.sleep(0.02)
 
 
 class Deadly(Slow):

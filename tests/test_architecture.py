@@ -187,6 +187,7 @@ def test_asking_for_help_is_light(words):
     assert loaded_after(f"from headwater.cli import app\ntry: app({words!r})\nexcept SystemExit: pass") == set()
 
 
+@pytest.mark.slow
 def test_a_heavy_import_would_be_seen():
     assert "torch" in loaded_after("import headwater; headwater.explain")
 
@@ -229,6 +230,7 @@ def ways() -> list[list[tuple[str, str]]]:
     return [[tuple(hop) for hop in way] for way in json.loads(done.stdout.splitlines()[-1])]
 
 
+@pytest.mark.slow
 def test_a_plain_explanation_passes_through_nothing_that_saves_memory_or_records(ways):
     through = [[name for name in way if name[0].startswith("memory.")] for way in ways]
     assert through[0] == []

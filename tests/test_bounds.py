@@ -86,6 +86,7 @@ def counted(job: Callable[[], Any]) -> int:
     return model_bytes(wide()) + peak_of(job, torch.device("cpu"))
 
 
+@pytest.mark.slow
 def test_a_limit_is_kept_by_smaller_batches_and_changes_no_number(monkeypatch):
     options = {"methods": ["lrp", "gi"], "runtime": True, "batch_tokens": 64}  # so that explanations take the most
     plain, most = judged(**options), counted(lambda: judged(**options))
@@ -166,6 +167,7 @@ def test_measures_through_captum_go_in_groups(monkeypatch):
     assert {(10, 3), (10, 4)} <= set(grouped)
 
 
+@pytest.mark.slow
 def test_images_and_graphs_are_bounded_too():
     from test_graph_measures import FAST, GRAPHS
     from test_graph_measures import tiny as graphormer

@@ -161,7 +161,9 @@ def test_standard_input_that_is_no_utf8_is_refused(encoding):
 @pytest.mark.parametrize("content", [b'{"text": "caf\xe9", "label": 1}\n', b'{"text": "caf\\ud800", "label": 1}\n'])
 def test_files_that_are_no_utf8_are_refused(tmp_path, command, content):
     (tmp_path / "bad.jsonl").write_bytes(content)
-    assert "bad.jsonl" in refusal(*command, "--data", str(tmp_path / "bad.jsonl"))
+    (tmp_path / "groups.json").write_text('{"one": ["good"], "other": ["bad"]}', encoding="utf-8")
+    groups = ["--groups", str(tmp_path / "groups.json")] if command == ["bias"] else []
+    assert "bad.jsonl" in refusal(*command, *groups, "--data", str(tmp_path / "bad.jsonl"))
 
 
 @pytest.mark.parametrize("length", ["0", "²", "9" * 30, "9" * 5000, "-1"])
@@ -361,6 +363,7 @@ def labelled(tmp_path) -> str:
     return str(tmp_path / "rows.csv")
 
 
+@pytest.mark.slow
 def test_the_evaluation_is_timed_against_a_loop_in_one_run(labelled):
     words = ["bench", "--evaluation", "--data", labelled, "--limit", "2", "--methods", "gi,lrp(ah+ln)", "--rounds", "2"]
     title, _, head, rule, row = answer(*words).splitlines()
@@ -383,6 +386,7 @@ def test_explanations_are_timed_as_ratios_to_the_forward_pass():
     assert [cost["name"] for cost in json.loads(answer(*words, "--json"))] == ["forward", "lrp"]
 
 
+@pytest.mark.slow
 def test_texts_a_second_are_counted_over_a_dataset(labelled):
     words = ["bench", "--throughput", "--busy", "--rounds", "2", "--data", labelled]
     assert re.search(r"^\| lrp \| \d+\.\d \| \d+\.\d \| \d+\.\d\d \|$", answer(*words), re.M)
@@ -404,6 +408,7 @@ def test_gradient_times_input_with_torch_alone_is_what_gi_says():
         assert torch.allclose(one.relevance, other, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_decoder_is_timed_at_several_lengths_beside_other_tools(monkeypatch):
     from headwater_experiments.bench import cost, peers
 
@@ -418,12 +423,14 @@ def test_a_decoder_is_timed_at_several_lengths_beside_other_tools(monkeypatch):
     assert found[1]["error"] < 1e-4
 
 
+@pytest.mark.slow
 def test_the_attention_that_is_timed_can_be_chosen():
     words = ["bench", "--shape", "gemma2-small", "--layers", "1", "--tokens", "20", "--rounds", "1", "--methods", "lrp"]
     assert "headwater attention" in answer(*words, "--attention", "headwater")
     assert "eager attention" in answer(*words, "--attention", "eager")
 
 
+@pytest.mark.slow
 def test_graphs_are_timed_by_their_number_of_nodes():
     names = ("forward", "rollout", "distances and paths")
     words = ["bench", "--graphs", "8,500", "--rounds", "1", "--methods", "rollout"]

@@ -166,6 +166,7 @@ def test_the_same_words_with_other_punctuation_are_the_same_sentence() -> None:
     assert rest.texts == []
 
 
+@pytest.mark.slow
 def test_sst2_tune_is_the_same_for_ever() -> None:
     """Choices were made on these sentences: the hash of what is held back must never move."""
     need_real_data()
@@ -290,6 +291,7 @@ def test_imdb_is_drawn_by_its_words_and_not_by_its_order(monkeypatch: pytest.Mon
     assert 20 < len(found[0].validation) < 65
 
 
+@pytest.mark.slow
 def test_imdb_reports_on_ten_thousand_reviews() -> None:
     need_real_data()
     found = data.experiment("imdb")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,19 @@ def test_a_missing_distribution_is_named():
         "a figure needs: pip install 'headwater-experiments[paper]'"
     )
     assert CliRunner().invoke(app, ["nonsense"]).exit_code == 2
+
+
+def test_all_that_setup_installs_is_pinned():
+    """So that CI fails for a change here, not for a release elsewhere. Triton is torch's own to ask for."""
+    requirement = pytest.importorskip("packaging.requirements").Requirement
+    pinned = {
+        requirement(line).name
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    }
+    asked = set()
+    for path in (ROOT / "pyproject.toml", ROOT / "experiments" / "pyproject.toml"):
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        lines = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+        asked |= {requirement(line).name.replace("_", "-") for line in lines}
+    assert asked - pinned == {"headwater", "headwater-experiments", "triton"}

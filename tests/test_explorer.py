@@ -290,6 +290,7 @@ def test_molecules(watched, home, tmp_path):
     watched.trouble.clear()  # the refused request is an error in the console, as it should be
 
 
+@pytest.mark.slow
 def test_generated_text(watched, chrome, home, tmp_path):
     page = watched.page
     page.goto(f"{home}#tab=generation&n=5")
@@ -316,6 +317,7 @@ def test_generated_text(watched, chrome, home, tmp_path):
     context.close()
 
 
+@pytest.mark.slow
 def test_a_place_in_the_line_is_shown_and_cancel_frees_the_worker(chrome):
     one = make_state(Limits(workers=1, seconds=120))
     slow = f"methods=shapley-sampling|kernel-shap&text={'a fine film and ' * 120}"
@@ -329,13 +331,14 @@ def test_a_place_in_the_line_is_shown_and_cancel_frees_the_worker(chrome):
         assert one.pool.waiting == 1
         first.get_by_role("button", name="Cancel").click()
         assert "cancelled" in first.locator(".status").first.inner_text()
-        second.locator(".method .w").first.wait_for(timeout=10_000)  # the slow one would take minutes
+        second.locator(".method .w").first.wait_for()  # the slow one would take minutes
         assert one.pool.running == 0
         for found in pages:
             assert found.trouble == []
             found.page.context.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("width", "name"), [(1280, "wide"), (390, "phone")])
 def test_axe_finds_no_serious_fault(chrome, home, scheme, width, name):
@@ -360,6 +363,7 @@ def test_axe_would_find_one(watched, home):
     assert len(serious(watched.page)) >= 1
 
 
+@pytest.mark.slow
 def test_a_text_of_512_tokens_stays_smooth(watched, home):
     """The best of three, since others may use the machine."""
     explained(watched.page, home)

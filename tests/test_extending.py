@@ -68,6 +68,7 @@ def test_the_page_shows_the_files_that_run():
         assert file.read_text(encoding="utf-8") in PAGE
 
 
+@pytest.mark.slow
 def test_a_method_is_listed_explains_and_runs_over_a_dataset(installed, texts, tmp_path):
     assert "grad-norm" in headwater(installed, "methods")
     found = json.loads(headwater(installed, "explain", "a gripping film", "--method", "grad-norm", "--json"))
@@ -79,6 +80,7 @@ def test_a_method_is_listed_explains_and_runs_over_a_dataset(installed, texts, t
     assert [e.method for e in hw.open_run(tmp_path / "out").explanations()] == ["grad-norm"] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_a_method_runs_on_a_ray_cluster(installed, texts, tmp_path):
     pytest.importorskip("ray")
@@ -103,6 +105,7 @@ def explorer(installed: Path) -> Iterator[str]:
             server.terminate()
 
 
+@pytest.mark.slow
 def test_a_method_is_chosen_and_shown_in_the_explorer(installed):
     pytest.importorskip("fastapi")
     with browser() as opened, explorer(installed) as home:

@@ -357,7 +357,8 @@ def test_what_was_interrupted_goes_on_and_is_not_computed_again(tmp_path, monkey
         file.write('{"protocol": "single-to')
     again = measure_faithfulness(model, speaker(), [LOW], prompts=prompts, methods=methods, out=out)
     assert len(calls) == 4 + 5
-    assert [row.values for row in again.rows] == [row.values for row in whole.rows]
+    for one, other in zip(again.rows, whole.rows, strict=True):  # a run that is played differs by rounding
+        assert one.values == pytest.approx(other.values, rel=1e-9)
     measure_faithfulness(model, speaker(), [LOW], prompts=prompts, methods=methods, out=out)
     assert len(calls) == 9
     with pytest.raises(UsageError, match="another study"):
@@ -695,6 +696,7 @@ def test_the_command_ends_in_one_sentence_and_draws(made_up, monkeypatch, tmp_pa
     assert run_command(monkeypatch, *common, "--picture", "cost.png").exit_code == 2
 
 
+@pytest.mark.slow
 def test_a_real_run_on_four_prompts():
     need_real_data("prompts of language models")
     model, tokenizer = smollm2()

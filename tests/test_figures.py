@@ -174,6 +174,7 @@ def test_a_method_that_one_dataset_lacks_leaves_its_panel_empty_and_one_that_all
         drawing.conservation({}, ["gi"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("datasets", "methods"), [(1, 3), (1, 5), (2, 5), (3, 3), (5, 3), (9, 3)])
 def test_no_text_covers_another_and_panels_line_up(datasets, methods):
     held = {f"T-Sentiment {i}": evaluation(seed=i) for i in range(datasets)}

@@ -327,6 +327,7 @@ def auroc(relevance, truth):
     return float(((inside[:, None] > outside).double() + 0.5 * (inside[:, None] == outside).double()).mean())
 
 
+@pytest.mark.slow
 def test_the_nodes_that_the_label_depends_on_are_found():
     """Attention finds them in some trainings and not in others, so three are looked at."""
     graphs, truths = zip(*(with_ring(number) for number in range(10_001, 10_201, 2)), strict=True)
@@ -354,6 +355,7 @@ def test_a_molecule_of_200_atoms():
         assert hw.explain(model, chain, method=method).relevance.shape == (200,)
 
 
+@pytest.mark.slow
 def test_a_graph_of_2000_nodes():
     pairs = np.array(list(nx.random_regular_graph(4, 2000, seed=0).edges)).T
     colours = np.random.default_rng(0).integers(0, 2, (6000, 1))

@@ -189,6 +189,7 @@ def test_the_numbers_of_patches_are_reported(tmp_path):
     assert (found["test"]["mean"], found["test"]["spread"]) == (4, 0)
 
 
+@pytest.mark.slow
 def test_training_needs_none_of_the_libraries_that_prepare():
     """Array files are trained on where these are not installed."""
     blocked = ("rdkit", "skimage", "torch_geometric", "pyarrow")

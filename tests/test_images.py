@@ -727,6 +727,7 @@ def made_up_digits(place: Path) -> None:
     np.savez(place / "mnist" / "mnist.npz", **arrays)
 
 
+@pytest.mark.slow
 def test_training_learns_and_says_what_it_did(tmp_path, monkeypatch):
     import json
 

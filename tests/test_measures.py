@@ -441,6 +441,7 @@ for job in (lambda: float((torch.ones(32 << 20) + 1).sum()), lambda: None):  # t
 """
 
 
+@pytest.mark.slow
 def test_memory_is_what_a_computation_holds_at_its_highest():
     """In a process of its own: here, what other tests left behind may be given back in between."""
     done = subprocess.run([sys.executable, "-c", ALLOCATE], capture_output=True, text=True, check=True)

@@ -209,6 +209,7 @@ def test_less_is_kept_the_more_blocks_are_computed_again(name, monkeypatch):
     assert sizes[2] < 0.5 * sizes[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["lrp", "lrp-gamma", "lrp-query"])
 @pytest.mark.parametrize("kind", ["bert", "llama"])
 def test_less_is_held_at_the_peak(kind, method, monkeypatch):
@@ -429,6 +430,7 @@ print(seen, hw.estimate(model, inputs).above)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert", "llama"])
 def test_an_estimate_is_near_what_the_system_lends(kind):
     """The system's allocator gives back at once what it is told to; left alone it may hold twice as much."""
@@ -477,6 +479,7 @@ def allocated(model: nn.Module, data: object, limit: int, **options: object) -> 
     return weights + peak_of(lambda: answer_request(ask), torch.device("cpu"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["lrp", "lrp-gamma", "lrp-query"])
 def test_an_estimate_of_what_is_kept_on_disk(method):
     """What is needed beside the kept tensors is at its highest where few of them are there yet, or still."""
@@ -502,6 +505,7 @@ def test_a_limit_takes_smaller_batches_first_and_is_kept():
     assert all(torch.allclose(a.relevance, b.relevance, atol=1e-6) for a, b in zip(found, plain, strict=True))
 
 
+@pytest.mark.slow
 def test_then_blocks_are_computed_again_and_at_last_it_is_too_little():
     model, inputs, _ = built("llama")
     whole = hw.estimate(model, inputs)

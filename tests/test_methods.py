@@ -96,7 +96,8 @@ def explained(name: str, **options: Any) -> Tensor:
 
 def test_a_last_is_the_models_own_last_attention() -> None:
     maps, _, _ = eager_maps()
-    expected = [sum(float(maps[-1][0, :, q, k].mean()) for q in range(8)) for k in range(8)]
+    last = maps[-1].detach()
+    expected = [sum(float(last[0, :, q, k].mean()) for q in range(8)) for k in range(8)]
     assert explained("a-last") == pytest.approx(expected, abs=1e-6)
 
 
@@ -163,17 +164,17 @@ def test_flow_is_fast() -> None:
     import networkx as nx
 
     layers = random_layers(32, 6)
-    start = time.perf_counter()
+    start = time.process_time()
     flow_matrix(layers)
-    ours = (time.perf_counter() - start) / 1024
+    ours = (time.process_time() - start) / 1024
     graph = nx.DiGraph()
     for level, matrix in enumerate(layers):
         for q in range(32):
             for k in range(32):
                 graph.add_edge((level + 1, q), (level, k), capacity=float(matrix[q, k]))
-    start = time.perf_counter()
+    start = time.process_time()
     nx.maximum_flow_value(graph, (6, 3), (0, 5))
-    assert (time.perf_counter() - start) / ours > 50
+    assert (time.process_time() - start) / ours > 50
 
 
 def test_random_is_seeded_by_the_argument() -> None:

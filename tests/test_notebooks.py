@@ -23,6 +23,7 @@ def test_there_are_three():
     assert NOTEBOOKS == ["a-language-model-explained", "first-steps", "which-explanation-should-i-trust"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs(name, monkeypatch, tmp_path):
     from IPython.core.interactiveshell import InteractiveShell

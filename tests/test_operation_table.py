@@ -113,6 +113,7 @@ def answer(*words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_command_lists_operations() -> None:
     listed = json.loads(answer("--json"))["operations"]
     (softmax,) = [one for one in listed if one["operation"] == "softmax"]

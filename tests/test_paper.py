@@ -114,6 +114,7 @@ def test_a_round_shows_every_text_once_in_an_order_of_its_own(bert: str, semaine
     assert rounds[0] != rounds[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["small", "minilm", "distilbert"])
 def test_a_training_learns_and_writes_a_model_with_its_card(
     kind: str, bert: str, semaine: None, tmp_path: Path
@@ -287,6 +288,7 @@ def test_the_rate_rises_and_falls_in_a_line(warmup: float) -> None:
     assert all(share > 0 for share in shares)
 
 
+@pytest.mark.slow
 def test_a_kept_checkpoint_is_as_good_as_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
     need_real_data()
     monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
@@ -433,6 +435,7 @@ def test_a_flow_is_measured_on_short_texts_where_the_whole_would_take_days(bert:
     assert trials.flow_part(table, "sst2", Size(), tokenizer) == (table, None)
 
 
+@pytest.mark.slow
 def test_tables_run_from_a_checkpoint_to_markdown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A small version of `headwater paper tables --quick`, with the kept model and the real data."""
     need_real_data()
@@ -450,6 +453,7 @@ def test_tables_run_from_a_checkpoint_to_markdown(monkeypatch: pytest.MonkeyPatc
 FIGURES = ("conservation", "conservation-attention", "curves", "collapse", "heatmaps", "heatmaps-more", "runtime")
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_from_what_the_tables_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     need_real_data()
     from headwater.errors import DataError
@@ -515,6 +519,7 @@ def test_the_command_trains_and_says_how_well(bert: str, semaine: None, tmp_path
         assert CliRunner().invoke(app, ["paper", "train", "semaine", *wrong]).exit_code != 0
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     need_real_data()
     from typer.testing import CliRunner
@@ -535,6 +540,7 @@ def test_the_command_prints_the_tables(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert "imdb" in wrong.output
 
 
+@pytest.mark.slow
 def test_a_masked_language_model_is_trained_on_the_texts_and_serves_as_embeddings(
     bert: str, semaine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

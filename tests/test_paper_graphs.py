@@ -343,6 +343,7 @@ def run(out: Path) -> list[Trial]:
     return list(trials.trials("tuned", ["bace", "mnist"], out, methods=CHOSEN, size=size))
 
 
+@pytest.mark.slow
 def test_graphs_are_measured_in_both_readings(measured):
     out, found = measured
     assert [(t.dataset, t.kind, t.title) for t in found] == [("bace", "tuned", "BACE"), ("mnist", "tuned", "MNIST")]
@@ -559,6 +560,7 @@ def test_conditions_differ_from_the_plain_training_in_one_choice_each():
     assert (plain["bent"], plain["average"], plain["epochs"]) == (False, 0, 6)
 
 
+@pytest.mark.slow
 def test_ablations_are_trained_once_measured_and_set_side_by_side(home, small, tmp_path, monkeypatch):
     asked = ["paper", "ablate", "--conditions", "plain,linear", "--limit", "24", "--rows", "6", "--seeds", "2"]
     asked += ["--arrays", str(home / "arrays"), "--out", str(tmp_path)]

@@ -89,6 +89,7 @@ def test_played_it_says_the_same_at_every_length(name: str) -> None:
         assert "plan" in ways
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["gi", "lrp(ah+ln)", "lrp-gamma", "attnlrp", "lrp-secant", "lrp-query"])
 @pytest.mark.parametrize("name", SOME)
 def test_by_every_set_of_rules(name: str, method: str) -> None:
@@ -619,6 +620,7 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize("method", ["gi", "lrp", "lrp-query"])
 def test_a_length_that_comes_again_is_captured(name: str, method: str, captures: list[object]) -> None:

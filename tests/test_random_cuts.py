@@ -54,6 +54,7 @@ def judged(seed: int, cuts: bool = True) -> list[str]:
     return [said for e, x in samples for said in disagreements(e, model.right(x), model.right(x, mended=True))]
 
 
+@pytest.mark.slow
 def test_random_programs_with_cuts() -> None:
     first = int(os.environ.get("HEADWATER_CUTS_SEED", secrets.randbits(31)))
     end, seed = time.monotonic() + SECONDS, first

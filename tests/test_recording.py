@@ -48,6 +48,7 @@ def other(inputs):
     return {**inputs, "input_ids": ids}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILD)
 def test_replayed_it_is_the_same(name: str) -> None:
     model, inputs = tiny(name), arguments(name)
@@ -139,6 +140,7 @@ def test_nothing_is_asked_of_the_card_on_the_way(name: str, method: str) -> None
     assert not [place for place in watch.places if not any(part in place for part in elsewhere)], watch.places
 
 
+@pytest.mark.slow
 def test_most_architectures_can_be_replayed() -> None:
     refused = []
     for name in BUILD:

@@ -273,6 +273,7 @@ def can_write(directory: Path) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failing", ["shard", "manifest", "room"])
 def test_a_full_disk_ends_the_job_in_order(engine, data, tmp_path, monkeypatch, failing):
     run(data, tmp_path / "whole")

@@ -339,6 +339,7 @@ def meddle(monkeypatch, change, kept):
     monkeypatch.setattr(writing.Writer, "add", meddling)
 
 
+@pytest.mark.slow
 def test_what_is_known_of_the_input_is_used_only_if_it_is_whole(engine, tmp_path):
     """Where rows begin is written there: with another digit, other rows would be explained."""
     data = tmp_path / "in.csv"

@@ -99,6 +99,7 @@ MODES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that a dead process leaves open
 @pytest.mark.parametrize("mode", MODES)
 def test_a_fault_at_every_write_of_a_run_loses_nothing(data, whole, tmp_path, mode):
@@ -118,6 +119,7 @@ def test_a_fault_at_every_write_of_a_run_loses_nothing(data, whole, tmp_path, mo
         shutil.rmtree(out)
 
 
+@pytest.mark.slow
 def test_a_fault_at_every_write_of_a_run_that_goes_on_loses_nothing(data, tmp_path):
     """From the middle: a shard is there, another is damaged, a third is missing."""
     whole, begun, out = tmp_path / "whole", tmp_path / "begun", tmp_path / "out"
@@ -167,6 +169,7 @@ def harm(file: Path, how: str, part: float) -> None:
     file.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_damage_to_any_file_is_named_on_reading_and_mended_by_going_on(data, whole, tmp_path):
     draw, out = random.Random(0), tmp_path / "out"
     shutil.copytree(whole, out)

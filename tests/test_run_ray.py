@@ -36,14 +36,15 @@ def cluster(monkeypatch):
     made.shutdown()
 
 
+@pytest.mark.slow
 def test_an_actor_is_killed_and_a_node_is_taken_away(cluster, tmp_path, monkeypatch):
-    data = write(tmp_path / "in.parquet", text=sentences(400))
+    data = write(tmp_path / "in.parquet", text=[*sentences(200), "mary"])
     with monkeypatch.context() as patch:
         here(patch)
         patch.setattr(Slow, "seconds", 0.0)
         run(data, tmp_path / "undisturbed", model=Slow())
     node = cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20)
-    out, events = tmp_path / "out", []
+    out, gate, events = tmp_path / "out", tmp_path / "gate", []
 
     def disturb() -> None:
         when(lambda: shards(out) >= 1)
@@ -53,17 +54,18 @@ def test_an_actor_is_killed_and_a_node_is_taken_away(cluster, tmp_path, monkeypa
         when(lambda: shards(out) > before)
         cluster.remove_node(node)
         events.append(("node", shards(out)))
+        gate.touch()
 
     vandal = threading.Thread(target=disturb)
     vandal.start()
     model = Slow()
-    model.seconds = 0.05
+    model.seconds, model.gate = 0.05, str(gate)
     stored = run(data, out, model=model, engine="ray", address=cluster.address, workers=2)
     vandal.join()
     assert [what for what, _ in events] == ["actor", "node"]
-    assert max(done for _, done in events) < 10, "the job was over before anything happened"
+    assert max(done for _, done in events) < 6, "the job was over before anything happened"
     assert stored.finished
-    assert len(stored) == 400
+    assert len(stored) == 201
     assert contents(out) == contents(tmp_path / "undisturbed")
     assert stored.manifest.sessions[-1]["engine"] == "ray"
 
@@ -102,6 +104,7 @@ def joined(address: str, **environment: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_cluster_of_its_own_is_for_this_machine_and_user_alone(tmp_path, monkeypatch):
     import ray
 
@@ -149,6 +152,7 @@ def test_a_cluster_that_others_would_reach_is_not_used(monkeypatch):
         pass
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there(tmp_path):
     data = write(tmp_path / "in.parquet", text=["good"])
     with pytest.raises(UsageError, match=r"no Ray cluster at '127.0.0.1:1'"):

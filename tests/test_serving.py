@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import struct
+import threading
 import time
 import zlib
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ from headwater.web.state import AppState
 MIB = 2**20
 TEXT = "a gripping, beautifully acted film"
 JSON = {"content-type": "application/json"}
+PATIENCE = 60.0  # seconds that a busy machine may need; what is bound to come fails only where it never does
 ASKED = {"explain": "text", "audit": "text", "predict": "text", "image": "image", "molecule": "smiles"}
 ASKED |= {"generate": "prompt", "explain/report": "text", "molecule/report": "smiles"}
 
@@ -212,7 +214,7 @@ def pour(place: tuple[str, int], path: str, most: int) -> tuple[int, bytes]:
     """Sends an endless body in chunks: how many bytes of it were taken, and what was answered."""
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
     sent = 0
-    with socket.create_connection(place, timeout=20) as connection:
+    with socket.create_connection(place, timeout=PATIENCE) as connection:
         connection.sendall(head_of(path, "Transfer-Encoding: chunked"))
         try:
             while sent < most:
@@ -224,7 +226,7 @@ def pour(place: tuple[str, int], path: str, most: int) -> tuple[int, bytes]:
 
 
 def lives(place: tuple[str, int]) -> bool:
-    found = httpx.post(f"http://{place[0]}:{place[1]}/api/predict", json={"text": TEXT}, timeout=30)
+    found = httpx.post(f"http://{place[0]}:{place[1]}/api/predict", json={"text": TEXT}, timeout=PATIENCE)
     return found.status_code == 200
 
 
@@ -241,14 +243,14 @@ def test_a_body_without_a_length_is_cut_off_at_its_bound(home, path, bound):
 
 def test_the_refusal_of_a_long_body_is_read_by_who_waits_for_it(home):
     place = home()
-    with socket.create_connection(place, timeout=20) as connection:
+    with socket.create_connection(place, timeout=PATIENCE) as connection:
         connection.sendall(head_of("/api/explain", "Transfer-Encoding: chunked"))
         connection.sendall(b"90000\r\n" + b"x" * 0x90000 + b"\r\n")
         answer = rest_of(connection)
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"524,288 bytes" in answer
     for length in ("600000", "9" * 19):
-        with socket.create_connection(place, timeout=20) as connection:
+        with socket.create_connection(place, timeout=PATIENCE) as connection:
             connection.sendall(head_of("/api/explain", f"Content-Length: {length}"))
             assert rest_of(connection).startswith(b"HTTP/1.1 413")  # said at once, and closed: no byte is waited for
 
@@ -258,6 +260,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="counts memory as Linux does")
 def test_memory_returns_after_large_bodies(home):
     place = home()
@@ -270,7 +273,7 @@ def test_memory_returns_after_large_bodies(home):
     def send() -> None:
         for body in bodies:
             url = f"http://{place[0]}:{place[1]}/api/image"
-            check_refused(httpx.post(url, content=body, headers=JSON, timeout=60))
+            check_refused(httpx.post(url, content=body, headers=JSON, timeout=PATIENCE))
 
     send()
     before = resident()
@@ -283,13 +286,13 @@ def test_memory_returns_after_large_bodies(home):
 def test_a_body_that_does_not_arrive_is_given_up(home):
     place = home(arriving=0.5)
     for way in ("Content-Length: 40", "Transfer-Encoding: chunked"):
-        with socket.create_connection(place, timeout=10) as connection:
+        with socket.create_connection(place, timeout=PATIENCE) as connection:
             connection.sendall(head_of("/api/explain", way))
             begun = time.monotonic()
             answer = rest_of(connection)
         assert answer.startswith(b"HTTP/1.1 408")
         assert b"within 0.5 seconds" in answer
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 20  # forty times as long, for a busy machine
     assert lives(place)
 
 
@@ -323,7 +326,7 @@ def test_a_busy_server_says_so_and_recovers(home):
     large = b'{"image": "' + b"x" * (2 * MIB) + b'"}'
     url = f"http://{place[0]}:{place[1]}/api/image"
     for _ in range(2):
-        found = httpx.post(url, content=large, headers=JSON, timeout=30)
+        found = httpx.post(url, content=large, headers=JSON, timeout=PATIENCE)
         check_refused(found, 429)
         assert found.headers["retry-after"] == "1"
     assert lives(place)
@@ -332,60 +335,63 @@ def test_a_busy_server_says_so_and_recovers(home):
 # connections that stand still
 
 
-def cut_off_after(connection: socket.socket) -> float:
-    begun = time.monotonic()
+def check_cut_off(connection: socket.socket) -> None:
+    """The server closes it, and answers nothing."""
     assert b" 200 " not in rest_of(connection)
-    return time.monotonic() - begun
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
 def test_half_sent_headers_are_cut_off(home, monkeypatch, begun):
     monkeypatch.setattr(TimedConnection, "headers_seconds", 0.5)
     place = home()
-    with socket.create_connection(place, timeout=5) as connection:
+    since = time.monotonic()
+    with socket.create_connection(place, timeout=PATIENCE) as connection:
         connection.sendall(begun)
-        assert 0.3 < cut_off_after(connection) < 4
+        check_cut_off(connection)
+    assert time.monotonic() - since > 0.4  # not at once: there was time to send the rest
     assert lives(place)
 
 
 def test_a_byte_now_and_then_gains_nothing(home, monkeypatch):
     monkeypatch.setattr(TimedConnection, "headers_seconds", 0.6)
     place = home()
-    with socket.create_connection(place, timeout=5) as connection:
+    with socket.create_connection(place, timeout=PATIENCE) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\n")
-        assert drip(connection, 5) < 4
+        assert is_closed_while_dripping(connection)
 
 
-def drip(connection: socket.socket, seconds: float) -> float:
-    """Sends a byte ten times a second, as long as it is taken."""
-    begun = time.monotonic()
-    while time.monotonic() - begun < seconds:
+def is_closed_while_dripping(connection: socket.socket) -> bool:
+    """Sends a byte ten times a second, as long as it is taken; whether it was refused at last."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
         try:
             connection.sendall(b"a")
         except ConnectionError:
-            break
+            return True
         time.sleep(0.1)
-    return time.monotonic() - begun
+    return False
 
 
 def test_the_second_request_of_a_connection_is_timed_too(home, monkeypatch):
     monkeypatch.setattr(TimedConnection, "headers_seconds", 0.5)
     place = home()
-    with socket.create_connection(place, timeout=5) as connection:
+    with socket.create_connection(place, timeout=PATIENCE) as connection:
         connection.sendall(b"GET /api/jobs/12345678 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
         connection.sendall(b"GET / HTTP/1.1\r\nHost: 127")
-        assert cut_off_after(connection) < 4
+        check_cut_off(connection)
 
 
-def test_a_request_that_takes_long_is_not_cut_off(home, monkeypatch):
+def test_a_request_that_takes_long_is_not_cut_off(made, monkeypatch):
     monkeypatch.setattr(TimedConnection, "headers_seconds", 0.2)
-    place = home()
-    body = {"text": f"{TEXT} " * 60, "methods": ["integrated-gradients"]}
-    begun = time.monotonic()
-    found = httpx.post(f"http://{place[0]}:{place[1]}/api/explain", json=body, timeout=60)
+    state, go = AppState(made.models, Limits(workers=1)), threading.Event()
+    state.pool.submit(go.wait)  # the only worker has something else to do
+    since = time.monotonic()
+    threading.Timer(0.6, go.set).start()
+    with serve_in_thread(state) as home:
+        found = httpx.post(f"{home}api/predict", json={"text": TEXT}, timeout=PATIENCE)
     assert found.status_code == 200
-    assert time.monotonic() - begun > 0.2, "it was too quick to tell anything"
+    assert time.monotonic() - since > 0.6
 
 
 def test_an_answer_that_nobody_reads_is_given_up(home, monkeypatch):
@@ -400,7 +406,7 @@ def test_an_answer_that_nobody_reads_is_given_up(home, monkeypatch):
         request = b"GET /api/openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         connection.sendall(request * 600)
         begun = time.monotonic()
-        while not lost and time.monotonic() - begun < 15:
+        while not lost and time.monotonic() - begun < PATIENCE:
             time.sleep(0.05)
     assert lost, "the connection is still held"
     assert lives(place)

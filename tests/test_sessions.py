@@ -85,6 +85,7 @@ def test_what_belongs_to_the_session_is_not_asked_for_again(option: dict[str, st
         session.explain(TEXTS[0], **option)
 
 
+@pytest.mark.slow
 def test_two_thousand_explanations_of_random_lengths_keep_nothing() -> None:
     model, draw = copy.deepcopy(tiny("bert")), torch.Generator().manual_seed(0)
 
@@ -152,6 +153,7 @@ def test_hooks_on_this_thread_are_a_change_of_the_model() -> None:
     assert state.holds(model)
 
 
+@pytest.mark.slow
 def test_batches_of_ever_other_sizes_are_hardly_ever_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     model, written = copy.deepcopy(tiny("bert")), []
     learn = run_plans.KindOfRun.learn

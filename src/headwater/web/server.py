@@ -89,8 +89,14 @@ def serve(
         app = create_app(state, hosts=hosts_for(host), token=token)
         say(f"the explorer is at {where}  (Ctrl+C stops it)")
         if browser:
-            threading.Timer(0.5, webbrowser.open, [where]).start()
+            threading.Timer(0.5, open_browser, [where, say]).start()
         uvicorn.Server(settings(app, state.limits)).run(sockets=[found])
+
+
+def open_browser(where: str, say: Callable[[str], None]) -> None:
+    """Open the address in this machine's browser; where there is none, say so."""
+    if not webbrowser.open(where):
+        say("no browser was found here: open that address in yours")
 
 
 @contextmanager
