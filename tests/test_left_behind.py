@@ -69,7 +69,7 @@ def compare() -> Any:
 
 
 def generation() -> Any:
-    return hw.explain_generation(llama(), tokenizer(), "the movie", answer=[7, 9]).relevance
+    return hw.explain_generation(llama(), "the movie", tokenizer=tokenizer(), answer=[7, 9]).relevance
 
 
 def closed_in_the_middle() -> Any:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from .api.compare import compare as compare
     from .api.estimate import estimate as estimate
     from .api.explain import explain as explain
+    from .api.explain_generation import explain_generation as explain_generation
     from .api.fast_attention import fast_attention as fast_attention
-    from .api.generate import explain_generation as explain_generation
     from .api.sessions import ExplainSession as ExplainSession
     from .api.sessions import session as session
     from .bias.audit import audit_bias as audit_bias
@@ -49,7 +49,7 @@ _PUBLIC = {
     "Explanation": "results.explanation",
     "Ledger": "results.ledger",
     "Audit": "results.audit",
-    "explain_generation": "api.generate",
+    "explain_generation": "api.explain_generation",
     "Generation": "results.generation",
     "session": "api.sessions",
     "ExplainSession": "api.sessions",
@@ -100,7 +100,7 @@ def __getattr__(name: str) -> Any:
     """Public names are loaded when first used, so that `import headwater` stays light."""
     if name in _PUBLIC:
         value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
-        drawer = _DRAWN_BY.get(_PUBLIC[name].partition(".")[0], "viz.notebook")
+        drawer = _DRAWN_BY.get(_PUBLIC[name].partition(".")[0], "viz.forms")
         importlib.import_module(".results.display", __name__).drawn_by(f"{__name__}.{drawer}")
         globals()[name] = value
         return value

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..engine.model import DTYPES
 from ..engine.options import read_options
@@ -20,7 +21,7 @@ from ..results.generation import Generation
 from .audit.trace import audit
 from .compare import compare
 from .explain import explain
-from .generate import explain_generation
+from .explain_generation import explain_generation
 
 
 @restores
@@ -74,6 +75,15 @@ class ExplainSession:
             raise UsageError("the session was closed. Open another: hw.session(model, …).")
         return self._opened
 
+    @overload
+    def explain(self, data: str | tuple[str, str], **options: Any) -> Explanation: ...
+
+    @overload
+    def explain(self, data: list[Any] | Mapping[str, Any] | Tensor, **options: Any) -> list[Explanation]: ...
+
+    @overload
+    def explain(self, data: Any, **options: Any) -> Any: ...
+
     def explain(self, data: Any, **options: Any) -> Explanation | list[Explanation]:
         """As `explain`, which see for the options."""
         found: Explanation | list[Explanation] = explain(self.model, data, **self._with(options, "method"))
@@ -87,13 +97,22 @@ class ExplainSession:
         """As `audit`."""
         return audit(self.model, data, **self._with(options, "method"))
 
-    def generate(self, prompt: str | None = None, **options: Any) -> Generation:
+    @overload
+    def generate(self, prompt: str, **options: Any) -> Generation: ...
+
+    @overload
+    def generate(self, prompt: Sequence[str], **options: Any) -> list[Generation]: ...
+
+    @overload
+    def generate(self, prompt: str | None = None, **options: Any) -> Any: ...
+
+    def generate(self, prompt: Any = None, **options: Any) -> Generation | list[Generation]:
         """As `explain_generation`."""
         asked = self._with(options, "method")
         for name in ("processor", "plans"):
             asked.pop(name)
-        tokenizer = asked.pop("tokenizer")
-        return explain_generation(self.model, tokenizer, prompt, **asked)
+        found: Generation | list[Generation] = explain_generation(self.model, prompt, **asked)
+        return found
 
     def close(self) -> None:
         """Let go of the copy, if there is one, and of what was learned of the model. A closed session stays closed."""

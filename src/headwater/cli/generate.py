@@ -80,8 +80,8 @@ def command(
 
         found = headwater.explain_generation(
             loaded,
-            tokenizer,
             prompt,
+            tokenizer=tokenizer,
             chat=turns,
             max_new_tokens=max_new_tokens,
             answer=answer,

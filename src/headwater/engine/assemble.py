@@ -8,6 +8,7 @@ import torch
 
 from ..defaults import DEFAULT_OUTPUT
 from ..inputs.batch import Batch
+from ..inputs.targets import ScoreReading
 from ..methods.registry import Method
 from ..results.explanation import Explanation, Provenance
 from ..results.ledger import SINK, Ledger, Lines
@@ -52,9 +53,15 @@ def make_explanations(
                 edges=part.links,
                 image=None if batch.patches is None else make_picture(batch, index, part),
                 rules_met=tuple(sorted(outcome.met.items())),
+                probabilities=read_probabilities(outcome.reading, index),
             )
         )
     return made
+
+
+def read_probabilities(reading: ScoreReading, index: int) -> dict[str, float]:
+    """The model's probability of every class of one sample; none where the score was read from no classes."""
+    return reading.classes[index].probabilities(reading.targets[index]) if reading.classes else {}
 
 
 def put_sink_aside(batch: Batch, part: Attributed, ledger: Ledger) -> tuple[Attributed, Ledger]:

@@ -146,6 +146,7 @@ def average_windows(whole: Encoded, found: Sequence[Explanation], places: Sequen
         prediction=predictions.pop() if len(predictions) == 1 else found[0].target,
         special=whole.item.special,
         windows=count,
+        probabilities=dict(mean_lines([Lines(e.probabilities) for e in found])),
     )
 
 

@@ -7,8 +7,8 @@ A target is None (the predicted class, the predicted next token), a class by ind
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,8 @@ from .batch import Batch
 from .text import can_generate
 
 OUTPUTS = ("logit", "advantage", "probability", "log-probability")
+UNDIVIDED = ("logit", "probability")  # scores that are no difference of two numbers
+MOST_CLASSES, LIKELIEST = 1000, 10  # past so many classes (a vocabulary), so many probabilities are kept
 TEMPERATURE = 2.0  # at which an advantage weighs the logits: chosen in docs/generation.md
 
 
@@ -50,13 +52,53 @@ Target = int | str | Token | Span | Callable[[Any], Tensor] | None
 class ScoreReading:
     """One score per sample, with what it is called and what the model predicted.
 
-    `magnitudes`: where a score is a difference of two numbers, the sum of their absolute values.
+    `magnitudes`: where a score is a difference of two numbers, the sum of their absolute values. `classes`: the logits
+    that the score was read from, where it was read from classes.
     """
 
     score: Tensor
     targets: list[str]
     predictions: list[str | None]
     magnitudes: list[float] | None = None
+    classes: list[ClassLogits] = field(default_factory=list)
+
+
+def join_readings(parts: Sequence[ScoreReading], score: Tensor) -> ScoreReading:
+    """What was read of samples one by one, as that of a batch with these scores."""
+    return ScoreReading(
+        score,
+        [target for part in parts for target in part.targets],
+        [prediction for part in parts for prediction in part.predictions],
+        [size for part in parts for size in part.magnitudes or ()] or None,
+        [one for part in parts for one in part.classes],
+    )
+
+
+@dataclass(frozen=True)
+class ClassLogits:
+    """The logits of one sample and what its classes are called; `independent`: each class has a probability alone."""
+
+    row: Tensor
+    names: Names
+    independent: bool = False
+
+    @classmethod
+    def of(cls, rows: Tensor, names: Names, independent: bool = False) -> list[ClassLogits]:
+        """One for each sample. They keep a copy: a later run may write into the same memory."""
+        return [cls(row, names, independent) for row in rows.detach().clone()]
+
+    def probabilities(self, target: str | None = None) -> dict[str, float]:
+        """Every class by name; of a vocabulary the likeliest, and `target` where it is one token of it."""
+        wide = self.row.double()
+        found = wide.sigmoid() if self.independent else wide.softmax(-1)
+        if len(found) <= MOST_CLASSES:
+            chosen = list(range(len(found)))
+        else:
+            chosen = found.topk(LIKELIEST).indices.tolist()
+            if target is not None and self.names.knows(target) and self.names.index(target) not in chosen:
+                chosen.append(self.names.index(target))
+        numbers = found[chosen].tolist()
+        return dict(sorted(zip(map(self.names, chosen), numbers, strict=True), key=lambda named: -named[1]))
 
 
 @dataclass(frozen=True)
@@ -122,8 +164,8 @@ class Reader:
         said = [name_prediction(row, names, multi) for row in logits.detach()]
         if isinstance(self.target, (Token, Span)):
             raise TargetError("this model gives one prediction a sample, so its target is a class, not a position.")
-        score, targets = self._contrast(logits, best, names, independent=multi or single)
-        return ScoreReading(score, targets, said)
+        score, targets, sizes = self._contrast(logits, best, names, independent=multi or single)
+        return ScoreReading(score, targets, said, sizes, ClassLogits.of(logits, names, multi or single))
 
     def _at_position(self, logits: Tensor, batch: Batch) -> ScoreReading:
         """[samples, positions, classes]: language models, masked language models, token classifiers."""
@@ -134,8 +176,9 @@ class Reader:
         rows = logits[torch.arange(len(logits), device=logits.device), at]
         names = self._vocabulary(logits.shape[-1]) if vocabulary else class_names(self.model.config, logits.shape[-1])
         best = rows.argmax(-1)
-        score, targets = self._contrast(rows, best, names, independent=False)
-        return ScoreReading(score, targets, [names(int(i)) for i in best])
+        score, targets, sizes = self._contrast(rows, best, names, independent=False)
+        said: list[str | None] = [names(int(i)) for i in best]
+        return ScoreReading(score, targets, said, sizes, ClassLogits.of(rows, names))
 
     def _positions(self, batch: Batch, logits: Tensor, vocabulary: bool) -> Tensor:
         real = real_outputs(batch, logits)
@@ -171,25 +214,36 @@ class Reader:
 
         return Names(size, name, find)
 
-    def _contrast(self, rows: Tensor, best: Tensor, names: Names, independent: bool) -> tuple[Tensor, list[str]]:
-        """The chosen class, or the difference of two."""
+    def _contrast(
+        self, rows: Tensor, best: Tensor, names: Names, independent: bool
+    ) -> tuple[Tensor, list[str], list[float] | None]:
+        """The chosen class, or the difference of two; and the size of what that is a difference of."""
         target = self.target
         label = target.label if isinstance(target, Token) else target
         versus = target.versus if isinstance(target, Token) else None
         if isinstance(label, str) and versus is None and not names.knows(label):
             label, versus = split_difference(label)
-        score, name = self._class(rows, label, best, names, independent)
+        score, name, size = self._class(rows, label, best, names, independent)
         if versus is None:
-            return score, name
-        other, other_name = self._class(rows, versus, best, names, independent)
-        return score - other, [f"{a} - {b}" for a, b in zip(name, other_name, strict=True)]
+            return score, name, None if self.output in UNDIVIDED else size.tolist()
+        other, other_name, other_size = self._class(rows, versus, best, names, independent)
+        said = [f"{a} - {b}" for a, b in zip(name, other_name, strict=True)]
+        return score - other, said, (size + other_size).tolist()
 
     def _class(
         self, rows: Tensor, label: Any, best: Tensor, names: Names, independent: bool
-    ) -> tuple[Tensor, list[str]]:
-        index = best if label is None else torch.full_like(best, names.index(label))
-        values = read_out(rows, self.output, independent)
-        return values.gather(-1, index.unsqueeze(-1)).squeeze(-1), [names(int(i)) for i in index]
+    ) -> tuple[Tensor, list[str], Tensor]:
+        """The score of a class, its name, and the size of the numbers that the score is made of.
+
+        A log-probability or an advantage is a logit minus something of the size of the logits: their sizes add up.
+        """
+        index = (best if label is None else torch.full_like(best, names.index(label))).unsqueeze(-1)
+        score = read_out(rows, self.output, independent).gather(-1, index).squeeze(-1)
+        size = score.detach().abs()
+        if self.output not in UNDIVIDED:
+            logit = rows.detach().gather(-1, index).squeeze(-1)
+            size = logit.abs() + (logit - score.detach()).abs()
+        return score, [names(int(i)) for i in index.squeeze(-1)], size
 
     def _span(self, starts: Tensor, ends: Tensor, batch: Batch) -> ScoreReading:
         """Answer span: start logit + end logit; by default the best pair with start <= end."""

@@ -20,7 +20,7 @@ from ..engine.forward import Run
 from ..engine.propagate import Outcome
 from ..errors import NotApplicable, NotFinite, UnknownName, UsageError
 from ..inputs.restoring import outside_inference
-from ..inputs.targets import ScoreReading
+from ..inputs.targets import ScoreReading, join_readings
 from ..rules import Books
 from .perturbation import Function, functions_of, nothing, per_feature, positions_mask, split_samples
 from .random import generator_of
@@ -131,13 +131,7 @@ def make_ablation(name: str, summary: str, explain: Explain, taken_out: str | No
 def join_outcome(parts: list[Found], job: Run) -> Outcome:
     """The samples of a batch, for one score."""
     score = torch.cat([part.reading.score.detach().double().cpu() for part in parts])
-    magnitudes = [size for part in parts for size in part.reading.magnitudes or ()]
-    reading = ScoreReading(
-        score,
-        [part.reading.targets[0] for part in parts],
-        [part.reading.predictions[0] for part in parts],
-        magnitudes or None,
-    )
+    reading = join_readings([part.reading for part in parts], score)
     lines = [part.intercept for part in parts if part.intercept is not None]
     return Outcome(
         reading,

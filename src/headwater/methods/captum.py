@@ -22,7 +22,7 @@ from ..engine.propagate import Outcome
 from ..errors import MissingExtra
 from ..inputs.hooks import detach, find_hooks_of
 from ..inputs.restoring import outside_inference, undone
-from ..inputs.targets import ScoreReading
+from ..inputs.targets import ScoreReading, join_readings
 from ..rules import Books
 from .perturbation import Function, function_of, nothing, per_feature, positions_mask, split_samples
 from .random import generator_of
@@ -109,8 +109,7 @@ class Sample:
 
 def join_samples(parts: list[Sample], job: Run) -> Outcome:
     score = torch.cat([part.reading.score.detach().double().cpu() for part in parts])
-    said = [(part.reading.targets[0], part.reading.predictions[0]) for part in parts]
-    reading = ScoreReading(score, [target for target, _ in said], [prediction for _, prediction in said])
+    reading = join_readings([part.reading for part in parts], score)
     return Outcome(
         reading,
         score,

@@ -9,6 +9,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
+
+from .display import Shown
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 5e-2, "float16": 1e-2}
 ROUNDING = 1e-5  # of the score: what is cut off is no remainder, so that coarse types excuse no more than float32
@@ -66,7 +69,7 @@ class Lines(Mapping[str, float]):
 
 
 @dataclass(frozen=True)
-class Ledger:
+class Ledger(Shown):
     """The books of one score. Every line is gradient times value where that source enters the model.
 
     `cut_off` has what depends on the input, but was cut off from it by the model's own code (`detach`, `no_grad`, a
@@ -166,6 +169,7 @@ class Ledger:
         return replace(self, inputs=self.inputs - sum(amounts.values()), constants=Lines({**self.constants, **moved}))
 
     def to_dict(self) -> dict[str, object]:
+        """Plain types, ready for JSON; `from_dict` gives the ledger back."""
         return {
             "score": self.score,
             "inputs": self.inputs,
@@ -181,6 +185,14 @@ class Ledger:
             "scale": self.scale,
             "dtype": self.dtype,
             "spread": self.spread,
-            **({"cut_size": self.cut_size} if self.cut_off else {}),
+            **({"cut_size": self.cut_size} if self.cut_off or self.cut_size else {}),
             **({"magnitude": self.magnitude} if self.magnitude else {}),
         }
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Ledger:
+        """What `to_dict` gave. What follows from the lines (`unaccounted`, `closed`, …) is computed again."""
+        plain: dict[str, Any] = {name: found[name] for name in ("score", "inputs", "readout", "dtype")}
+        plain |= {name: found.get(name, 0.0) for name in ("magnitude", "spread", "cut_size")}
+        plain |= {name: Lines(found.get(name, {})) for name in ("biases", "constants", "cut_off", "held")}
+        return cls(**plain)
