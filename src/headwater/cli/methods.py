@@ -80,9 +80,10 @@ def print_operations(as_json: bool, plain: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"operations": [asdict(one) for one in found]}))
         return
+    from headwater.viz.plain import tables_as_text
     from headwater.viz.tables import Table
 
-    from .tables import draw_tables, tables_as_text
+    from .tables import draw_tables
 
     together: dict[tuple[str, str, str], list[str]] = {}
     for one in found:

@@ -52,8 +52,8 @@ Target = int | str | Token | Span | Callable[[Any], Tensor] | None
 class ScoreReading:
     """One score per sample, with what it is called and what the model predicted.
 
-    `magnitudes`: where a score is a difference of two numbers, the sum of their absolute values. `classes`: the logits
-    that the score was read from, where it was read from classes.
+    `magnitudes`: where a score is a sum or a difference of two numbers, the sum of their absolute values (a
+    log-probability is a logit minus the logarithm of a sum). `classes`: the logits that the score was read from.
     """
 
     score: Tensor
@@ -259,7 +259,8 @@ class Reader:
         first, last = read_out(starts, self.output, False), read_out(ends, self.output, False)
         a, b = first.gather(1, chosen[:, :1]).squeeze(1), last.gather(1, chosen[:, 1:]).squeeze(1)
         score = a * b if self.output == "probability" else a + b
-        return ScoreReading(score, [span_name(c) for c in chosen], [span_name(c) for c in best])
+        sizes = (a.detach().abs() + b.detach().abs()).tolist()  # of one sign or not
+        return ScoreReading(score, [span_name(c) for c in chosen], [span_name(c) for c in best], sizes)
 
 
 @dataclass(frozen=True)

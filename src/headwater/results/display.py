@@ -45,6 +45,11 @@ def find_form(form: str, result: Any) -> Callable[..., Any] | None:
 class Shown:
     """A result that a notebook shows as a picture and `print` as plain text. Without either, its fields are shown."""
 
+    def __init_subclass__(cls) -> None:
+        """IPython asks each class in turn, and would take the `repr` of a dataclass before anything above it."""
+        super().__init_subclass__()
+        cls._repr_pretty_ = Shown._repr_pretty_  # type: ignore[method-assign]
+
     def _repr_html_(self) -> str | None:
         draw = find_form(NOTEBOOK, self)
         return None if draw is None else draw(self)
@@ -53,6 +58,10 @@ class Shown:
         """What the command line prints into a pipe: plain text, no colour."""
         write = find_form(TEXT, self)
         return repr(self) if write is None else write(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """At IPython's prompt the result is written as it is printed."""
+        printer.text(str(self))
 
     def show(self) -> None:
         """Shows it where one looks: in colour in a notebook and on a terminal, else as plain text."""

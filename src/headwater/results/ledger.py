@@ -13,6 +13,9 @@ from typing import Any
 
 from .display import Shown
 
+# Of `Ledger.size`: so much rounding may leave. One operation rounds to 6e-8 in float32. The errors of a whole model
+# partly cancel, so they grow with the root of its depth: thirty layers of a language model leave at most 1e-6, whatever
+# the order of their sums, which threads and machines change. A rule that is missing leaves 1e-3 and more.
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 5e-2, "float16": 1e-2}
 ROUNDING = 1e-5  # of the score: what is cut off is no remainder, so that coarse types excuse no more than float32
 SINK = "attention sink"  # the line of the first token, on which attention that has nowhere to go comes to rest
@@ -80,7 +83,9 @@ class Ledger(Shown):
     zero to the precision of `dtype`, nothing was cut off and little is held; else `why` says what stands against it.
     `spread` is the sum of the inputs' absolute relevance, `cut_size` that of what was cut off: parts that cancel in a
     line do not cancel there. A difference is known no better than what it is the
-    difference of: `magnitude` is the absolute sum of that.
+    difference of: `magnitude` is the absolute sum of that. A token that is almost certain has a log-probability near 0,
+    which is a logit of 30 minus another number of 30: float32 knows it to a few 1e-6, however small it is. Judged by
+    its own size, the same ledger would close on one machine and stay open on the next.
     """
 
     score: float

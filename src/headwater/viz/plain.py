@@ -84,3 +84,12 @@ def align_columns(table: Table) -> list[str]:
 
 def _pad(row: Sequence[str], widths: Sequence[int], i: int, left: int) -> str:
     return row[i].ljust(widths[i]) if i < left else row[i].rjust(widths[i])
+
+
+def tables_as_text(lines: Sequence[str], tables: Sequence[Table]) -> str:
+    """Some lines, then every table under its title."""
+    said = list(lines)
+    for table in tables:
+        said += ["", f"{table.title}:", *(f"  {line}" for line in align_columns(table))]
+        said += [f"  ({table.note})"] if table.note else []
+    return "\n".join(said)
