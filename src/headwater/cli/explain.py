@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 Text = str | tuple[str, str]
 
+EXAMPLES = (
+    'headwater explain "a gripping, beautifully acted film"',
+    'headwater explain "It was not bad." --target positive --html page.html',
+)
+
 
 def command(
     texts: Annotated[

@@ -26,6 +26,11 @@ Operations = Annotated[
     bool, typer.Option("--operations", help="List the operations that have a rule, and what acts on each.")
 ]
 
+EXAMPLES = (
+    "headwater methods",
+    "headwater methods --operations",
+)
+
 
 def command(as_json: options.Json = False, plain: options.Plain = False, operations: Operations = False) -> None:
     """List the methods, and the rules that can be combined."""
