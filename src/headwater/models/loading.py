@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import HeadwaterError, LoadError, MissingExtra, UnknownName, UnsafeWeights, UsageError
+from headwater.errors import HeadwaterError, LoadError, MissingExtra, UnknownName, UnsafeWeights, UsageError, nearest
 
 if TYPE_CHECKING:
     import torch
@@ -56,10 +57,12 @@ def load(
     """
     if task is not None and task not in TASKS:
         raise UnknownName("task", task, TASKS)
+    from .hub import left_alone
+
     place = None if device is None else usable_device(device)
     source = _find(name_or_dir, allow_pickle)
     options = {**source.options, "trust_remote_code": trust_remote_code}
-    with _plain_errors(source.name), _quietly(source.local):
+    with _plain_errors(source.name), _quietly(source.local), left_alone("local_files_only" in source.options):
         config = _config(source, options)
         _check_weight_files(source, config, allow_pickle)
         model_class = _class_for(config, task, trust_remote_code, default=_default_task(source))
@@ -155,6 +158,7 @@ class _Source:
 
 
 def _find(name_or_dir: str | os.PathLike[str], allow_pickle: bool) -> _Source:
+    from .hub import check_hub_name
     from .pretrained import locate, name_for_results
 
     path = Path(name_or_dir).expanduser()
@@ -167,8 +171,15 @@ def _find(name_or_dir: str | os.PathLike[str], allow_pickle: bool) -> _Source:
     if path.is_file():
         raise LoadError(f"{path} is a file. Give the directory that holds it with its config.json, or a .gguf file.")
     if isinstance(name_or_dir, Path) or str(name_or_dir).startswith(("/", "./", "../", "~")):
-        raise LoadError(f"there is no directory {path}.")
-    return _Source(str(name_or_dir), local=False, use_safetensors=None if allow_pickle else True)
+        near = nearest(str(path), map(str, path.parent.glob("*/"))) if path.parent.is_dir() else ""
+        raise LoadError(f"there is no directory {path}. {near if near.startswith('Did') else ''}".strip())
+    alone = check_hub_name(str(name_or_dir))
+    return _Source(
+        str(name_or_dir),
+        local=False,
+        use_safetensors=None if allow_pickle else True,
+        options={"local_files_only": True} if alone else {},
+    )
 
 
 def _find_in(directory: Path, allow_pickle: bool) -> _Source:
@@ -340,16 +351,32 @@ def _plain_errors(name: str) -> Iterator[None]:
 
 @contextmanager
 def _quietly(local: bool) -> Iterator[None]:
-    """No report of missing weights (it is raised) and, for files that are already here, no progress bars."""
+    """No report of missing weights (it is raised), and no bars but those of a download."""
+    from huggingface_hub.utils import enable_progress_bars
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
-    if local:
-        logging.disable_progress_bar()
+    logging.disable_progress_bar()
+    if not local and bars:
+        enable_progress_bars()
     try:
-        yield
+        with _without_bars() if local else nullcontext():
+            yield
     finally:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """No bar of tqdm at all: a GGUF file is unpacked under one that nothing else switches off."""
+    from tqdm.std import tqdm
+
+    before = tqdm.__init__
+    tqdm.__init__ = partialmethod(before, disable=True)
+    try:
+        yield
+    finally:
+        tqdm.__init__ = before

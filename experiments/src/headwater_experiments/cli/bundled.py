@@ -39,9 +39,7 @@ def evaluate(
         typer.echo(f"SST-2 {split}: {found}")
 
 
-@app.command(
-    "train", epilog="headwater bundled train --out sentiment\nheadwater bundled train --out new --device cuda"
-)
+@app.command("train", epilog="headwater bundled train --out sentiment\nheadwater bundled train --out new --device cuda")
 def train(
     out: Annotated[Path, typer.Option(help="The directory to write the model to.")],
     teacher: Annotated[str | None, typer.Option(help="A directory or hub name. Default: MiniLM.")] = None,

@@ -220,9 +220,7 @@ def print_record(path: Path, record: dict[str, Any], as_json: bool) -> None:
     )
 
 
-@app.command(
-    "pretrain", epilog="headwater paper pretrain --out bert\nheadwater paper pretrain --out bert --rounds 20"
-)
+@app.command("pretrain", epilog="headwater paper pretrain --out bert\nheadwater paper pretrain --out bert --rounds 20")
 def pretrain(
     out: Annotated[Path, typer.Option(help="Directory for the model.")],
     datasets: Annotated[
@@ -248,9 +246,7 @@ def pretrain(
     typer.echo(f"{out}: loss {found.losses[-1]:.3f} on texts held back, {found.blocks:,} rows, {found.seconds:,.0f} s")
 
 
-@app.command(
-    "install", epilog="headwater paper install bace.json\nheadwater paper install bace.json --seed 0"
-)
+@app.command("install", epilog="headwater paper install bace.json\nheadwater paper install bace.json --seed 0")
 def install(
     reports: Annotated[
         list[Path],
