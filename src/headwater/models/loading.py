@@ -85,6 +85,11 @@ def load(
     return (model if place is None else model.to(place)), tokenizer
 
 
+def check_findable(name_or_dir: str | os.PathLike[str], allow_pickle: bool = False) -> None:
+    """Refuses a model that cannot be there, before torch and transformers are loaded for it."""
+    _find(name_or_dir, allow_pickle)
+
+
 def usable_device(device: str | torch.device) -> torch.device:
     """The device of that name, if something can be computed on it here: said before a model is read."""
     import torch

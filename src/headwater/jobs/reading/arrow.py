@@ -86,7 +86,7 @@ class DatasetSplit:
 
 def load_split(path: str) -> Any:
     try:
-        from datasets import load_from_disk
+        from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, load_from_disk
     except ImportError as error:
         raise MissingExtra(f"reading the dataset {path}", "data") from error
     try:
