@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater import errors
 from headwater.cli import app
+from headwater.memory.cuda_graphs import Recorder
 
 TEXTS = ["a gripping, beautifully acted film", "the movie is not good", "dull"]
 CASTING = {"llama", "gemma2"}  # norms in float32 whatever the dtype
@@ -164,6 +165,26 @@ def test_a_plan_of_one_layer_never_serves_another() -> None:
                 assert found.ledger.closed
                 assert found.at == expected.at
     assert all(way != {"plain"} for way in ways.values())  # each place has plans of its own, and they were played
+
+
+def test_a_recording_of_one_place_never_serves_another() -> None:
+    recorder, places = Recorder(call=lambda body, pool: body), (None, "bert.encoder.layer.0", "bert.encoder.layer.1")
+    plain = {place: explain_at("bert", place) for place in places}
+    with recorder.at_work():
+        for _ in range(3):
+            for place in places:
+                for found, expected in zip(explain_at("bert", place), plain[place], strict=True):
+                    assert torch.allclose(found.relevance, expected.relevance, rtol=1e-9, atol=1e-12)
+    assert recorder.replays
+
+
+def test_saving_memory_changes_nothing_at_a_layer() -> None:
+    for place in ("bert.encoder.layer.0", "bert.encoder.layer.1.attention.self"):
+        plain = explain_at("bert", place, plans=False)
+        for more in ({"recompute": "blocks"}, {"keep": "disk"}):
+            for found, expected in zip(explain_at("bert", place, **more), plain, strict=True):
+                assert torch.allclose(found.relevance, expected.relevance)
+                assert found.ledger.closed
 
 
 def test_audit_compare_session_and_windows_take_a_layer() -> None:

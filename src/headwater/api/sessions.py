@@ -16,10 +16,12 @@ from ..inputs.restoring import restores
 from ..methods.registry import Method
 from ..results.audit import Audit
 from ..results.comparison import Comparison
+from ..results.entities import Entity
 from ..results.explanation import Explanation
 from ..results.generation import Generation
 from .audit.trace import audit
 from .compare import compare
+from .entities import explain_entities
 from .explain import explain
 from .generate import explain_generation
 from .requests import Model, take_model
@@ -81,6 +83,10 @@ class ExplainSession:
         """As `explain`, which see for the options."""
         found: Explanation | list[Explanation] = explain(self.model, data, **self._with(options, "method"))
         return found
+
+    def explain_entities(self, data: Any, **options: Any) -> list[Entity] | list[list[Entity]]:
+        """As `explain_entities`."""
+        return explain_entities(self.model, data, **self._with(options, "method"))
 
     def compare(self, data: Any, **options: Any) -> Comparison:
         """As `compare`."""
