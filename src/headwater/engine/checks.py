@@ -164,13 +164,13 @@ def find_ways_around(run: Run) -> None:
         capture_inputs(run.batch.places, None, run.batch.lookups) as found,
     ):
         out = run.model(*run.batch.args, **model_arguments(run))
-        ends = [one.sum() for one in tensors_of(out) if one.requires_grad and one.is_floating_point()]
+        ends = [one.sum() for one in list_output(out) if one.requires_grad and one.is_floating_point()]
         words = [one.leaf for one in found if one.beside]
         gradients = torch.autograd.grad(ends, words, allow_unused=True) if ends and words else ()
     known.around = any(gradient is not None for gradient in gradients)
 
 
-def tensors_of(out: Any) -> list[Tensor]:
+def list_output(out: Any) -> list[Tensor]:
     found: list[Tensor] = []
 
     def note(value: Any) -> Any:

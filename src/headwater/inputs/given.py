@@ -32,14 +32,14 @@ def read_data(data: Any) -> Any:
     if isinstance(data, Set) and not isinstance(data, KeysView):
         raise InputError("a set of texts has no order: pass sorted(data).")
     if is_column(data) or isinstance(data, (Iterator, KeysView, ValuesView)):
-        return [read_row(row) for row in list_rows(data)]
+        return [read_entry(row) for row in list_rows(data)]
     if isinstance(data, list):
-        check_turns(data)
-        return [read_row(row) for row in data]
+        refuse_chat(data)
+        return [read_entry(row) for row in data]
     return data
 
 
-def read_row(row: Any) -> Any:
+def read_entry(row: Any) -> Any:
     """One entry of a list: a row with a question and a context is a pair."""
     if isinstance(row, Mapping):
         return read_mapping(row)
@@ -145,6 +145,6 @@ def say_column(what: str, names: list[str], texts: list[str], inside: str = "") 
     return f"a {what} has the columns {shown}: pass the one that holds the texts, data{inside}[{usual[0]!r}]."
 
 
-def check_turns(data: list[Any]) -> None:
+def refuse_chat(data: list[Any]) -> None:
     if data and all(isinstance(turn, Mapping) and {"role", "content"} <= set(turn) for turn in data):
         raise InputError("a list of turns is a chat: hw.explain_generation(model, chat=data, tokenizer=tokenizer).")

@@ -154,7 +154,7 @@ def capture_inputs(
         looked_up.extend([] if ids is None else [ids])
 
     def begin(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        tensor = find_signal(output)
+        tensor = find_explained(output)
         if tensor.requires_grad and not tensor.is_leaf and tensor.grad_fn is not None and depends_on_input(tensor):
             return None
         is_item = all(module is not other for other in beside)
@@ -162,16 +162,16 @@ def capture_inputs(
             leaf = tensor.detach().clone()
             leaf = (leaf + noise(leaf) if noise is not None and is_item else leaf).requires_grad_(True)
             started = start(leaf)
-        ids = last_ids(looked_up, leaf) if takes_signals(args, kwargs, leaf) else first_ids(args, kwargs)
+        ids = last_ids(looked_up, leaf) if takes_hidden_states(args, kwargs, leaf) else first_ids(args, kwargs)
         found.append(Captured(leaf, ids, not is_item, module))
-        return put_signal(output, tensor, started)
+        return put_explained(output, tensor, started)
 
     others = [module for module in lookups if all(module is not place for place in places)]
     with hook_modules(others, after=note), hook_modules([*places, *beside], after=begin):
         yield found
 
 
-def find_signal(output: Any) -> Tensor:
+def find_explained(output: Any) -> Tensor:
     """What of a module's output is explained: the first tensor of numbers in it."""
     values = (
         output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else [output]
@@ -182,7 +182,7 @@ def find_signal(output: Any) -> Tensor:
     raise InputError(f"a module that gives {type(output).__name__} without a tensor of numbers cannot be explained at.")
 
 
-def put_signal(output: Any, old: Tensor, new: Tensor) -> Any:
+def put_explained(output: Any, old: Tensor, new: Tensor) -> Any:
     """The output of a module with another tensor in the place of one."""
     if isinstance(output, Tensor):
         return new
@@ -196,7 +196,7 @@ def put_signal(output: Any, old: Tensor, new: Tensor) -> Any:
     return type(output)(*parts) if hasattr(output, "_fields") else type(output)(parts)
 
 
-def takes_signals(args: Any, kwargs: Any, output: Tensor) -> bool:
+def takes_hidden_states(args: Any, kwargs: Any, output: Tensor) -> bool:
     """Whether a module is given hidden states, as a layer is: integers among its arguments are then no words."""
     given = (*args, *kwargs.values())
     return any(isinstance(t, Tensor) and t.is_floating_point() and t.dim() == output.dim() > 2 for t in given)

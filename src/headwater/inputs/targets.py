@@ -171,7 +171,7 @@ class Reader:
             return first
         what = "has no mask token in its text" if vocabulary else "has one prediction for every token"
         raise TargetError(
-            f"this model {what}: say which one is explained, target=hw.Token('word') or hw.Token(position, label)."
+            f"this model {what}: say which position is explained, target=hw.Token('word') or hw.Token(3, label)."
             f"{'' if vocabulary else ' hw.explain_entities explains all that it finds.'}"
         )
 
@@ -239,7 +239,12 @@ class Reader:
                 "the target of a question-answering model is a span: hw.Span('the answer') or hw.Span(start, end)."
             )
         real = batch.real if batch.real is not None else torch.ones_like(starts, dtype=torch.bool)
-        return torch.stack([target.find(row, item) for row, item in zip(real, batch.items, strict=True)])
+        try:
+            return torch.stack([target.find(row, item) for row, item in zip(real, batch.items, strict=True)])
+        except TargetError as error:
+            raise TargetError(
+                f"{error} An answer is a span of the text: hw.Span('its words') or hw.Span(start, end)."
+            ) from error
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def number(name: str, default: float, summary: str, least: float, most: float) -
     return Parameter(name, str(default), summary, read)
 
 
-def choice(name: str, default: str, summary: str, known: Sequence[str], leading: bool = False) -> Parameter:
+def one_of(name: str, default: str, summary: str, known: Sequence[str], leading: bool = False) -> Parameter:
     def read(text: str) -> str:
         if text not in known:
             raise UnknownName(name, text, known)
@@ -65,7 +65,7 @@ def choice(name: str, default: str, summary: str, known: Sequence[str], leading:
 def baseline(leading: bool = False) -> Parameter:
     """The input that stands for "nothing there"."""
     default = "unk, else mask, pad, zero"
-    return choice("baseline", default, f"what stands for no token: {', '.join(BASELINES)}", BASELINES, leading)
+    return one_of("baseline", default, f"what stands for no token: {', '.join(BASELINES)}", BASELINES, leading)
 
 
 def samples(default: int, what: str, least: int = 1) -> Parameter:

@@ -15,7 +15,7 @@ from ..engine.forward import Run, without_cache
 from ..errors import NotApplicable, UnknownName
 from ..inputs.batch import Batch, find_moved, map_leaves
 from ..inputs.hooks import hook_modules, stop_after
-from ..inputs.places import Captured, capture_inputs, find_signal, put_signal, start
+from ..inputs.places import Captured, capture_inputs, find_explained, put_explained, start
 from ..inputs.targets import ScoreReading
 from .parameters import BASELINES
 
@@ -96,7 +96,7 @@ def standing_in(places: list[nn.Module], x: Tensor) -> Iterator[None]:
 
     def swap(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         inner = start(x) if x.requires_grad and x.is_leaf else x
-        return put_signal(output, find_signal(output), inner)
+        return put_explained(output, find_explained(output), inner)
 
     with hook_modules(places, after=swap):
         yield

