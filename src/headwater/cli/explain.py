@@ -215,7 +215,8 @@ def explain_chunk(model: Any, chunk: list[Any], settings: dict[str, Any]) -> lis
     import headwater
 
     if settings.get("target") is not None or not type(model).__name__.endswith("ForTokenClassification"):
-        return headwater.explain(model, chunk, **settings)
+        made: list[Explanation] = headwater.explain(model, chunk, **settings)
+        return made
     found = headwater.explain_entities(model, chunk, **settings)
     for text, entities in zip(chunk, found, strict=True):
         if not entities:
