@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater import errors
 from headwater.cli import app
-from headwater.methods import available, resolve_method
+from headwater.methods import available, registry, resolve_method
 from headwater.methods.aliases import ALIASES, AMBIGUOUS
 
 TEXT = "the movie is not good"
@@ -150,6 +150,19 @@ def test_a_baseline_is_the_token_of_that_name() -> None:
     assert not torch.allclose(bare.relevance, found.relevance)
     with pytest.raises(errors.NotApplicable, match="no pad token"):
         hw.explain(tiny("bert"), TEXT, tokenizer=tokenizer(pad=False), method="loo(pad)")
+
+
+def test_a_method_of_ones_own_has_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    for table in ("_METHODS", "_MAKERS"):
+        monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
+    page = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
+    (block,) = [one for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "make_grad_power" in one]
+    exec(compile(block, "extending.md", "exec"), {})
+    plain, squared = explain("grad-power"), explain("grad-power(power=2)")
+    assert squared.method == "grad-power(power=2.0)"
+    assert torch.allclose(squared.relevance, plain.relevance**2)
+    with pytest.raises(errors.UsageError, match="It takes power="):
+        explain("grad-power(size=2)")
 
 
 def test_the_command_line_and_the_docs_list_every_parameter() -> None:

@@ -11,8 +11,9 @@ from torch import nn
 
 from ..engine.options import Request, read_options
 from ..errors import InputError
-from ..inputs.given import read_data
+from ..inputs.given import read_data, read_samples
 from ..inputs.images import is_image
+from ..inputs.protocol import SupportsSamples
 
 
 class HasModel(Protocol):
@@ -38,9 +39,9 @@ Model = nn.Module | str | os.PathLike[str] | HasModel
 def make_request(model: Model, data: Any, **options: Any) -> Request:
     """A request with the module itself and data as they are run. An option that does not exist is refused first."""
     read_options(**options)
-    data = read_data(data)
     ready, asked = take_model(model, options, data)
-    return Request(ready, data, read_options(**asked))
+    read = read_samples if isinstance(ready, SupportsSamples) else read_data
+    return Request(ready, read(data), read_options(**asked))
 
 
 def take_model(model: Model, options: Mapping[str, Any], data: Any = None) -> tuple[nn.Module, dict[str, Any]]:

@@ -31,7 +31,7 @@ def read_data(data: Any) -> Any:
         raise InputError(f"a tuple of two texts is a pair, and this has {len(data)}: pass several texts as a list.")
     if isinstance(data, Set) and not isinstance(data, KeysView):
         raise InputError("a set of texts has no order: pass sorted(data).")
-    if is_column(data) or isinstance(data, (Iterator, KeysView, ValuesView)):
+    if comes_in_rows(data):
         return [read_entry(row) for row in list_rows(data)]
     if isinstance(data, list):
         refuse_chat(data)
@@ -39,11 +39,21 @@ def read_data(data: Any) -> Any:
     return data
 
 
+def read_samples(data: Any) -> Any:
+    """Samples of a model's own kind are left as they are; a column or a generator of them is a list."""
+    return list_rows(data) if comes_in_rows(data) else data
+
+
+def comes_in_rows(data: Any) -> bool:
+    return is_column(data) or isinstance(data, (Iterator, KeysView, ValuesView))
+
+
 def read_entry(row: Any) -> Any:
     """One entry of a list: a row with a question and a context is a pair."""
     if isinstance(row, Mapping):
         return read_mapping(row)
-    if isinstance(row, (list, np.ndarray)) and len(row) and all(isinstance(part, str) for part in row):
+    flat = isinstance(row, list) or (isinstance(row, np.ndarray) and row.ndim == 1)
+    if flat and len(row) and all(isinstance(part, str) for part in row):
         raise InputError("an entry is a list of texts. If it is a pair, write [tuple(pair) for pair in data].")
     return row
 
@@ -56,7 +66,7 @@ def read_mapping(data: Mapping[Any, Any]) -> Any:
         inner = data[splits[0]]
         said = say_column("dict of tables", list_columns(inner), texts_in(inner), f"[{splits[0]!r}]")
         raise InputError(said)
-    if not texts or any(isinstance(value, Tensor) for value in data.values()):
+    if not texts or "input_ids" in data or any(isinstance(value, Tensor) for value in data.values()):
         return data
     for first, second in PAIRS:
         if first in texts and second in texts:
