@@ -250,7 +250,7 @@ def kernel_shap(package: Any, f: Function, x: Tensor, baseline: Tensor, samples:
 @of_captum(
     "lime",
     f"a sparse linear model around the input, {PERTURBATIONS} samples (Ribeiro et al. 2016)",
-    count_samples(PERTURBATIONS, "sets of tokens that are kept, of which the model is made", 2),
+    count_samples(PERTURBATIONS, "sets of tokens that are kept", 2),
     BASELINE,
 )
 def lime(package: Any, f: Function, x: Tensor, baseline: Tensor, samples: int = PERTURBATIONS) -> Tensor:
