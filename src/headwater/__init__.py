@@ -11,6 +11,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .api.audit.trace import audit as audit
     from .api.compare import compare as compare
+    from .api.entities import explain_entities as explain_entities
     from .api.estimate import estimate as estimate
     from .api.explain import explain as explain
     from .api.explain_generation import explain_generation as explain_generation
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from .jobs.running import run as run
     from .memory.cuda_graphs import recorded as recorded
     from .memory.estimate import Estimate as Estimate
+    from .models.loading import load as load
     from .results.audit import Audit as Audit
     from .results.comparison import Comparison as Comparison
+    from .results.entities import Entity as Entity
     from .results.explanation import Explanation as Explanation
     from .results.generation import Generation as Generation
     from .results.ledger import Ledger as Ledger
@@ -58,6 +61,9 @@ _PUBLIC = {
     "recorded": "memory.cuda_graphs",
     "Token": "inputs.targets",
     "Span": "inputs.targets",
+    "explain_entities": "api.entities",
+    "Entity": "results.entities",
+    "load": "models.loading",
     "run": "jobs.running",
     "open_run": "store.runs",
     "StoredRun": "store.runs",
@@ -67,6 +73,7 @@ __all__ = [
     "Audit",
     "BiasAudit",
     "Comparison",
+    "Entity",
     "Estimate",
     "Evaluation",
     "ExplainSession",
@@ -83,8 +90,10 @@ __all__ = [
     "estimate",
     "evaluate",
     "explain",
+    "explain_entities",
     "explain_generation",
     "fast_attention",
+    "load",
     "open_run",
     "recorded",
     "run",

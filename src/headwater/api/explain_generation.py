@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar, cast, overload
 
 import torch
-from torch import nn
 from typing_extensions import Unpack
 
 from ..errors import InputError, UsageError
@@ -18,6 +17,7 @@ from ..memory.recompute import Count
 from ..methods import Method
 from ..results.generation import Generation
 from .generate import Contrast, GenerationSettings, explain_prompt
+from .requests import Model, take_model
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Chat = Sequence[Turn]
@@ -69,36 +69,36 @@ def is_tokenizer(value: Any) -> bool:
 
 @overload
 def explain_generation(  # type: ignore[overload-overlap]  # a text is a sequence of texts, for a type checker
-    model: nn.Module, prompt: str, **options: Unpack[GenerationOptions]
+    model: Model, prompt: str, **options: Unpack[GenerationOptions]
 ) -> Generation: ...
 
 
 @overload
 def explain_generation(
-    model: nn.Module, prompt: Sequence[str], **options: Unpack[GenerationOptions]
+    model: Model, prompt: Sequence[str], **options: Unpack[GenerationOptions]
 ) -> list[Generation]: ...
 
 
 @overload
 def explain_generation(
-    model: nn.Module, prompt: None = None, *, chat: Sequence[Chat], **options: Unpack[GenerationOptions]
+    model: Model, prompt: None = None, *, chat: Sequence[Chat], **options: Unpack[GenerationOptions]
 ) -> list[Generation]: ...
 
 
 @overload
 def explain_generation(
-    model: nn.Module, prompt: None = None, *, chat: Chat, **options: Unpack[GenerationOptions]
+    model: Model, prompt: None = None, *, chat: Chat, **options: Unpack[GenerationOptions]
 ) -> Generation: ...
 
 
 @overload
-def explain_generation(model: nn.Module, prompt: Any = None, **options: Any) -> Any: ...
+def explain_generation(model: Model, prompt: Any = None, **options: Any) -> Any: ...
 
 
 @takes_old_order
 @restores
 def explain_generation(
-    model: nn.Module,
+    model: Model,
     prompt: str | Iterable[str] | None = None,
     *,
     tokenizer: Any = None,
@@ -122,6 +122,7 @@ def explain_generation(
 ) -> Generation | list[Generation]:
     """How much each token of the prompt and of the output so far contributed to every token that a model generates.
 
+    `model` is a module with its `tokenizer`, a directory or hub name, or a pipeline of transformers.
     The model continues `prompt`, or `chat` (a list of {"role", "content"}, through the tokenizer's template), by its
     own `generate`: greedily, at most `max_new_tokens`; further arguments are handed on to it. Or `answer` is explained,
     whether the model would say it or not: a text, which follows the prompt as it is written, or token ids.
@@ -146,6 +147,7 @@ def explain_generation(
     """
     if prompt is not None and chat is not None:
         raise UsageError("give either a prompt or chat=, not both.")
+    ready, asked = take_model(model, {"tokenizer": tokenizer, "device": device})
     settings = GenerationSettings(
         max_new_tokens=max_new_tokens,
         method=method,
@@ -164,10 +166,12 @@ def explain_generation(
         generate=generate,
     )
     if is_one(prompt, chat):
-        return explain_prompt(model, tokenizer, cast(Any, prompt), cast(Any, chat), cast(Any, answer), settings)
+        return explain_prompt(
+            ready, asked["tokenizer"], cast(Any, prompt), cast(Any, chat), cast(Any, answer), settings
+        )
     given: list[tuple[Any, Any]] = [(one, None) for one in prompt or ()] or [(None, one) for one in chat or ()]
     return [
-        explain_prompt(model, tokenizer, one, turns, said, settings)
+        explain_prompt(ready, asked["tokenizer"], one, turns, said, settings)
         for (one, turns), said in zip(given, answers_for(len(given), answer), strict=True)
     ]
 

@@ -35,6 +35,7 @@ from .checks import (
     cut_off_changing,
     find_escapes,
     find_tables,
+    find_ways_around,
     is_due,
     look_at_others,
     other_input,
@@ -81,7 +82,7 @@ def propagate(run: Run, demand: Demand) -> Outcome:
 
     By the plan of such runs where there is one; else plainly, and written down for a plan.
     """
-    close = run.noise is None and is_due(run.model, demand)
+    close = run.noise is None and is_due(run, demand)
     kind = find_kind(run, demand) if can_be_planned(run, demand) else None
     if kind is None or kind.given_up:
         (outcome,) = propagate_each(run, demand, [run.read], close=close)
@@ -159,9 +160,10 @@ def propagate_each(
     scope = scope_for(run, demand)
     books = scope.books
     if close is None:
-        close = run.noise is None and is_due(run.model, demand)
+        close = run.noise is None and is_due(run, demand)
     if close:
         find_tables(run)
+        find_ways_around(run)
     plain = predict_plainly(run) if close else None
     others = look_at_others(run, demand) if close else []  # first, for what a model keeps is then of this input
     scope.entered = [] if close else None

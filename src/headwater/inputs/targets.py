@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from ..errors import TargetError, UnknownName
-from .batch import Batch
+from .batch import Batch, Item
 from .text import can_generate
+from .word_positions import find_words
 
 OUTPUTS = ("logit", "advantage", "probability", "log-probability")
 UNDIVIDED = ("logit", "probability")  # scores that are no difference of two numbers
@@ -28,21 +29,37 @@ TEMPERATURE = 2.0  # at which an advantage weighs the logits: chosen in docs/gen
 class Token:
     """What is predicted at one position: a token's class, a masked word, the next token of a language model.
 
-    `position` counts real tokens from 0, negative from the end; `label` is a class, or a word of the vocabulary
+    `position` counts real tokens from 0, negative from the end, or is a word of the text: its first token, of a
+    language model its last, after which the next is predicted. `label` is a class, or a word of the vocabulary
     (default: the predicted one); `versus` makes it a contrast.
     """
 
-    position: int = -1
+    position: int | str = -1
     label: int | str | None = None
     versus: int | str | None = None
 
 
 @dataclass(frozen=True)
 class Span:
-    """An answer span by token positions, both ends included: its score is start logit plus end logit."""
+    """An answer span by token positions, both ends included, or by its words: `Span("Denver Broncos")`.
 
-    start: int
-    end: int
+    Its score is start logit plus end logit. Of a question and its context, the words are those of the context.
+    """
+
+    start: int | str
+    end: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.start, str) and self.end is not None:
+            raise TargetError("an answer in words has no end beside it: hw.Span('…'), or hw.Span(start, end).")
+
+    def find(self, real: Tensor, item: Item) -> Tensor:
+        """[2]: where the span starts and ends, in a padded row."""
+        if isinstance(self.start, str):
+            first, last = find_words(item, self.start, 1 if isinstance(item.text, tuple) else None)
+        else:
+            first, last = self.start, self.start if self.end is None else self.end
+        return torch.stack([nth(real, first), nth(real, last)])
 
 
 Target = int | str | Token | Span | Callable[[Any], Tensor] | None
@@ -136,8 +153,11 @@ class Reader:
         if callable(self.target) or batch.samples != 1:
             return self
         if hasattr(out, "start_logits") and hasattr(out, "end_logits"):
-            if self.target is not None:
+            if isinstance(self.target, Span) and isinstance(self.target.start, int):
                 return self
+            if self.target is not None:
+                pair = self._spans(out.start_logits, batch)[0]
+                return replace(self, target=Span(int(pair[0]), int(pair[1])))
             pair = best_spans(out.start_logits.detach(), out.end_logits.detach(), batch.real)[0]
             return replace(self, target=Span(int(pair[0]), int(pair[1])))
         logits = logits_of(out)
@@ -183,7 +203,9 @@ class Reader:
     def _positions(self, batch: Batch, logits: Tensor, vocabulary: bool) -> Tensor:
         real = real_outputs(batch, logits)
         if isinstance(self.target, Token):
-            return torch.stack([nth(row, self.target.position) for row in real])
+            last = vocabulary and can_generate(self.model)
+            places = [self._place(self.target.position, batch, i, last) for i in range(len(real))]
+            return torch.stack([nth(row, place) for row, place in zip(real, places, strict=True)])
         mask = getattr(self.tokenizer, "mask_token_id", None)
         if vocabulary and can_generate(self.model):
             return torch.stack([nth(row, -1) for row in real])
@@ -192,8 +214,17 @@ class Reader:
             return first
         what = "has no mask token in its text" if vocabulary else "has one prediction for every token"
         raise TargetError(
-            f"this model {what}: say which position is explained, target=headwater.Token(position, label)."
+            f"this model {what}: say which position is explained, target=hw.Token('word') or hw.Token(3, label)."
+            f"{'' if vocabulary else ' hw.explain_entities explains all that it finds.'}"
         )
+
+    def _place(self, position: int | str, batch: Batch, sample: int, last: bool) -> int:
+        """A position by its number among the real tokens."""
+        if not isinstance(position, str):
+            return position
+        if isinstance(batch.kwargs.get("decoder_input_ids"), Tensor):
+            raise TargetError(f"a decoder's positions are no words of the text: give a number, not {position!r}.")
+        return find_words(batch.items[sample], position)[1 if last else 0]
 
     def _vocabulary(self, size: int) -> Names:
         def name(index: int) -> str:
@@ -248,19 +279,27 @@ class Reader:
     def _span(self, starts: Tensor, ends: Tensor, batch: Batch) -> ScoreReading:
         """Answer span: start logit + end logit; by default the best pair with start <= end."""
         best = best_spans(starts.detach(), ends.detach(), batch.real)
-        if isinstance(self.target, Span):
-            real = batch.real if batch.real is not None else torch.ones_like(starts, dtype=torch.bool)
-            pairs = [(nth(row, self.target.start), nth(row, self.target.end)) for row in real]
-            chosen = torch.stack([torch.stack(pair) for pair in pairs])
-        elif self.target is None:
-            chosen = best
-        else:
-            raise TargetError("the target of a question-answering model is a span: target=headwater.Span(start, end).")
+        chosen = best if self.target is None else self._spans(starts, batch)
         first, last = read_out(starts, self.output, False), read_out(ends, self.output, False)
         a, b = first.gather(1, chosen[:, :1]).squeeze(1), last.gather(1, chosen[:, 1:]).squeeze(1)
         score = a * b if self.output == "probability" else a + b
         sizes = (a.detach().abs() + b.detach().abs()).tolist()  # of one sign or not
         return ScoreReading(score, [span_name(c) for c in chosen], [span_name(c) for c in best], sizes)
+
+    def _spans(self, starts: Tensor, batch: Batch) -> Tensor:
+        """[samples, 2]: the span that was asked for, in every sample. A plain text is the answer's words."""
+        target = Span(self.target) if isinstance(self.target, str) else self.target
+        if not isinstance(target, Span):
+            raise TargetError(
+                "the target of a question-answering model is a span: hw.Span('the answer') or hw.Span(start, end)."
+            )
+        real = batch.real if batch.real is not None else torch.ones_like(starts, dtype=torch.bool)
+        try:
+            return torch.stack([target.find(row, item) for row, item in zip(real, batch.items, strict=True)])
+        except TargetError as error:
+            raise TargetError(
+                f"{error} An answer is a span of the text: hw.Span('its words') or hw.Span(start, end)."
+            ) from error
 
 
 @dataclass(frozen=True)

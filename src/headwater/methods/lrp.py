@@ -18,7 +18,8 @@ from ..engine.sharing import plain_pass, sharing
 from ..errors import UnknownName, UsageError, in_range
 from ..rules import RULES, VARIANTS, RuleSet, Scope
 from ..rules.rule_set import Gamma, Named
-from .registry import Method, family, register
+from .parameters import Parameter
+from .registry import Method, family, register, register_with_parameters
 
 ALL = ("ah", "ln", "act", "gate")
 SUMS = ("gamma", "output", "token", "residual")  # rules whose value is a gamma
@@ -158,14 +159,18 @@ register(
         LANGUAGE,
     )
 )
-register(replace(gamma(GAMMA), name="lrp-gamma", summary=f"lrp with a boost in linear layers (gamma={GAMMA})"))
 
 
-@family
-def parse_gamma(name: str) -> Method | None:
-    """lrp-gamma(0.05)."""
-    match = re.fullmatch(r"lrp-gamma\((.*)\)", name)
-    return gamma(check_gamma(match[1])) if match else None
+def make_gamma(**given: float) -> Method:
+    value = given.get("gamma", GAMMA)
+    return replace(gamma(value), summary=f"lrp with a boost in linear layers (gamma={value})")
+
+
+register_with_parameters(
+    "lrp-gamma",
+    [Parameter("gamma", str(GAMMA), "the boost of what agrees with the sum, from 0", check_gamma, leading=True)],
+    make_gamma,
+)
 
 
 @family

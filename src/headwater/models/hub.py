@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 
 from headwater.errors import LoadError, nearest
 
-from .bundled import DIGITS, MOLECULES, NAME
-from .pretrained import ALIASES, WHEELS
+from .pretrained import ALIASES, BUNDLED, WHEELS
 
 NAME_ON_HUB = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 PATIENCE = 2.0  # seconds in which the hub must take a connection
@@ -58,7 +57,7 @@ def offer_names(name: str) -> str:
 def known_names() -> list[str]:
     """Models that can be loaded without the hub: bundled, from wheels, in the hub's cache, in this directory."""
     here = [str(path.parent) for path in Path().glob("*/config.json")]
-    return [NAME, DIGITS, MOLECULES, *ALIASES, *WHEELS, *cached_names(), *sorted(here)]
+    return [*BUNDLED, *ALIASES, *WHEELS, *cached_names(), *sorted(here)]
 
 
 def cached_names() -> list[str]:

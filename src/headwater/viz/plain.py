@@ -67,9 +67,9 @@ def plain_audit(audit: Audit, *, full: bool = False) -> str:
     return "\n".join([*lines, "", *ledger_lines(explanation.ledger)])
 
 
-def plain_methods(methods: Named, rules: Named, variants: Named) -> str:
-    """Every method, rule and variant of attention with its summary."""
-    found = method_tables(methods, rules, variants)
+def plain_methods(methods: Named, rules: Named, variants: Named, parameters: Named = ()) -> str:
+    """Every method, rule, variant of attention and parameter with its summary."""
+    found = method_tables(methods, rules, variants, parameters)
     return "\n".join(
         line for table in found for line in (f"{table.title}:", *(f"  {row}" for row in align_columns(table)))
     )
