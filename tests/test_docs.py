@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from real_models import smollm2
 
+import headwater as hw
+
 DOCS = Path(__file__).parent.parent / "docs"
 
 
@@ -49,4 +51,22 @@ def test_generation(monkeypatch: pytest.MonkeyPatch) -> None:
         str(DOCS / "generation.md"), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE, encoding="utf-8"
     )
     assert tried > 15
+    assert failed == 0
+
+
+def test_the_first_hour_has_ten_tasks_of_five_lines_that_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("rdkit")
+    pytest.importorskip("pyarrow")
+    page = DOCS / "first-hour.md"
+    tasks = re.split(r"^## \d+\. ", page.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert len(tasks) == 10
+    for task in tasks:
+        assert 1 <= len(re.findall(r"^(?:>>>|\.\.\.)", task, re.MULTILINE)) <= 5, task
+    plain, language = hw.load, smollm2()
+    monkeypatch.setattr(hw, "load", lambda name: language if name == "smollm2" else plain(name))
+    monkeypatch.chdir(tmp_path)
+    failed, tried = doctest.testfile(
+        str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE, encoding="utf-8"
+    )
+    assert tried > 30
     assert failed == 0

@@ -169,7 +169,8 @@ def explain_generation(
         return explain_prompt(
             ready, asked["tokenizer"], cast(Any, prompt), cast(Any, chat), cast(Any, answer), settings
         )
-    given: list[tuple[Any, Any]] = [(one, None) for one in prompt or ()] or [(None, one) for one in chat or ()]
+    given: list[tuple[Any, Any]] = [(one, None) for one in prompt] if prompt is not None else []
+    given += [(None, one) for one in chat or ()]
     return [
         explain_prompt(ready, asked["tokenizer"], one, turns, said, settings)
         for (one, turns), said in zip(given, answers_for(len(given), answer), strict=True)
