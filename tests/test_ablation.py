@@ -172,11 +172,11 @@ def test_one_set_of_passes_serves_all_output_tokens(score: str) -> None:
     options: dict[str, Any] = {"answer": "good film", "score": score, "sinks": "show", "method": "leave-one-out"}
     model = tiny("gpt2")
     with Passes(model) as passes:
-        together = hw.explain_generation(model, tokenizer(), "the movie is", **options)
+        together = hw.explain_generation(model, "the movie is", tokenizer=tokenizer(), **options)
     count = len(together.targets)
     assert count > 1
     assert passes.samples == [1, together.prompt + count - 1]
-    alone = hw.explain_generation(model, tokenizer(), "the movie is", tokens_at_once=1, **options)
+    alone = hw.explain_generation(model, "the movie is", tokenizer=tokenizer(), tokens_at_once=1, **options)
     assert together.relevance == pytest.approx(alone.relevance, abs=1e-10)
     assert together.targets == alone.targets
     assert together.probabilities == pytest.approx(alone.probabilities, abs=1e-12)
@@ -186,7 +186,13 @@ def test_leave_one_out_of_generated_text_by_hand() -> None:
     """The change of a contrast whose other token stays what it was, when an embedding is zero."""
     model, words = tiny("gpt2"), tokenizer()
     made = hw.explain_generation(
-        model, words, "the movie", answer="good film", method="leave-one-out(zero)", score="contrast", sinks="show"
+        model,
+        "the movie",
+        tokenizer=words,
+        answer="good film",
+        method="leave-one-out(zero)",
+        score="contrast",
+        sinks="show",
     )
     ids = torch.tensor([words("the movie")["input_ids"] + words("good film", add_special_tokens=False)["input_ids"]])
     table, prompt = model.get_input_embeddings(), made.prompt
@@ -212,7 +218,9 @@ def test_contextcite_of_generated_text() -> None:
     """Every output token has the same ablations, and none has a part in what stands before it."""
     model = tiny("gpt2")
     with Passes(model) as passes:
-        made = hw.explain_generation(model, tokenizer(), "the movie", answer="good film", method="contextcite(40)")
+        made = hw.explain_generation(
+            model, "the movie", tokenizer=tokenizer(), answer="good film", method="contextcite(40)"
+        )
     assert passes.samples == [1, 40]
     for number, row in enumerate(made.relevance):
         assert row[: made.prompt + number].any()
@@ -223,7 +231,7 @@ def test_occlusion_of_generated_text_is_leave_one_out() -> None:
     pytest.importorskip("captum")
     options: dict[str, Any] = {"answer": "good film", "score": "contrast"}
     ours, theirs = (
-        hw.explain_generation(tiny("llama"), tokenizer(), "the movie is", method=method, **options)
+        hw.explain_generation(tiny("llama"), "the movie is", tokenizer=tokenizer(), method=method, **options)
         for method in ("leave-one-out", "occlusion")
     )
     assert ours.relevance == pytest.approx(theirs.relevance, abs=1e-10)

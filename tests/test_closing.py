@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
+from typing import Any
 
 import pytest
+import torch
+from tiny import arguments, tiny
 
+import headwater as hw
 from headwater.results.ledger import Ledger, Lines
 
 # Rounding of a whole model: some thousand operations in float64 and float32, a few dozen in half precision.
@@ -198,3 +203,36 @@ def test_every_bound_grows_with_what_it_is_a_part_of(dtype: str, tolerance: floa
         size * (1 + 2 * tolerance**0.5), size, Lines({"a": 1e20 * size}), Lines({"b": -1e20 * size}), dtype=dtype
     )
     assert "finer dtype" in near.why
+
+
+# A score that is a small difference of large numbers: rounding of the large ones is no leak.
+
+
+def explain_shifted(shift: float, method: str = "lrp", **options: Any) -> Ledger:
+    """The ledger of a classifier whose logits all have `shift` added, which changes no probability."""
+    model = copy.deepcopy(tiny("bert", torch.float32))
+    with torch.no_grad():
+        model.classifier.bias += shift
+    (e, *_) = hw.explain(model, arguments("bert"), method=method, **options)
+    return e.ledger
+
+
+@pytest.mark.parametrize(
+    "options", [{"output": "log-probability"}, {"output": "advantage"}, {"target": "LABEL_0 - LABEL_1"}]
+)
+def test_rounding_of_large_logits_opens_no_ledger_of_their_difference(options: dict[str, Any]) -> None:
+    near, far = explain_shifted(0.0, **options), explain_shifted(3000.0, **options)
+    assert far.score == pytest.approx(near.score, abs=1e-3)
+    assert far.magnitude > 5000
+    assert far.closed
+    assert abs(far.unaccounted) > 1e-5 * max(abs(far.score), abs(far.inputs), far.spread)  # by itself it would not
+    assert not explain_shifted(0.0, "lrp(ah+act)", **options).closed
+
+
+def test_the_magnitude_of_a_log_probability_is_that_of_its_two_numbers() -> None:
+    model = tiny("bert", torch.float32)
+    with torch.no_grad():
+        logits = model(**arguments("bert")).logits[0].double()
+    (e, *_) = hw.explain(model, arguments("bert"), output="log-probability", target=0)
+    assert e.ledger.magnitude == pytest.approx(float(logits[0].abs() + logits.logsumexp(-1).abs()), abs=1e-5)
+    assert hw.explain(model, arguments("bert"), target=0)[0].ledger.magnitude == 0

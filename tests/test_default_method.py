@@ -93,7 +93,7 @@ def test_the_defaults_are_two_lines(monkeypatch):
 @pytest.mark.parametrize("name", LANGUAGE)
 def test_explain_says_of_the_next_token_what_explain_generation_says(name):
     e = explained(name)
-    g = hw.explain_generation(talker(name), speaker(), PROMPT, max_new_tokens=1)
+    g = hw.explain_generation(talker(name), PROMPT, tokenizer=speaker(), max_new_tokens=1)
     torch.testing.assert_close(e.relevance, g.relevance[0, : g.prompt], rtol=0, atol=1e-12)
     assert e.method == g.method
     assert dict(e.ledger.constants) == approx(dict(g.ledgers[0].constants), abs=1e-12)
@@ -118,7 +118,7 @@ def test_the_sink_is_a_line_of_the_ledger(name):
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_every_text_of_a_batch_has_its_own_sink(name):
     for text, e in zip(TEXTS, explained(name, TEXTS), strict=True):
-        g = hw.explain_generation(talker(name), speaker(), text, max_new_tokens=1)
+        g = hw.explain_generation(talker(name), text, tokenizer=speaker(), max_new_tokens=1)
         torch.testing.assert_close(e.relevance, g.relevance[0, : g.prompt], rtol=0, atol=1e-6)
         assert e.ledger.constants[SINK] == approx(g.ledgers[0].constants[SINK], abs=1e-6)
         assert e.ledger.closed

@@ -671,7 +671,7 @@ def test_the_mean_of_attention_is_that_of_the_answering_row():
     finally:
         model.set_attn_implementation("sdpa")
     slow = torch.stack(maps).mean((0, 1, 2))[-1]
-    found = hw.explain_generation(model, speaker(), TEXTS[1], answer=[7], method="a-mean", sinks="show")
+    found = hw.explain_generation(model, TEXTS[1], tokenizer=speaker(), answer=[7], method="a-mean", sinks="show")
     assert found.relevance[0, :-1].tolist() == pytest.approx(slow.tolist(), abs=1e-6)
 
 

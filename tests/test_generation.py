@@ -29,7 +29,7 @@ def tolerance(name: str) -> float:
 
 def made(name: str = "gpt2", prompt: str | None = PROMPT, **options) -> hw.Generation:
     options = {"max_new_tokens": 4, "method": "lrp", "sinks": "show"} | options
-    return hw.explain_generation(talker(name), speaker(), prompt, **options)
+    return hw.explain_generation(talker(name), prompt, tokenizer=speaker(), **options)
 
 
 @pytest.mark.parametrize("method", ["lrp", "lrp-query", "lrp-language"])
@@ -86,7 +86,7 @@ def passes(model, **options) -> int:
     seen = []
     hook = model.register_forward_pre_hook(lambda *_: seen.append(1))
     try:
-        hw.explain_generation(model, speaker(), PROMPT, answer=" Paris is a good film", **options)
+        hw.explain_generation(model, PROMPT, tokenizer=speaker(), answer=" Paris is a good film", **options)
     finally:
         hook.remove()
     return len(seen)
@@ -333,7 +333,7 @@ def test_a_classifier_does_not_generate():
     from tiny import tiny
 
     with pytest.raises(ModelError, match="does not generate"):
-        hw.explain_generation(tiny("bert"), speaker(), PROMPT)
+        hw.explain_generation(tiny("bert"), PROMPT, tokenizer=speaker())
 
 
 def test_the_capital_of_france_is_explained_by_france_and_capital():
@@ -341,7 +341,12 @@ def test_the_capital_of_france_is_explained_by_france_and_capital():
 
     model, tokenizer = smollm2()
     found = hw.explain_generation(
-        model, tokenizer, "The capital of France is", max_new_tokens=3, method="lrp-gamma(0.02)", score="contrast"
+        model,
+        "The capital of France is",
+        tokenizer=tokenizer,
+        max_new_tokens=3,
+        method="lrp-gamma(0.02)",
+        score="contrast",
     )
     assert found.text.startswith(" Paris")
     assert {c.text for c in found.top("Paris", 2)} == {" France", " capital"}
@@ -350,7 +355,7 @@ def test_the_capital_of_france_is_explained_by_france_and_capital():
 
 def test_by_default_queries_take_part_and_the_sink_is_a_line():
     """The first token's relevance is not lost."""
-    default = hw.explain_generation(talker("gpt2"), speaker(), PROMPT, max_new_tokens=2)
+    default = hw.explain_generation(talker("gpt2"), PROMPT, tokenizer=speaker(), max_new_tokens=2)
     shown = made(max_new_tokens=2, method=LANGUAGE_METHOD)
     assert (default.method, default.score) == ("lrp-language", "advantage")
     assert float(default.relevance[:, 0].abs().max()) == 0
@@ -362,4 +367,4 @@ def test_by_default_queries_take_part_and_the_sink_is_a_line():
 @pytest.mark.parametrize("asked", [{"prompt": "a \ud800"}, {"prompt": "a", "answer": "\udfff b"}])
 def test_half_of_a_surrogate_pair_is_no_text(asked) -> None:
     with pytest.raises(InputError, match="half of a surrogate pair"):
-        hw.explain_generation(talker("llama"), speaker(), **asked)
+        hw.explain_generation(talker("llama"), tokenizer=speaker(), **asked)

@@ -24,7 +24,7 @@ EVIL = '</p><script>alert(1)</script>"&'
 
 
 def made(prompt: str | None = PROMPT, **options) -> hw.Generation:
-    return hw.explain_generation(talker("gpt2"), speaker(), prompt, **{"max_new_tokens": 4} | options)
+    return hw.explain_generation(talker("gpt2"), prompt, tokenizer=speaker(), **{"max_new_tokens": 4} | options)
 
 
 class Tags(HTMLParser):

@@ -207,12 +207,14 @@ def test_one_pass_serves_all_tokens_of_an_answer() -> None:
     model, passes = tiny("llama"), []
     handle = model.register_forward_hook(lambda *_: passes.append(1))
     try:
-        made = hw.explain_generation(model, tokenizer(), "the movie", answer="good film", method="ifr", sinks="show")
+        made = hw.explain_generation(
+            model, "the movie", tokenizer=tokenizer(), answer="good film", method="ifr", sinks="show"
+        )
     finally:
         handle.remove()
     assert len(passes) == 1
     alone = hw.explain_generation(
-        model, tokenizer(), "the movie", answer="good film", method="ifr", sinks="show", tokens_at_once=1
+        model, "the movie", tokenizer=tokenizer(), answer="good film", method="ifr", sinks="show", tokens_at_once=1
     )
     assert made.relevance == pytest.approx(alone.relevance, abs=1e-6)
     assert made.relevance.sum(1) == pytest.approx(torch.ones(len(made.targets)), abs=1e-6)

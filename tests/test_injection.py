@@ -201,7 +201,7 @@ def test_reports_are_harmless_even_without_their_policy(page, bad, tmp_path):
 
 
 def test_pictures_generations_and_notebooks_are_harmless(page, bad, tmp_path):
-    made = hw.explain_generation(talker("llama"), speaker(), "the capital of France is", max_new_tokens=3)
+    made = hw.explain_generation(talker("llama"), "the capital of France is", tokenizer=speaker(), max_new_tokens=3)
     e = hw.explain(bad.model, "a film", tokenizer=bad.reader)
     texts, shown = {}, []
     for number, text in enumerate(HOSTILE):

@@ -70,7 +70,17 @@ def compare() -> Any:
 
 
 def generation() -> Any:
-    return hw.explain_generation(llama(), tokenizer(), "the movie", answer=[7, 9]).relevance
+    return hw.explain_generation(llama(), "the movie", tokenizer=tokenizer(), answer=[7, 9]).relevance
+
+
+@cache
+def tagger() -> nn.Module:
+    return made(lambda: tf.BertForTokenClassification(tf.BertConfig(**SIZES, max_position_embeddings=8)))
+
+
+def entities() -> Any:
+    found = hw.explain_entities(tagger(), "the movie", tokenizer=tokenizer())
+    return torch.stack([entity.explanation.relevance for entity in found])
 
 
 def closed_in_the_middle() -> Any:
@@ -107,6 +117,8 @@ class Passes(TorchFunctionMode):
 
 CALLS: dict[str, Callable[[], Any]] = {
     "lrp": explain,
+    "at a layer that words go around": partial(explain, inputs="bert.encoder.layer.0.attention.self"),
+    "entities": entities,
     "on disk, blocks again": partial(explain, keep="disk", recompute="blocks"),
     "audit": audit,
     "compare": compare,
@@ -176,7 +188,8 @@ def test_an_interrupt_at_any_line_leaves_nothing(name):
     act = CALLS[name]
     act()  # what is imported or cached comes first
     when = new_lines(act, again=name in AGAIN)
-    model = llama() if name in ("generation", "closed in the middle") else bert()
+    models = {"generation": llama, "closed in the middle": llama, "entities": tagger}
+    model = models.get(name, bert)()
     assert check_at(act, model, when) > 0.9 * len(when)
 
 

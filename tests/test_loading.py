@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 from pathlib import Path
 
@@ -256,7 +257,7 @@ def test_a_tokenizer_on_the_hub_that_fails_is_an_error_and_one_that_is_missing_i
 
 def test_a_hub_name_that_cannot_be_reached_is_a_load_error(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(LoadError, match="no-such-owner/no-such-model could not be loaded"):
+    with pytest.raises(LoadError, match="no model called 'no-such-owner/no-such-model' here"):
         load("no-such-owner/no-such-model")
 
 
@@ -377,3 +378,72 @@ def test_smollm2_is_loaded_from_its_wheel_and_results_call_it_by_name():
     with torch.no_grad():
         best = model(**ids).logits[0, -1].argmax()
     assert tokenizer.decode(best) == " Paris"
+
+
+# Names on the hub
+
+
+@pytest.fixture
+def no_hub(monkeypatch, tmp_path):
+    """Nothing answers, and whoever asks all the same is found out."""
+
+    def refuse(*_, **__):
+        raise OSError("no way there")
+
+    monkeypatch.setattr("socket.create_connection", refuse)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda *_, **__: pytest.fail("the hub was asked"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("smolm2", "hub cannot be reached. Did you mean 'smollm2'"),
+        ("headwater/sentimnet", "Did you mean 'headwater/sentiment'"),
+        ("my model!", "no name on the hub"),
+        ("owner/name/more", "no name on the hub"),
+        ("own/cachd", "Did you mean 'own/cached'"),
+        ("besied", "Did you mean 'beside'"),
+    ],
+)
+def test_a_mistyped_name_is_answered_at_once_with_the_nearest(no_hub, name, said):
+    (no_hub / "models--own--cached" / "snapshots" / "1").mkdir(parents=True)
+    (no_hub / "beside").mkdir()
+    (no_hub / "beside" / "config.json").write_text("{}")
+    with pytest.raises(LoadError, match=re.escape(said)):
+        load(name)
+
+
+def test_what_is_in_the_hubs_cache_is_read_there_where_the_hub_is_not(no_hub, monkeypatch):
+    from huggingface_hub import constants
+
+    (no_hub / "models--own--cached" / "snapshots" / "1").mkdir(parents=True)
+    asked = []
+
+    def remember(*_, **options):
+        asked.append((options["local_files_only"], constants.HF_HUB_OFFLINE))
+        raise OSError("seen enough")
+
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", remember)
+    before = constants.HF_HUB_OFFLINE
+    with pytest.raises(LoadError, match="seen enough"):
+        load("own/cached")
+    assert asked == [(True, True)]
+    assert before == constants.HF_HUB_OFFLINE
+
+
+def test_a_local_model_is_loaded_without_a_bar(tmp_path, capsys):
+    from tqdm.std import tqdm
+
+    tiny().save_pretrained(tmp_path)
+    capsys.readouterr()
+    before = tqdm.__init__
+    with loading._quietly(local=True):
+        list(tqdm(range(3), desc="a bar of another library"))
+    load(tmp_path)
+    assert capsys.readouterr().err == ""
+    assert tqdm.__init__ is before
+    list(tqdm(range(3), desc="one's own"))
+    assert "one's own" in capsys.readouterr().err

@@ -28,7 +28,7 @@ TOKENS = 5
 
 def made(name: str, method: str = "lrp-query", **options) -> hw.Generation:
     options = {"max_new_tokens": TOKENS, "sinks": "show"} | options
-    return hw.explain_generation(talker(name), speaker(), PROMPT, method=method, **options)
+    return hw.explain_generation(talker(name), PROMPT, tokenizer=speaker(), method=method, **options)
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ class Watched(nn.Module):
 def test_a_hook_of_the_models_sees_every_token_by_itself(passes):
     model, seen = deepcopy(talker("gpt2")), []
     model.transformer.h[1].mlp = Watched(model.transformer.h[1].mlp, seen)
-    hw.explain_generation(model.eval(), speaker(), PROMPT, max_new_tokens=TOKENS)
+    hw.explain_generation(model.eval(), PROMPT, tokenizer=speaker(), max_new_tokens=TOKENS)
     assert passes == [1] * TOKENS
     assert len(set(seen)) == TOKENS
 

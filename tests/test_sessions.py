@@ -42,7 +42,7 @@ def test_generated_text() -> None:
     model = copy.deepcopy(tiny("llama"))
     with hw.session(model, tokenizer=tokenizer()) as session:
         found = session.generate("a good", answer=[7, 9])
-    plain = hw.explain_generation(model, tokenizer(), "a good", answer=[7, 9])
+    plain = hw.explain_generation(model, "a good", tokenizer=tokenizer(), answer=[7, 9])
     assert torch.equal(found.relevance, plain.relevance)
     assert found.method == plain.method
 

@@ -11,10 +11,11 @@ from .version import __version__
 if TYPE_CHECKING:
     from .api.audit.trace import audit as audit
     from .api.compare import compare as compare
+    from .api.entities import explain_entities as explain_entities
     from .api.estimate import estimate as estimate
     from .api.explain import explain as explain
+    from .api.explain_generation import explain_generation as explain_generation
     from .api.fast_attention import fast_attention as fast_attention
-    from .api.generate import explain_generation as explain_generation
     from .api.sessions import ExplainSession as ExplainSession
     from .api.sessions import session as session
     from .bias.audit import audit_bias as audit_bias
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from .jobs.running import run as run
     from .memory.cuda_graphs import recorded as recorded
     from .memory.estimate import Estimate as Estimate
+    from .models.loading import load as load
     from .results.audit import Audit as Audit
     from .results.comparison import Comparison as Comparison
+    from .results.entities import Entity as Entity
     from .results.explanation import Explanation as Explanation
     from .results.generation import Generation as Generation
     from .results.ledger import Ledger as Ledger
@@ -49,7 +52,7 @@ _PUBLIC = {
     "Explanation": "results.explanation",
     "Ledger": "results.ledger",
     "Audit": "results.audit",
-    "explain_generation": "api.generate",
+    "explain_generation": "api.explain_generation",
     "Generation": "results.generation",
     "session": "api.sessions",
     "ExplainSession": "api.sessions",
@@ -58,6 +61,9 @@ _PUBLIC = {
     "recorded": "memory.cuda_graphs",
     "Token": "inputs.targets",
     "Span": "inputs.targets",
+    "explain_entities": "api.entities",
+    "Entity": "results.entities",
+    "load": "models.loading",
     "run": "jobs.running",
     "open_run": "store.runs",
     "StoredRun": "store.runs",
@@ -67,6 +73,7 @@ __all__ = [
     "Audit",
     "BiasAudit",
     "Comparison",
+    "Entity",
     "Estimate",
     "Evaluation",
     "ExplainSession",
@@ -83,8 +90,10 @@ __all__ = [
     "estimate",
     "evaluate",
     "explain",
+    "explain_entities",
     "explain_generation",
     "fast_attention",
+    "load",
     "open_run",
     "recorded",
     "run",
@@ -100,7 +109,7 @@ def __getattr__(name: str) -> Any:
     """Public names are loaded when first used, so that `import headwater` stays light."""
     if name in _PUBLIC:
         value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
-        drawer = _DRAWN_BY.get(_PUBLIC[name].partition(".")[0], "viz.notebook")
+        drawer = _DRAWN_BY.get(_PUBLIC[name].partition(".")[0], "viz.forms")
         importlib.import_module(".results.display", __name__).drawn_by(f"{__name__}.{drawer}")
         globals()[name] = value
         return value

@@ -28,9 +28,9 @@ class UsageError(HeadwaterError, ValueError):
 class UnknownName(UsageError):
     """A method, rule, class or place that does not exist; the nearest existing name is offered."""
 
-    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: object, known: Iterable[str], hint: str = "") -> None:
         self.name, self.known = name, tuple(known)
-        super().__init__(f"no {kind} called {name!r}. {nearest(str(name), self.known)}")
+        super().__init__(f"no {kind} called {name!r}. {nearest(str(name), self.known)}{hint}")
 
 
 class OutOfRange(UsageError):

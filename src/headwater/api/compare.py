@@ -10,7 +10,7 @@ from torch import nn
 from typing_extensions import Unpack
 
 from ..engine.kind import default_method
-from ..engine.options import Options, OptionsByName, Request, read_options
+from ..engine.options import Options, OptionsByName, Request
 from ..engine.plan import make_plan
 from ..engine.session import Session
 from ..engine.sharing import share_plain_pass
@@ -22,13 +22,14 @@ from ..memory.estimate import fit_to_limit
 from ..methods.registry import Method, resolve_method
 from ..results.comparison import Comparison
 from ..results.explanation import Explanation
+from .requests import Model, make_request
 
 PAPER = ("random", "a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)", "lrp", "lrp-gamma")
 
 
 @restores
 def compare(
-    model: nn.Module, data: Any, *, methods: Sequence[str | Method] | None = None, **options: Unpack[OptionsByName]
+    model: Model, data: Any, *, methods: Sequence[str | Method] | None = None, **options: Unpack[OptionsByName]
 ) -> Comparison:
     """One input, many methods. Takes the arguments of `explain` for one sample; a long text may go in windows.
 
@@ -37,13 +38,13 @@ def compare(
     Methods that need the plain forward and backward pass (attention, GAE, Gradient x Input) share one. A method that
     does not apply to the model is named in `refused`; a name that does not exist is an error before any work.
     """
-    names = usual_methods(model) if methods is None else methods
-    entries = [MethodAnswers(resolve_method(name)) for name in names]
-    if not entries:
+    chosen = None if methods is None else [resolve_method(name) for name in methods]
+    if chosen is not None and not chosen:
         raise UsageError("compare needs at least one method.")
-    if isinstance(data, list):
-        raise UsageError(f"a comparison is of one input, not of {len(data)}.")
-    ask = Request(model, data, read_options(**options))
+    ask = make_request(model, data, **options)
+    if isinstance(ask.data, list):
+        raise UsageError(f"a comparison is of one input, not of {len(ask.data)}.")
+    entries = [MethodAnswers(resolve_method(name)) for name in chosen or usual_methods(ask.model)]
     with walk_once():
         return compare_methods(ask, entries)
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
 from typing_extensions import Unpack
 
-from ..engine.options import ExplainOptions, Request, read_options
+from ..engine.options import ExplainOptions
 from ..inputs.restoring import restores
 from ..memory.estimate import Estimate, MemoryTrial, parse_bytes
+from .requests import Model, make_request
 
 
 @restores
-def estimate(model: nn.Module, data: Any, **options: Unpack[ExplainOptions]) -> Estimate:
+def estimate(model: Model, data: Any, **options: Unpack[ExplainOptions]) -> Estimate:
     """How much memory `explain(model, data, **options)` will take; with a limit, what would be done to keep it.
 
     Short pieces of the same request are really run, and what torch allocates is counted.
     """
-    asked = read_options(**options)
-    trial = MemoryTrial.of(Request(model, data, asked))
-    return trial.estimate_request() if asked.memory_limit is None else trial.fit(parse_bytes(asked.memory_limit))
+    ask = make_request(model, data, **options)
+    trial, limit = MemoryTrial.of(ask), ask.options.memory_limit
+    return trial.estimate_request() if limit is None else trial.fit(parse_bytes(limit))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, overload
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from typing_extensions import Unpack
 
-from ..engine.options import ExplainOptions, Request, read_options
+from ..engine.options import ExplainOptions
 from ..engine.session import answer_request
 from ..inputs.restoring import restores
 from ..inputs.targets import Target
@@ -17,25 +17,28 @@ from ..memory.estimate import fit_to_limit
 from ..memory.recompute import Count
 from ..methods.registry import Method
 from ..results.explanation import Explanation
-
-
-@overload
-def explain(model: nn.Module, data: str | tuple[str, str], **options: Unpack[ExplainOptions]) -> Explanation: ...
+from .requests import Model, QuestionAndContext, make_request
 
 
 @overload
 def explain(
-    model: nn.Module, data: list[Any] | Mapping[str, Any] | Tensor, **options: Unpack[ExplainOptions]
+    model: Model, data: str | tuple[str, str] | QuestionAndContext, **options: Unpack[ExplainOptions]
+) -> Explanation: ...
+
+
+@overload
+def explain(
+    model: Model, data: list[Any] | Iterator[Any] | Mapping[str, Any] | Tensor, **options: Unpack[ExplainOptions]
 ) -> list[Explanation]: ...
 
 
 @overload
-def explain(model: nn.Module, data: Any, **options: Unpack[ExplainOptions]) -> Explanation | list[Explanation]: ...
+def explain(model: Model, data: Any, **options: Unpack[ExplainOptions]) -> Explanation | list[Explanation]: ...
 
 
 @restores
 def explain(
-    model: nn.Module,
+    model: Model,
     data: Any,
     *,
     tokenizer: Any = None,
@@ -62,11 +65,13 @@ def explain(
 ) -> Explanation | list[Explanation]:
     """How much each input contributed to a score of the model's prediction.
 
-    `data` is a text, a pair of texts (a tuple), a list of those, what a tokenizer returned, or bare tensors (the
-    model's arguments). For a model that says how its inputs are made (`inputs.protocol`), such as a Graphormer, it is
-    a sample of the model's own kind, such as a graph, or a list of those. With a `processor` (transformers' image
-    processor) it is an image: a Pillow image, a path, an array, or a list of those. One text, image or sample gives one
-    `Explanation`, everything else a list of them.
+    `model` is a module, a directory or hub name (`headwater.load`), or a pipeline of transformers.
+    `data` is a text, a pair of texts (a tuple, or a dict with "question" and "context"), a list of those, a column of a
+    table, an array or a generator of them, what a tokenizer returned, or bare tensors (the model's arguments). For a
+    model that says how its inputs are made (`inputs.protocol`), such as a Graphormer, it is a sample of the model's own
+    kind, such as a graph, or a list of those. With a `processor` (transformers' image processor) it is an image: a
+    Pillow image, a path, an array, or a list of those. One text, image or sample gives one `Explanation`, everything
+    else a list of them.
 
     `method`: a name of `headwater methods`; None is the default for the kind of model (`headwater.defaults`), one for
     language models and one for all others. `sinks`: "show" leaves the relevance of the first token there, "aside"
@@ -75,8 +80,8 @@ def explain(
     "a - b", `Token`, `Span`. `score=` takes any function of the model's output that gives one number per sample.
     `output`: "logit", "advantage" (the logit minus the mean of all logits, weighed by their probabilities at a
     temperature of 2), "probability" or "log-probability"; None is the advantage for language models, else the logit.
-    `at`: "embeddings" (the embeddings module's output, as in the paper) or "words". For bare tensors, `inputs=` names
-    what is explained: one of the tensors, a module, or a module's dotted name.
+    `at`: "embeddings" (the embeddings module's output, as in the paper) or "words". `inputs=` names another place: a
+    module, its dotted name ("bert.encoder.layer.3"), a pattern ("*layer.3"); for bare tensors, also one of them.
     `dtype`: computed in the model's own, except that half precision is computed in float32 unless asked for here.
     `truncate` cuts a text that is too long for the model; `window` explains it in overlapping windows.
     An image is explained at its pixels; `patch` is the side, in pixels of the model's input, of the squares that they
@@ -88,7 +93,9 @@ def explain(
     `plans`: what earlier explanations of the model did is played again where that gives the same; False computes this
     one anew, and HEADWATER_PLANS=off all.
     """
-    options = read_options(
+    ask = make_request(
+        model,
+        data,
         tokenizer=tokenizer,
         processor=processor,
         method=method,
@@ -111,5 +118,4 @@ def explain(
         memory_limit=memory_limit,
         plans=plans,
     )
-    ask = Request(model, data, options)
     return answer_request(ask if memory_limit is None else fit_to_limit(ask))

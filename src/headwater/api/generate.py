@@ -1,4 +1,4 @@
-"""Generated text explained: `explain_generation`. One forward pass and few backward passes serve all its tokens."""
+"""One generated text explained. One forward pass and few backward passes serve all its tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from ..errors import InputError, ModelError, TargetError, UnknownName, UsageErro
 from ..inputs.batch import Batch, Item
 from ..inputs.places import find_places
 from ..inputs.prompt import Prompt, Turn, tokenise_prompt
-from ..inputs.restoring import restores
 from ..inputs.targets import Reader, ScoreReading, logits_of, mean_logit
 from ..inputs.text import can_generate, check_characters, length_limit
 from ..memory.estimate import MemoryTrial, parse_bytes
@@ -34,69 +33,53 @@ SPACE_MARKS = ("Ġ", "▁")
 Contrast = str | Mapping[int, int | str] | None
 
 
-@restores
-def explain_generation(
+@dataclass(frozen=True)
+class GenerationSettings:
+    """What is asked of every prompt alike; `explain_generation` says what each means."""
+
+    max_new_tokens: int
+    method: str | Method | None
+    score: str | None
+    contrast: Contrast
+    sinks: str
+    special: str
+    at: str
+    tokens_at_once: int | None
+    keep: str
+    recompute: Count
+    memory_limit: int | str | None
+    device: str | torch.device | None
+    dtype: str | torch.dtype | None
+    seed: int
+    generate: Mapping[str, Any]
+
+
+def explain_prompt(
     model: nn.Module,
     tokenizer: Any,
-    prompt: str | None = None,
-    *,
-    chat: Sequence[Turn] | None = None,
-    max_new_tokens: int = 20,
-    answer: str | Sequence[int] | None = None,
-    method: str | Method | None = None,
-    score: str | None = None,
-    contrast: Contrast = None,
-    sinks: str = "aside",
-    special: str = "show",
-    at: str = "embeddings",
-    tokens_at_once: int | None = None,
-    keep: str = "device",
-    recompute: Count = None,
-    memory_limit: int | str | None = None,
-    device: str | torch.device | None = None,
-    dtype: str | torch.dtype | None = None,
-    seed: int = 0,
-    **generate: Any,
+    prompt: str | None,
+    chat: Sequence[Turn] | None,
+    answer: str | Sequence[int] | None,
+    asked: GenerationSettings,
 ) -> Generation:
-    """How much each token of the prompt and of the output so far contributed to every token that a model generates.
-
-    The model continues `prompt`, or `chat` (a list of {"role", "content"}, through the tokenizer's template), by its
-    own `generate`: greedily, at most `max_new_tokens`; further arguments are handed on to it. Or `answer` is explained,
-    whether the model would say it or not: a text, which follows the prompt as it is written, or token ids.
-
-    `score`: "advantage", the logit minus the mean of all logits, weighed by their probabilities at a temperature of 2:
-    what sets the token apart from the others. "logit". "logprob", the log-probability, which sums to that of the whole
-    answer (`Generation.whole()`). "contrast", the logit minus that of another token: "why Paris rather than London".
-    `contrast` names it: a text for the first output token that differs from it, {number of the output token: text or
-    id} for others; where none is named it is the runner-up, the likeliest other token.
-    `sinks` and `special`: "show", or "aside" to move the relevance of the attention sink (the first token) and of
-    special tokens to lines of their own in each ledger. Method, score and sink are by default what was found most
-    faithful to a language model on prompts set apart for that question (docs/generation.md).
-    `tokens_at_once`: one forward pass serves at most so many output tokens, and reads no further than these need; by
-    default one serves all, and so does one backward pass if it is not too large for memory. Attention methods and
-    captum's take passes of their own for each token. `keep`: where what the backward passes need waits for them, which
-    grows with the text: on the "device", on the "host" (main memory) or on "disk", from where it comes for one token at
-    a time.
-    `recompute`: "blocks", or a number of blocks, computes it again instead, once for every output token.
-    `memory_limit` ("24GiB", or bytes; the model's weights count) picks both, by an estimate from short pieces.
-    """
-    scoring = Scoring.of(score, contrast)
-    check_handling(sinks=sinks, special=special)
-    if tokens_at_once is not None and tokens_at_once < 1:
-        raise UsageError(f"tokens_at_once must be at least 1, not {tokens_at_once}.")
+    """One prompt or one chat."""
+    scoring = Scoring.of(asked.score, asked.contrast)
+    check_handling(sinks=asked.sinks, special=asked.special)
+    if asked.tokens_at_once is not None and asked.tokens_at_once < 1:
+        raise UsageError(f"tokens_at_once must be at least 1, not {asked.tokens_at_once}.")
     check_generates(model, tokenizer)
-    chosen = choose_method(method, model)
+    chosen = choose_method(asked.method, model)
     options = read_options(
         tokenizer=tokenizer,
         method=chosen,
         sinks=SHOWN,  # they are put aside in the whole
         output=scoring.output,
-        at=at,
-        seed=seed,
-        device=device,
-        dtype=dtype,
-        keep=keep,
-        recompute=recompute,
+        at=asked.at,
+        seed=asked.seed,
+        device=asked.device,
+        dtype=asked.dtype,
+        keep=asked.keep,
+        recompute=asked.recompute,
     )
     session = Session.open(model, options)
     ready = session.model
@@ -104,19 +87,19 @@ def explain_generation(
     ids = (
         tokenise_answer(ready, tokenizer, said, answer)
         if answer is not None
-        else continue_text(ready, said, max_new_tokens, generate)
+        else continue_text(ready, said, asked.max_new_tokens, asked.generate)
     )
     text = Text.of(ready, tokenizer, said, ids)
     text.check_length(length_limit(ready, tokenizer))
-    if memory_limit is not None:
-        batch = text.batch(len(ids), tokens_at_once or len(ids), find_places(ready, at))
+    if asked.memory_limit is not None:
+        batch = text.batch(len(ids), asked.tokens_at_once or len(ids), find_places(ready, asked.at))
         step = Step(batch, Reader(ready, tokenizer, None, scoring.output))
-        fits = MemoryTrial(Request(model, None, options), session, chosen, step).fit(parse_bytes(memory_limit))
+        fits = MemoryTrial(Request(model, None, options), session, chosen, step).fit(parse_bytes(asked.memory_limit))
         options = options.with_memory(fits.room)
-    change = keep_run if memory_limit is None else one_score_at_once  # the estimate is that of one score
-    found = explain_tokens(session, options, text, scoring, tokens_at_once or len(ids), change)
+    change = keep_run if asked.memory_limit is None else one_score_at_once  # the estimate is that of one score
+    found = explain_tokens(session, options, text, scoring, asked.tokens_at_once or len(ids), change)
     made = join_tokens(found, text, scoring)
-    return made.set_aside(sinks=sinks == "aside", special=special == "aside")
+    return made.set_aside(sinks=asked.sinks == "aside", special=asked.special == "aside")
 
 
 @dataclass(frozen=True)
@@ -448,7 +431,7 @@ def decoder_start(model: nn.Module) -> int:
 
 def check_generates(model: Any, tokenizer: Any) -> None:
     if tokenizer is None:
-        raise InputError("generated text needs a tokenizer: explain_generation(model, tokenizer, prompt).")
+        raise InputError("generated text needs a tokenizer: explain_generation(model, prompt, tokenizer=tokenizer).")
     if not isinstance(model, nn.Module):
         raise InputError(f"the model must be a torch.nn.Module, not {type(model).__name__}.")
     if not can_generate(model):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ..engine.model import DTYPES
+from ..engine.model import DTYPES, in_copy
 from ..engine.options import read_options
 from ..engine.session import Session
 from ..errors import UsageError
@@ -15,17 +17,20 @@ from ..inputs.restoring import restores
 from ..methods.registry import Method
 from ..results.audit import Audit
 from ..results.comparison import Comparison
+from ..results.entities import Entity
 from ..results.explanation import Explanation
 from ..results.generation import Generation
 from .audit.trace import audit
 from .compare import compare
+from .entities import explain_entities
 from .explain import explain
-from .generate import explain_generation
+from .explain_generation import explain_generation
+from .requests import Model, take_model
 
 
 @restores
 def session(
-    model: nn.Module,
+    model: Model,
     *,
     tokenizer: Any = None,
     processor: Any = None,
@@ -47,17 +52,18 @@ def session(
     >>> with hw.session(model, tokenizer=tokenizer) as s:            # doctest: +SKIP
     ...     found = [s.explain(text) for text in texts]
     """
-    shared = {"tokenizer": tokenizer, "processor": processor, "plans": plans}
+    given, shared = take_model(model, {"tokenizer": tokenizer, "processor": processor, "plans": plans})
     options = read_options(device=device, dtype=dtype, **shared)
-    return ExplainSession(Session.open(model, options), method, shared)
+    return ExplainSession(Session.open(given, options), method, shared, given)
 
 
 class ExplainSession:
     """What `session` gives. `model` is the model as it is computed: the caller's own, or a copy."""
 
-    def __init__(self, opened: Session, method: str | Method | None, shared: dict[str, Any]) -> None:
+    def __init__(self, opened: Session, method: str | Method | None, shared: dict[str, Any], given: nn.Module) -> None:
         self._opened: Session | None = opened
         self._method, self._shared = method, shared
+        self._given = weakref.ref(given)
 
     @property
     def model(self) -> nn.Module:
@@ -74,10 +80,23 @@ class ExplainSession:
             raise UsageError("the session was closed. Open another: hw.session(model, …).")
         return self._opened
 
+    @overload
+    def explain(self, data: str | tuple[str, str], **options: Any) -> Explanation: ...
+
+    @overload
+    def explain(self, data: list[Any] | Mapping[str, Any] | Tensor, **options: Any) -> list[Explanation]: ...
+
+    @overload
+    def explain(self, data: Any, **options: Any) -> Any: ...
+
     def explain(self, data: Any, **options: Any) -> Explanation | list[Explanation]:
         """As `explain`, which see for the options."""
         found: Explanation | list[Explanation] = explain(self.model, data, **self._with(options, "method"))
         return found
+
+    def explain_entities(self, data: Any, **options: Any) -> list[Entity] | list[list[Entity]]:
+        """As `explain_entities`."""
+        return explain_entities(self.model, data, **self._with(options, "method"))
 
     def compare(self, data: Any, **options: Any) -> Comparison:
         """As `compare`."""
@@ -87,13 +106,22 @@ class ExplainSession:
         """As `audit`."""
         return audit(self.model, data, **self._with(options, "method"))
 
-    def generate(self, prompt: str | None = None, **options: Any) -> Generation:
+    @overload
+    def generate(self, prompt: str, **options: Any) -> Generation: ...
+
+    @overload
+    def generate(self, prompt: Sequence[str], **options: Any) -> list[Generation]: ...
+
+    @overload
+    def generate(self, prompt: str | None = None, **options: Any) -> Any: ...
+
+    def generate(self, prompt: Any = None, **options: Any) -> Generation | list[Generation]:
         """As `explain_generation`."""
         asked = self._with(options, "method")
         for name in ("processor", "plans"):
             asked.pop(name)
-        tokenizer = asked.pop("tokenizer")
-        return explain_generation(self.model, tokenizer, prompt, **asked)
+        found: Generation | list[Generation] = explain_generation(self.model, prompt, **asked)
+        return found
 
     def close(self) -> None:
         """Let go of the copy, if there is one, and of what was learned of the model. A closed session stays closed."""
@@ -113,8 +141,17 @@ class ExplainSession:
             if options.get(name) is not None:
                 raise UsageError(f"{name}= is the session's: open another one, hw.session(model, {name}=…).")
         found = {**self._shared, **options, "dtype": self.dtype}
+        if isinstance(found.get("inputs"), nn.Module):
+            found["inputs"] = self._in_copy(found["inputs"])
         if "method" in more and found.get("method") is None:
             found["method"] = self._method
+        return found
+
+    def _in_copy(self, module: nn.Module) -> nn.Module:
+        """A module of the model that the session was opened for, found again in the copy of it."""
+        given = self._given()
+        known = {id(part) for part in self.model.modules()}
+        found: nn.Module = module if given is None or id(module) in known else in_copy(given, self.model, module)
         return found
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from .. import methods as registry
 from ..api.explain import explain
+from ..api.requests import Model, take_model
 from ..engine.kind import choose_method, choose_output
 from ..engine.model import describe_model, prepare_model, where_it_is
 from ..errors import DataError, HeadwaterError, UsageError
@@ -40,7 +41,7 @@ CHUNK = 16  # batches explained between two steps of the bar, texts of like leng
 
 @restores
 def audit_bias(
-    model: nn.Module,
+    model: Model,
     data: Any = DEFAULT,
     *,
     tokenizer: Any = None,
@@ -85,6 +86,8 @@ def audit_bias(
             f"not {permutations}, {swaps} and {calibration}."
         )
     finder = read_groups(groups, case)
+    model, readers = take_model(model, {"tokenizer": tokenizer, "device": device})
+    tokenizer = readers["tokenizer"]
     ready = prepare_model(model, device, dtype)
     chosen, output = choose_method(method, ready).name, choose_output(output, ready)
     run = open_given_run(data, model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from headwater import plugins
 from headwater.version import __version__
 
+from .help import HelpCommand, examples_of, with_help
 from .refusals import Commands
 from .refusals import run_command as run_whole
 
@@ -32,6 +34,10 @@ OURS = {
     "run": "run",
     "bias": "bias",
 }
+EXAMPLES = (
+    'headwater explain "a gripping, beautifully acted film"',
+    "headwater app",
+)
 
 
 def build_app(only: str | None = None) -> typer.Typer:
@@ -43,10 +49,12 @@ def build_app(only: str | None = None) -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        epilog="\n".join(EXAMPLES),
     )
     built.callback()(_root)
     for name in OURS if only is None else (only,):
-        built.command(name)(import_module(f".{OURS[name]}", __name__).command)
+        add_command(built, name, import_module(f".{OURS[name]}", __name__).command)
     if only is None:
         add_plugin_commands(built)
     return built
@@ -58,9 +66,13 @@ def add_plugin_commands(built: typer.Typer) -> None:
         if name in OURS:
             warnings.warn(f"the plug-in command {name!r} is left out: headwater has one.", RuntimeWarning, stacklevel=2)
         elif isinstance(found, typer.Typer):
-            built.add_typer(found, name=name)
+            built.add_typer(with_help(found), name=name, cls=Commands)
         else:
-            built.command(name)(found)
+            add_command(built, name, found)
+
+
+def add_command(built: typer.Typer, name: str, function: Callable[..., Any]) -> None:
+    built.command(name, cls=HelpCommand, epilog=examples_of(function))(function)
 
 
 def _version(asked: bool) -> None:

@@ -11,6 +11,11 @@ from . import options
 from .models import load_chosen_model
 from .screen import show, waiting
 
+EXAMPLES = (
+    'headwater audit "a gripping, beautifully acted film" --method gi',
+    'headwater audit "a gripping, beautifully acted film" --full --json',
+)
+
 
 def command(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to explain.")],

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 PAPERS_MODEL = "distilbert/distilbert-base-uncased-finetuned-sst-2-english"
 
+EXAMPLES = (
+    "headwater bias --data reviews.csv --groups groups.json",
+    "headwater bias --data reviews.csv --groups groups.json --out audit",
+)
+
 
 def command(
     data: Annotated[

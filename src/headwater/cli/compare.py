@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 WIDTH = 110  # of the image, in characters: a short sentence beside its numbers on one line
 
+EXAMPLES = (
+    'headwater compare "The plot is thin, but the cast is wonderful."',
+    'headwater compare "It was not bad." --methods gi,lrp,ig --words',
+)
+
 
 def command(
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text to explain.")] = None,

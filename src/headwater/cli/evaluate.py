@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from headwater.evaluation.results import Evaluation
     from headwater.viz.tables import Table
 
+EXAMPLES = (
+    "headwater evaluate --data reviews.csv --methods random,gi,lrp",
+    "headwater evaluate --data reviews.csv --limit 500 --out evaluation",
+)
+
 
 def command(
     data: Annotated[

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 Text = str | tuple[str, str]
 
+EXAMPLES = (
+    'headwater explain "a gripping, beautifully acted film"',
+    'headwater explain "It was not bad." --target positive --html page.html',
+)
+
 
 def command(
     texts: Annotated[
@@ -197,19 +202,31 @@ def pairs(texts: list[str], seconds: Sequence[str] | None) -> list[Text]:
 
 def explain_in_batches(model: Any, texts: Sequence[Any], settings: dict[str, Any]) -> Iterator[Explanation]:
     """Explanations as they are made, a batch at a time, so that a long list shows that it moves."""
-    import headwater
-
     size = settings["batch_size"]
     for start in range(0, len(texts), size):
         chunk = list(texts[start : start + size])
         try:
             with waiting(f"explaining {start + len(chunk)} of {len(texts)}"):
-                done = headwater.explain(model, chunk, **settings)
+                done = explain_chunk(model, chunk, settings)
         except HeadwaterError:
             if len(texts) > size:
                 say(f"stopped in texts {start + 1} to {start + len(chunk)} of {len(texts)}, counted from 0 below:")
             raise
         yield from done
+
+
+def explain_chunk(model: Any, chunk: list[Any], settings: dict[str, Any]) -> list[Explanation]:
+    """One explanation per text; of a token classifier, one per entity that it finds."""
+    import headwater
+
+    if settings.get("target") is not None or not type(model).__name__.endswith("ForTokenClassification"):
+        made: list[Explanation] = headwater.explain(model, chunk, **settings)
+        return made
+    found = headwater.explain_entities(model, chunk, **settings)
+    for text, entities in zip(chunk, found, strict=True):
+        if not entities:
+            say(f"no entity in {text!r:.60}")
+    return [entity.explanation for entities in found for entity in entities]
 
 
 def print_explanation(explanation: Explanation, as_json: bool, plain: bool, full: bool, words: bool) -> None:

@@ -12,6 +12,11 @@ from headwater.errors import MissingExtra
 from . import options
 from .screen import say, waiting
 
+EXAMPLES = (
+    "headwater app",
+    "headwater app ./my-model --results runs",
+)
+
 
 def command(
     model: Annotated[

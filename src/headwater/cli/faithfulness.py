@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from headwater.evaluation.language.faithfulness import Faithfulness
     from headwater.viz.tables import Table
 
+EXAMPLES = (
+    "headwater faithfulness --model smollm2 --quick",
+    "headwater faithfulness -m smollm2 --methods lrp-language,gi --out study",
+)
+
 
 def command(
     model: Annotated[str, typer.Option("--model", "-m", help="A language model, as for `headwater generate`.")] = (

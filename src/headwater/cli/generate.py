@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 DEFAULT = "smollm2"
 
+EXAMPLES = (
+    'headwater generate "The capital of France is" --model smollm2',
+    'headwater generate "The capital of France is" -m smollm2 --contrast London',
+)
+
 
 def command(
     prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="The text to be continued.")] = None,
@@ -80,8 +85,8 @@ def command(
 
         found = headwater.explain_generation(
             loaded,
-            tokenizer,
             prompt,
+            tokenizer=tokenizer,
             chat=turns,
             max_new_tokens=max_new_tokens,
             answer=answer,

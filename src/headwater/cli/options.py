@@ -72,7 +72,16 @@ Output = Annotated[
     str | None,
     typer.Option(help=f"What is explained: logit, advantage, probability, log-probability. Default: {OUTPUT_BY_KIND}."),
 ]
-At = Annotated[str, typer.Option(help="Where relevance is read: embeddings, or words (without positions and types).")]
+At = Annotated[
+    str,
+    typer.Option(
+        "--at",
+        "--inputs",
+        metavar="PLACE",
+        help="Where relevance is read: embeddings, words (without positions and types), or the name of a layer, such "
+        "as bert.encoder.layer.3 or '*layer.3'.",
+    ),
+]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut a text that is too long for the model.")]
 Window = Annotated[bool, typer.Option("--window", help="Explain a long text in overlapping windows.")]
 Device = Annotated[

@@ -17,6 +17,9 @@ from typer.core import TyperGroup
 
 from headwater.errors import BadRow, HeadwaterError, InputError, JobStopped, MissingExtra
 
+from .help import group_lines, line_width
+from .wording import in_options, options_of
+
 Code = int | str | None
 UNWRITTEN, REFUSED, BAD_ROWS, STOPPED = 1, 2, 3, 4
 
@@ -32,17 +35,25 @@ class Commands(TyperGroup):
             raise MissingExtra(f"`headwater {args[0]}`", "all", "headwater-experiments")
         return super().resolve_command(ctx, args)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write("\n".join(group_lines(self, ctx, line_width())) + "\n")
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except HeadwaterError as refusal:
-            typer.echo(f"headwater: {refusal}", err=True)
+            typer.echo(f"headwater: {self.word(ctx, refusal)}", err=True)
             raise typer.Exit(code_of(refusal)) from refusal
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
             typer.echo("headwater: there is not enough memory. Ask for less at once, or see --memory-limit.", err=True)
             raise typer.Exit(REFUSED) from error
+
+    def word(self, ctx: Any, refusal: HeadwaterError) -> str:
+        """The message, with arguments named as the options of the command that was given."""
+        command = self.get_command(ctx, ctx.invoked_subcommand or "")
+        return str(refusal) if command is None else in_options(str(refusal), options_of([command]))
 
 
 def out_of_memory(error: Exception) -> bool:

@@ -10,6 +10,11 @@ import typer
 
 from .screen import save_file, waiting
 
+EXAMPLES = (
+    "headwater report evaluation",
+    'headwater report evaluation --out page.html --title "Which method?"',
+)
+
 
 def command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="What `headwater evaluate --out DIR` wrote.")],

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 
+EXAMPLES = (
+    "headwater run --data reviews.parquet --out explained",
+    "headwater run --data reviews.csv --out explained -m ./my-model --workers 4",
+)
+
 
 def command(
     data: Annotated[

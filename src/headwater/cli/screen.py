@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import typer
 
 from headwater.errors import UsageError
+from headwater.viz.screen import draws_on_terminal, may_be_terminal
+from headwater.viz.screen import theme as theme
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,37 +20,10 @@ if TYPE_CHECKING:
     from headwater.viz.colour import Theme
 
 
-FORCED = ("FORCE_COLOR", "TTY_COMPATIBLE")  # what makes rich take a pipe for a terminal
-
-
-def may_be_terminal(stream: TextIO | None) -> bool:
-    """Whether rich could find a terminal there. Where it cannot, rich need not be loaded."""
-    if any(name in os.environ for name in FORCED):
-        return True
-    try:
-        return stream is not None and stream.isatty()
-    except ValueError:  # it is closed
-        return False
-
-
 def show(draw: Callable[[Theme], RenderableType], write: Callable[[], str], plain: bool = False) -> None:
     """A drawing where a person looks at a terminal that can show it, else text. NO_COLOR leaves the colours out."""
-    if plain or not may_be_terminal(sys.stdout):
+    if plain or not draws_on_terminal(draw):
         typer.echo(write())
-        return
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal or console.is_dumb_terminal:
-        typer.echo(write())
-    else:
-        console.print(draw(theme()))
-
-
-def theme() -> Theme:
-    """Light or dark, as the terminal says in COLORFGBG (`ink;ground`; 7 and from 9 on are light); else dark."""
-    ground = os.environ.get("COLORFGBG", "").rpartition(";")[2]
-    return "light" if ground.isdigit() and int(ground) in (7, *range(9, 16)) else "dark"
 
 
 def say(message: str) -> None:

@@ -29,17 +29,13 @@ def print_tables(
 
         typer.echo(json.dumps(plain_types(found.to_dict()), ensure_ascii=False))
         return
-    show(lambda _: draw_tables(*summary()), lambda: tables_as_text(*summary()), plain)
 
+    def write() -> str:
+        from headwater.viz.plain import tables_as_text
 
-def tables_as_text(lines: Sequence[str], tables: Sequence[Table]) -> str:
-    from headwater.viz.plain import align_columns
+        return tables_as_text(*summary())
 
-    said = list(lines)
-    for table in tables:
-        said += ["", f"{table.title}:", *(f"  {line}" for line in align_columns(table))]
-        said += [f"  ({table.note})"] if table.note else []
-    return "\n".join(said)
+    show(lambda _: draw_tables(*summary()), write, plain)
 
 
 def draw_tables(lines: Sequence[str], tables: Sequence[Table]) -> RenderableType:

@@ -8,6 +8,7 @@ import torch
 
 from ..defaults import DEFAULT_OUTPUT
 from ..inputs.batch import Batch
+from ..inputs.targets import ScoreReading
 from ..methods.registry import Method
 from ..results.explanation import Explanation, Provenance
 from ..results.ledger import SINK, Ledger, Lines
@@ -43,7 +44,7 @@ def make_explanations(
                 text=item.text,
                 prediction=outcome.reading.predictions[index],
                 output=options.output or DEFAULT_OUTPUT,
-                at=options.at if batch.patches is None else "pixels",
+                at=name_place(batch, options),
                 special=item.special,
                 offsets=item.offsets,
                 word_ids=item.word_ids,
@@ -52,9 +53,22 @@ def make_explanations(
                 edges=part.links,
                 image=None if batch.patches is None else make_picture(batch, index, part),
                 rules_met=tuple(sorted(outcome.met.items())),
+                probabilities=read_probabilities(outcome.reading, index),
             )
         )
     return made
+
+
+def read_probabilities(reading: ScoreReading, index: int) -> dict[str, float]:
+    """The model's probability of every class of one sample; none where the score was read from no classes."""
+    return reading.classes[index].probabilities(reading.targets[index]) if reading.classes else {}
+
+
+def name_place(batch: Batch, options: Options) -> str:
+    """Where relevance was taken, in a word."""
+    if batch.patches is not None:
+        return "pixels"
+    return options.at if batch.at is None else batch.at
 
 
 def put_sink_aside(batch: Batch, part: Attributed, ledger: Ledger) -> tuple[Attributed, Ledger]:

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import ModelError
+from ..errors import InputError, ModelError
 from ..inputs.batch import Batch, Item
 from ..inputs.patches import PatchGrid
 from ..inputs.places import Captured
 from ..inputs.protocol import Link
+from ..rules.sources import wide
 from .propagate import Outcome
 
 
@@ -32,6 +33,8 @@ class Attributed:
 def attribute(batch: Batch, outcome: Outcome) -> list[Attributed]:
     """Each sample's own relevance, padding left out, and that of links between its items where a method gives it."""
     found = of_items(batch, outcome)
+    if batch.lookups and outcome.beside and outcome.positions is None:
+        return [with_ways_around(part, batch, outcome, i) for i, part in enumerate(found)]
     if batch.beside is None or not outcome.beside or outcome.positions is not None:
         return found
     return [with_links(part, batch, outcome, i) for i, part in enumerate(found)]
@@ -49,6 +52,13 @@ def with_links(part: Attributed, batch: Batch, outcome: Outcome, i: int) -> Attr
     return replace(part, links=links, constants={**part.constants, batch.beside.name: total})
 
 
+def with_ways_around(part: Attributed, batch: Batch, outcome: Outcome, i: int) -> Attributed:
+    """What words bring by ways around the explained module, as one line of the ledger."""
+    rows = [positions(batch, one, wide(one.leaf.detach()) * wide(gradient))[0][i] for one, gradient in outcome.beside]
+    total = sum(float(row.double().sum()) for row in rows)
+    return replace(part, constants={**part.constants, f"words that go around {batch.at}": total})
+
+
 def of_items(batch: Batch, outcome: Outcome) -> list[Attributed]:
     if batch.patches is not None:
         found = outcome.relevance[0] if outcome.positions is None else outcome.positions
@@ -61,7 +71,8 @@ def of_items(batch: Batch, outcome: Outcome) -> list[Attributed]:
     if batch.ids is None and batch.real is None:
         return [_calls([rows[k][0][i] for k in range(len(rows))]) for i in range(batch.samples)]
     rows = with_prefix(batch, rows)
-    if not any(how in OWN for _, how in rows):
+    decoder = bool(batch.lookups) and any(how == "prefix" for _, how in rows)  # one of its layers was asked for
+    if not decoder and not any(how in OWN for _, how in rows):
         raise ModelError("the model looks up other tokens than those of the text, so it cannot be told which is which.")
     whole = real_of(batch).all(1).tolist()
     return [_sample(batch, i, rows, whole[i]) for i in range(batch.samples)]
@@ -107,8 +118,22 @@ def positions(batch: Batch, captured: Captured, relevance: Tensor) -> tuple[Tens
     per_position = relevance.sum(-1)
     if batch.ids is None:
         return samples_first(per_position, batch.samples), "own"
+    if batch.lookups and captured.ids is None:
+        check_positions(batch, relevance)
     how = matching(batch, captured.ids, per_position.shape)
-    return (per_position.T if how == "sequence first" else per_position), how
+    turned = captured.ids is not None and tuple(per_position.shape) == tuple(captured.ids.T.shape) != captured.ids.shape
+    return (per_position.T if turned or how == "sequence first" else per_position), how
+
+
+def check_positions(batch: Batch, relevance: Tensor) -> None:
+    """The output of a module that was chosen must have a row of features for every token."""
+    assert batch.ids is not None
+    rows = tuple(relevance.shape[:-1])
+    if rows not in (tuple(batch.ids.shape), tuple(batch.ids.T.shape)):
+        raise InputError(
+            f"the output of {batch.at!r} has the shape {tuple(relevance.shape)}, which is not one row of features per "
+            f"token of {batch.samples} texts with {batch.ids.shape[1]} tokens. Choose a layer whose output has tokens."
+        )
 
 
 def samples_first(per_position: Tensor, samples: int) -> Tensor:

@@ -18,12 +18,13 @@ from ..errors import (
     AnotherPrediction,
     HeadwaterError,
     HiddenOperation,
+    ModelError,
     RandomPrediction,
     RuleNotMet,
     UsageError,
 )
 from ..inputs.batch import Batch
-from ..inputs.places import Captured, capture_inputs
+from ..inputs.places import Captured, capture_inputs, find_places
 from ..inputs.restoring import outside_inference
 from ..inputs.walking import named_modules
 from ..rules import Scope
@@ -32,13 +33,12 @@ from ..rules.modules import is_foreign_node
 from ..rules.sources import Sort
 from .compiled import run_eagerly
 from .forward import (
-    KNOWN,
     Demand,
-    Known,
     Read,
     Run,
     asks_links,
     forward,
+    known_of,
     map_output,
     model_arguments,
     read_score,
@@ -51,12 +51,12 @@ LARGE = 10_000_000  # numbers in an output that is not copied for a check
 OFTEN = 64  # explanations of a model by a method after which it is looked at again; then after twice as many
 
 
-def is_due(model: nn.Module, demand: Demand) -> bool:
-    """Whether a model is looked at closely: at its first explanation by these rules, and after 64, 128, 256, …
+def is_due(run: Run, demand: Demand) -> bool:
+    """Whether a model is looked at closely: at its first explanation by these rules there, and after 64, 128, 256, …
 
     Always where it reads numbers of the input, which cannot be followed.
     """
-    known = KNOWN.setdefault(model, Known())
+    known = known_of(run)
     before = known.explained.get(demand.rules, 0)
     known.explained[demand.rules] = before + 1
     times, rest = divmod(before, OFTEN)
@@ -137,10 +137,10 @@ def find_tables(run: Run) -> None:
 
     The model is run on other words to tell: position numbers may by chance equal the word ids of one text.
     """
-    known, batch = KNOWN.setdefault(run.model, Known()), run.batch
+    known, batch = known_of(run), run.batch
     if known.tables is not None or batch.ids is None or not batch.places:
         return
-    inside = {id(part) for place in batch.places for _, part in named_modules(place)}
+    inside = {id(part) for place in (*batch.places, *usual_places(run)) for _, part in named_modules(place)}
     tables: list[nn.Module] = [
         m for _, m in named_modules(run.model) if isinstance(m, nn.Embedding) and id(m) not in inside
     ]
@@ -150,6 +150,44 @@ def find_tables(run: Run) -> None:
         with capture_inputs(tables) as found, torch.no_grad(), run_eagerly():
             run.model(*other.batch.args, **model_arguments(other))
         known.tables = [one.place for one in found if one.place and looks_words_up(one, other.batch.ids)]
+
+
+def find_ways_around(run: Run) -> None:
+    """Finds out whether words reach the output past the module that is explained: the graph of a plain run tells."""
+    known = known_of(run)
+    if not run.batch.lookups or known.around is not None:
+        return
+    with (
+        outside_inference(),
+        torch.enable_grad(),
+        run_eagerly(),
+        capture_inputs(run.batch.places, None, run.batch.lookups) as found,
+    ):
+        out = run.model(*run.batch.args, **model_arguments(run))
+        ends = [one.sum() for one in list_output(out) if one.requires_grad and one.is_floating_point()]
+        words = [one.leaf for one in found if one.beside]
+        gradients = torch.autograd.grad(ends, words, allow_unused=True) if ends and words else ()
+    known.around = any(gradient is not None for gradient in gradients)
+
+
+def list_output(out: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+
+    def note(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            found.append(value)
+        return value
+
+    map_output(out, note)
+    return found
+
+
+def usual_places(run: Run) -> list[nn.Module]:
+    """The embeddings, where a layer behind them is explained: what goes around that layer is no input of it."""
+    try:
+        return [*run.batch.lookups, *(find_places(run.model, "embeddings") if run.batch.lookups else ())]
+    except ModelError:  # it does not say which they are
+        return list(run.batch.lookups)
 
 
 def looks_words_up(one: Captured, text: Tensor | None) -> bool:
@@ -173,7 +211,7 @@ OTHERS = 4  # inputs that are tried where numbers are read: an index may be the 
 
 def look_at_others(run: Run, demand: Demand) -> list[Look]:
     """For other inputs: the constants that enter, and which look-ups are those of the text."""
-    count = OTHERS if KNOWN.setdefault(run.model, Known()).reads else 1
+    count = OTHERS if known_of(run).reads else 1
     found = [look_at_another(run, demand, number) for number in range(count)]
     return [look for look in found if look is not None]
 
@@ -202,7 +240,7 @@ def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured],
 
     Numbers may leave torch and come back; a thread, a traced function or a shape may carry them.
     """
-    KNOWN.setdefault(run.model, Known()).reads |= scope.cuts.unclear()
+    known_of(run).reads |= scope.cuts.unclear()
     ours = scope.entered if scope.entered is not None else find_constants(run, demand)[0]
     if scope.cuts.unclear():
         more = (look_at_another(run, demand, number) for number in range(len(others), OTHERS))
@@ -211,7 +249,7 @@ def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured],
         raise HiddenOperation("the model looks up the words of a text in another order: nobody can say which is which.")
     changed = set[int]().union(*(changing_sites(ours, theirs) for theirs, _ in others))
     changed -= {one.site for one in scope.cuts.chosen}
-    found = KNOWN.setdefault(run.model, Known()).changing
+    found = known_of(run).changing
     for site, known in enumerate(scope.books.sites):
         held = known.sort is Sort.HELD and BESIDE_HELD in changed
         if held or (site in changed and known.sort < Sort.CUT_OFF and not scope.cuts.is_weighed(site)):
@@ -221,7 +259,7 @@ def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured],
 
 def cut_off_changing(run: Run, scope: Scope) -> None:
     """What a closer look found to change with the input is cut off in every explanation, not in that one alone."""
-    found = KNOWN.get(run.model, Known()).changing
+    found = known_of(run).changing
     for site, known in enumerate(scope.books.sites) if found else ():
         if (site, known.name) in found:
             scope.books.resort(site, f"{known.name}, which changes with the input", Sort.CUT_OFF)
@@ -232,16 +270,15 @@ def other_input(run: Run, number: int = 0, size: float = SIZES[0]) -> Run:
 
     The first and the last word stay, for models look for them.
     """
-    ids, given = run.batch.ids, run.batch.kwargs.get("input_ids")
-    if ids is None or ids.shape[1] < 4 or not isinstance(given, Tensor) or not torch.equal(ids, given):
+    ids = run.batch.ids_argument
+    if ids is None or ids.shape[1] < 4:
         return replace(run, noise=partial(unlike, number=number, times=size))
-    real = run.batch.real if run.batch.real is not None else torch.ones_like(given, dtype=torch.bool)
-    moved = given.clone()
+    real = run.batch.real if run.batch.real is not None else torch.ones_like(ids, dtype=torch.bool)
+    moved = ids.clone()
     for row, own in zip(moved, real, strict=True):
         places = own.nonzero()[1:-1, 0]
         row[places] = row[places].roll(1 + number)
-    batch = replace(run.batch, ids=moved, kwargs={**run.batch.kwargs, "input_ids": moved})
-    return replace(run, noise=partial(unlike, number=number, times=size), batch=batch)
+    return replace(run, noise=partial(unlike, number=number, times=size), batch=run.batch.with_ids(moved))
 
 
 def lookups(batch: Batch, inputs: list[Captured]) -> list[bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,6 +49,7 @@ class Run:
     read: Callable[[Any, Batch], ScoreReading]
     seed: int = 0
     nothing: int | None = None  # the token that stands for "nothing there"
+    special: Mapping[str, int] = field(default_factory=dict)  # tokens that could: "unk", "mask", "pad"
     noise: Callable[[Tensor], Tensor] | None = None  # added to the explained input
     planned: bool = False  # whether it may be played by a plan: the model is the caller's own, and lasts
     scores_at_once: int | None = None  # of one prediction's scores, how many a backward pass has at most
@@ -65,15 +66,23 @@ class Known:
     explained: dict[RuleSet, int] = field(default_factory=dict)
     reads: bool = False
     tables: list[nn.Module] | None = None  # further modules that look up the words of a text
+    around: bool | None = None  # whether words of the text reach the output by ways around the explained module
     changing: set[tuple[int, str]] = field(default_factory=set)  # constants that differed between inputs, by site
 
 
-KNOWN: weakref.WeakKeyDictionary[nn.Module, Known] = weakref.WeakKeyDictionary()
+PlaceKey = tuple[int, ...]
+KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[PlaceKey, Known]] = weakref.WeakKeyDictionary()
+
+
+def known_of(run: Run) -> Known:
+    """What is known of a model that is explained at one place. At another one, other things are constants."""
+    place = tuple(id(module) for module in run.batch.places)
+    return KNOWN.setdefault(run.model, {}).setdefault(place, Known())
 
 
 def tables_of(run: Run) -> list[nn.Module]:
-    known = KNOWN.get(run.model)
-    return [] if known is None or known.tables is None or run.batch.ids is None else known.tables
+    tables = known_of(run).tables
+    return [] if tables is None or run.batch.ids is None else tables
 
 
 def scope_for(run: Run, demand: Demand) -> Scope:
@@ -115,18 +124,31 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
         begun = start(leaf)
         scope.enter_input(given[0], begun)
         args, kwargs = map_leaves((args, kwargs), lambda t: begun if t is batch.tensor else t)
-    other = batch.beside.module if batch.beside is not None and beside else None
+    other = side_modules(run, beside)
     places = [*batch.places, *tables_of(run)]
     with (
-        capture_inputs(places, run.noise, other, scope.enter_input) if batch.places else nullcontext(given) as inputs,
+        capture_inputs(places, run.noise, other, batch.lookups, scope.enter_input)
+        if batch.places
+        else nullcontext(given) as inputs,
         watch_foreign_modules(run.model, scope),
         run.watch(scope),
         scope,
     ):
         out = run.model(*args, **kwargs)
     if not inputs:
-        raise NoSignal("the module whose output is to be explained was not called by the model.")
+        name = "" if batch.at is None else f" {batch.at!r}"
+        raise NoSignal(f"the module{name} whose output is to be explained was not called by the model.")
     return out, inputs
+
+
+def side_modules(run: Run, links: bool) -> list[nn.Module]:
+    """Modules whose outputs are inputs too, though not the explained ones: of a side input, or of words that go around.
+
+    Where a layer inside a model is explained, a residual stream or a decoder may carry words past it. Their share is a
+    line of the ledger, for which they are followed from where they are looked up.
+    """
+    side = [run.batch.beside.module] if run.batch.beside is not None and links else []
+    return [*side, *(run.batch.lookups if known_of(run).around else ())]
 
 
 def model_arguments(run: Run) -> dict[str, Any]:

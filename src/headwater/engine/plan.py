@@ -7,13 +7,13 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..inputs.batch import Batch
 from ..inputs.custom import batch_samples, takes_own
 from ..inputs.images import batch_images, channels_of, in_groups, list_images, prepare_images
-from ..inputs.places import find_places
+from ..inputs.places import find_place, find_places
 from ..inputs.targets import Reader
 from ..inputs.tensors import from_tensors
 from ..inputs.text import from_fields
@@ -49,9 +49,20 @@ def make_plan(ask: Request, model: nn.Module) -> Plan:
 
 def of_tokens(ask: Request, model: nn.Module) -> bool:
     """Whether what is explained are tokens: a text, or what a tokenizer returned."""
-    if ask.of_images or ask.options.inputs is not None or takes_own(model, ask.data):
+    if ask.of_images or takes_own(model, ask.data):
         return False
-    return ask.of_texts or (isinstance(ask.data, Mapping) and "input_ids" in ask.data)
+    return ask.of_texts or (of_ids(ask.data) and not names_argument(ask))
+
+
+def of_ids(data: Any) -> bool:
+    """Whether the data are what a tokenizer returned."""
+    return isinstance(data, Mapping) and "input_ids" in data
+
+
+def names_argument(ask: Request) -> bool:
+    """Whether `inputs=` is one of the model's arguments, and no module."""
+    inputs, data = ask.options.inputs, ask.data
+    return isinstance(inputs, Tensor) or (isinstance(inputs, str) and isinstance(data, Mapping) and inputs in data)
 
 
 def flatten(found: Sequence[list[Explanation]]) -> list[Explanation]:
@@ -61,8 +72,8 @@ def flatten(found: Sequence[list[Explanation]]) -> list[Explanation]:
 def plan_texts(ask: Request, model: nn.Module, reader: Reader) -> Plan:
     """Texts of like length go together; with `window`, each is cut into overlapping windows."""
     options = ask.options
-    places = find_places(model, options.at)
-    job = TextJob(model, options.tokenizer, options.batch_size, options.truncate, places)
+    place = find_place(model, in_copy(ask.model, model, options.inputs), options.at)
+    job = TextJob(model, options.tokenizer, options.batch_size, options.truncate, place)
     texts = ask.data if isinstance(ask.data, list) else [ask.data]
     if options.window:
         plan = Plan.chain([in_windows(job, text, options.stride, reader) for text in texts])
@@ -74,7 +85,7 @@ def plan_texts(ask: Request, model: nn.Module, reader: Reader) -> Plan:
 def plan_images(ask: Request, model: nn.Module, reader: Reader) -> Plan:
     """Images of one shape go together; each is explained at its pixels."""
     options = ask.options
-    if options.inputs is not None or options.at == "words":
+    if options.inputs is not None or options.at != "embeddings":
         raise UsageError("an image is explained at its pixels, so inputs= and at= have no place beside it.")
     images, single = list_images(ask.data)
     seen = prepare_images(images, options.processor, channels_of(model))
@@ -92,8 +103,8 @@ def make_batch(ask: Request, model: nn.Module) -> Batch:
     """What a tokenizer returned, or the model's arguments, as one batch."""
     options, data = ask.options, ask.data
     place = in_copy(ask.model, model, options.inputs)
-    if isinstance(data, Mapping) and "input_ids" in data and place is None:
-        return from_fields(dict(data), options.tokenizer, find_places(model, options.at))
+    if of_ids(data) and not names_argument(ask):
+        return from_fields(dict(data), options.tokenizer, find_place(model, place, options.at))
     usual = find_places(model, options.at) if place is None and has_embeddings(model, data) else None
     return from_tensors(model, data, place, usual)
 

@@ -36,6 +36,7 @@ from .checks import (
     cut_off_changing,
     find_escapes,
     find_tables,
+    find_ways_around,
     is_due,
     look_at_others,
     other_input,
@@ -86,7 +87,7 @@ def propagate(run: Run, demand: Demand) -> Outcome:
 
     By the plan of such runs where there is one; else plainly, and written down for a plan.
     """
-    close = run.noise is None and is_due(run.model, demand)
+    close = run.noise is None and is_due(run, demand)
     kind = find_kind(run, demand) if can_be_planned(run, demand) else None
     if kind is None or kind.given_up:
         (outcome,) = propagate_each(run, demand, [run.read], close=close)
@@ -164,11 +165,12 @@ def propagate_each(
     scope = scope_for(run, demand)
     books = scope.books
     if close is None:
-        close = run.noise is None and is_due(run.model, demand)
+        close = run.noise is None and is_due(run, demand)
     if close and isinstance(scope, DifferenceScope):
         refuse_cuts(replace(run, read=readers[0]))
     if close:
         find_tables(run)
+        find_ways_around(run)
     plain = predict_plainly(run) if close else None
     looks = close and not isinstance(scope, DifferenceScope)
     others = look_at_others(run, demand) if looks else []  # first, for what a model keeps is then of this input
@@ -267,7 +269,8 @@ def take_differences(outcome: Outcome, reference: Reference | None) -> Outcome:
         (wide(one.leaf.detach()) - wide(other)) * wide(gradient)
         for one, other, gradient in zip(outcome.captured, reference.inputs, outcome.gradients, strict=True)
     ]
-    return replace(outcome, relevance=relevance, constants={BASELINE: reference.score.tolist()})
+    same = [(one, torch.zeros_like(gradient)) for one, gradient in outcome.beside]  # as in the reference
+    return replace(outcome, relevance=relevance, constants={BASELINE: reference.score.tolist()}, beside=same)
 
 
 def backward(

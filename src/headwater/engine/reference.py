@@ -38,7 +38,7 @@ def find_references(run: Run) -> list[Tensor]:
     if batch.tensor is not None:
         return [torch.zeros_like(batch.tensor)]
     everywhere = replace(run, batch=replace(batch, places=[*batch.places, *tables_of(run)]))
-    if batch.ids is not None:
+    if batch.ids_argument is not None:
         return [one.leaf for one in look_up_words(everywhere, empty_token(run))]
     return look_up_zeros(everywhere)
 
@@ -78,7 +78,7 @@ def look_up_token(run: Run, token: int, *, whole: bool = False, ends: bool = Fal
         count = replaced.cumsum(1)
         replaced = replaced & (count > 1) & (count < count[:, -1:])
     ids = torch.where(replaced, token, batch.ids)
-    return capture_run(replace(run, batch=replace(batch, kwargs={**batch.kwargs, "input_ids": ids})), whole)
+    return capture_run(replace(run, batch=batch.with_ids(ids)), whole)
 
 
 def look_up_zeros(run: Run) -> list[Tensor]:

@@ -24,7 +24,7 @@ from ..inputs.batch import list_leaves, map_leaves
 from ..inputs.restoring import dispatch_modes, function_modes
 from ..rules import Scope
 from ..rules.handlers import rules_there_are
-from .forward import Demand, Run, asks_links, tables_of, watch_nothing
+from .forward import Demand, Run, asks_links, side_modules, tables_of, watch_nothing
 from .model_state import ModelState
 from .run_playing import Played, RunPlan, play_run
 from .run_writing import PLAIN, RunWriter, Written, given_tensors, length_of
@@ -215,8 +215,10 @@ def key_of_run(run: Run, demand: Demand) -> Any:
         (tuple(-1 if axis and size == length else size for axis, size in enumerate(t.shape)), t.dtype, t.device)
         for t in given
     )
-    side = batch.beside.module if batch.beside is not None and asks_links(run, demand) else None
-    modules = tuple(id(module) for module in (*batch.places, *tables_of(run), side))  # whose outputs are explained
+    side = side_modules(run, asks_links(run, demand))
+    modules = tuple(  # whose outputs are explained
+        tuple(id(module) for module in part) for part in (batch.places, tables_of(run), side, batch.lookups)
+    )
     told = repr(map_leaves((batch.args, sorted(batch.kwargs.items())), lambda t: "?" if isinstance(t, Tensor) else t))
     aliases = tuple(first[id(t)] for t in given)
     return (demand, shapes, aliases, batch.samples, modules, told, batch.before, surroundings())

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..inputs.batch import Batch
 from ..inputs.restoring import restores_steps
-from ..inputs.text import find_nothing_token
+from ..inputs.text import find_special_tokens, first_of
 from ..inputs.walking import walk_once
 from ..methods.registry import Method
 from ..results.explanation import Explanation, Provenance
@@ -87,7 +87,8 @@ class Session:
     def make_run(self, batch: Batch, read: Any, options: Options) -> Run:
         placed = place_batch(self.model, batch)
         planned = self.lasts and options.plans
-        return Run(self.model, placed, read, options.seed, find_nothing_token(options.tokenizer), planned=planned)
+        special = find_special_tokens(options.tokenizer)
+        return Run(self.model, placed, read, options.seed, first_of(special), special, planned=planned)
 
 
 def run_method(method: Method, run: Run, options: Options) -> Outcome:

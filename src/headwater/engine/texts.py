@@ -12,8 +12,20 @@ from torch import Tensor, nn
 
 from ..errors import InputError, TargetError, UsageError
 from ..inputs.batch import Batch, group_by_length
+from ..inputs.places import InputPlace
 from ..inputs.targets import Reader, logits_of
-from ..inputs.text import Encoded, Text, can_generate, encode, length_limit, padding_id, padding_side, to_batch
+from ..inputs.text import (
+    Encoded,
+    Text,
+    can_generate,
+    encode,
+    fit_arguments,
+    length_limit,
+    padding_id,
+    padding_side,
+    takes_mask,
+    to_batch,
+)
 from ..results.explanation import Explanation
 from ..results.ledger import Ledger, Lines
 from .steps import Plan, Step
@@ -27,7 +39,7 @@ class TextJob:
     tokenizer: Any
     batch_size: int
     truncate: bool
-    places: list[nn.Module]
+    place: InputPlace
 
     def __post_init__(self) -> None:
         if self.tokenizer is None:
@@ -54,18 +66,26 @@ class TextJob:
 
     @property
     def mixes(self) -> bool:
-        """Without a padding token, or for a classifier whose config names none, each text goes alone."""
+        """Without a padding token or a mask, or for a classifier whose config names none, each text goes alone."""
         config = getattr(self.model, "config", None)
         unnamed = config is not None and getattr(config, "pad_token_id", 0) is None
-        return self.pad is not None and (can_generate(self.model) or not unnamed)
+        return self.pad is not None and takes_mask(self.model) and (can_generate(self.model) or not unnamed)
 
     def batches(self, encoded: Sequence[Encoded]) -> list[tuple[list[int], Batch]]:
         groups = group_by_length([e.length for e in encoded], most=self.batch_size if self.mixes else 1)
+        if self.place.lookups:
+            groups = [part for group in groups for part in split_square(group, encoded[group[0]].length)]
         return [(group, self.batch([encoded[i] for i in group])) for group in groups]
 
     def batch(self, encoded: Sequence[Encoded]) -> Batch:
         """Texts that are run together."""
-        return to_batch(encoded, self.pad, self.side, self.places)
+        batch = to_batch(encoded, self.pad, self.side, self.place.modules)
+        return replace(fit_arguments(self.model, batch), at=self.place.name, lookups=self.place.lookups)
+
+
+def split_square(group: list[int], longest: int) -> list[list[int]]:
+    """As many texts as tokens: inside a layer it could not be told which axis is which. One text then goes alone."""
+    return [group[:-1], group[-1:]] if len(group) == longest > 1 else [group]
 
 
 def in_windows(job: TextJob, text: Text, stride: int | None, reader: Reader) -> Plan:
@@ -146,6 +166,7 @@ def average_windows(whole: Encoded, found: Sequence[Explanation], places: Sequen
         prediction=predictions.pop() if len(predictions) == 1 else found[0].target,
         special=whole.item.special,
         windows=count,
+        probabilities=dict(mean_lines([Lines(e.probabilities) for e in found])),
     )
 
 

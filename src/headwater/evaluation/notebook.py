@@ -1,11 +1,12 @@
-"""An evaluation as it shows itself in a notebook: scores with intervals, and its curves."""
+"""An evaluation as it shows itself in a notebook, with its curves, and as it is printed: scores with intervals."""
 
 from __future__ import annotations
 
 from html import escape
 
-from ..results.display import NOTEBOOK, shows
+from ..results.display import NOTEBOOK, TEXT, shows
 from ..viz.notebook import show_tables
+from ..viz.plain import tables_as_text
 from .charts import chart_legend
 from .curve_charts import curve_chart
 from .results import Evaluation
@@ -20,6 +21,11 @@ COLOURS = ("#3b7fc4", "#d2622a", "#2f9455", "#a457c4", "#d04848", "#1394a8", "#a
 def show_evaluation(evaluation: Evaluation) -> str:
     titled = [(table.title, table.columns, table.rows) for table in tables_of(evaluation)]
     return show_tables(evaluation_headline(evaluation), titled, curve_figures(evaluation))
+
+
+@shows(TEXT, Evaluation)
+def write_evaluation(evaluation: Evaluation) -> str:
+    return tables_as_text([evaluation_headline(evaluation)], tables_of(evaluation))
 
 
 def curve_figures(evaluation: Evaluation) -> str:

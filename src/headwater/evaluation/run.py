@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from .. import methods as registry
+from ..api.requests import Model, take_model
 from ..engine.model import describe_model, prepare_model, where_it_is
 from ..engine.session import answer_request
 from ..errors import UsageError
@@ -54,7 +55,7 @@ Tick = Callable[[float], None]
 
 @restores
 def evaluate(
-    model: nn.Module,
+    model: Model,
     data: Any,
     *,
     methods: str | Iterable[str],
@@ -83,7 +84,8 @@ def evaluate(
 ) -> Evaluation:
     """How faithful each method's explanations are: `r["lrp"].auac`, `.aumse`, `.interval()`, `r.compare("lrp", "gi")`.
 
-    `data` is a path (parquet, csv, tsv, jsonl), a `Table`, a list of (text, label), or anything with
+    `model` is a module, a directory or hub name (`headwater.load`), or a pipeline of transformers.
+    `data` is a path (parquet, csv, tsv, jsonl), a `Table`, a list or generator of (text, label), or anything with
     columns by name (a dict, pandas, datasets). Labels are class indices or names. A row that cannot be used is named
     before any work is done. `limit` draws that many rows with the seed. The directory of a run (`hw.run`) is such data,
     too: what it has explained, for the class that is asked for, is not explained again.
@@ -119,6 +121,9 @@ def evaluate(
     if workers < 1:
         raise UsageError(f"workers must be at least 1, not {workers}.")
     rule = protocols.resolve_protocol(protocol)
+    model, readers = take_model(model, {"tokenizer": tokenizer, "processor": processor, "device": device})
+    tokenizer, processor = readers["tokenizer"], readers["processor"]
+    data = list(data) if isinstance(data, Iterator) else data
     ready = prepare_model(model, device, dtype)
     source: TokenSource | GraphSource | ImageSource
     if takes_images(processor, data):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, MissingExtra, TargetError, UnknownName, UsageError
+from ..inputs.given import is_column
 from ..inputs.table import LabelledTexts
 from ..inputs.targets import Names
 from ..inputs.text import check_characters
@@ -85,6 +86,13 @@ def columns_of(data: Any, text_column: str, label_column: str) -> tuple[Columns,
         return columns_from_file(Path(data)), str(data)
     if isinstance(data, LabelledTexts):
         return {text_column: data.texts, label_column: data.labels}, data.source
+    if is_column(data):
+        raise DataError(
+            f"a {type(data).__name__} has texts and no labels: pass the table with text_column= and label_column=, or "
+            "list(zip(texts, labels))."
+        )
+    if isinstance(data, (list, tuple)) and data and all(isinstance(row, Mapping) for row in data):
+        return {name: [row.get(name) for row in data] for name in data[0]}, "the list"
     if isinstance(data, (list, tuple)):
         return from_pairs(data, text_column, label_column), "the list"
     if hasattr(data, "__getitem__") and column_names(data):

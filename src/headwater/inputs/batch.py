@@ -34,9 +34,10 @@ class Batch:
     """The arguments of one forward pass of `samples` samples. A method makes another batch, and never changes one.
 
     `ids` are the text's token ids [samples, positions]; `real` is true at positions that are not padding. `places` are
-    the modules whose outputs are explained. Where an argument itself is explained, it is `tensor`. `before`, `pooled`
-    and `beside` are those of `inputs.protocol.Prepared`. `alone(i)` gives sample i as a batch of its own, for models
-    that pad in a way of their own. For images, `patches` says which pixels go together.
+    the modules whose outputs are explained, and `at` is what that place is called where it is not the usual one;
+    `lookups` are those of `inputs.places.InputPlace`. Where an argument itself is explained, it is `tensor`. `before`,
+    `pooled` and `beside` are those of `inputs.protocol.Prepared`. `alone(i)` gives sample i as a batch of its own, for
+    models that pad in a way of their own. For images, `patches` says which pixels go together.
     """
 
     samples: int
@@ -46,6 +47,8 @@ class Batch:
     ids: Tensor | None = None
     real: Tensor | None = None
     places: list[nn.Module] = field(default_factory=list)
+    at: str | None = None
+    lookups: tuple[nn.Module, ...] = ()
     tensor: Tensor | None = None
     before: tuple[str, ...] = ()
     pooled: bool = False
@@ -59,6 +62,21 @@ class Batch:
         """Positions inside the model, where known."""
         known = self.ids if self.ids is not None else self.real
         return None if known is None else known.shape[1] + len(self.before)
+
+    def with_ids(self, ids: Tensor) -> Batch:
+        """The same batch with other words, whatever the argument is called that has them."""
+        old = self.ids_argument
+        args, kwargs = map_leaves((self.args, self.kwargs), lambda leaf: ids if leaf is old else leaf)
+        return replace(self, args=args, kwargs=kwargs, ids=ids)
+
+    @property
+    def ids_argument(self) -> Tensor | None:
+        """The argument that holds the text's token ids. None where the model is given no ids, or other ones."""
+        if self.ids is None:
+            return None
+        same = (leaf for leaf in list_leaves((self.args, self.kwargs)) if leaf is self.ids)
+        usual = self.kwargs.get("input_ids")
+        return next(same, usual if isinstance(usual, Tensor) and torch.equal(usual, self.ids) else None)
 
     def to(self, device: torch.device, dtype: torch.dtype | None) -> Batch:
         """On the model's device; floating inputs in the model's dtype."""
@@ -75,11 +93,17 @@ class Batch:
             self,
             args=args,
             kwargs=kwargs,
-            ids=move(self.ids),
+            ids=find_moved(self, (args, kwargs), move),
             real=move(self.real),
             tensor=None if self.tensor is None else same_place(self, (args, kwargs), self.tensor),
             alone=None if alone is None else lambda i: alone(i).to(device, dtype),
         )
+
+
+def find_moved(old: Batch, new: tuple[Any, Any], change: Callable[[Any], Any]) -> Any:
+    """The ids after a change of all arguments: the changed argument that holds them, so that it is still known."""
+    given = old.ids_argument
+    return change(old.ids) if given is None else same_place(old, new, given)
 
 
 def out_of_inference(tensor: Tensor) -> Tensor:

@@ -6,11 +6,14 @@
 `at="embeddings"`: the outermost module around it that holds no stack of layers. In BERT that is word + position + type
 and LayerNorm, as in the paper; in ViT patches + class token + position; in GPT-2 and Llama no such module exists, so it
 is the word embedding, and what GPT-2 adds for positions has its own line in the ledger.
+
+Any other name is that of a module, whose output is then explained: a layer of the stack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,17 +21,51 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import ModelError, UnknownName
+from ..errors import InputError, ModelError
 from .hooks import hook_modules
+from .module_names import find_module
 from .walking import named_modules
 
 PLACES = ("embeddings", "words")
 
 
+@dataclass(frozen=True)
+class InputPlace:
+    """Where relevance is taken: the modules whose outputs are explained, and what that place is called.
+
+    `lookups` are the modules before it that look the words of a text up. They say whose positions those of a layer are:
+    the text's own, or a decoder's. The usual places have none before them.
+    """
+
+    name: str
+    modules: list[nn.Module]
+    lookups: tuple[nn.Module, ...] = ()
+
+
+def find_place(model: nn.Module, inputs: Any, at: str) -> InputPlace:
+    """The place that was asked for: a module (`inputs`, or the name of one as `at`), or the usual one called `at`."""
+    if inputs is None and at in PLACES:
+        return InputPlace(at, find_places(model, at))
+    if inputs is not None and at != PLACES[0]:
+        raise InputError(f"inputs={inputs!r:.40} says where relevance is taken, so at={at!r} has no place beside it.")
+    name, module = find_module(model, at if inputs is None else inputs, PLACES if inputs is None else ())
+    inside = {id(part) for part in module.modules()}
+    return InputPlace(name, [module], tuple(one for one in find_lookups(model) if id(one) not in inside))
+
+
+def find_lookups(model: nn.Module) -> list[nn.Module]:
+    """The modules that look words up; where the model does not say which they are, its largest table."""
+    try:
+        return word_modules(model)
+    except ModelError:
+        tables = [module for _, module in named_modules(model) if isinstance(module, nn.Embedding)]
+        return [*sorted(tables, key=lambda table: -table.num_embeddings)[:1]]
+
+
 def find_places(model: nn.Module, at: str) -> list[nn.Module]:
     """The modules whose outputs are the inputs to be explained."""
     if at not in PLACES:
-        raise UnknownName("place", at, PLACES)
+        return [find_module(model, at, PLACES)[1]]
     words = word_modules(model)
     if at == "words":
         return words
@@ -45,11 +82,17 @@ def word_modules(model: nn.Module) -> list[nn.Module]:
     if not isinstance(first, nn.Module):
         raise ModelError(
             f"{type(model).__name__} does not say which module embeds its input (no get_input_embeddings()). "
-            "Pass inputs= with the module, its dotted name, or the tensor to be explained."
+            f"Pass inputs= with that module or its dotted name{guess_embedding(model)}; for tensors, also the tensor."
         )
     table = getattr(first, "weight", None)
     twins = [m for _, m in named_modules(model) if table is not None and getattr(m, "weight", None) is table]
     return unique([first, *(m for m in twins if isinstance(m, nn.Embedding))])
+
+
+def guess_embedding(model: nn.Module) -> str:
+    """The name of the first embedding, for a message: most likely it is the one that is meant."""
+    names = [name for name, module in named_modules(model) if name and isinstance(module, nn.Embedding)]
+    return f", such as inputs={names[0]!r}" if names else ""
 
 
 def unique(modules: list[nn.Module]) -> list[nn.Module]:
@@ -95,32 +138,78 @@ class Captured:
 def capture_inputs(
     places: list[nn.Module],
     noise: Callable[[Tensor], Tensor] | None = None,
-    beside: nn.Module | None = None,
+    beside: Sequence[nn.Module] = (),
+    lookups: Sequence[nn.Module] = (),
     entered: Callable[[Captured, Tensor], None] | None = None,
 ) -> Iterator[list[Captured]]:
     """Outputs of `places` become the inputs to be explained. Acts on this thread only, and leaves no hook behind.
 
-    The output of `beside`, if it is called, becomes one too, and is marked. `entered` is told of each input, and of the
-    tensor that the model goes on with.
+    Outputs of `beside`, where these are called, become inputs too, and are marked. Where `lookups` look words up, a
+    layer that is called later has the positions of these words. `entered` is told of each input, and of the tensor that
+    the model goes on with.
     """
     found: list[Captured] = []
+    looked_up: list[Tensor] = []
+
+    def note(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        ids = first_ids(args, kwargs)
+        looked_up.extend([] if ids is None else [ids])
 
     def begin(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        tensor = output if isinstance(output, Tensor) else next(o for o in output if isinstance(o, Tensor))
+        tensor = find_explained(output)
         if tensor.requires_grad and not tensor.is_leaf and tensor.grad_fn is not None and depends_on_input(tensor):
             return None
-        is_item = module is not beside
+        is_item = all(module is not other for other in beside)
         with torch._C.DisableTorchFunction():  # this is no code of the model's
             leaf = tensor.detach().clone()
             leaf = (leaf + noise(leaf) if noise is not None and is_item else leaf).requires_grad_(True)
             started = start(leaf)
-        found.append(Captured(leaf, first_ids(args, kwargs), not is_item, module))
+        ids = last_ids(looked_up, leaf) if takes_hidden_states(args, kwargs, leaf) else first_ids(args, kwargs)
+        found.append(Captured(leaf, ids, not is_item, module))
         if entered is not None:
             entered(found[-1], started)
-        return started if isinstance(output, Tensor) else type(output)(started if o is tensor else o for o in output)
+        return put_explained(output, tensor, started)
 
-    with hook_modules([*places, *([] if beside is None else [beside])], after=begin):
+    others = [module for module in lookups if all(module is not place for place in places)]
+    with hook_modules(others, after=note), hook_modules([*places, *beside], after=begin):
         yield found
+
+
+def find_explained(output: Any) -> Tensor:
+    """What of a module's output is explained: the first tensor of numbers in it."""
+    values = (
+        output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else [output]
+    )
+    for value in values:
+        if isinstance(value, Tensor) and value.is_floating_point():
+            return value
+    raise InputError(f"a module that gives {type(output).__name__} without a tensor of numbers cannot be explained at.")
+
+
+def put_explained(output: Any, old: Tensor, new: Tensor) -> Any:
+    """The output of a module with another tensor in the place of one."""
+    if isinstance(output, Tensor):
+        return new
+    if isinstance(output, Mapping):
+        changed: Any = copy.copy(output)
+        for key, value in output.items():
+            if value is old:
+                changed[key] = new
+        return changed
+    parts = [new if part is old else part for part in output]
+    return type(output)(*parts) if hasattr(output, "_fields") else type(output)(parts)
+
+
+def takes_hidden_states(args: Any, kwargs: Any, output: Tensor) -> bool:
+    """Whether a module is given hidden states, as a layer is: integers among its arguments are then no words."""
+    given = (*args, *kwargs.values())
+    return any(isinstance(t, Tensor) and t.is_floating_point() and t.dim() == output.dim() > 2 for t in given)
+
+
+def last_ids(looked_up: list[Tensor], output: Tensor) -> Tensor | None:
+    """The words whose positions a layer has: the last that were looked up before it, if there are as many."""
+    fitting = (tuple(output.shape[:2]), tuple(output.shape[1::-1]))
+    return next((ids for ids in reversed(looked_up) if tuple(ids.shape) in fitting), None)
 
 
 def depends_on_input(tensor: Tensor) -> bool:

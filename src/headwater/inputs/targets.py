@@ -7,18 +7,21 @@ A target is None (the predicted class, the predicted next token), a class by ind
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import TargetError, UnknownName
-from .batch import Batch
+from .batch import Batch, Item
 from .text import can_generate
+from .word_positions import find_words
 
 OUTPUTS = ("logit", "advantage", "probability", "log-probability")
+UNDIVIDED = ("logit", "probability")  # scores that are no difference of two numbers
+MOST_CLASSES, LIKELIEST = 1000, 10  # past so many classes (a vocabulary), so many probabilities are kept
 TEMPERATURE = 2.0  # at which an advantage weighs the logits: chosen in docs/generation.md
 
 
@@ -26,21 +29,37 @@ TEMPERATURE = 2.0  # at which an advantage weighs the logits: chosen in docs/gen
 class Token:
     """What is predicted at one position: a token's class, a masked word, the next token of a language model.
 
-    `position` counts real tokens from 0, negative from the end; `label` is a class, or a word of the vocabulary
+    `position` counts real tokens from 0, negative from the end, or is a word of the text: its first token, of a
+    language model its last, after which the next is predicted. `label` is a class, or a word of the vocabulary
     (default: the predicted one); `versus` makes it a contrast.
     """
 
-    position: int = -1
+    position: int | str = -1
     label: int | str | None = None
     versus: int | str | None = None
 
 
 @dataclass(frozen=True)
 class Span:
-    """An answer span by token positions, both ends included: its score is start logit plus end logit."""
+    """An answer span by token positions, both ends included, or by its words: `Span("Denver Broncos")`.
 
-    start: int
-    end: int
+    Its score is start logit plus end logit. Of a question and its context, the words are those of the context.
+    """
+
+    start: int | str
+    end: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.start, str) and self.end is not None:
+            raise TargetError("an answer in words has no end beside it: hw.Span('…'), or hw.Span(start, end).")
+
+    def find(self, real: Tensor, item: Item) -> Tensor:
+        """[2]: where the span starts and ends, in a padded row."""
+        if isinstance(self.start, str):
+            first, last = find_words(item, self.start, 1 if isinstance(item.text, tuple) else None)
+        else:
+            first, last = self.start, self.start if self.end is None else self.end
+        return torch.stack([nth(real, first), nth(real, last)])
 
 
 Target = int | str | Token | Span | Callable[[Any], Tensor] | None
@@ -50,13 +69,53 @@ Target = int | str | Token | Span | Callable[[Any], Tensor] | None
 class ScoreReading:
     """One score per sample, with what it is called and what the model predicted.
 
-    `magnitudes`: where a score is a difference of two numbers, the sum of their absolute values.
+    `magnitudes`: where a score is a sum or a difference of two numbers, the sum of their absolute values (a
+    log-probability is a logit minus the logarithm of a sum). `classes`: the logits that the score was read from.
     """
 
     score: Tensor
     targets: list[str]
     predictions: list[str | None]
     magnitudes: list[float] | None = None
+    classes: list[ClassLogits] = field(default_factory=list)
+
+
+def join_readings(parts: Sequence[ScoreReading], score: Tensor) -> ScoreReading:
+    """What was read of samples one by one, as that of a batch with these scores."""
+    return ScoreReading(
+        score,
+        [target for part in parts for target in part.targets],
+        [prediction for part in parts for prediction in part.predictions],
+        [size for part in parts for size in part.magnitudes or ()] or None,
+        [one for part in parts for one in part.classes],
+    )
+
+
+@dataclass(frozen=True)
+class ClassLogits:
+    """The logits of one sample and what its classes are called; `independent`: each class has a probability alone."""
+
+    row: Tensor
+    names: Names
+    independent: bool = False
+
+    @classmethod
+    def of(cls, rows: Tensor, names: Names, independent: bool = False) -> list[ClassLogits]:
+        """One for each sample. They keep a copy: a later run may write into the same memory."""
+        return [cls(row, names, independent) for row in rows.detach().clone()]
+
+    def probabilities(self, target: str | None = None) -> dict[str, float]:
+        """Every class by name; of a vocabulary the likeliest, and `target` where it is one token of it."""
+        wide = self.row.double()
+        found = wide.sigmoid() if self.independent else wide.softmax(-1)
+        if len(found) <= MOST_CLASSES:
+            chosen = list(range(len(found)))
+        else:
+            chosen = found.topk(LIKELIEST).indices.tolist()
+            if target is not None and self.names.knows(target) and self.names.index(target) not in chosen:
+                chosen.append(self.names.index(target))
+        numbers = found[chosen].tolist()
+        return dict(sorted(zip(map(self.names, chosen), numbers, strict=True), key=lambda named: -named[1]))
 
 
 @dataclass(frozen=True)
@@ -94,8 +153,11 @@ class Reader:
         if callable(self.target) or batch.samples != 1:
             return self
         if hasattr(out, "start_logits") and hasattr(out, "end_logits"):
-            if self.target is not None:
+            if isinstance(self.target, Span) and isinstance(self.target.start, int):
                 return self
+            if self.target is not None:
+                pair = self._spans(out.start_logits, batch)[0]
+                return replace(self, target=Span(int(pair[0]), int(pair[1])))
             pair = best_spans(out.start_logits.detach(), out.end_logits.detach(), batch.real)[0]
             return replace(self, target=Span(int(pair[0]), int(pair[1])))
         logits = logits_of(out)
@@ -122,8 +184,8 @@ class Reader:
         said = [name_prediction(row, names, multi) for row in logits.detach()]
         if isinstance(self.target, (Token, Span)):
             raise TargetError("this model gives one prediction a sample, so its target is a class, not a position.")
-        score, targets = self._contrast(logits, best, names, independent=multi or single)
-        return ScoreReading(score, targets, said)
+        score, targets, sizes = self._contrast(logits, best, names, independent=multi or single)
+        return ScoreReading(score, targets, said, sizes, ClassLogits.of(logits, names, multi or single))
 
     def _at_position(self, logits: Tensor, batch: Batch) -> ScoreReading:
         """[samples, positions, classes]: language models, masked language models, token classifiers."""
@@ -134,13 +196,16 @@ class Reader:
         rows = logits[torch.arange(len(logits), device=logits.device), at]
         names = self._vocabulary(logits.shape[-1]) if vocabulary else class_names(self.model.config, logits.shape[-1])
         best = rows.argmax(-1)
-        score, targets = self._contrast(rows, best, names, independent=False)
-        return ScoreReading(score, targets, [names(int(i)) for i in best])
+        score, targets, sizes = self._contrast(rows, best, names, independent=False)
+        said: list[str | None] = [names(int(i)) for i in best]
+        return ScoreReading(score, targets, said, sizes, ClassLogits.of(rows, names))
 
     def _positions(self, batch: Batch, logits: Tensor, vocabulary: bool) -> Tensor:
         real = real_outputs(batch, logits)
         if isinstance(self.target, Token):
-            return torch.stack([nth(row, self.target.position) for row in real])
+            last = vocabulary and can_generate(self.model)
+            places = [self._place(self.target.position, batch, i, last) for i in range(len(real))]
+            return torch.stack([nth(row, place) for row, place in zip(real, places, strict=True)])
         mask = getattr(self.tokenizer, "mask_token_id", None)
         if vocabulary and can_generate(self.model):
             return torch.stack([nth(row, -1) for row in real])
@@ -149,8 +214,17 @@ class Reader:
             return first
         what = "has no mask token in its text" if vocabulary else "has one prediction for every token"
         raise TargetError(
-            f"this model {what}: say which position is explained, target=headwater.Token(position, label)."
+            f"this model {what}: say which position is explained, target=hw.Token('word') or hw.Token(3, label)."
+            f"{'' if vocabulary else ' hw.explain_entities explains all that it finds.'}"
         )
+
+    def _place(self, position: int | str, batch: Batch, sample: int, last: bool) -> int:
+        """A position by its number among the real tokens."""
+        if not isinstance(position, str):
+            return position
+        if isinstance(batch.kwargs.get("decoder_input_ids"), Tensor):
+            raise TargetError(f"a decoder's positions are no words of the text: give a number, not {position!r}.")
+        return find_words(batch.items[sample], position)[1 if last else 0]
 
     def _vocabulary(self, size: int) -> Names:
         def name(index: int) -> str:
@@ -171,41 +245,61 @@ class Reader:
 
         return Names(size, name, find)
 
-    def _contrast(self, rows: Tensor, best: Tensor, names: Names, independent: bool) -> tuple[Tensor, list[str]]:
-        """The chosen class, or the difference of two."""
+    def _contrast(
+        self, rows: Tensor, best: Tensor, names: Names, independent: bool
+    ) -> tuple[Tensor, list[str], list[float] | None]:
+        """The chosen class, or the difference of two; and the size of what that is a difference of."""
         target = self.target
         label = target.label if isinstance(target, Token) else target
         versus = target.versus if isinstance(target, Token) else None
         if isinstance(label, str) and versus is None and not names.knows(label):
             label, versus = split_difference(label)
-        score, name = self._class(rows, label, best, names, independent)
+        score, name, size = self._class(rows, label, best, names, independent)
         if versus is None:
-            return score, name
-        other, other_name = self._class(rows, versus, best, names, independent)
-        return score - other, [f"{a} - {b}" for a, b in zip(name, other_name, strict=True)]
+            return score, name, None if self.output in UNDIVIDED else size.tolist()
+        other, other_name, other_size = self._class(rows, versus, best, names, independent)
+        said = [f"{a} - {b}" for a, b in zip(name, other_name, strict=True)]
+        return score - other, said, (size + other_size).tolist()
 
     def _class(
         self, rows: Tensor, label: Any, best: Tensor, names: Names, independent: bool
-    ) -> tuple[Tensor, list[str]]:
-        index = best if label is None else torch.full_like(best, names.index(label))
-        values = read_out(rows, self.output, independent)
-        return values.gather(-1, index.unsqueeze(-1)).squeeze(-1), [names(int(i)) for i in index]
+    ) -> tuple[Tensor, list[str], Tensor]:
+        """The score of a class, its name, and the size of the numbers that the score is made of.
+
+        A log-probability or an advantage is a logit minus something of the size of the logits: their sizes add up.
+        """
+        index = (best if label is None else torch.full_like(best, names.index(label))).unsqueeze(-1)
+        score = read_out(rows, self.output, independent).gather(-1, index).squeeze(-1)
+        size = score.detach().abs()
+        if self.output not in UNDIVIDED:
+            logit = rows.detach().gather(-1, index).squeeze(-1)
+            size = logit.abs() + (logit - score.detach()).abs()
+        return score, [names(int(i)) for i in index.squeeze(-1)], size
 
     def _span(self, starts: Tensor, ends: Tensor, batch: Batch) -> ScoreReading:
         """Answer span: start logit + end logit; by default the best pair with start <= end."""
         best = best_spans(starts.detach(), ends.detach(), batch.real)
-        if isinstance(self.target, Span):
-            real = batch.real if batch.real is not None else torch.ones_like(starts, dtype=torch.bool)
-            pairs = [(nth(row, self.target.start), nth(row, self.target.end)) for row in real]
-            chosen = torch.stack([torch.stack(pair) for pair in pairs])
-        elif self.target is None:
-            chosen = best
-        else:
-            raise TargetError("the target of a question-answering model is a span: target=headwater.Span(start, end).")
+        chosen = best if self.target is None else self._spans(starts, batch)
         first, last = read_out(starts, self.output, False), read_out(ends, self.output, False)
         a, b = first.gather(1, chosen[:, :1]).squeeze(1), last.gather(1, chosen[:, 1:]).squeeze(1)
         score = a * b if self.output == "probability" else a + b
-        return ScoreReading(score, [span_name(c) for c in chosen], [span_name(c) for c in best])
+        sizes = (a.detach().abs() + b.detach().abs()).tolist()  # of one sign or not
+        return ScoreReading(score, [span_name(c) for c in chosen], [span_name(c) for c in best], sizes)
+
+    def _spans(self, starts: Tensor, batch: Batch) -> Tensor:
+        """[samples, 2]: the span that was asked for, in every sample. A plain text is the answer's words."""
+        target = Span(self.target) if isinstance(self.target, str) else self.target
+        if not isinstance(target, Span):
+            raise TargetError(
+                "the target of a question-answering model is a span: hw.Span('the answer') or hw.Span(start, end)."
+            )
+        real = batch.real if batch.real is not None else torch.ones_like(starts, dtype=torch.bool)
+        try:
+            return torch.stack([target.find(row, item) for row, item in zip(real, batch.items, strict=True)])
+        except TargetError as error:
+            raise TargetError(
+                f"{error} An answer is a span of the text: hw.Span('its words') or hw.Span(start, end)."
+            ) from error
 
 
 @dataclass(frozen=True)

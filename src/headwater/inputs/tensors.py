@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..errors import EmptyInput, InputError, UnknownName
+from ..errors import EmptyInput, InputError
 from .batch import Batch, Item, list_leaves
-from .walking import named_modules
+from .module_names import find_module
 
 
 def from_tensors(model: nn.Module, tensors: Any, inputs: Any, places: list[nn.Module] | None) -> Batch:
@@ -19,11 +19,11 @@ def from_tensors(model: nn.Module, tensors: Any, inputs: Any, places: list[nn.Mo
     every = [t for t in list_leaves((args, kwargs)) if isinstance(t, Tensor)]
     if not every:
         raise InputError("no tensor among the model's arguments.")
-    place, tensor = choose_inputs(model, inputs, kwargs, floats, every, places)
+    place, tensor, at = choose_inputs(model, inputs, kwargs, floats, every, places)
     samples = len(tensor) if tensor is not None else len(every[0])
     if any(t.numel() == 0 for t in every):
         raise EmptyInput("a tensor among the arguments is empty: there is nothing to explain.")
-    return Batch(samples, [Item()] * samples, args, kwargs, places=place, tensor=tensor)
+    return Batch(samples, [Item()] * samples, args, kwargs, places=place, tensor=tensor, at=at)
 
 
 def split_arguments(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -39,28 +39,29 @@ def choose_inputs(
     floats: list[Tensor],
     every: list[Tensor],
     places: list[nn.Module] | None,
-) -> tuple[list[nn.Module], Tensor | None]:
-    """What is explained: modules whose output it is, or the tensor itself."""
-    if isinstance(inputs, nn.Module):
-        return [inputs], None
-    if isinstance(inputs, str):
-        if isinstance(kwargs.get(inputs), Tensor):
-            return [], kwargs[inputs]
-        modules = dict(named_modules(model))
-        if inputs not in modules:
-            raise UnknownName("input or module", inputs, [*kwargs, *(name for name in modules if name)])
-        return [modules[inputs]], None
+) -> tuple[list[nn.Module], Tensor | None, str | None]:
+    """What is explained: modules whose output it is, or the tensor itself; and what it is called."""
+    if isinstance(inputs, str) and isinstance(kwargs.get(inputs), Tensor):
+        return [], kwargs[inputs], inputs
+    if inputs is not None and not isinstance(inputs, Tensor):
+        name, module = find_module(model, inputs, tuple(kwargs))
+        return [module], None, name
     if isinstance(inputs, Tensor):
         if not any(t is inputs for t in every):
             raise InputError("inputs= is a tensor that is not among the model's arguments.")
         if not inputs.is_floating_point():
             raise InputError("inputs= holds whole numbers, which have no gradient. Name the module that embeds them.")
-        return [], inputs
+        return [], inputs, name_tensor(kwargs, inputs)
     if places:
-        return places, None
+        return places, None, None
     if len(floats) != 1:
         raise InputError(
             f"the model's arguments hold {len(floats)} floating tensors, so inputs= must say what is explained: "
             "one of them, the module that embeds the input, or its dotted name."
         )
-    return [], floats[0]
+    return [], floats[0], name_tensor(kwargs, floats[0])
+
+
+def name_tensor(kwargs: dict[str, Any], tensor: Tensor) -> str:
+    """An argument by its name; "tensor" where it was given without one."""
+    return next((name for name, value in kwargs.items() if value is tensor), "tensor")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import EmptyInput, InputError, TooLong, UnknownName
 from .batch import Batch, Item
+from .places import InputPlace
 from .protocol import sample_name
 from .walking import named_modules
 
@@ -39,6 +41,8 @@ def encode(texts: Sequence[Text], tokenizer: Any, limit: int | None, truncate: b
 
 def split_pair(text: Text, name: str) -> tuple[str, ...]:
     parts = text if isinstance(text, tuple) else (text,)
+    if any(is_missing(part) for part in parts):
+        raise InputError(f"{name} is missing ({text!r}): leave such rows out, data.dropna().")
     if not all(isinstance(part, str) for part in parts) or len(parts) > 2:
         raise InputError(f"{name} must be a string or a pair of strings, not {type(text).__name__}.")
     for part in parts:
@@ -46,6 +50,11 @@ def split_pair(text: Text, name: str) -> tuple[str, ...]:
     if not any(part.strip() for part in parts):
         raise EmptyInput(f"{name} is empty: there is nothing to explain.")
     return parts
+
+
+def is_missing(value: Any) -> bool:
+    """What tables have where a value is not there: None, NaN, or the missing value of pandas."""
+    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
 
 
 def check_characters(text: str, name: str) -> None:
@@ -163,8 +172,17 @@ def can_generate(model: Any) -> bool:
 
 def find_nothing_token(tokenizer: Any) -> int | None:
     """The token that stands for a word taken away: unknown, else mask, else padding."""
-    names = ("unk_token_id", "mask_token_id", "pad_token_id")
-    return next((found for name in names if isinstance(found := getattr(tokenizer, name, None), int)), None)
+    return first_of(find_special_tokens(tokenizer))
+
+
+def find_special_tokens(tokenizer: Any) -> dict[str, int]:
+    """The tokens that can stand for a word taken away, the one that is taken first."""
+    found = {name: getattr(tokenizer, f"{name}_token_id", None) for name in ("unk", "mask", "pad")}
+    return {name: token for name, token in found.items() if isinstance(token, int)}
+
+
+def first_of(special: Mapping[str, int]) -> int | None:
+    return next(iter(special.values()), None)
 
 
 def padding_side(model: nn.Module, tokenizer: Any) -> str:
@@ -187,6 +205,35 @@ def to_batch(encoded: Sequence[Encoded], pad: int | None, side: str, places: lis
         real=fields["attention_mask"].bool(),
         places=places,
     )
+
+
+def fit_arguments(model: nn.Module, batch: Batch) -> Batch:
+    """The batch with the arguments that the model takes, by their names there.
+
+    A module of one's own need not know a tokenizer's names: the ids are then its first argument, and what it has no
+    parameter for is left out.
+    """
+    takes = named_parameters(model)
+    if takes is None or set(batch.kwargs) <= set(takes):
+        return batch
+    kept = {name: value for name, value in batch.kwargs.items() if name in takes}
+    if "input_ids" in takes or not takes:
+        return replace(batch, kwargs=kept)
+    return replace(batch, kwargs={takes[0]: batch.ids, **kept})
+
+
+def takes_mask(model: nn.Module) -> bool:
+    """Whether the model can be told what is padding."""
+    takes = named_parameters(model)
+    return takes is None or "attention_mask" in takes
+
+
+def named_parameters(model: nn.Module) -> list[str] | None:
+    """What arguments a model takes by name; None where it takes any."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    if any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in parameters):
+        return None
+    return [p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY]
 
 
 def with_decoder_start(model: nn.Module, batch: Batch) -> Batch:
@@ -213,7 +260,7 @@ def pad_values(values: list[int], length: int, fill: int, side: str) -> list[int
     raise UnknownName("padding side", side, ("left", "right"))
 
 
-def from_fields(fields: dict[str, Any], tokenizer: Any, places: list[nn.Module]) -> Batch:
+def from_fields(fields: dict[str, Any], tokenizer: Any, place: InputPlace) -> Batch:
     """Tensors as a tokenizer gives them (`input_ids`, `attention_mask`, …), padded in whatever way they are."""
     fields = {name: as_tensor(name, value) for name, value in fields.items()}
     ids = fields["input_ids"]
@@ -229,7 +276,16 @@ def from_fields(fields: dict[str, Any], tokenizer: Any, places: list[nn.Module])
     items = [_item_of_ids(row[keep].tolist(), tokenizer) for row, keep in zip(ids, real, strict=True)]
     drop = ("special_tokens_mask", "offset_mapping")
     kwargs = {k: v for k, v in fields.items() if k not in drop}
-    return Batch(samples=len(ids), items=items, kwargs=kwargs, ids=ids, real=real, places=places)
+    return Batch(
+        samples=len(ids),
+        items=items,
+        kwargs=kwargs,
+        ids=ids,
+        real=real,
+        places=place.modules,
+        at=place.name,
+        lookups=place.lookups,
+    )
 
 
 def as_tensor(name: str, value: Any) -> Any:

@@ -21,7 +21,7 @@ from ..engine.steps import Step
 from ..engine.texts import TextJob, in_windows
 from ..errors import EmptyInput, HeadwaterError, InputError, TooLong
 from ..inputs.batch import group_by_length
-from ..inputs.places import find_places
+from ..inputs.places import find_place
 from ..inputs.targets import Reader
 from ..inputs.text import Encoded, check_encoded, split_pair, tokenise
 from ..inputs.walking import walk_once
@@ -83,7 +83,7 @@ class Explainer:
         ready = self.session.model
         self.settings, self.reading = settings, RowReader(sources)
         self.method = methods.resolve_method(settings.method)
-        self.job = TextJob(ready, tokenizer, WINDOWS_AT_ONCE, settings.truncate, find_places(ready, settings.at))
+        self.job = TextJob(ready, tokenizer, WINDOWS_AT_ONCE, settings.truncate, find_place(ready, None, settings.at))
         self.job.limit = min((n for n in (self.job.limit, settings.max_tokens) if n is not None), default=None)
         self.reader = Reader(ready, tokenizer, settings.target, settings.output)
         self.carried = list(result_names(sources.columns).values())[1:]

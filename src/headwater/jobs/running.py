@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from ..api.requests import Model, take_model
 from ..engine.kind import choose_method, choose_output, choose_sinks
 from ..engine.model import describe_model, prepare_model, where_it_is
 from ..errors import BadRow, HeadwaterError, JobStopped, ModelError, UnknownName, UsageError
@@ -40,7 +41,7 @@ PROBED = 512  # rows that are looked at for one to try the model on
 
 @restores
 def run(
-    model: nn.Module | str | Path | None,
+    model: Model | None,
     data: Any,
     out: str | Path,
     *,
@@ -68,9 +69,10 @@ def run(
 ) -> StoredRun:
     """Explains every row of `data` into the directory `out`, and gives back what lies there.
 
-    `model` is a model with its `tokenizer`, a directory or hub name, or None for the bundled one. `data` is a path, a
-    pattern such as `in/*.parquet`, a directory, or a list of those: parquet, csv, tsv, jsonl, or what
-    `datasets.save_to_disk` wrote. The first of `columns` holds the texts, the others go along into the results.
+    `model` is a model with its `tokenizer`, a directory or hub name, a pipeline of transformers, or None for the
+    bundled one. `data` is a path, a pattern such as `in/*.parquet`, a directory, or a list of those: parquet, csv, tsv,
+    jsonl, or what `datasets.save_to_disk` wrote. The first of `columns` holds the texts, the others go along into the
+    results.
 
     `method` and `sinks` are those of `explain`: None takes the default for the kind of model, and the manifest names
     what was taken.
@@ -144,21 +146,16 @@ def open_engine(name: str, address: str | None) -> Iterator[Engine]:
         raise UnknownName("engine", name, ENGINES)
 
 
-def load_model(model: nn.Module | str | Path | None, tokenizer: Any) -> tuple[nn.Module, Any]:
+def load_model(model: Model | None, tokenizer: Any) -> tuple[nn.Module, Any]:
     """The model that was given, named, or, without a name, the bundled one."""
-    if isinstance(model, nn.Module):
-        if tokenizer is None:
-            raise UsageError("a model needs its tokenizer: hw.run(model, data, out, tokenizer=tokenizer).")
-        return model, tokenizer
-    from ..models.bundled import NAME, load_bundled
-    from ..models.loading import load
+    from ..models.bundled import NAME
 
-    loaded, own = load_bundled() if model is None else load(model)
-    if model is None:
-        loaded.config._name_or_path = NAME
-    if tokenizer is None and own is None:
+    loaded, readers = take_model(NAME if model is None else model, {"tokenizer": tokenizer})
+    if readers["tokenizer"] is None and isinstance(model, nn.Module):
+        raise UsageError("a model needs its tokenizer: hw.run(model, data, out, tokenizer=tokenizer).")
+    if readers["tokenizer"] is None:
         raise UsageError(f"{model} has no tokenizer, so it takes no texts. Save one beside the model.")
-    return loaded, tokenizer if tokenizer is not None else own
+    return loaded, readers["tokenizer"]
 
 
 class RunJob:

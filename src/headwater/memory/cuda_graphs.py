@@ -20,7 +20,17 @@ from torch import Tensor, nn
 
 from ..engine.checks import check_met, check_visible, settle_choices
 from ..engine.compiled import run_eagerly
-from ..engine.forward import Demand, Read, Run, forward, read_score, watch_nothing
+from ..engine.forward import (
+    Demand,
+    Read,
+    Run,
+    asks_links,
+    forward,
+    read_score,
+    side_modules,
+    tables_of,
+    watch_nothing,
+)
 from ..engine.propagate import Outcome, agree, check_finite, outcome_of, propagate
 from ..engine.replay import ACTIVE
 from ..inputs.batch import Batch, list_leaves
@@ -293,11 +303,14 @@ def takes_cache(run: Run) -> bool:
 
 
 def key_of(run: Run, demand: Demand) -> Any:
-    """What must be equal for a replay: the addresses of the weights, the rules, the shapes and the plain arguments."""
+    """What must be equal for a replay: weights by address, the rules, the explained place, shapes, plain arguments."""
     weights = hash(tuple(weight.data_ptr() for _, weight in named_weights(run.model)))
     batch = run.batch
     shapes = tuple((tuple(t.shape), t.dtype, t.device) for t in tensors_of(batch))
-    return (Model(run.model), weights, demand, shapes, is_unmasked(batch), batch.samples, str(plain_arguments(batch)))
+    side = side_modules(run, asks_links(run, demand))
+    place = tuple(tuple(map(id, modules)) for modules in (batch.places, tables_of(run), side, batch.lookups))
+    told = str(plain_arguments(batch))
+    return (Model(run.model), weights, demand, place, shapes, is_unmasked(batch), batch.samples, told)
 
 
 class Model:

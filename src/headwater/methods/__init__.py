@@ -8,7 +8,7 @@ from ..engine.propagate import Outcome, propagate
 from ..rules import RuleSet
 from . import ablation, attention, captum, ifr, random, smoothgrad
 from .lrp import rules, variants
-from .registry import Method, available, method, register, resolve_method
+from .registry import Method, available, method, register, register_with_parameters, resolve_method
 
 resolve = resolve_method  # the former name, which plug-ins may use
 
@@ -28,6 +28,7 @@ __all__ = [
     "propagate",
     "random",
     "register",
+    "register_with_parameters",
     "resolve",
     "resolve_method",
     "rules",

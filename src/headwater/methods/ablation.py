@@ -7,7 +7,6 @@ padding change a number. Where several scores of one prediction are explained, a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,20 +17,20 @@ from torch import Tensor
 
 from ..engine.forward import Run
 from ..engine.propagate import Outcome
-from ..errors import NotApplicable, NotFinite, UnknownName, UsageError
+from ..errors import NotFinite
 from ..inputs.restoring import outside_inference
-from ..inputs.targets import ScoreReading
+from ..inputs.targets import ScoreReading, join_readings
 from ..rules import Books
-from .perturbation import Function, functions_of, nothing, per_feature, positions_mask, split_samples
+from .parameters import baseline, whole_number
+from .perturbation import Function, choose_token, functions_of, nothing, per_feature, positions_mask, split_samples
 from .random import generator_of
-from .registry import Method, family, register
+from .registry import Method, register_with_parameters
 from .surrogate import fit_lasso
 
 COPIES = 64  # of one input in a pass, at most
 ROWS, ROWS_ON_CARD = 2048, 16384  # copies times tokens in a pass
 NUMBERS = 1 << 24  # in the copies of a pass: 64 MiB of float32
 ABLATIONS, MOST_ABLATIONS = 32, 100_000  # of contextcite
-TAKEN_OUT = ("zero", "unk")
 
 
 @dataclass(frozen=True)
@@ -92,17 +91,6 @@ class Ablated:
         return per_feature(self.functions[0], values[self.features.cpu()])[0]
 
 
-def choose_token(run: Run, taken_out: str | None) -> int | None:
-    """The token that replaces another; None for a zero embedding."""
-    if taken_out is None or taken_out == "zero":
-        return None if taken_out == "zero" else run.nothing
-    if taken_out != "unk":
-        raise UnknownName("way to take a token out", taken_out, TAKEN_OUT)
-    if run.nothing is None or run.batch.ids is None:
-        raise NotApplicable("there is no [UNK], [MASK] or padding token to put in a token's place: choose 'zero'.")
-    return run.nothing
-
-
 @dataclass(frozen=True)
 class Found:
     """What ablations say of one score of one sample."""
@@ -131,13 +119,7 @@ def make_ablation(name: str, summary: str, explain: Explain, taken_out: str | No
 def join_outcome(parts: list[Found], job: Run) -> Outcome:
     """The samples of a batch, for one score."""
     score = torch.cat([part.reading.score.detach().double().cpu() for part in parts])
-    magnitudes = [size for part in parts for size in part.reading.magnitudes or ()]
-    reading = ScoreReading(
-        score,
-        [part.reading.targets[0] for part in parts],
-        [part.reading.predictions[0] for part in parts],
-        magnitudes or None,
-    )
+    reading = join_readings([part.reading for part in parts], score)
     lines = [part.intercept for part in parts if part.intercept is not None]
     return Outcome(
         reading,
@@ -164,12 +146,13 @@ def leave_one_out(sample: Ablated) -> list[Found]:
     return found
 
 
-def make_leave_one_out(taken_out: str | None) -> Method:
-    how = {"zero": "zero embedding", "unk": "[UNK]", None: "[UNK], else [MASK], padding, zero"}[taken_out]
-    name = "leave-one-out" if taken_out is None else f"leave-one-out({taken_out})"
-    return make_ablation(
-        name, f"the score less that without the token ({how}); tokens + 1 passes", leave_one_out, taken_out
-    )
+HOW = {"zero": "zero embedding", "unk": "[UNK]", "mask": "[MASK]", "pad": "padding"}
+
+
+def make_leave_one_out(baseline: str | None = None) -> Method:
+    how = "[UNK], else [MASK], padding, zero" if baseline is None else HOW[baseline]
+    summary = f"the score less that without the token ({how}); tokens + 1 passes"
+    return make_ablation("leave-one-out", summary, leave_one_out, baseline)
 
 
 def contextcite(sample: Ablated, ablations: int) -> list[Found]:
@@ -185,32 +168,14 @@ def contextcite(sample: Ablated, ablations: int) -> list[Found]:
     return found
 
 
-def make_contextcite(ablations: int, name: str | None = None) -> Method:
-    summary = f"a sparse linear model of {ablations} random ablations (ContextCite, Cohen-Wang et al. 2024)"
-    return make_ablation(name or f"contextcite({ablations})", summary, lambda sample: contextcite(sample, ablations))
+def make_contextcite(samples: int = ABLATIONS, baseline: str | None = None) -> Method:
+    summary = f"a sparse linear model of {samples} random ablations (ContextCite, Cohen-Wang et al. 2024)"
+    return make_ablation("contextcite", summary, lambda sample: contextcite(sample, samples), baseline)
 
 
-@family
-def parse_leave_one_out(name: str) -> Method | None:
-    """leave-one-out(zero), leave-one-out(unk)."""
-    match = re.fullmatch(r"leave-one-out\((.*)\)", name)
-    if match is None:
-        return None
-    if match[1] not in TAKEN_OUT:
-        raise UnknownName("way to take a token out", match[1], TAKEN_OUT)
-    return make_leave_one_out(match[1])
-
-
-@family
-def parse_contextcite(name: str) -> Method | None:
-    """contextcite(64): so many ablations."""
-    match = re.fullmatch(r"contextcite\((.*)\)", name)
-    if match is None:
-        return None
-    if not re.fullmatch(r"\d{1,6}", match[1]) or not 2 <= int(match[1]) <= MOST_ABLATIONS:
-        raise UsageError(f"contextcite takes a number of ablations, 2 to {MOST_ABLATIONS}, not {match[1]!r}.")
-    return make_contextcite(int(match[1]))
-
-
-register(make_leave_one_out(None))
-register(make_contextcite(ABLATIONS, "contextcite"))
+register_with_parameters("leave-one-out", [baseline(leading=True)], make_leave_one_out)
+register_with_parameters(
+    "contextcite",
+    [whole_number("samples", ABLATIONS, "random ablations", 2, MOST_ABLATIONS, leading=True), baseline()],
+    make_contextcite,
+)

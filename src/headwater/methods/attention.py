@@ -87,11 +87,14 @@ def read_attention(job: Run, name: str, gradient: bool) -> tuple[Outcome, list[l
     whole, found = plain_pass(job, backward=gradient)
     # What biases took is Gradient x Input's, and not in these maps.
     outcome = replace(whole, books=Books(job.batch.samples), readout=torch.zeros_like(whole.readout))
+    if outcome.beside and job.batch.lookups:
+        raise NotApplicable(f"{name!r} follows one stack, and words go around {job.batch.at!r} in this model.")
     if len(outcome.captured) > 1:
         raise NotApplicable(f"{name!r} follows one stack of self-attention; this model looks its input up twice.")
     maps = [by_sample(one, job.batch.samples, gradient) for one in found]
     if not maps:
-        raise NotApplicable(f"{name!r} reads attention maps, and this model has none that can be seen.")
+        where = f" behind {job.batch.at!r}" if job.batch.lookups else ""
+        raise NotApplicable(f"{name!r} reads attention maps, and this model has none{where} that can be seen.")
     check_one_stack(maps, name)
     return outcome, [crop(layer, real_positions(job, maps)) for layer in maps]
 

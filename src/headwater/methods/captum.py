@@ -22,16 +22,20 @@ from ..engine.propagate import Outcome
 from ..errors import MissingExtra
 from ..inputs.hooks import detach, find_hooks_of
 from ..inputs.restoring import outside_inference, undone
-from ..inputs.targets import ScoreReading
+from ..inputs.targets import ScoreReading, join_readings
 from ..rules import Books
-from .perturbation import Function, function_of, nothing, per_feature, positions_mask, split_samples
+from .parameters import Parameter, whole_number
+from .parameters import baseline as baseline_parameter
+from .parameters import samples as count_samples
+from .perturbation import Function, choose_token, function_of, nothing, per_feature, positions_mask, split_samples
 from .random import generator_of
-from .registry import Method, register
+from .registry import Method, register_with_parameters
 
 STEPS, MOST_STEPS = 32, 256  # of integrated gradients
 SAMPLES = 20  # of gradient-shap and smoothed paths
 PERTURBATIONS = 200  # of kernel-shap and lime
 PERMUTATIONS = 25  # of shapley-sampling
+BASELINE = baseline_parameter()
 
 
 def captum() -> Any:
@@ -42,32 +46,39 @@ def captum() -> Any:
     return captum.attr
 
 
-Attribution = Callable[[Any, Function, Tensor, Tensor], Tensor]
+Attribution = Callable[..., Tensor]  # (captum.attr, f, x, baseline), and parameters by keyword
 
 
-def of_captum(name: str, summary: str, *, complete: bool = False) -> Callable[[Attribution], Attribution]:
+def of_captum(
+    name: str, summary: str, *parameters: Parameter, complete: bool = False
+) -> Callable[[Attribution], Attribution]:
     """Register an attribution of one sample: (captum.attr, f, x, baseline) -> relevance with the shape of x.
 
-    A `complete` one sums to f(x) - f(baseline), so that f(baseline) is a constant in its ledger.
+    Its parameters are keyword arguments of the same name, but for `baseline`, which says what the baseline is. A
+    `complete` one sums to f(x) - f(baseline), so that f(baseline) is a constant in its ledger.
     """
 
     def decorate(attribute: Attribution) -> Attribution:
-        def run(job: Run) -> Outcome:
-            package = captum()
-            outcome = join_samples([one_sample(part, package, attribute) for part in split_samples(job)], job)
-            return outcome if complete else replace(outcome, constants={})
+        def make(baseline: str | None = None, **given: Any) -> Method:
+            def run(job: Run) -> Outcome:
+                package, chosen = captum(), partial(attribute, **given)
+                parts = [one_sample(part, package, chosen, baseline) for part in split_samples(job)]
+                outcome = join_samples(parts, job)
+                return outcome if complete else replace(outcome, constants={})
 
-        register(Method(name, summary, run, group="captum"))
+            return Method(name, summary, run, group="captum")
+
+        register_with_parameters(name, parameters, make)
         return attribute
 
     return decorate
 
 
-def one_sample(run: Run, package: Any, attribute: Attribution) -> Sample:
+def one_sample(run: Run, package: Any, attribute: Attribution, chosen: str | None = None) -> Sample:
     with outside_inference(), torch.enable_grad(), seed_generators(run), hide_warnings():
         function, reading = function_of(run)
         x = function.inputs.leaf.detach().clone().requires_grad_(True)
-        baseline = nothing(run, function.inputs, run.nothing)
+        baseline = nothing(run, function.inputs, choose_token(run, chosen))
         relevance = attribute(package, function, x, baseline).detach()
         with torch.no_grad():
             start = float(function(baseline))
@@ -109,8 +120,7 @@ class Sample:
 
 def join_samples(parts: list[Sample], job: Run) -> Outcome:
     score = torch.cat([part.reading.score.detach().double().cpu() for part in parts])
-    said = [(part.reading.targets[0], part.reading.predictions[0]) for part in parts]
-    reading = ScoreReading(score, [target for target, _ in said], [prediction for _, prediction in said])
+    reading = join_readings([part.reading for part in parts], score)
     return Outcome(
         reading,
         score,
@@ -135,15 +145,24 @@ def saliency(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
     return found
 
 
-@of_captum("integrated-gradients", f"path from [UNK], {STEPS} steps or more (Sundararajan et al. 2017)", complete=True)
-def integrated_gradients(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+@of_captum(
+    "integrated-gradients",
+    f"path from [UNK], {STEPS} steps or more (Sundararajan et al. 2017)",
+    whole_number(
+        "steps", f"{STEPS}, doubled up to {MOST_STEPS} until it adds up", "steps along the path, exactly", 1, 100_000
+    ),
+    BASELINE,
+    complete=True,
+)
+def integrated_gradients(package: Any, f: Function, x: Tensor, baseline: Tensor, steps: int | None = None) -> Tensor:
     """Relevance sums to f(x) - f(baseline). Steps are doubled until it does, to a thousandth, or there are 256."""
     with torch.no_grad():
         rise = float(f(x) - f(baseline))
-    steps, method = STEPS, package.IntegratedGradients(f)
+    most, method = steps or MOST_STEPS, package.IntegratedGradients(f)
+    steps = steps or STEPS
     while True:
         found: Tensor = method.attribute(x, baselines=baseline, n_steps=steps, internal_batch_size=STEPS)
-        if steps >= MOST_STEPS or abs(float(found.detach().double().sum()) - rise) <= 1e-3 * max(abs(rise), 0.1):
+        if steps >= most or abs(float(found.detach().double().sum()) - rise) <= 1e-3 * max(abs(rise), 0.1):
             return found
         steps *= 2
 
@@ -162,7 +181,7 @@ class _Wrapped(torch.nn.Module):
         return self.f(x)
 
 
-@of_captum("deeplift", "differences from [UNK] through activations (Shrikumar et al. 2017)", complete=True)
+@of_captum("deeplift", "differences from [UNK] through activations (Shrikumar et al. 2017)", BASELINE, complete=True)
 def deeplift(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
     modules = list(f.run.model.modules())
     free = [(module, name) for module in modules for name in _NOTED if name not in module.__dict__]
@@ -178,14 +197,20 @@ def clear_modules(modules: list[torch.nn.Module], free: list[tuple[torch.nn.Modu
         module.__dict__.pop(name, None)
 
 
-@of_captum("gradient-shap", f"expected gradients over {SAMPLES} noisy paths (Lundberg & Lee 2017)", complete=True)
-def gradient_shap(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+@of_captum(
+    "gradient-shap",
+    f"expected gradients over {SAMPLES} noisy paths (Lundberg & Lee 2017)",
+    count_samples(SAMPLES, "noisy paths"),
+    BASELINE,
+    complete=True,
+)
+def gradient_shap(package: Any, f: Function, x: Tensor, baseline: Tensor, samples: int = SAMPLES) -> Tensor:
     spread = float((x - baseline).std()) * 0.1
-    found: Tensor = package.GradientShap(f).attribute(x, baselines=baseline, n_samples=SAMPLES, stdevs=spread)
+    found: Tensor = package.GradientShap(f).attribute(x, baselines=baseline, n_samples=samples, stdevs=spread)
     return found
 
 
-@of_captum("occlusion", "each token replaced by [UNK] alone (Zeiler & Fergus 2014)")
+@of_captum("occlusion", "each token replaced by [UNK] alone (Zeiler & Fergus 2014)", BASELINE)
 def occlusion(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
     found: Tensor = package.FeatureAblation(f).attribute(
         x, baselines=baseline, feature_mask=positions_mask(f, x), perturbations_per_eval=32
@@ -196,11 +221,13 @@ def occlusion(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
 @of_captum(
     "shapley-sampling",
     f"Shapley values, {PERMUTATIONS} permutations (Strumbelj & Kononenko 2010)",
+    count_samples(PERMUTATIONS, "permutations of the tokens"),
+    BASELINE,
     complete=True,
 )
-def shapley_sampling(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+def shapley_sampling(package: Any, f: Function, x: Tensor, baseline: Tensor, samples: int = PERMUTATIONS) -> Tensor:
     found: Tensor = package.ShapleyValueSampling(f).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=PERMUTATIONS, perturbations_per_eval=32
+        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=samples, perturbations_per_eval=32
     )
     return per_feature(f, found)
 
@@ -208,20 +235,27 @@ def shapley_sampling(package: Any, f: Function, x: Tensor, baseline: Tensor) -> 
 @of_captum(
     "kernel-shap",
     f"Shapley values by regression, {PERTURBATIONS} samples (Lundberg & Lee 2017)",
+    count_samples(PERTURBATIONS, "sets of tokens that are kept", 2),
+    BASELINE,
     complete=True,
 )
-def kernel_shap(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+def kernel_shap(package: Any, f: Function, x: Tensor, baseline: Tensor, samples: int = PERTURBATIONS) -> Tensor:
     found: Tensor = package.KernelShap(f).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=PERTURBATIONS, perturbations_per_eval=32
+        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=samples, perturbations_per_eval=32
     )
     return per_feature(f, found)
 
 
-@of_captum("lime", f"a sparse linear model around the input, {PERTURBATIONS} samples (Ribeiro et al. 2016)")
-def lime(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+@of_captum(
+    "lime",
+    f"a sparse linear model around the input, {PERTURBATIONS} samples (Ribeiro et al. 2016)",
+    count_samples(PERTURBATIONS, "sets of tokens that are kept", 2),
+    BASELINE,
+)
+def lime(package: Any, f: Function, x: Tensor, baseline: Tensor, samples: int = PERTURBATIONS) -> Tensor:
     from captum._utils.models.linear_model import SkLearnRidge
 
     found: Tensor = package.Lime(f, interpretable_model=SkLearnRidge(alpha=0.01)).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=PERTURBATIONS, perturbations_per_eval=32
+        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=samples, perturbations_per_eval=32
     )
     return per_feature(f, found)

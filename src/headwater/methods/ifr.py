@@ -24,7 +24,7 @@ from ..engine.forward import Demand, Run, forward, read_score, scope_for
 from ..engine.propagate import Outcome
 from ..errors import NotApplicable, NotFinite
 from ..inputs.restoring import outside_inference
-from ..inputs.targets import ScoreReading
+from ..inputs.targets import ScoreReading, join_readings
 from ..rules import Books, RuleSet
 from ..rules.residual_stream import NOTHING, MixedValues, ResidualScope, ResidualSum, Term
 from ..rules.sources import wide
@@ -270,8 +270,7 @@ def each(job: Run, readers: Sequence[Any]) -> Iterator[Outcome]:
 
 def join_flows(parts: list[tuple[ScoreReading, Tensor]], job: Run) -> Outcome:
     score = torch.cat([reading.score.detach().double().cpu() for reading, _ in parts])
-    sizes = [size for r, _ in parts for size in r.magnitudes or ()]
-    reading = ScoreReading(score, [r.targets[0] for r, _ in parts], [r.predictions[0] for r, _ in parts], sizes or None)
+    reading = join_readings([reading for reading, _ in parts], score)
     outcome = Outcome(reading, score, torch.zeros_like(score), [], [], Books(job.batch.samples), {})
     return align_positions(job, outcome, [row for _, row in parts])
 

@@ -18,7 +18,8 @@ from ..engine.sharing import plain_pass, sharing
 from ..errors import UnknownName, UsageError, in_range
 from ..rules import RULES, VARIANTS, RuleSet, Scope
 from ..rules.rule_set import Gamma, Named
-from .registry import Method, family, register
+from .parameters import Parameter
+from .registry import Method, family, register, register_with_parameters
 
 ALL = ("ah", "ln", "act", "gate")
 SUMS = ("gamma", "output", "token", "residual")  # rules whose value is a gamma
@@ -158,7 +159,6 @@ register(
         LANGUAGE,
     )
 )
-register(replace(gamma(GAMMA), name="lrp-gamma", summary=f"lrp with a boost in linear layers (gamma={GAMMA})"))
 
 
 def difference(gamma: float = 0.0) -> Method:
@@ -173,21 +173,20 @@ def difference(gamma: float = 0.0) -> Method:
     return make_method(name, f"the rise of the score from a text of [UNK]{boosted}: the ledger closes", Demand(rules))
 
 
-register(difference())
+GAMMA_PARAMETER = "the boost of what agrees with the sum, from 0"
+register_with_parameters(
+    "lrp-difference", [Parameter("gamma", "0", GAMMA_PARAMETER, check_gamma, leading=True)], difference
+)
 
 
-@family
-def parse_difference(name: str) -> Method | None:
-    """lrp-difference(0.02): with a gamma."""
-    match = re.fullmatch(r"lrp-difference\((.*)\)", name)
-    return difference(check_gamma(match[1])) if match else None
+def make_gamma(**given: float) -> Method:
+    value = given.get("gamma", GAMMA)
+    return replace(gamma(value), summary=f"lrp with a boost in linear layers (gamma={value})")
 
 
-@family
-def parse_gamma(name: str) -> Method | None:
-    """lrp-gamma(0.05)."""
-    match = re.fullmatch(r"lrp-gamma\((.*)\)", name)
-    return gamma(check_gamma(match[1])) if match else None
+register_with_parameters(
+    "lrp-gamma", [Parameter("gamma", str(GAMMA), GAMMA_PARAMETER, check_gamma, leading=True)], make_gamma
+)
 
 
 @family

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from ..engine.forward import Run, without_cache
 from ..engine.reference import look_up_token
-from ..errors import NotApplicable
-from ..inputs.batch import Batch, map_leaves
+from ..errors import NotApplicable, UnknownName
+from ..inputs.batch import Batch, find_moved, map_leaves
 from ..inputs.hooks import hook_modules
-from ..inputs.places import Captured, capture_inputs, start
+from ..inputs.places import Captured, capture_inputs, find_explained, put_explained, start
 from ..inputs.targets import ScoreReading
+from .parameters import BASELINES
 
 
 @dataclass
@@ -96,7 +97,7 @@ def standing_in(places: list[nn.Module], x: Tensor) -> Iterator[None]:
 
     def swap(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         inner = start(x) if x.requires_grad and x.is_leaf else x
-        return inner if isinstance(output, Tensor) else (inner, *output[1:])
+        return put_explained(output, find_explained(output), inner)
 
     with hook_modules(places, after=swap):
         yield
@@ -113,6 +114,19 @@ def widen(value: Any, copies: int) -> Any:
     if isinstance(value, Tensor) and value.dim() > 0 and len(value) == 1:
         return value.expand(copies, *value.shape[1:])
     return value
+
+
+def choose_token(run: Run, baseline: str | None) -> int | None:
+    """The token that replaces another, by the name of a baseline; None for zeros."""
+    if baseline is None or baseline == "zero":
+        return None if baseline == "zero" else run.nothing
+    if baseline not in BASELINES:
+        raise UnknownName("baseline", baseline, BASELINES)
+    token = run.nothing if baseline == "unk" else run.special.get(baseline)
+    if token is None or run.batch.ids is None:
+        tried = "[UNK], [MASK] or padding" if baseline == "unk" else baseline
+        raise NotApplicable(f"there is no {tried} token to put in a token's place: choose 'zero'.")
+    return token
 
 
 def nothing(run: Run, inputs: Captured, token: int | None) -> Tensor:
@@ -159,7 +173,8 @@ def split_samples(run: Run) -> Iterator[Run]:
 
         own = None if batch.tensor is None else cut(batch.tensor)
         args, kwargs = map_leaves((batch.args, batch.kwargs), partial(_own_or_cut, batch.tensor, own, cut))
-        kept = {"args": args, "kwargs": kwargs, "ids": cut(batch.ids), "real": cut(batch.real), "tensor": own}
+        ids = find_moved(batch, (args, kwargs), cut)
+        kept = {"args": args, "kwargs": kwargs, "ids": ids, "real": cut(batch.real), "tensor": own}
         yield replace(run, batch=replace(batch, samples=1, items=[batch.items[i]], **kept))
 
 

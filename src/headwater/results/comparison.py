@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from ..errors import UsageError
-from .display import Shown
+from .display import Plotted, Shown
 from .explanation import Explanation
+from .files import Saved
 
 
 @dataclass(frozen=True)
-class Comparison(Shown):
+class Comparison(Shown, Plotted, Saved):
     """Explanations of one prediction, in the order asked for. `refused` says why a method gave none."""
+
+    kind: ClassVar[str] = "comparison"
 
     explanations: tuple[Explanation, ...]
     refused: tuple[tuple[str, str], ...] = ()
@@ -25,9 +29,15 @@ class Comparison(Shown):
     def __len__(self) -> int:
         return len(self.explanations)
 
-    def to_dict(self) -> dict[str, object]:
-        """Plain types, ready for JSON."""
-        return {"explanations": [e.to_dict() for e in self.explanations], "refused": dict(self.refused)}
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, ready for JSON; `from_dict` gives the comparison back."""
+        made = [e.to_dict() for e in self.explanations]
+        return {**self._stamp(), "explanations": made, "refused": dict(self.refused)}
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Comparison:
+        cls._check_stamp(found)
+        return cls(tuple(map(Explanation.from_dict, found["explanations"])), tuple(found["refused"].items()))
 
 
 def normalise_name(method: str) -> tuple[str, ...]:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
-NOTEBOOK, FILE = "notebook", "file"
+NOTEBOOK, FILE, TEXT, SCREEN, PLOT, TABLE = "notebook", "file", "text", "screen", "plot", "table"
 _FORMS: dict[tuple[str, type], Callable[..., Any]] = {}
 _DRAWN_BY: list[str] = []
 
@@ -37,8 +43,47 @@ def find_form(form: str, result: Any) -> Callable[..., Any] | None:
 
 
 class Shown:
-    """A result that a notebook shows as a picture. Without one, the notebook prints it."""
+    """A result that a notebook shows as a picture and `print` as plain text. Without either, its fields are shown."""
+
+    def __init_subclass__(cls) -> None:
+        """IPython asks each class in turn, and would take the `repr` of a dataclass before anything above it."""
+        super().__init_subclass__()
+        cls._repr_pretty_ = Shown._repr_pretty_  # type: ignore[method-assign]
 
     def _repr_html_(self) -> str | None:
         draw = find_form(NOTEBOOK, self)
         return None if draw is None else draw(self)
+
+    def __str__(self) -> str:
+        """What the command line prints into a pipe: plain text, no colour."""
+        write = find_form(TEXT, self)
+        return repr(self) if write is None else write(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """At IPython's prompt the result is written as it is printed."""
+        printer.text(str(self))
+
+    def show(self) -> None:
+        """Shows it where one looks: in colour in a notebook and on a terminal, else as plain text."""
+        draw = find_form(SCREEN, self)
+        print(self) if draw is None else draw(self)  # noqa: T201
+
+
+class Plotted:
+    """A result that matplotlib draws, and that becomes a table of pandas."""
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws it with matplotlib, on `ax` or on axes of its own, and gives the axes. Nothing is shown or saved."""
+        axes: Axes = self._formed(PLOT)(self, ax)
+        return axes
+
+    def to_frame(self) -> DataFrame:
+        """A DataFrame of pandas; docs/guide.md names the columns."""
+        frame: DataFrame = self._formed(TABLE)(self)
+        return frame
+
+    def _formed(self, form: str) -> Callable[..., Any]:
+        function = find_form(form, self)
+        if function is None:
+            raise UsageError(f"nothing is known that gives a {type(self).__name__} as a {form}.")
+        return function

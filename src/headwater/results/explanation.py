@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import InputError
-from .display import Shown
+from .display import Plotted, Shown
+from .files import Saved, as_tuple, name_dtype, read_tensor
 from .ledger import Ledger
-from .picture import Picture
+from .picture import Grid, ImageFrame, Picture
 from .words import Word, words_of
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class Provenance:
 
 
 @dataclass(frozen=True)
-class Explanation(Shown):
+class Explanation(Shown, Plotted, Saved):
     """How much each input contributed to one score of one prediction. `relevance` has the unit of `score`.
 
     For text, `relevance` has one number per token; for a graph, one per node; for an image, one per patch, line by
@@ -45,7 +47,12 @@ class Explanation(Shown):
     each as two nodes and a relevance, where the method reaches them; together they are a line of the ledger. Of an
     image, `patches` and `pixels` are the relevance as it lies in the picture, and `image` says where in the
     original that is.
+
+    `probabilities` has the model's probability of every class by name; of a language model those of the likeliest
+    tokens and of the explained one. It is empty where the score is a function of your own.
     """
+
+    kind: ClassVar[str] = "explanation"
 
     tokens: tuple[str, ...]
     relevance: Tensor
@@ -67,6 +74,12 @@ class Explanation(Shown):
     windows: int = 1
     edges: tuple[tuple[int, int, float], ...] | None = None
     image: Picture | None = None
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def probability(self) -> float | None:
+        """The model's probability of the explained class or token; None where the target is none of them ("a - b")."""
+        return self.probabilities.get(self.target)
 
     @property
     def patches(self) -> Tensor:
@@ -91,17 +104,21 @@ class Explanation(Shown):
         """Sub-words summed to words by the tokenizer's offsets. A special token is a word of its own."""
         return words_of(self)
 
-    def to_dict(self) -> dict[str, object]:
-        """Plain types, ready for JSON."""
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, ready for JSON; `from_dict` gives the explanation back. docs/guide.md names the entries."""
         return {
-            "text": self.text,
+            **self._stamp(),
+            "text": list(self.text) if isinstance(self.text, tuple) else self.text,
             "tokens": list(self.tokens),
             "relevance": self.relevance.tolist(),
+            "relevance_dtype": name_dtype(self.relevance),
             "special": list(self.special),
             "segments": list(self.segments),
+            **{name: _as_list(getattr(self, name)) for name in PLACES},
             "score": self.score,
             "target": self.target,
             "prediction": self.prediction,
+            "probabilities": dict(self.probabilities),
             "output": self.output,
             "method": self.method,
             "at": self.at,
@@ -113,8 +130,26 @@ class Explanation(Shown):
             "provenance": self.provenance.to_dict(),
         }
 
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Explanation:
+        """What `to_dict` gave, also where it went through JSON."""
+        cls._check_stamp(found)
+        same = ("score", "target", "prediction", "output", "method", "at", "windows")
+        tuples = ("text", "tokens", "special", "segments", "edges", *PLACES)
+        plain: dict[str, Any] = {name: found[name] for name in same}
+        return cls(
+            **plain,
+            **{name: as_tuple(found.get(name)) for name in tuples},
+            relevance=read_tensor(found["relevance"], found["relevance_dtype"]),
+            probabilities=dict(found["probabilities"]),
+            ledger=Ledger.from_dict(found["ledger"]),
+            rules_met=tuple(found["rules_met"].items()),
+            image=None if "image" not in found else _read_image(found["image"]),
+            provenance=Provenance(**found["provenance"]),
+        )
+
     def _image_dict(self, image: Picture) -> dict[str, object]:
-        grid, frame = image.grid, image.frame
+        grid, frame, pixels = image.grid, image.frame, image.pixels
         return {
             "source": frame.source,
             "size": list(frame.size),
@@ -122,5 +157,21 @@ class Explanation(Shown):
             "taken_as": [grid.width, grid.height],
             "patch": [grid.cell[1], grid.cell[0]],
             "patches": self.patches.tolist(),
-            "pixels": None if image.pixels is None else self.pixels.tolist(),
+            "pixels": None if pixels is None else self.pixels.tolist(),
+            **({} if pixels is None else {"channels": pixels.tolist(), "pixels_dtype": name_dtype(pixels)}),
         }
+
+
+PLACES = ("offsets", "word_ids", "sequence_ids")  # where the tokens stand in the text
+
+
+def _as_list(places: tuple[Any, ...] | None) -> list[Any] | None:
+    return None if places is None else [list(one) if isinstance(one, tuple) else one for one in places]
+
+
+def _read_image(found: dict[str, Any]) -> Picture:
+    width, height = found["taken_as"]
+    grid = Grid(height, width, (found["patch"][1], found["patch"][0]))
+    frame = ImageFrame(as_tuple(found["size"]), as_tuple(found["seen"]), found["source"])
+    numbers = found.get("channels")
+    return Picture(grid, frame, None if numbers is None else read_tensor(numbers, found["pixels_dtype"]))

@@ -6,21 +6,19 @@ answer are sums of what is here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import DataError, UsageError
-from .display import Shown
+from ..errors import UsageError
+from .display import Plotted, Shown
 from .explanation import Explanation, Provenance
+from .files import Saved, name_dtype, read_tensor
 from .ledger import SINK, Ledger, Lines
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORMAT = 1
 SPECIAL = "special tokens"
 OUTPUT_OF = {
     "logprob": "log-probability",
@@ -42,7 +40,7 @@ class Contribution:
 
 
 @dataclass(frozen=True)
-class Generation(Shown):
+class Generation(Shown, Plotted, Saved):
     """How much each token of the prompt, and each earlier token of the output, contributed to every output token.
 
     `relevance` is [outputs, tokens], the prompt's tokens first, then the output's own; it has the unit of `scores`. A
@@ -51,6 +49,8 @@ class Generation(Shown):
     text. `aside` marks tokens whose relevance was moved to a line of the ledger. `role` is "prompt", or a chat's role
     or "template", or an encoder's "source" and the "start" of its decoder; and "output".
     """
+
+    kind: ClassVar[str] = "generation"
 
     tokens: tuple[str, ...]
     pieces: tuple[str, ...]
@@ -115,9 +115,12 @@ class Generation(Shown):
     def explanation(self, output: int | str = 0) -> Explanation:
         """One output token on its own: what stands before it, its score, its ledger."""
         row = self.row(output)
-        return self._as_explanation(
+        made = self._as_explanation(
             self._visible_columns(row), self.relevance[row], self.ledgers[row], self.targets[row]
         )
+        said = self.output[row].strip(" ") or self.output[row]
+        named = self.targets[row] if self.score != "contrast" else said
+        return replace(made, probabilities={named: self.probabilities[row]})
 
     def _visible_columns(self, row: int) -> int:
         """How many columns can have relevance: what stands before, and of a word or sentence its own beginning."""
@@ -125,7 +128,8 @@ class Generation(Shown):
 
     def whole(self) -> Explanation:
         """The whole answer as one score, the sum of its tokens' scores; of "logprob" that is its log-probability."""
-        return self._as_explanation(len(self.tokens), self.relevance.sum(0), sum_ledgers(self.ledgers), self.text)
+        made = self._as_explanation(len(self.tokens), self.relevance.sum(0), sum_ledgers(self.ledgers), self.text)
+        return replace(made, probabilities={self.text: multiply(self.probabilities)})
 
     def _as_explanation(self, length: int, relevance: Tensor, ledger: Ledger, target: str) -> Explanation:
         roles = self.roles[:length]
@@ -224,10 +228,9 @@ class Generation(Shown):
         return self.roles.index("start") if "start" in self.roles else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain types, ready for JSON."""
+        """Plain types, ready for JSON; `from_dict` gives the generation back."""
         return {
-            "format": FORMAT,
-            "kind": "generation",
+            **self._stamp(),
             "text": self.text,
             "tokens": list(self.tokens),
             "pieces": list(self.pieces),
@@ -236,6 +239,7 @@ class Generation(Shown):
             "special": list(self.special),
             "aside": list(self.aside),
             "relevance": self.relevance.tolist(),
+            "relevance_dtype": name_dtype(self.relevance),
             "targets": list(self.targets),
             "probabilities": list(self.probabilities),
             "ledgers": [ledger.to_dict() for ledger in self.ledgers],
@@ -249,33 +253,17 @@ class Generation(Shown):
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Generation:
-        import torch
-
-        if found.get("kind") != "generation" or found.get("format") != FORMAT:
-            raise DataError(f"this is no generation that this version reads (format {FORMAT}).")
+        cls._check_stamp(found)
         names = ("tokens", "pieces", "roles", "special", "aside", "targets", "probabilities")
         plain: dict[str, Any] = {name: found[name] for name in ("prompt", "score", "method", "at", "unit")}
         plain |= {name: tuple(found[name]) for name in names}
         return cls(
             **plain,
-            relevance=torch.tensor(found["relevance"], dtype=torch.float64).reshape(-1, len(found["tokens"])),
-            ledgers=tuple(ledger_of(one) for one in found["ledgers"]),
+            relevance=read_tensor(found["relevance"], found.get("relevance_dtype", "float64")),
+            ledgers=tuple(map(Ledger.from_dict, found["ledgers"])),
             rules_met=tuple(found["rules_met"].items()),
             provenance=Provenance(**found["provenance"]),
         )
-
-    def save(self, path: str | Path) -> None:
-        """One JSON file."""
-        Path(path).write_text(json.dumps(self.to_dict(), ensure_ascii=False) + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: str | Path) -> Generation:
-        """What `save` wrote. Relevance is read as float64, which holds every number of it."""
-        try:
-            found = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path} is no saved generation: {error}.") from error
-        return cls.from_dict(found if isinstance(found, dict) else {})
 
 
 def begins_word(piece: str, before: str) -> bool:
@@ -315,13 +303,6 @@ def _sum_lines(lines: Iterable[Lines]) -> Lines:
         for name, amount in one.items():
             sums[name] = sums.get(name, 0.0) + amount
     return Lines(sums)
-
-
-def ledger_of(found: dict[str, Any]) -> Ledger:
-    plain: dict[str, Any] = {name: found[name] for name in ("score", "inputs", "readout", "dtype")}
-    plain |= {name: found.get(name, 0.0) for name in ("magnitude", "spread", "cut_size")}
-    plain |= {name: Lines(found.get(name, {})) for name in ("biases", "constants", "cut_off", "held")}
-    return Ledger(**plain)
 
 
 def multiply(values: Iterable[float]) -> float:

@@ -23,8 +23,9 @@ RESERVED = (
     *("inputs", "biases", "constants", "readout", "unaccounted", "ledger_error", "closed", "magnitude", "precision"),
     *("bias_lines", "constant_lines"),
     *("cut_off", "held", "spread", "cut_size", "cut_off_lines", "held_lines"),
+    "probabilities",
 )
-LATER = RESERVED[-6:]  # runs of earlier versions have no such columns: nothing of theirs was known to be cut off
+LATER = RESERVED[-7:]  # runs of earlier versions have no such columns: nothing of theirs was known to be cut off
 
 
 def need_arrow(what: str) -> None:
@@ -45,7 +46,7 @@ def types(relevance: str) -> dict[str, pa.DataType]:
     found |= dict.fromkeys(("starts", "ends", "word_ids"), pa.list_(pa.int32()))
     found |= dict.fromkeys(("tokens", "segments"), pa.list_(pa.string()))
     found |= {"row_id": pa.int64(), "windows": pa.int32(), "closed": pa.bool_(), "special": pa.list_(pa.bool_())}
-    groups = ("bias_lines", "constant_lines", "cut_off_lines", "held_lines")
+    groups = ("bias_lines", "constant_lines", "cut_off_lines", "held_lines", "probabilities")
     return found | {"relevance": pa.list_(number), **dict.fromkeys(groups, lines)}
 
 
@@ -95,6 +96,7 @@ def explanation_row(e: Explanation, row_id: int) -> dict[str, Any]:
         "cut_size": books.cut_size,
         "cut_off_lines": list(books.cut_off.items()),
         "held_lines": list(books.held.items()),
+        "probabilities": list(e.probabilities.items()),
     }
 
 
@@ -137,6 +139,7 @@ def to_explanation(
         segments=tuple(row["segments"]),
         rules_met=rules_met,
         windows=row["windows"],
+        probabilities=dict(row.get("probabilities") or ()),
     )
 
 

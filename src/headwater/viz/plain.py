@@ -67,9 +67,9 @@ def plain_audit(audit: Audit, *, full: bool = False) -> str:
     return "\n".join([*lines, "", *ledger_lines(explanation.ledger)])
 
 
-def plain_methods(methods: Named, rules: Named, variants: Named) -> str:
-    """Every method, rule and variant of attention with its summary."""
-    found = method_tables(methods, rules, variants)
+def plain_methods(methods: Named, rules: Named, variants: Named, parameters: Named = ()) -> str:
+    """Every method, rule, variant of attention and parameter with its summary."""
+    found = method_tables(methods, rules, variants, parameters)
     return "\n".join(
         line for table in found for line in (f"{table.title}:", *(f"  {row}" for row in align_columns(table)))
     )
@@ -84,3 +84,12 @@ def align_columns(table: Table) -> list[str]:
 
 def _pad(row: Sequence[str], widths: Sequence[int], i: int, left: int) -> str:
     return row[i].ljust(widths[i]) if i < left else row[i].rjust(widths[i])
+
+
+def tables_as_text(lines: Sequence[str], tables: Sequence[Table]) -> str:
+    """Some lines, then every table under its title."""
+    said = list(lines)
+    for table in tables:
+        said += ["", f"{table.title}:", *(f"  {line}" for line in align_columns(table))]
+        said += [f"  ({table.note})"] if table.note else []
+    return "\n".join(said)

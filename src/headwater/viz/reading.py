@@ -13,6 +13,7 @@ from headwater.results.words import Word
 
 SPACE_MARKS = ("Ġ", "▁")
 SHOWN_ENTRIES = 20
+USUAL_PLACES = ("embeddings", "words", "pixels", "tensor")  # of relevance; a layer that was named is said
 SHOWN_LINES = 6
 
 
@@ -186,4 +187,5 @@ def headline(explanation: Explanation) -> list[tuple[str, str]]:
     facts = [("target", explanation.target), ("score", f"{explanation.score:+.4f} ({explanation.output})")]
     if explanation.prediction is not None and explanation.prediction != explanation.target:
         facts.append(("predicted", explanation.prediction))
-    return [*facts, ("method", explanation.method)]
+    layer = [("at", explanation.at)] if explanation.at not in USUAL_PLACES else []
+    return [*facts, ("method", explanation.method), *layer]

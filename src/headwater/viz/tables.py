@@ -47,11 +47,12 @@ def markdown(table: Table) -> list[str]:
 Named = Iterable[tuple[str, str]]
 
 
-def method_tables(methods: Named, rules: Named, variants: Named) -> tuple[Table, ...]:
+def method_tables(methods: Named, rules: Named, variants: Named, parameters: Named = ()) -> tuple[Table, ...]:
     """Names and summaries, without heads."""
     titled = {
         "methods": methods,
         "rules, to be combined as in lrp(ah+ln)": rules,
         "variants of attention, as in lrp(ah=half+ln+act+gate)": variants,
+        "parameters, as in integrated-gradients(steps=64,baseline=zero)": parameters,
     }
-    return tuple(Table(title, ("", ""), [*rows]) for title, rows in titled.items())
+    return tuple(Table(title, ("", ""), [*rows]) for title, rows in titled.items() if rows)

@@ -57,9 +57,11 @@ def render_audit(audit: Audit, *, full: bool = False) -> RenderableType:
     return Group(*grids, Text(), Padding(ledger_table(audit.explanation.ledger), (0, 0, 0, 2)))
 
 
-def render_methods(methods: Named, rules: Named, variants: Named) -> RenderableType:
-    """Every method, rule and variant of attention with its summary."""
-    return Group(*(Padding(_with_title(table), (0, 0, 1, 0)) for table in method_tables(methods, rules, variants)))
+def render_methods(methods: Named, rules: Named, variants: Named, parameters: Named = ()) -> RenderableType:
+    """Every method, rule, variant of attention and parameter with its summary."""
+    return Group(
+        *(Padding(_with_title(table), (0, 0, 1, 0)) for table in method_tables(methods, rules, variants, parameters))
+    )
 
 
 @dataclass(frozen=True)

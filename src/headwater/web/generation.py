@@ -10,7 +10,7 @@ from .texts import ledger_answer
 
 
 def generate_text(loaded: Loaded, ask: GenerateAsked) -> Generation:
-    return loaded.session.generate(
+    found: Generation = loaded.session.generate(
         None if ask.chat else ask.prompt,
         tokenizer=loaded.reader,
         chat=[{"role": "user", "content": ask.prompt}] if ask.chat else None,
@@ -21,6 +21,7 @@ def generate_text(loaded: Loaded, ask: GenerateAsked) -> Generation:
         contrast=ask.contrast,
         sinks="aside" if ask.aside else "show",
     )
+    return found
 
 
 def generation_answer(found: Generation) -> GenerateAnswer:

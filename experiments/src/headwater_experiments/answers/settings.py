@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from headwater.api.generate import SCORES, explain_generation
+from headwater.api.explain_generation import explain_generation
+from headwater.api.generate import SCORES
 from headwater.defaults import LANGUAGE_METHOD
 from headwater.errors import UnknownName
 from headwater.evaluation.language.asking import LATER
@@ -73,8 +74,8 @@ class Setting:
             return [float(number) for number, _ in enumerate(question.words)], None
         made = explain_generation(
             model,
-            tokenizer,
             question.prompt.text,
+            tokenizer=tokenizer,
             answer=[question.answer],
             method=self.method,
             score=self.score,

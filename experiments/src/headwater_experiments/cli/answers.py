@@ -14,6 +14,11 @@ from headwater.cli.models import load_chosen_model
 from headwater.cli.screen import say, waiting
 from headwater.names import split_names
 
+EXAMPLES = (
+    "headwater answers",
+    "headwater answers --kinds fact,copy --limit 5",
+)
+
 
 def command(
     half: Annotated[

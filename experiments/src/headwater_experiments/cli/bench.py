@@ -35,6 +35,11 @@ PLACES = {  # which benchmarks an option has a meaning for, where not for all
 ATTENTION = ("headwater", "sdpa", "eager")
 NOISE = "rounds after a first one to warm up; what else runs on this machine moves the figures"
 
+EXAMPLES = (
+    "headwater bench",
+    "headwater bench --json",
+)
+
 
 def command(
     context: typer.Context,

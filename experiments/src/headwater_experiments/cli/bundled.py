@@ -19,7 +19,7 @@ Where = Annotated[
 ]
 
 
-@app.command("evaluate")
+@app.command("evaluate", epilog="headwater bundled evaluate\nheadwater bundled evaluate --json")
 def evaluate(
     split: Annotated[str, typer.Option(help="dev, train, tune or train-without-tune.")] = "dev",
     model: Annotated[str | None, typer.Option(help="Another directory or hub name.")] = None,
@@ -39,7 +39,7 @@ def evaluate(
         typer.echo(f"SST-2 {split}: {found}")
 
 
-@app.command("train")
+@app.command("train", epilog="headwater bundled train --out sentiment\nheadwater bundled train --out new --device cuda")
 def train(
     out: Annotated[Path, typer.Option(help="The directory to write the model to.")],
     teacher: Annotated[str | None, typer.Option(help="A directory or hub name. Default: MiniLM.")] = None,

@@ -15,7 +15,7 @@ from headwater.names import split_names
 app = typer.Typer(help="The small vision transformer for MNIST's digits.", no_args_is_help=True)
 
 
-@app.command("train")
+@app.command("train", epilog="headwater image train\nheadwater image train --out digits --seed 1")
 def train(
     out: Annotated[Path | None, typer.Option(help="Directory for the model. Default: where it is looked for.")] = None,
     rounds: Annotated[
@@ -41,7 +41,7 @@ def train(
     typer.echo(json.dumps(found) if as_json else f"{path}: test accuracy {accuracy_in_words(found['test'])}")
 
 
-@app.command("table")
+@app.command("table", epilog="headwater image table\nheadwater image table --json")
 def table(
     methods: Annotated[str | None, typer.Option(help="Methods, separated by commas.")] = None,
     model: options.Model = None,

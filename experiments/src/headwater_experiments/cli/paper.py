@@ -47,7 +47,7 @@ ALL = "sst2, imdb, t-emotions, t-hate, t-sentiment, meld-s, semaine; bace, mnist
 GRAPHS = ("bace", "mnist")
 
 
-@app.command("train")
+@app.command("train", epilog="headwater paper train sst2\nheadwater paper train bace --seeds 3 --device cuda")
 def train(
     dataset: Annotated[str, typer.Argument(help=f"One of {ALL}.")],
     model: Kind = "small",
@@ -220,7 +220,7 @@ def print_record(path: Path, record: dict[str, Any], as_json: bool) -> None:
     )
 
 
-@app.command("pretrain")
+@app.command("pretrain", epilog="headwater paper pretrain --out bert\nheadwater paper pretrain --out bert --rounds 20")
 def pretrain(
     out: Annotated[Path, typer.Option(help="Directory for the model.")],
     datasets: Annotated[
@@ -246,7 +246,7 @@ def pretrain(
     typer.echo(f"{out}: loss {found.losses[-1]:.3f} on texts held back, {found.blocks:,} rows, {found.seconds:,.0f} s")
 
 
-@app.command("install")
+@app.command("install", epilog="headwater paper install bace.json\nheadwater paper install bace.json --seed 0")
 def install(
     reports: Annotated[
         list[Path],
@@ -301,7 +301,7 @@ def install(
             print_record(path, record, as_json)
 
 
-@app.command("tables")
+@app.command("tables", epilog="headwater paper tables\nheadwater paper tables --out tables")
 def tables(
     model: Kind = "small",
     recipe: RecipeName = "paper",
@@ -379,7 +379,7 @@ def tables(
     say(f"kept in {out}: tables-{kind}.md, tables-{kind}.csv, and the measurements")
 
 
-@app.command("ablate")
+@app.command("ablate", epilog="headwater paper ablate\nheadwater paper ablate --limit 1000 --seeds 1")
 def ablate(
     conditions: Annotated[
         str | None,
@@ -422,7 +422,7 @@ def ablate(
     typer.echo(page)
 
 
-@app.command("figures")
+@app.command("figures", epilog="headwater paper figures\nheadwater paper figures --out figures")
 def figures(
     model: Kind = "small",
     recipe: RecipeName = "paper",

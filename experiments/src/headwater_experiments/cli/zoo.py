@@ -12,6 +12,11 @@ from headwater.cli.screen import save_file, say
 from headwater.cli.tables import print_tables
 from headwater.names import split_names
 
+EXAMPLES = (
+    "headwater zoo --names bert,causal-lm/gpt2",
+    "headwater zoo --page docs/architectures.md",
+)
+
 
 def command(
     maps: Annotated[

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from ...engine.forward import Run
-from ...engine.options import OptionsByName, Request, read_options
+from ...engine.options import OptionsByName
 from ...engine.session import answer_all
 from ...errors import UsageError
 from ...inputs.hooks import hook_modules
@@ -27,6 +27,7 @@ from ...results.ledger import Ledger
 from ...rules.call import Call, is_signal
 from ...rules.lineage import carry
 from ...rules.scope import Scope
+from ..requests import Model, make_request
 from .heads import Head, head_flows, note_head, note_scores
 from .watch import Tap, tap_alias
 
@@ -35,9 +36,7 @@ _NORMS = ("layer_norm", "rms_norm", "group_norm")
 
 
 @restores
-def audit(
-    model: nn.Module, data: Any, *, method: str | Method | None = None, **options: Unpack[OptionsByName]
-) -> Audit:
+def audit(model: Model, data: Any, *, method: str | Method | None = None, **options: Unpack[OptionsByName]) -> Audit:
     """Explain one input and say for every module what came in, what went out, and what its operations lost.
 
     Takes the arguments of `explain`, for one sample; without a method it audits what `explain` gives. For each
@@ -45,7 +44,7 @@ def audit(
     attention head the break that the first one predicts.
     """
     found: list[AuditScope] = []
-    ask = Request(model, data, read_options(method=method, **options))
+    ask = make_request(model, data, method=method, **options)
     if ask.options.memory_limit is not None:
         ask = fit_to_limit(ask)
     if ask.options.recompute:

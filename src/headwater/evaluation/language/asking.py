@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ... import plugins
-from ...api.generate import decoder_start, encoder_decoder, explain_generation, takes, tokenise_answer
+from ...api.explain_generation import explain_generation
+from ...api.generate import decoder_start, encoder_decoder, takes, tokenise_answer
 from ...defaults import DEFAULT_OUTPUT, LANGUAGE_METHOD, LANGUAGE_OUTPUT
 from ...engine.model import where_it_is
 from ...errors import InputError, NotFinite
@@ -138,8 +139,8 @@ class AnsweringModel:
         asked: dict[str, Any] = {"score": score} if prompt.other is None else {"contrast": {0: prompt.other}}
         made = explain_generation(
             self.model,
-            self.tokenizer,
             prompt.text,
+            tokenizer=self.tokenizer,
             answer=[prompt.answer],
             method=method,
             sinks="show",

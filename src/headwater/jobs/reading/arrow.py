@@ -86,13 +86,18 @@ class DatasetSplit:
 
 def load_split(path: str) -> Any:
     try:
-        from datasets import load_from_disk
+        from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, load_from_disk
     except ImportError as error:
         raise MissingExtra(f"reading the dataset {path}", "data") from error
+    silent = are_progress_bars_disabled()
+    disable_progress_bars()
     try:
         return load_from_disk(path)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as a dataset: {error}.") from error
+    finally:
+        if not silent:
+            enable_progress_bars()
 
 
 def split_columns(table: pa.Table, columns: Sequence[str], kinds: dict[str, str]) -> tuple[list[str | Bad], pa.Table]:

@@ -1,0 +1,100 @@
+"""`explain_entities`: every entity that a token classifier finds, each with its explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import Unpack
+
+from ..engine.kind import choose_method, output_of
+from ..engine.model import in_copy, place_batch
+from ..engine.options import ExplainOptions, Request
+from ..engine.session import Session
+from ..engine.texts import TextJob
+from ..errors import UsageError
+from ..inputs.batch import Batch
+from ..inputs.entities import EntityReader, PredictedEntity, check_token_scores, find_entities
+from ..inputs.places import find_place
+from ..inputs.restoring import restores
+from ..inputs.targets import class_names, is_vocabulary, logits_of
+from ..inputs.text import Text, encode
+from ..inputs.walking import walk_once
+from ..methods.registry import Method
+from ..results.entities import Entity
+from .requests import Model, make_request
+
+
+@overload
+def explain_entities(model: Model, data: str | tuple[str, str], **options: Unpack[ExplainOptions]) -> list[Entity]: ...
+
+
+@overload
+def explain_entities(
+    model: Model, data: list[Any] | Iterator[Any], **options: Unpack[ExplainOptions]
+) -> list[list[Entity]]: ...
+
+
+@overload
+def explain_entities(
+    model: Model, data: Any, **options: Unpack[ExplainOptions]
+) -> list[Entity] | list[list[Entity]]: ...
+
+
+@restores
+def explain_entities(model: Model, data: Any, **options: Unpack[ExplainOptions]) -> list[Entity] | list[list[Entity]]:
+    """Every entity that a token classifier finds in a text, in the order of the text, each with its explanation.
+
+    Takes the arguments of `explain` for a text, or a list of texts, which gives a list for each. What is explained of
+    an entity is the mean, over its words, of the logit of the class that is predicted at the word's first token.
+    `explanation.target` says label and words, "LOC: New York".
+    """
+    ask = make_request(model, data, **options)
+    if ask.options.target is not None or ask.options.score is not None or ask.options.window:
+        raise UsageError(
+            "explain_entities explains what the model finds: target=, score= and window= have no place there."
+        )
+    if not ask.of_texts:
+        raise UsageError("explain_entities takes a text or a list of texts, with the model's tokenizer.")
+    with walk_once():
+        session = Session.open(ask.model, ask.options)
+        found = [explain_text(session, ask, text) for text in (ask.data if isinstance(ask.data, list) else [ask.data])]
+    return found if isinstance(ask.data, list) else found[0]
+
+
+def explain_text(session: Session, ask: Request, text: Text) -> list[Entity]:
+    """The entities of one text: one prediction, of which several scores are explained."""
+    options, model = ask.options, session.model
+    place = find_place(model, in_copy(ask.model, model, options.inputs), options.at)
+    job = TextJob(model, options.tokenizer, 1, options.truncate, place)
+    batch = job.batch(encode([text], options.tokenizer, job.limit, options.truncate))
+    entities = predict_entities(model, batch)
+    method = choose_method(options.method, model)
+    return explain_each(session, ask, batch, entities, method) if entities else []
+
+
+def predict_entities(model: nn.Module, batch: Batch) -> list[PredictedEntity]:
+    placed = place_batch(model, batch)
+    with torch.no_grad():
+        logits: Tensor = logits_of(model(*placed.args, **placed.kwargs))
+    vocabulary = logits.dim() == 3 and is_vocabulary(model, logits.shape[-1])
+    check_token_scores(logits, [len(item.tokens) for item in batch.items], vocabulary)
+    return find_entities(logits[0], batch.items[0], class_names(getattr(model, "config", None), logits.shape[-1]))
+
+
+def explain_each(
+    session: Session, ask: Request, batch: Batch, entities: list[PredictedEntity], method: Method
+) -> list[Entity]:
+    words = [entity.words(batch.items[0]) for entity in entities]
+    output = output_of(ask.options, session.model)
+    readers = [
+        EntityReader(entity, f"{entity.label}: {text}", output)
+        for entity, (text, _, _) in zip(entities, words, strict=True)
+    ]
+    made = session.explain_scores(batch, readers, method, ask.options)
+    return [
+        Entity(entity.label, *said, entity.positions, explanation)
+        for entity, said, explanation in zip(entities, words, made, strict=True)
+    ]

@@ -1,0 +1,28 @@
+"""What a token classifier finds in a text, each with its explanation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .explanation import Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """One name, or whatever the model labels: `label` without its B- or I-, the words, and why.
+
+    `start` and `end` are characters of the text (None where the tokenizer does not say), `positions` the tokens whose
+    scores are explained: the first of each word.
+    """
+
+    label: str
+    text: str
+    start: int | None
+    end: int | None
+    positions: tuple[int, ...]
+    explanation: Explanation
+
+    def to_dict(self) -> dict[str, Any]:
+        about = {"label": self.label, "text": self.text, "start": self.start, "end": self.end}
+        return {**about, "positions": list(self.positions), "explanation": self.explanation.to_dict()}

@@ -1,0 +1,68 @@
+"""Results as `print` and `show` give them: the command line's text for a pipe, and its colours on a terminal.
+
+Loaded when a result is first shown, with all else that gives results a form: notebooks, plots, tables.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headwater.results.audit import Audit
+from headwater.results.comparison import Comparison
+from headwater.results.display import NOTEBOOK, SCREEN, TEXT, Shown, shows
+from headwater.results.explanation import Explanation
+from headwater.results.generation import Generation
+from headwater.results.ledger import Ledger
+
+from . import comparison, frames, generation, notebook, plots, terminal
+from .html import ledger_section
+from .plain import ledger_lines, plain, plain_audit
+from .screen import draws_on_terminal
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from .colour import Theme
+
+GIVE_FORMS = (notebook, frames, plots)  # each enters what it draws where it is loaded
+
+shows(TEXT, Explanation)(plain)
+shows(TEXT, Comparison)(comparison.plain)
+shows(TEXT, Generation)(generation.plain)
+shows(TEXT, Audit)(plain_audit)
+
+
+@shows(TEXT, Ledger)
+def write_ledger(ledger: Ledger) -> str:
+    return "\n".join(ledger_lines(ledger))
+
+
+@shows(NOTEBOOK, Ledger)
+def show_ledger(ledger: Ledger) -> str:
+    return notebook.fragment(ledger_section(ledger))
+
+
+@shows(SCREEN, Shown)
+def show_result(result: Shown) -> None:
+    """In a notebook as its output, on a terminal in colour, else as text."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if hasattr(shell, "kernel"):
+        from IPython.display import display
+
+        display(result)
+        return
+    draw = next((DRAWN[kind] for kind in type(result).__mro__ if kind in DRAWN), None)
+    if draw is None or not draws_on_terminal(lambda ground: draw(result, ground)):
+        print(result)  # noqa: T201
+
+
+DRAWN: dict[type, Callable[[Any, Theme], RenderableType]] = {
+    Explanation: lambda e, ground: terminal.render(e, theme=ground),
+    Comparison: lambda c, ground: comparison.render(c, theme=ground),
+    Generation: lambda g, ground: generation.render(g, theme=ground),
+    Audit: lambda a, ground: terminal.render_audit(a),
+    Ledger: lambda ledger, ground: terminal.ledger_table(ledger),
+}

@@ -1,0 +1,39 @@
+"""What type checkers, and so editors, know of the public functions: checked by mypy, never run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from typing_extensions import assert_type
+
+import headwater as hw
+
+Chat = list[dict[str, str]]
+
+
+def check_functions(model: nn.Module, tokenizer: Any, chats: list[Chat]) -> None:
+    assert_type(hw.explain(model, "a", tokenizer=tokenizer), hw.Explanation)
+    assert_type(hw.explain(model, ("a", "b"), tokenizer=tokenizer), hw.Explanation)
+    assert_type(hw.explain(model, ["a"], tokenizer=tokenizer), list[hw.Explanation])
+    assert_type(hw.compare(model, "a", tokenizer=tokenizer), hw.Comparison)
+    assert_type(hw.audit(model, "a", tokenizer=tokenizer), hw.Audit)
+    assert_type(hw.explain_generation(model, "a", tokenizer=tokenizer), hw.Generation)
+    assert_type(hw.explain_generation(model, ["a"], tokenizer=tokenizer), list[hw.Generation])
+    assert_type(hw.explain_generation(model, chat=chats[0], tokenizer=tokenizer), hw.Generation)
+    assert_type(hw.explain_generation(model, chat=chats, tokenizer=tokenizer), list[hw.Generation])
+
+
+def check_session(session: hw.ExplainSession) -> None:
+    assert_type(session.explain("a"), hw.Explanation)
+    assert_type(session.explain(["a"]), list[hw.Explanation])
+    assert_type(session.generate("a"), hw.Generation)
+    assert_type(session.generate(["a"]), list[hw.Generation])
+
+
+def check_files() -> None:
+    assert_type(hw.Explanation.load("e.json"), hw.Explanation)
+    assert_type(hw.Comparison.load("c.json"), hw.Comparison)
+    assert_type(hw.Generation.load("g.json"), hw.Generation)
+    assert_type(hw.Audit.load("a.json"), hw.Audit)
+    assert_type(hw.Explanation.load("e.json").probability, float | None)
