@@ -25,7 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 # the files that take longest: of several processes, none should begin with one of these when the others are done
 LONG = """
-    test_left_behind test_run_ray test_run_processes test_memory test_evaluation test_run_faults test_faithfulness test_extending
+    test_left_behind test_run_ray test_run_processes test_memory test_evaluation test_run_faults test_faithfulness
+    test_extending
 """.split()
 
 
