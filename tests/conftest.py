@@ -23,8 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--gpu", action="store_true", help="run the tests of kernels on an NVIDIA card")
 
 
-# files that take minutes: of several processes, none should begin with one of these when the others are done
-LONG = ("test_run_ray", "test_memory", "test_run_processes", "test_bounds", "test_evaluation", "test_left_behind")
+# the files that take longest: of several processes, none should begin with one of these when the others are done
+LONG = """
+    test_left_behind test_run_ray test_run_processes test_memory test_evaluation test_run_faults test_faithfulness
+    test_extending
+""".split()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

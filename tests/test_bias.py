@@ -255,6 +255,7 @@ def test_no_bias_is_not_found():
     assert "no bias" not in c.verdict
 
 
+@pytest.mark.slow
 def test_a_planted_bias_is_gone_when_the_labels_are_shuffled():
     names = [*WOMEN, *MEN]
     ps = []

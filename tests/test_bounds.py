@@ -46,6 +46,7 @@ def judged(methods: Any = METHODS, model: nn.Module | None = None, **options: An
     return evaluate(wide() if model is None else model, TEXTS, methods=methods, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [{"keep": "disk"}, {"recompute": "blocks"}, {"keep": "disk", "recompute": 1}])
 def test_where_things_wait_and_what_is_computed_again_changes_no_number(room, monkeypatch):
     monkeypatch.setattr(saved_tensors, "SMALL", 0)

@@ -196,6 +196,7 @@ def total(gradients: Any) -> list[Tensor]:
     return [one for one in (*gradients[:3], None if gradients[3] is None else gradients[3].sum(0)) if one is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy, behind Triton's interpreter, speaks of infinities
 class TestTriton:
     def check(self, case: Case, room: float) -> None:
@@ -289,6 +290,7 @@ METHODS = (
 ROUGH = 1e-5  # Gemma computes its softmax and its norms in float32 whatever the model's dtype is
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("name", MODELS)
 def test_models_are_explained_as_with_their_own_attention(name: str, padded: bool) -> None:
@@ -384,6 +386,7 @@ class Largest(TorchDispatchMode):
         return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["lrp", "lrp-gamma", "gi", "attnlrp", "lrp-query"])
 @pytest.mark.parametrize("name", ["gemma2", "gpt-oss"])
 def test_no_weights_are_made_but_those_of_a_block(name: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:

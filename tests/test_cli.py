@@ -380,6 +380,7 @@ def test_the_evaluation_is_timed_against_a_loop_in_one_run(labelled):
     assert record["apart"] < 1e-5
 
 
+@pytest.mark.slow
 def test_explanations_are_timed_as_ratios_to_the_forward_pass():
     words = ["bench", "--layers", "1", "--batch", "1", "--tokens", "8", "--rounds", "1", "--methods", "lrp"]
     assert re.search(r"^\| lrp \| \d", answer(*words), re.M)

@@ -141,6 +141,7 @@ def test_what_only_reads_the_plain_pass_shares_one():
 LONG = "the movie was not good , and the film is great . " * 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 3, 16])
 def test_a_long_text_is_compared_in_windows_as_each_method_explains_it(batch_size):
     """Also where windows take several batches, which must not read each other's plain pass."""

@@ -91,6 +91,7 @@ PRODUCTS: dict[str, Pair] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_what_the_factors_of_a_product_get(name: str) -> None:
     operation, reference = PRODUCTS[name]

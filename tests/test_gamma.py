@@ -15,6 +15,7 @@ from headwater.methods import resolve_method
 from headwater.methods.lrp import gamma
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILD)
 def test_ledger_closes_with_gamma(name: str) -> None:
     plain = hw.explain(tiny(name), arguments(name))

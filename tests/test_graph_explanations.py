@@ -60,6 +60,7 @@ def test_every_method_gives_a_number_for_every_node(method, virtual_node):
         assert ("virtual_node.weight" in lines) is virtual_node
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("virtual_node", [True, False])
 def test_the_batch_makes_no_difference(method, virtual_node):

@@ -140,6 +140,7 @@ def test_pixels_that_fill_no_patch_go_with_the_last_one():
     assert float(patches.sums(torch.ones(3, 10, 10)).sum()) == 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [m.name for m in available()])
 def test_every_method_conforms_on_images(name):
     pictures = [photo(), photo(20, 20, seed=1)]

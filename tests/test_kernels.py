@@ -175,6 +175,7 @@ def on_processor(case: Attention) -> Tensor | None:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy, behind Triton's interpreter, speaks of infinities
 class TestTriton:
+    @pytest.mark.slow
     @pytest.mark.parametrize("masked", MASKS)
     def test_every_mask(self, masked: str) -> None:
         case = Attention.drawn(SQUARE, masked)
@@ -191,6 +192,7 @@ class TestTriton:
         case = Attention.drawn(Shape(70, 70, 64, 64, groups=2, batch=1), masked, dtype)
         assert apart(in_triton(case, case.sums()), case.expected()) < ROOM[dtype]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("masked", MASKS)
     def test_it_finds_the_sums_itself(self, masked: str) -> None:
         case = Attention.drawn(Shape(40, 75, 32, 32, groups=2, batch=1), masked)
@@ -384,6 +386,7 @@ PADDED = {"input_ids": torch.randint(3, 119, (4, 40), generator=torch.Generator(
 PADDED["attention_mask"] = (torch.arange(40) < torch.tensor([40, 31, 12, 5])[:, None]).long()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["gi", "lrp", "lrp-gamma", "lrp-query", "lrp-secant", "attnlrp"])
 @pytest.mark.parametrize("name", ["bert", "roberta", "llama", "gpt2"])
 def test_positions_that_are_not_reached_change_nothing(name: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:

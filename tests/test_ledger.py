@@ -102,6 +102,7 @@ def test_padding_that_the_model_uses_has_its_own_line() -> None:
     assert e.ledger.closed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [*PAPER, "lrp"])
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "gemma3", "vit", "opt", "bart", "modernbert"])
 def test_eager_and_sdpa_agree(name: str, method: str) -> None:

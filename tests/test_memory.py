@@ -162,11 +162,13 @@ def same(ours: list[hw.Explanation], theirs: list[hw.Explanation]) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STACKED)
 def test_blocks_that_are_computed_again_change_no_number(name):
     assert same(explained(name, recompute="blocks"), explained(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", RULES)
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5"])
 def test_nor_do_they_by_any_other_rules(name, method):
@@ -402,6 +404,7 @@ def built(kind: str, times: int = 1) -> tuple[nn.Module, dict[str, torch.Tensor]
     return shape.build(), shape.inputs(3, 160), 160
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recompute", [None, 2, "blocks"])
 @pytest.mark.parametrize("kind", ["bert", "llama"])
 def test_an_estimate_is_near_what_torch_then_allocates(kind, recompute):

@@ -28,12 +28,14 @@ NAMES = [method.name for method in available()]
 FOLLOWS_ONE_STACK = ("a-last", "rollout", "a-flow", "gae", "gae-rollout", "ifr")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["bert", "distilbert", "gpt2", "llama"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_conforms_on_text(name: str, model: str) -> None:
     assert check_method(name, tiny(model), TEXTS, tokenizer=tokenizer(), tolerance=1e-4) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_conforms_on_images(name: str) -> None:
     assert check_method(name, tiny("vit"), arguments("vit"), tolerance=1e-4) is not None

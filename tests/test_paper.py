@@ -234,6 +234,7 @@ def test_the_kept_checkpoints_are_what_their_cards_say(name: str, kind: str, mon
         assert TextRecipe(**record["recipe"]) == recipe_for("small", name, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_model_changed_in_low_rank_is_a_plain_bert_from_a_small_file(
     rank: int, bert: str, semaine: None, tmp_path: Path

@@ -421,6 +421,7 @@ def test_graphs_stand_beside_the_small_models_where_they_are(home, monkeypatch, 
 # figures
 
 
+@pytest.mark.slow
 def test_figures_of_graphs_are_drawn_from_what_the_tables_left(home, measured, monkeypatch, tmp_path):
     monkeypatch.setattr(graph_pictures, "right", lambda *_: True)  # the small models are no good
     monkeypatch.setattr(graph_pictures, "EACH", 1)

@@ -367,6 +367,7 @@ def test_a_plain_run_out_of_memory_runs_again_without_recordings(monkeypatch: py
         hw.explain(model, arguments("llama", samples=1, length=9), method="lrp")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_garbage_collection")
 def test_a_bench_of_five_methods_and_three_lengths_holds_one_recording_at_a_time(
     monkeypatch: pytest.MonkeyPatch,

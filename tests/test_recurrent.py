@@ -60,6 +60,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_close(name: str) -> None:
     torch.manual_seed(0)
@@ -68,6 +69,7 @@ def test_layers_close(name: str) -> None:
     assert closes(model, data(), "lrp(act+gate=half)") < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in LAYERS if "relu" not in name])
 def test_layers_are_open_without_their_rules(name: str) -> None:
     torch.manual_seed(0)
@@ -166,6 +168,7 @@ def test_it_is_what_the_sums_say() -> None:
     assert e.ledger.closed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_packed_sequences(kind: type[nn.Module], both: bool) -> None:

@@ -93,6 +93,7 @@ def test_shards_cover_the_input_once():
     assert all(chunk.parts == sum(other.shard == chunk.shard for other in chunks) for chunk in chunks)
 
 
+@pytest.mark.slow
 def test_what_order_chunks_come_in_does_not_matter(engine, data, tmp_path, monkeypatch):
     monkeypatch.setattr("headwater.jobs.planning.CHUNK_ROWS", 7)
     run(data, tmp_path / "straight")
@@ -168,6 +169,7 @@ def test_input_that_changes_under_the_job_is_noticed(engine, data, tmp_path, mon
     assert not hw.open_run(tmp_path / "out").finished
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -483,6 +485,7 @@ def by_duckdb(out):
     return {token: total for token, _, total in duckdb.sql(QUERY.format(out)).fetchall()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", [by_pandas, by_polars, by_duckdb], ids=lambda read: read.__name__)
 def test_others_read_it_as_it_is(engine, data, tmp_path, read):
     """They are installed with the tools of development: a promise of the docs is not skipped."""

@@ -198,6 +198,7 @@ def test_ten_megabytes_in_one_cell(tmp_path, name, monkeypatch):
     assert results(tmp_path / "out").column("row_id").to_pylist() == [0, 2]
 
 
+@pytest.mark.slow
 def test_ten_megabytes_may_be_cut(tmp_path, monkeypatch):
     here(monkeypatch)
     as_parquet(tmp_path / "in.parquet", ["very " * 2_000_000], [1])

@@ -69,6 +69,7 @@ def test_an_evaluation_takes_what_was_explained(data, tmp_path, explained):
     assert found.provenance["run"] == stored.manifest.job
 
 
+@pytest.mark.slow
 def test_another_class_or_method_is_explained_where_it_must_be(data, tmp_path, explained):
     stored = run(data, tmp_path / "out", columns=["text", "label"])
     plain = write(tmp_path / "plain.parquet", text=TEXTS, label=[row["label"] for row in stored.rows()])
@@ -89,6 +90,7 @@ def test_an_evaluation_of_a_run_can_be_drawn_from_and_handed_to_workers(data, tm
     assert pickle.loads(pickle.dumps(stored)).explanation(7).to_dict() == stored.explanation(7).to_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ran", "asked", "said"),
     [

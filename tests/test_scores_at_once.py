@@ -72,6 +72,7 @@ def check_equal(found: hw.Generation, plain: hw.Generation) -> None:
         assert ours.unaccounted == pytest.approx(theirs.unaccounted, abs=max(room, 1e-13))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", NAMES)
 def test_one_pass_for_all_says_what_one_for_each_says(name, method, passes, monkeypatch):

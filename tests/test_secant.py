@@ -51,6 +51,7 @@ def test_where_nothing_is_preferred_it_is_the_gradient() -> None:
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", BUILD)
 def test_the_ledger_closes_through_the_softmax(name: str, method: str) -> None:

@@ -48,6 +48,7 @@ def in_triton(parts: tuple[Tensor, ...], causal: bool, gamma: float = GAMMA) -> 
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_they_are_those_of_the_plain_rule(shape: tuple[int, ...], causal: bool) -> None:
@@ -58,6 +59,7 @@ def test_they_are_those_of_the_plain_rule(shape: tuple[int, ...], causal: bool) 
         assert apart(found, expected) < 1e-5
 
 
+@pytest.mark.slow
 def test_queries_and_keys_have_the_gradient_of_torch() -> None:
     gradient, *rest = drawn(*SHAPES[1])
     leaves = [part.double().requires_grad_() for part in rest]
@@ -70,6 +72,7 @@ def test_queries_and_keys_have_the_gradient_of_torch() -> None:
     assert apart(with_rule[2], expected[2]) > 1e-2
 
 
+@pytest.mark.slow
 def test_half_precision() -> None:
     parts = tuple(part.half() for part in drawn(*SHAPES[2]))
     for found, expected in zip(in_triton(parts, causal=True), plainly(parts, True, GAMMA)[2:], strict=True):
@@ -86,6 +89,7 @@ def test_what_they_do_not_know_they_refuse() -> None:
     assert not shared.can_share(query.repeat(1, 1, 1, 16), key.repeat(1, 1, 1, 16), value, plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3"])
 def test_explanations_by_them_are_those_without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a card: the result of attention is then made again without a graph."""

@@ -135,6 +135,7 @@ def test_a_bias_of_the_scores_that_is_a_signal_takes_its_part() -> None:
     assert is_same(found["fused"], found["written out"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", BUILD)
 def test_ledgers_of_models_close(name: str, method: str) -> None:

@@ -131,6 +131,7 @@ OTHERS: dict[str, Spelling] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", [*BY_HAND, *OTHERS])
 def test_it_closes(name: str, method: str) -> None:

@@ -117,6 +117,7 @@ LAYERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "bias", "layers", "both", "first", "start"), LAYERS)
 def test_a_recurrent_layer(name: str, bias: bool, layers: int, both: bool, first: bool, start: bool) -> None:
     check(lambda: Recurrent(name, start, bias=bias, num_layers=layers, bidirectional=both, batch_first=first))
@@ -231,6 +232,7 @@ class Packed(nn.Module):
         return weighed(torch.cat([padded.flatten(1), last.transpose(0, 1).flatten(1)], 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["lrp", "lrp(act+gate=half)"])
 @pytest.mark.parametrize("filled", [0.0, 0.7])
 @pytest.mark.parametrize("both", [False, True])

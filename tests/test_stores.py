@@ -217,6 +217,7 @@ def test_a_part_is_a_drawing(client, name, part):
     assert client.get(f"/api/datasets/{name}/drawing?part=everything").status_code == 422
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["an-evaluation", "run", "words-of-film"])
 def test_schemathesis_finds_no_server_error(made, name):
     from trying import tried

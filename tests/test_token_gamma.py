@@ -256,6 +256,7 @@ def in_triton(case: cases.Attention, rule: TokenRule, sums: Tensor | None) -> Te
     return cases.fused.values_gradient_triton(case.gradient, case.query, case.key, sums, scoring, rule)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy, behind Triton's interpreter, speaks of infinities
 class TestTriton:
     @pytest.mark.parametrize("told", [True, False])

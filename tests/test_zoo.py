@@ -262,16 +262,19 @@ def test_casts_are_lifted() -> None:
 ONE = Entry("causal-lm", "gpt2", "GPT2LMHeadModel")
 
 
+@pytest.mark.slow
 def test_one_that_hangs_is_stopped() -> None:
     (found,) = pool.findings([ONE], 1, timeout=5, memory=4, target=hangs)
     assert (found.verdict, found.why) == ("open", "stopped after 5 s while explaining")
 
 
+@pytest.mark.slow
 def test_one_that_dies_is_told() -> None:
     (found,) = pool.findings([ONE], 1, timeout=60, memory=4, target=dies)
     assert (found.verdict, found.why) == ("not built", "its process ended while building, exit code 3")
 
 
+@pytest.mark.slow
 def test_one_that_grows_is_stopped() -> None:
     (found,) = pool.findings([ONE], 1, timeout=60, memory=1, target=grows)
     assert (found.verdict, found.why) == ("not built", "needs more than 1 GiB of memory")
