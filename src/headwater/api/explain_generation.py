@@ -165,7 +165,7 @@ def explain_generation(
         seed=seed,
         generate=generate,
     )
-    if is_one(prompt, chat):
+    if is_single(prompt, chat):
         return explain_prompt(
             ready, asked["tokenizer"], cast(Any, prompt), cast(Any, chat), cast(Any, answer), settings
         )
@@ -177,7 +177,7 @@ def explain_generation(
     ]
 
 
-def is_one(prompt: Any, chat: Any) -> bool:
+def is_single(prompt: Any, chat: Any) -> bool:
     """Whether one prompt or one chat was given, not several. A chat is a list of turns, several a list of lists."""
     if prompt is not None:
         if not isinstance(prompt, (str, Iterable)) or isinstance(prompt, (bytes, Mapping)):

@@ -60,8 +60,8 @@ def examples_of(function: Callable[..., Any]) -> str | None:
 def command_lines(command: Any, ctx: Any, width: int) -> list[str]:
     """The whole help of a command, line by line."""
     lines = [*usage_lines(command, ctx, width), "", *wrap(inspect.cleandoc(command.help or ""), width)]
-    for group, params in by_group(command.get_params(ctx)).items():
-        lines += ["", f"{group}:", *rows([describe(param, ctx) for param in params], width)]
+    for group, params in sort_into_groups(command.get_params(ctx)).items():
+        lines += ["", f"{group}:", *rows([describe_param(param, ctx) for param in params], width)]
     return [*lines, *example_lines(command.epilog)]
 
 
@@ -70,7 +70,7 @@ def group_lines(group: TyperGroup, ctx: Any, width: int) -> list[str]:
     lines = [*usage_lines(group, ctx, width), "", *wrap(inspect.cleandoc(group.help or ""), width), "", "Commands:"]
     named = [(name, group.get_command(ctx, name)) for name in group.list_commands(ctx)]
     lines += rows([(name, one.get_short_help_str(1000)) for name, one in named if one is not None], width)
-    lines += ["", "Options:", *rows([describe(param, ctx) for param in group.get_params(ctx)], width)]
+    lines += ["", "Options:", *rows([describe_param(param, ctx) for param in group.get_params(ctx)], width)]
     return [*lines, *example_lines(group.epilog)]
 
 
@@ -79,7 +79,7 @@ def usage_lines(command: Any, ctx: Any, width: int) -> list[str]:
     return textwrap.wrap(f"Usage: {words}", width, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def by_group(params: Iterable[Any]) -> dict[str, list[Any]]:
+def sort_into_groups(params: Iterable[Any]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {name: [] for name in (ARGUMENTS, *GROUPS, OTHER)}
     for param in params:
         if not getattr(param, "hidden", False):
@@ -88,7 +88,7 @@ def by_group(params: Iterable[Any]) -> dict[str, list[Any]]:
     return {name: some for name, some in found.items() if some}
 
 
-def describe(param: Any, ctx: Any) -> tuple[str, str]:
+def describe_param(param: Any, ctx: Any) -> tuple[str, str]:
     """A parameter as its name on the command line, and what it says of itself."""
     said = [param.help or ""]
     default = param.get_default(ctx)

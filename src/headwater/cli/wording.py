@@ -44,11 +44,11 @@ def rename(message: str, name: str, option: str) -> str:
     twice = rf"{begins}{PLAIN}? \(({re.escape(option)}[^)]*)\)"
     message = re.sub(twice, r"\1", message)
     message = re.sub(rf"{begins}True\b", option, message)
-    message = re.sub(rf"{begins}({PLAIN})", lambda found: f"{option} {bare(found[1])}", message)
+    message = re.sub(rf"{begins}({PLAIN})", lambda found: f"{option} {unquote(found[1])}", message)
     return re.sub(begins, option, message)
 
 
-def bare(value: str) -> str:
+def unquote(value: str) -> str:
     """A value of Python as one types it: without quotes, a list with commas."""
     if value.startswith("["):
         return ",".join(part.strip().strip("'\"") for part in value[1:-1].split(","))
