@@ -117,7 +117,7 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
         begun = start(leaf)
         args, kwargs = map_leaves((args, kwargs), lambda t: begun if t is batch.tensor else t)
     other = side_modules(run, beside)
-    places = [*batch.places, *tables_of(run)]
+    places = [*batch.places, *(() if batch.lookups else tables_of(run))]
     with (
         capture_inputs(places, run.noise, other, batch.lookups) if batch.places else nullcontext(given) as inputs,
         watch_foreign_modules(run.model, scope),
@@ -138,7 +138,8 @@ def side_modules(run: Run, links: bool) -> list[nn.Module]:
     line of the ledger, for which they are followed from where they are looked up.
     """
     side = [run.batch.beside.module] if run.batch.beside is not None and links else []
-    return [*side, *(run.batch.lookups if known_of(run).around else ())]
+    around = run.batch.lookups if known_of(run).around else ()
+    return [*side, *around, *(tables_of(run) if run.batch.lookups else ())]
 
 
 def model_arguments(run: Run) -> dict[str, Any]:
