@@ -114,6 +114,8 @@ def test_a_model_may_be_a_name_a_path_or_a_pipeline(pipeline: Any) -> None:
     assert hw.compare(pipeline, text, methods=["gi", "ig(steps=2)"])["gi"].score == pytest.approx(expected.score)
     assert hw.audit("headwater/sentiment", text).explanation.score == pytest.approx(expected.score)
     assert hw.estimate(pipeline, text).peak > 0
+    with hw.session("headwater/sentiment", device="cpu") as session:
+        assert session.explain(text).score == pytest.approx(expected.score)
     with hw.session(pipeline) as session:
         assert session.dtype == "float32"  # the pipeline has loaded half precision
         assert session.explain(FRAME["review"])[0].target == "negative"

@@ -52,8 +52,10 @@ def session(
     >>> with hw.session(model, tokenizer=tokenizer) as s:            # doctest: +SKIP
     ...     found = [s.explain(text) for text in texts]
     """
-    given, shared = take_model(model, {"tokenizer": tokenizer, "processor": processor, "plans": plans})
-    options = read_options(device=device, dtype=dtype, **shared)
+    asked = {"tokenizer": tokenizer, "processor": processor, "plans": plans, "device": device}
+    given, shared = take_model(model, asked)
+    options = read_options(dtype=dtype, **shared)
+    del shared["device"]
     return ExplainSession(Session.open(given, options), method, shared, given)
 
 

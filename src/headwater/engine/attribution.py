@@ -56,7 +56,8 @@ def with_ways_around(part: Attributed, batch: Batch, outcome: Outcome, i: int) -
     """What words bring by ways around the explained module, as one line of the ledger."""
     rows = [positions(batch, one, wide(one.leaf.detach()) * wide(gradient))[0][i] for one, gradient in outcome.beside]
     total = sum(float(row.double().sum()) for row in rows)
-    return replace(part, constants={**part.constants, f"words that go around {batch.at}": total})
+    line = {f"words that go around {batch.at}": total} if total else {}
+    return replace(part, constants={**part.constants, **line})
 
 
 def of_items(batch: Batch, outcome: Outcome) -> list[Attributed]:
@@ -115,6 +116,8 @@ def _of_image(patches: PatchGrid, row: Tensor) -> Attributed:
 def positions(batch: Batch, captured: Captured, relevance: Tensor) -> tuple[Tensor, str]:
     """Relevance as [samples, positions], and how these positions belong to the text."""
     relevance = relevance.float() if relevance.dtype in (torch.float16, torch.bfloat16) else relevance
+    if batch.lookups and batch.ids is not None and relevance.dim() > 3 and relevance.shape[-3:-1] == batch.ids.shape:
+        relevance = relevance.flatten(0, -4).sum(0)  # a layer that has several streams, as Gemma 3n does
     per_position = relevance.sum(-1)
     if batch.ids is None:
         return samples_first(per_position, batch.samples), "own"

@@ -163,23 +163,10 @@ def find_ways_around(run: Run) -> None:
         run_eagerly(),
         capture_inputs(run.batch.places, None, run.batch.lookups) as found,
     ):
-        out = run.model(*run.batch.args, **model_arguments(run))
-        ends = [one.sum() for one in list_output(out) if one.requires_grad and one.is_floating_point()]
+        ends = read_score(run, run.model(*run.batch.args, **model_arguments(run))).ends
         words = [one.leaf for one in found if one.beside]
-        gradients = torch.autograd.grad(ends, words, allow_unused=True) if ends and words else ()
+        gradients = torch.autograd.grad([end.sum() for end in ends], words, allow_unused=True) if words else ()
     known.around = any(gradient is not None for gradient in gradients)
-
-
-def list_output(out: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-
-    def note(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            found.append(value)
-        return value
-
-    map_output(out, note)
-    return found
 
 
 def usual_places(run: Run) -> list[nn.Module]:

@@ -125,7 +125,7 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
         scope.enter_input(given[0], begun)
         args, kwargs = map_leaves((args, kwargs), lambda t: begun if t is batch.tensor else t)
     other = side_modules(run, beside)
-    places = [*batch.places, *tables_of(run)]
+    places = [*batch.places, *(() if batch.lookups else tables_of(run))]
     with (
         capture_inputs(places, run.noise, other, batch.lookups, scope.enter_input)
         if batch.places
@@ -148,7 +148,8 @@ def side_modules(run: Run, links: bool) -> list[nn.Module]:
     line of the ledger, for which they are followed from where they are looked up.
     """
     side = [run.batch.beside.module] if run.batch.beside is not None and links else []
-    return [*side, *(run.batch.lookups if known_of(run).around else ())]
+    around = run.batch.lookups if known_of(run).around else ()
+    return [*side, *around, *(tables_of(run) if run.batch.lookups else ())]
 
 
 def model_arguments(run: Run) -> dict[str, Any]:
