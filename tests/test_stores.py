@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 pytest.importorskip("fastapi")
 pytest.importorskip("pyarrow")
 import made_results
+import numpy as np
 from browsing import Watched, browser, make_state, saved
 from fastapi.testclient import TestClient
 from jobs_here import retold, rewritten
@@ -24,8 +27,10 @@ from headwater.web.security import LOOPBACK
 from headwater.web.server import serve_in_thread
 from headwater.web.state import AppState
 from headwater.web.stores import Store, stores_in
-from headwater.web.stores.interface import Query
+from headwater.web.stores.interface import Query, Sheet
+from headwater.web.stores.pairs import moved
 from headwater.web.stores.runs import RunStore
+from headwater.web.stores.slicing import confusion
 
 Made = tuple[tuple[Store, ...], list[Explanation]]
 
@@ -53,6 +58,7 @@ def test_every_kind_is_found_below_a_directory(made):
     assert [(s.id, s.kind) for s in made[0]] == [
         ("an-evaluation", "evaluation"),
         ("run", "run"),
+        ("run-by-gi", "run"),
         ("words-of-film", "bias"),
     ]
 
@@ -90,22 +96,146 @@ def test_a_row_is_the_explanation_that_was_made(client, made):
     assert client.get("/api/datasets/run/rows/6").status_code == 404
 
 
-def test_words_add_up_over_all_rows(client, made):
-    found = client.get("/api/datasets/run/words").json()
-    assert found["rows"] == 6
+def test_words_are_listed_by_class_and_add_up(client, made):
+    first = client.get("/api/datasets/run/words").json()
+    assert [(one["name"], one["rows"]) for one in first["targets"]] == [("negative", 3), ("positive", 3)]
+    found = client.get("/api/datasets/run/words?target=positive").json()
+    assert found["rows"] == 3
     film = next(word for word in found["words"] if word["text"] == "film")
-    ours = [w.relevance for e in made[1] for w in e.words() if w.text == "film"]
-    assert film["count"] == len(ours) == 3
+    ours = [w.relevance for e in made[1] if e.target == "positive" for w in e.words() if w.text == "film"]
+    assert film["count"] == len(ours) == 2
     assert film["total"] == pytest.approx(sum(ours), abs=1e-5)
+    assert film["mean"] == pytest.approx(sum(ours) / 2, abs=1e-5)
     totals = [word["total"] for word in found["words"]]
     assert totals == sorted(totals, reverse=True)
+    means = [word["mean"] for word in client.get("/api/datasets/run/words?target=positive&by=mean").json()["words"]]
+    assert means == sorted(means, reverse=True)
+    assert client.get("/api/datasets/run/words?target=nothing").status_code == 400
+
+
+def test_words_are_whole_and_punctuation_stands_apart(made):
+    words = {one.target: one for one in made[0][1].run.words(least=1)}
+    negative = [word.text for word in words["negative"].words]
+    assert "doesn't" in negative
+    assert not {"doesn", "t", "'"} & {*negative}
+    assert [word.text for word in words["positive"].punctuation] == [","]
+    assert "," not in [word.text for word in words["positive"].words]
+
+
+def test_the_lists_of_all_classes_hold_all_relevance_of_the_texts(made):
+    lists = made[0][1].run.words(least=1)
+    listed = sum(word.total for one in lists for word in (*one.words, *one.punctuation))
+    ours = sum(w.relevance for e in made[1] for w in e.words() if w.start < w.end)
+    assert listed == pytest.approx(ours, abs=1e-4)
 
 
 def test_words_of_a_large_run_are_counted_in_its_first_rows(made, monkeypatch):
     monkeypatch.setattr("headwater.web.stores.runs.COUNTED", 5)  # one row into the second shard
     run = made[0][1]
     again = type(run)(run.id, run.name, run.path)
-    assert again.words().rows == 5
+    assert sum(one.rows for one in again.words()) == 5
+
+
+def test_one_column_is_searched(client):
+    everywhere = client.get("/api/datasets/run/rows?find=positive").json()["matched"]
+    assert everywhere == 3  # as a label and as a prediction
+    assert client.get("/api/datasets/run/rows?find=positive&within=text").json()["matched"] == 0
+    assert client.get("/api/datasets/run/rows?find=film&within=text").json()["matched"] == 4
+    assert client.get("/api/datasets/run/rows?find=film&within=nothing").status_code == 400
+
+
+def where(*conditions: list[Any]) -> str:
+    return f"where={quote(json.dumps(conditions))}"
+
+
+def test_a_confusion_matrix_counts_and_its_cells_find_their_rows(client):
+    found = client.get("/api/datasets/run/confusion").json()
+    assert (found["label"], found["prediction"]) == ("label", "prediction")
+    assert sum(map(sum, found["counts"])) == 6
+    agree = sum(found["counts"][i][j] for i, j in enumerate(found["same"]))
+    assert found["right"] == pytest.approx(agree / 6)
+    for i, label in enumerate(found["labels"]):
+        for j, said in enumerate(found["predictions"]):
+            asked = where(["label", label], ["prediction", said])
+            assert client.get(f"/api/datasets/run/rows?{asked}").json()["matched"] == found["counts"][i][j]
+    numbers = client.get("/api/datasets/an-evaluation/confusion").json()
+    assert (numbers["prediction"], sum(map(sum, numbers["counts"]))) == ("predicted", 6)
+    assert client.get("/api/datasets/words-of-film/confusion").status_code == 404
+
+
+def sheet_of(**columns: list[Any]) -> Sheet:
+    return Sheet({name: np.array(values, None if name == "score" else object) for name, values in columns.items()})
+
+
+def test_labels_that_are_numbers_are_the_models_classes_and_strangers_are_not_judged():
+    sheet = sheet_of(label=[0, 1, 1, 0], prediction=["no", "yes", "no", "no"])
+    assert confusion(sheet, Query(), None, ["no", "yes"]).right == 0.75
+    assert confusion(sheet, Query(), None, []).right is None
+    assert confusion(sheet, Query(), None, ["yes", "no"]).right == 0.25
+    strangers = sheet_of(label=["a", "b"], prediction=["no", "yes"])
+    assert confusion(strangers, Query(), None, ["no", "yes"]).right is None
+
+
+def test_slices_cover_every_row_once(client):
+    for column in ("label", "score", "closed"):
+        found = client.get(f"/api/datasets/run/slices?by={column}").json()["slices"]
+        assert sum(one["rows"] for one in found) == 6, column
+        for one in found:
+            assert client.get(f"/api/datasets/run/rows?{where(one['where'])}").json()["matched"] == one["rows"]
+    by_label = client.get("/api/datasets/run/slices?by=label").json()["slices"]
+    assert [one["name"] for one in by_label] == ["negative", "positive"]
+    assert all(one["right"] is not None for one in by_label)
+
+
+@pytest.mark.parametrize(
+    "said", ["nonsense", '[["label"]]', '[["label", {}]]', '[["nothing", "1"]]', '[["text", 0, 1]]']
+)
+def test_a_wrong_condition_is_refused_in_words(client, said):
+    found = client.get(f"/api/datasets/run/rows?where={quote(said)}")
+    assert found.status_code == 400
+    assert len(found.json()["message"]) > 20
+
+
+def test_rows_come_with_the_relevance_of_their_words(client, made):
+    found = client.get("/api/datasets/run/coloured?row=5&row=0&row=99").json()
+    assert [one["row"] for one in found] == [5, 0]
+    for one in found:
+        ours = made[1][one["row"]].words()
+        assert [cell["text"] for cell in one["cells"]] == [word.text for word in ours]
+        assert one["relevance"] == pytest.approx([word.relevance for word in ours], abs=1e-5)
+        assert one["scale"] == pytest.approx(max(abs(word.relevance) for word in ours), abs=1e-5)
+
+
+def test_two_runs_stand_side_by_side_where_they_differ_first(client):
+    found = client.get("/api/datasets/run/rows?beside=run-by-gi").json()
+    names = [column["name"] for column in found["columns"]]
+    assert {"score (lrp)", "score (gi)", "prediction (lrp)", "relevance moved"} <= {*names}
+    moved = [row[names.index("relevance moved")] for row in found["rows"]]
+    assert len(moved) == 6
+    assert moved == sorted(moved, reverse=True)
+    assert 0 < moved[-1] <= moved[0] <= 1
+    assert not any(row[names.index("predictions differ")] for row in found["rows"])  # one model
+    alike = client.get("/api/datasets/run/rows?beside=run").json()["rows"]
+    assert [row[names.index("relevance moved")] for row in alike] == [0] * 6
+    assert client.get("/api/datasets/run/rows?beside=an-evaluation").status_code == 400
+
+
+def test_relevance_that_moved_is_a_share():
+    a, b = np.array([1.0, 1.0]), np.array([2.0, 2.0])
+    assert moved(a, b) == 0
+    assert moved(np.array([1.0, 0.0]), np.array([0.0, 3.0])) == 1
+    assert moved(a, -b) == 1
+    assert moved(np.array([1.0, 0.0]), a) == 0.5
+
+
+def test_a_text_column_of_long_texts_is_sorted_in_little_memory():
+    import tracemalloc
+
+    sheet = Sheet({"text": np.array(["b" * 100_000, *["a"] * 2000], object)})
+    tracemalloc.start()
+    assert sheet.find(Query(sort="text", down=True, count=1)).rows[0][0].startswith("b")
+    assert tracemalloc.get_traced_memory()[1] < 2**22  # as wide as its longest text it would take 800 MB
+    tracemalloc.stop()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from .datasets import router as results
 from .jobs import explain_refusals
 from .routes import router
 from .security import LOOPBACK, Guard
+from .slices import router as slices
 from .state import AppState
 
 STATIC = Path(__file__).parent / "static"
@@ -44,6 +45,7 @@ def create_app(state: AppState, *, hosts: Iterable[str] | None = LOOPBACK, token
     app.state.headwater = state
     app.include_router(router)
     app.include_router(results)
+    app.include_router(slices)
     explain_refusals(app)
     app.add_middleware(Guard, hosts=hosts, token=token, limits=state.limits)
 

@@ -40,7 +40,7 @@ def text_report(found: Comparison, words: bool, form: Format, colours: str, test
         check_form(form)
         if form == "svg":
             drawn = comparison.render(found, words=words, theme="light")
-            return picture(drawn, width=WIDTH, title="headwater", theme="light")
+            return picture(drawn, width=WIDTH, theme="light", frame=False)
         if len(found) == 1 and not found.refused and not tested:
             return html.page(found.explanations, words=words)
         return comparison.page(found, words=words, more=tested)
@@ -51,7 +51,7 @@ def audit_report(found: Sequence[Audit], form: Format) -> str:
         return to_json([one.to_dict() for one in found])
     check_form(form)
     if form == "svg":
-        return picture(Group(*map(render_audit, found)), width=WIDTH, title="headwater audit", theme="light")
+        return picture(Group(*map(render_audit, found)), width=WIDTH, theme="light", frame=False)
     return audit_page.page(found)
 
 
@@ -75,12 +75,7 @@ def generation_report(found: Generation, form: Format, colours: str) -> str:
     with palette(colours):
         check_form(form)
         if form == "svg":
-            return picture(
-                generation.render(found, theme="light"),
-                width=WIDTH,
-                title="headwater generate",
-                theme="light",
-            )
+            return picture(generation.render(found, theme="light"), width=WIDTH, theme="light", frame=False)
         return generation.page(found)
 
 

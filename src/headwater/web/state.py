@@ -19,13 +19,15 @@ from .models import Models
 from .pictures import image_comparison, molecule_comparison, open_picture
 from .pool import JobPool
 from .schemas import AuditAsked, GenerateAsked, ImageAsked, MoleculeAsked, TextAsked
-from .stores import Store
+from .stores import Sheet, Store
+from .stores.pairs import pair_sheet
 from .texts import compare_text, text_answer
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 FIRST = ("text", "a first text, " * 6, "a first text")  # that a server explains before anybody asks
+PAIRS = 4  # pairs of runs whose rows are kept
 LOOKS = {"unit", "palette", "level", "masked"}  # what changes a picture and not the numbers behind it
 
 
@@ -36,6 +38,7 @@ class AppState:
         self.models, self.limits, self.stores = models, limits or Limits(), tuple(stores)
         self.pool = JobPool(self.limits.workers, self.limits.waiting, self.limits.seconds)
         self.kept = Kept(self.limits.kept)
+        self.pairs = Kept(PAIRS)
 
     def warm(self) -> None:
         """Read the text model and have every worker explain a little, so that the first person does not wait for it.
@@ -82,6 +85,13 @@ class AppState:
     def generation(self, ask: GenerateAsked) -> Generation:
         found = self.kept.get(key(ask), lambda: generate_text(self.models.language.take(), ask))
         return found.words() if ask.unit == "word" else found
+
+    def sheet(self, name: str, beside: str | None = None) -> Sheet:
+        """The rows of a result; with another run beside it, those that both have."""
+        if beside is None:
+            return self.store(name).sheet()
+        one, other = self.store(name), self.store(beside)
+        return self.pairs.get((one.id, other.id), lambda: pair_sheet(one, other))
 
     def store(self, name: str) -> Store:
         for one in self.stores:
