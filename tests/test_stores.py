@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -388,9 +389,12 @@ def walk(page: Any, home: str, folder: Path) -> None:
 
     page.get_by_label("Open a result").select_option(label="run (explained dataset)")
     page.locator('[data-part="words"][aria-pressed=true]').wait_for()
+    page.get_by_label("Words for the class").select_option("positive")
     page.locator(".numbers", has_text="film").first.wait_for()
+    assert "over the 3 rows" in page.locator("#panel-results").inner_text()
     shot(page, "results-words")
     page.locator('[data-part="rows"]').click()
+    page.locator(".rows-table .row-text .w.add").first.wait_for()
     page.get_by_role("button", name="score", exact=True).click()
     page.locator("th[aria-sort=ascending]").wait_for()
     page.get_by_label("Search the rows").fill("jokes")
@@ -405,6 +409,41 @@ def walk(page: Any, home: str, folder: Path) -> None:
     page.goto(link)
     page.wait_for_function("() => document.querySelectorAll('.rows-table tbody tr').length === 1")
 
+    page.locator('[data-part="slices"]').click()
+    page.get_by_role("button", name=re.compile("^[1-9] rows: label negative, prediction negative")).wait_for()
+    shot(page, "results-slices")
+    assert serious(page) == []
+
     page.get_by_label("Open a result").select_option(label="words of film (bias audit)")
     page.frame_locator("iframe.framed").locator("h1").wait_for()
     shot(page, "results-bias")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light"), (390, "dark")])
+def test_cells_of_the_matrix_filter_and_two_runs_stand_beside_each_other(home, width, scheme):
+    with browser() as chrome:
+        context = chrome.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
+        found = Watched(context, home)
+        page = found.page
+        page.goto(f"{home}#tab=results&result=run&part=slices")
+        cell = page.get_by_role("button", name=re.compile("^[1-9] rows: label negative, prediction negative"))
+        cell.wait_for()
+        shot(page, f"results-slices-{width}-{scheme}")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        count = int(cell.inner_text())
+        cell.click()
+        page.wait_for_function(f"() => document.querySelectorAll('.rows-table tbody tr').length === {count}")
+        assert page.locator(".conditions .chip").count() == 2
+        page.locator(".conditions .chip").first.click()
+        page.locator(".conditions .chip").first.click()
+        page.wait_for_function("() => document.querySelectorAll('.rows-table tbody tr').length === 6")
+        page.get_by_label("side by side with").select_option("run-by-gi")
+        page.wait_for_function("() => document.querySelectorAll('.rows-table .row-text').length === 12")
+        assert page.locator(".rows-table tr td.text small").first.inner_text() == "lrp"
+        page.get_by_label("Open row 0", exact=True).click()
+        page.locator(".opened .ledger").nth(1).wait_for()
+        shot(page, f"results-beside-{width}-{scheme}")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert serious(page) == []
+        assert found.trouble == []
+        context.close()

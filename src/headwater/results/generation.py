@@ -42,6 +42,14 @@ class Contribution:
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """A token that could have stood in the place of an output token, and the model's probability of it there."""
+
+    text: str
+    probability: float
+
+
+@dataclass(frozen=True)
 class Generation(Shown):
     """How much each token of the prompt, and each earlier token of the output, contributed to every output token.
 
@@ -49,7 +57,8 @@ class Generation(Shown):
     row has zeros from its own token on: a token comes from what stands before it. `ledgers` has one for every row, and
     the row's sum is its `inputs`. `pieces` are the tokens as text, with the space before them, so that they join to the
     text. `aside` marks tokens whose relevance was moved to a line of the ledger. `role` is "prompt", or a chat's role
-    or "template", or an encoder's "source" and the "start" of its decoder; and "output".
+    or "template", or an encoder's "source" and the "start" of its decoder; and "output". `alternatives` has for every
+    output token the likeliest tokens in its place; for a word, those in the place of its first token.
     """
 
     tokens: tuple[str, ...]
@@ -68,6 +77,7 @@ class Generation(Shown):
     at: str = "embeddings"
     unit: str = "token"
     rules_met: tuple[tuple[str, int], ...] = ()
+    alternatives: tuple[tuple[Alternative, ...], ...] = ()
 
     def __len__(self) -> int:
         """How many output tokens (or words, or sentences) there are."""
@@ -188,6 +198,7 @@ class Generation(Shown):
             ledgers=tuple(sum_ledgers([self.ledgers[i] for i in row]) for row in rows),
             targets=tuple(self.targets[row[0]] if len(row) == 1 else self._join_output(row) for row in rows),
             probabilities=tuple(multiply(self.probabilities[i] for i in row) for row in rows),
+            alternatives=tuple(self.alternatives[row[0]] for row in rows) if self.alternatives else (),
             roles=tuple(self.roles[i] for i in first),
             special=tuple(self.special[i] for i in first),
             aside=tuple(self.aside[i] for i in first),
@@ -238,6 +249,7 @@ class Generation(Shown):
             "relevance": self.relevance.tolist(),
             "targets": list(self.targets),
             "probabilities": list(self.probabilities),
+            "alternatives": [[[one.text, one.probability] for one in some] for some in self.alternatives],
             "ledgers": [ledger.to_dict() for ledger in self.ledgers],
             "score": self.score,
             "method": self.method,
@@ -261,6 +273,7 @@ class Generation(Shown):
             relevance=torch.tensor(found["relevance"], dtype=torch.float64).reshape(-1, len(found["tokens"])),
             ledgers=tuple(ledger_of(one) for one in found["ledgers"]),
             rules_met=tuple(found["rules_met"].items()),
+            alternatives=tuple(tuple(Alternative(*one) for one in some) for some in found.get("alternatives", [])),
             provenance=Provenance(**found["provenance"]),
         )
 

@@ -220,17 +220,25 @@ def sums_table(shown: Sequence[Line]) -> Table:
 
 
 def page(
-    comparison: Comparison, *, words: bool = False, title: str = "Headwater", picture: str | None = None, more: str = ""
+    comparison: Comparison,
+    *,
+    words: bool = False,
+    title: str = "Headwater",
+    picture: str | None = None,
+    more: str = "",
+    before: str = "",
 ) -> str:
     """The whole page: the table of heatmaps, every number in a table that folds away, and what gave none.
 
-    Of an image, `picture` is the sheet that `viz.images` draws, in place of heatmaps. `more` is HTML that comes below.
+    Of an image, `picture` is the sheet that `viz.images` draws, in place of heatmaps. `before` is HTML that comes above
+    the rows, `more` what comes below them.
     """
     shown = method_lines(comparison, words)
     maps = _heatmaps(shown) if picture is None else f"{html.frame_sheet(picture)}\n{_sums(shown)}"
     ledgers = "".join(map(_ledger, shown))
     parts = (
         _heading(comparison, picture is not None),
+        before,
         maps,
         more,
         *map(_number_table, alike(shown)),

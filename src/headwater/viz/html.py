@@ -17,6 +17,7 @@ from markupsafe import Markup
 from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger, Lines
 
+from .bars import BARS, ledger_bars
 from .colour import NEGATIVE, POSITIVE, Rgb, largest, shade
 from .pages import render_page
 from .reading import TokenCell, decimals, headline, token_cells, verdict, with_sign
@@ -47,7 +48,7 @@ def document(body: str, *, title: str, style: str = "", script: str = "", images
         "document.html",
         title=title,
         policy=Markup(policy(script, images)),
-        style=Markup(colour_rules() + STYLE + style),
+        style=Markup(colour_rules() + STYLE + BARS + style),
         body=Markup(f"{_key()}\n{body}"),
         script=Markup(script),
     )
@@ -141,7 +142,7 @@ def ledger_section(ledger: Ledger, name: str = "ledger") -> str:
     state = "closed" if ledger.closed else "open"
     table = amounts(("line", "amount"), rows, ("score", ledger.score), places)
     return (
-        f'<section aria-label="{escape(name)}"><h3>Ledger</h3>{table}'
+        f'<section aria-label="{escape(name)}"><h3>Ledger</h3>{ledger_bars(ledger)}{table}'
         f'<p class="{state}">{escape(verdict(ledger))}</p>{folded}</section>'
     )
 

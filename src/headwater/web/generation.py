@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..results.generation import Generation
 from ..viz.reading import visible
 from .models import Loaded
-from .schemas import GenerateAnswer, GenerateAsked, OutputRow, Piece
+from .schemas import Chance, GenerateAnswer, GenerateAsked, OutputRow, Piece
 from .texts import ledger_answer
 
 
@@ -52,6 +52,10 @@ def output_row(found: Generation, number: int) -> OutputRow:
         target=visible(found.targets[number].strip(" ") or " "),
         score=found.scores[number],
         probability=found.probabilities[number],
+        alternatives=[
+            Chance(text=visible(one.text or " "), probability=one.probability)
+            for one in (found.alternatives[number] if found.alternatives else ())
+        ],
         relevance=[float(v) for v in found.relevance[number][:seen].tolist()],
         ledger=ledger_answer(found.ledgers[number]),
     )

@@ -13,7 +13,7 @@ from ..viz.colour import PALETTES
 from .generation import generation_answer
 from .jobs import RESPONSES, JobName, app_state, submit
 from .layers import audit_answer
-from .masked_report import put_to_the_test
+from .masked_report import ask_masked, put_to_the_test
 from .models import Kind, LazyModel
 from .pictures import image_answer, image_sheet, molecule_answer, molecule_sheet
 from .reports import (
@@ -23,6 +23,7 @@ from .reports import (
     audit_report,
     generation_report,
     image_png,
+    prediction_part,
     sheet_report,
     text_report,
 )
@@ -101,10 +102,14 @@ async def explain_report(
     state = app_state(request)
 
     def work() -> str:
-        found = state.text(ask)
-        tested = put_to_the_test(state.models.text.take(), ask, found) if ask.masked and form == "html" else ""
+        found, loaded = state.text(ask), state.models.text.take()
         words = unit_for(found.explanations[0], ask.unit) == "word"
-        return text_report(found, words, form, palette, tested)
+        if form != "html":
+            return text_report(found, words, form, palette)
+        said = ask_masked(loaded, ask, found)
+        tested = put_to_the_test(said, ask, found) if ask.masked else ""
+        shown = prediction_part(said.before, found.explanations[0].prediction, said.after if ask.masked else ())
+        return text_report(found, words, form, palette, tested, shown)
 
     return file(await submit(request, work, job), form, "explanation")
 
@@ -154,7 +159,9 @@ async def image_report(
         found, picture = state.image(ask)
         if form == "png":
             return image_png(found, picture, ask.level, ask.palette)
-        return sheet_report(found, image_sheet(found, picture, ask), form, ask.palette)
+        answer = image_answer(state.models.image.take(), ask, found, picture)
+        shown = prediction_part(answer.classes, answer.prediction)
+        return sheet_report(found, image_sheet(found, picture, ask), form, ask.palette, shown)
 
     return file(await submit(request, work, job), form, "image")
 
@@ -177,7 +184,9 @@ async def molecule_report(request: Request, ask: MoleculeAsked, form: Format = "
 
     def work() -> str:
         found = state.molecule(ask)
-        return sheet_report(found, molecule_sheet(found, ask), form, ask.palette)
+        answer = molecule_answer(state.models.molecule.take(), ask, found, state.limits)
+        shown = prediction_part(answer.classes, answer.prediction)
+        return sheet_report(found, molecule_sheet(found, ask), form, ask.palette, shown)
 
     return file(await submit(request, work, job), form, "molecule")
 

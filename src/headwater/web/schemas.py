@@ -281,13 +281,21 @@ class Piece(BaseModel):
     aside: bool
 
 
+class Chance(BaseModel):
+    """A token that could have stood there, and the model's probability of it."""
+
+    text: str
+    probability: float
+
+
 class OutputRow(BaseModel):
-    """What one output token came from: a number for every piece before it."""
+    """What one output token came from: a number for every piece before it; and the likeliest tokens in its place."""
 
     text: str
     target: str
     score: float
     probability: float
+    alternatives: list[Chance]
     relevance: list[float]
     ledger: LedgerShown
 

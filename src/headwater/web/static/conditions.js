@@ -22,12 +22,21 @@ export function only(...added) {
 
 const said = ([column, value, high]) => (high === undefined ? `${column}: ${value === '' ? 'none' : value}` : `${column}: ${signed(value)} to ${signed(high)}`);
 
-export function chips(changed) {
+// With `searched`, what the rows were searched for is among them.
+export function chips(changed, searched = false) {
   const all = conditions();
-  if (!all.length) return null;
-  return h('p', { className: 'conditions' }, h('span', { className: 'soft' }, 'only '),
-    all.map((one, i) => h('button', {
+  const find = searched && state.get('find');
+  if (!all.length && !find) return null;
+  return h('p', { className: 'conditions' }, h('span', { className: 'soft' }, 'only rows with '),
+    find ? h('button', {
+      type: 'button', className: 'chip', 'aria-label': `Take away the search for ${find}`, onclick: () => { state.set({ find: '', within: '' }); changed(); },
+    }, `${state.get('within', 'a text')}: “${find}”`, ' ×') : null,
+    all.map((one) => h('button', {
       type: 'button', className: 'chip', 'aria-label': `Take away the condition ${said(one)}`,
-      onclick: () => { keep(all.filter((_, other) => other !== i)); changed(); },
+      onclick: (event) => {
+        event.currentTarget.remove();
+        keep(conditions().filter((other) => said(other) !== said(one)));
+        changed();
+      },
     }, said(one), ' ×')));
 }

@@ -81,9 +81,15 @@ function show(word, numbers) {
   const box = word.getBoundingClientRect();
   const own = tip.getBoundingClientRect();
   const left = Math.max(8, Math.min(box.left, innerWidth - own.width - 8));
-  const below = box.bottom + 8 + own.height < innerHeight;
+  const above = box.top - own.height - 8; // the row that comes next stays to be seen
   tip.style.setProperty('left', `${left}px`);
-  tip.style.setProperty('top', `${below ? box.bottom + 8 : box.top - own.height - 8}px`);
+  tip.style.setProperty('top', `${above >= 0 ? above : lowest(word, box) + 8}px`);
+}
+
+// Where there is no room above: below the whole row, and of that row's words at least the one.
+function lowest(word, box) {
+  const row = word.closest('.words')?.getBoundingClientRect();
+  return row && row.bottom + 120 < innerHeight ? row.bottom : box.bottom;
 }
 
 export function hide() {

@@ -1,6 +1,7 @@
 // The ledger as bars that add up: every bar begins where the one above it ended, and the last is the score.
 
 import { h, plural, short, signed } from './dom.js';
+import { counted } from './layers.js';
 
 const SHOWN = 40; // words that are opened one by one; the others come as one line
 
@@ -52,7 +53,7 @@ function folded(name, layers, note) {
     amount: layer.amount,
     parts: layer.lines.length > 1 ? layer.lines.map((line) => ({ ...line, name: within(line.name, layer.name), title: line.name })) : undefined,
   }));
-  return { name, note: note ?? (layers.length > 1 ? `${layers.length} layers` : short(layers[0].name)), amount, parts };
+  return { name, note: note ?? (layers.length > 1 ? counted(layers.map((layer) => layer.name)) : short(layers[0].name)), amount, parts };
 }
 
 // A parameter's name inside its layer.

@@ -7,6 +7,13 @@ import * as heat from './heat.js';
 import { ledger } from './ledger.js';
 import { state } from './state.js';
 
+// A text that can be read comes before its numbers.
+function textsFirst(found) {
+  const rank = (name) => (name === 'row_id' || name === 'row' ? 0 : name === 'text' ? 1 : 2);
+  const order = found.columns.map((_, i) => i).sort((a, b) => rank(found.columns[a].name) - rank(found.columns[b].name));
+  return { ...found, columns: order.map((i) => found.columns[i]), rows: found.rows.map((row) => order.map((i) => row[i])) };
+}
+
 export const COUNT = 50; // rows of a page
 
 export class RowsPart {
@@ -57,6 +64,7 @@ export class RowsPart {
   async draw(found) {
     this.view.status.say('');
     this.columns = found.columns;
+    found = textsFirst(found);
     this.chips.replaceChildren(chips(() => { this.start = 0; this.page(); }) ?? '');
     this.choices(found.columns);
     const whole = found.columns.map((_, i) => found.rows.every((row) => row[i] === null || Number.isInteger(row[i])));
@@ -85,11 +93,11 @@ export class RowsPart {
   cell(column, value, whole, opens, id) {
     if (opens && this.coloured) return h('td', {}, h('button', { type: 'button', className: 'quiet small', 'aria-label': `Open row ${value}`, onclick: () => this.row(value) }, String(value)));
     if (column.text) {
-      const shown = h('td', { className: 'text' }, value ?? '');
+      const shown = h('td', { className: column.name === 'text' ? 'text main-text' : 'text', 'data-name': column.name }, value ?? '');
       if (column.name === 'text') this.texts.set(id, shown);
       return shown;
     }
-    return h('td', {}, value === null ? '' : typeof value === 'boolean' ? (value ? 'yes' : 'no') : whole ? String(value) : signed(value));
+    return h('td', { 'data-name': column.name }, value === null ? '' : typeof value === 'boolean' ? (value ? 'yes' : 'no') : whole ? String(value) : signed(value));
   }
 
   turn(found) {

@@ -16,7 +16,7 @@ export class SlicesPart {
     this.table = h('div', { className: 'wide', role: 'region', tabindex: 0, 'aria-label': 'Slices' });
     const by = h('select', { id: 'slices-by', onchange: () => { state.set({ by: by.value }); this.view.open(); } }, names.map((name) => h('option', { value: name }, name)));
     by.value = this.column;
-    this.view.body.replaceChildren(chips(() => this.view.open()) ?? '', this.matrix,
+    this.view.body.replaceChildren(chips(() => this.view.open(), true) ?? '', this.matrix,
       h('div', { className: 'asked' }, h('label', { for: 'slices-by' }, 'Slices by', by)), this.table);
     await this.confusion();
     try {
