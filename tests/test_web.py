@@ -7,6 +7,7 @@ import base64
 import copy
 import gc
 import io
+import json
 import threading
 import time
 import weakref
@@ -198,6 +199,27 @@ def test_what_is_too_much_or_wrong_is_said(client, path, body, said):
     found = client.post(f"/api/{path}", json=body)
     assert found.status_code in (400, 422)
     assert said in found.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("explain", {"text": TEXT, "methods": ["gi"] * 9}, "At most 8 methods are taken at once, and there are 9."),
+        ("generate", {"prompt": "x", "new_tokens": 49}, "New tokens must be at most 48, not 49."),
+        ("generate", {"prompt": "x", "new_tokens": "many"}, "New tokens must be a whole number, not 'many'."),
+        ("generate", {"prompt": ""}, "The prompt must not be empty."),
+        ("explain", {"text": "x" * 20_001}, "The text may have at most 20,000 characters."),
+        ("explain", {"text": TEXT, "output": "guess"}, "Output must be one of 'logit'"),
+        ("explain", {}, "The text is missing."),
+        ("explain", {"text": TEXT, "colour": 1}, "The field 'colour' is not known here."),
+    ],
+)
+def test_a_request_that_is_not_as_it_should_be_is_answered_in_a_sentence(client, path, body, said):
+    found = client.post(f"/api/{path}", content=json.dumps(body), headers={"content-type": "application/json"})
+    assert found.status_code == 422
+    message = found.json()["message"]
+    assert said in message
+    assert message.endswith(".")
 
 
 def test_an_image_that_unpacks_to_too_much_is_refused_unread(client):

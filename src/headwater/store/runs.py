@@ -109,7 +109,7 @@ class StoredRun:
 
     def explanations(self, start: int = 0) -> Iterator[Explanation]:
         """Every row as the `Explanation` it was."""
-        return (self._to_explanation(row) for row in self.rows(start=start))
+        return (self.make_explanation(row) for row in self.rows(start=start))
 
     def row(self, row_id: int) -> Row | None:
         """One row by its number in the input; None where it is not there: a bad row, or not yet done."""
@@ -126,7 +126,7 @@ class StoredRun:
     def explanation(self, row_id: int) -> Explanation | None:
         """One row by its number in the input, as the `Explanation` it was."""
         row = self.row(row_id)
-        return None if row is None else self._to_explanation(row)
+        return None if row is None else self.make_explanation(row)
 
     def rows_by_id(self, ids: Iterable[int], columns: list[str] | None = None) -> dict[int, Row]:
         """Some rows by their numbers, of some columns or of all; what is not there is left out. Reads no other rows."""
@@ -148,7 +148,7 @@ class StoredRun:
 
     def explanations_by_id(self, ids: Iterable[int]) -> dict[int, Explanation]:
         """Some rows by their numbers, as the explanations they were."""
-        return {row_id: self._to_explanation(row) for row_id, row in self.rows_by_id(ids).items()}
+        return {row_id: self.make_explanation(row) for row_id, row in self.rows_by_id(ids).items()}
 
     def words(self, rows: int | None = None, least: int = LEAST) -> tuple[WordTotals, ...]:
         """The words that matter most, a list for every class that was explained; of the first `rows` rows, or of all.
@@ -195,7 +195,8 @@ class StoredRun:
             )
         return known[column]
 
-    def _to_explanation(self, row: Row) -> Explanation:
+    def make_explanation(self, row: Row) -> Explanation:
+        """A row, with all its columns, as the explanation it was."""
         row["double"] = self.manifest.asked["dtype"] == "float64"
         return to_explanation(row, self.provenance, tuple(sorted(self.manifest.rules_met.items())))
 

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import repeat
 from typing import Any
 
@@ -86,6 +87,7 @@ class Tally:
         return WordTotals(target, self.rows, words, signs, enough)
 
 
+@lru_cache(maxsize=2**15)
 def word_key(text: str) -> str:
     """A word in lower case, without the punctuation that its tokenizer left on it."""
     text = text.strip().lower()

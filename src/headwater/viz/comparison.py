@@ -235,7 +235,7 @@ def page(
     """
     shown = method_lines(comparison, words)
     maps = _heatmaps(shown) if picture is None else f"{html.frame_sheet(picture)}\n{_sums(shown)}"
-    ledgers = "".join(map(_ledger, shown))
+    ledgers = "".join(_ledger(line, is_open=i == 0) for i, line in enumerate(shown))
     parts = (
         _heading(comparison, picture is not None),
         before,
@@ -295,10 +295,11 @@ def _number_table(group: Sequence[Line]) -> str:
     return f"<details><summary>every {table.columns[0]} with its numbers</summary>{inside}</details>"
 
 
-def _ledger(line: Line) -> str:
+def _ledger(line: Line, is_open: bool) -> str:
     method, ledger = line.explanation.method, line.explanation.ledger
     inside = html.ledger_section(ledger, f"ledger of {method}")
-    return f"<details><summary>ledger of {escape(method)}: {line.state}</summary>{inside}</details>"
+    state = " open" if is_open else ""
+    return f"<details{state}><summary>ledger of {escape(method)}: {line.state}</summary>{inside}</details>"
 
 
 def _scrolling(name: str, heads: str, rows: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from .colour import largest, shade
 from .reading import visible, with_sign
 
 COLUMNS = 80  # the most that are drawn: those with most relevance, in their order
-CELL, SIDE, TOP = 18, 110, 96  # units: a cell, the names at the side, the names above
+CELL, SIDE, LETTER = 18, 110, 5.4  # units: a cell, the names at the side, what a letter of a slanted name takes
 LONG = 13  # characters of a name
 FAINT = 0.05  # of full colour: what is fainter has no sign
 
@@ -29,7 +29,9 @@ def heatmap(generation: Generation) -> str:
 
 
 def seen_columns(generation: Generation) -> list[int]:
-    return [i for i in range(len(generation.pieces)) if not generation.aside[i]]
+    """What may have relevance: not what was set aside, nor the last token, from which nothing comes."""
+    count = len(generation.pieces) - (generation.unit == "token")
+    return [i for i in range(count) if not generation.aside[i]]
 
 
 def shown_columns(generation: Generation) -> list[int]:
@@ -41,12 +43,13 @@ def shown_columns(generation: Generation) -> list[int]:
 
 def draw_matrix(generation: Generation, columns: list[int]) -> str:
     """Every row has full colour at its own largest relevance; a line in a cell says that it takes away."""
-    width, height = SIDE + CELL * len(columns) + 8, TOP + CELL * len(generation) + 8
+    top = round(18 + LETTER * max((len(short_name(generation.pieces[i])) for i in columns), default=0))
+    width, height = SIDE + CELL * len(columns) + 30, top + CELL * len(generation) + 8
     heads = "".join(
-        f'<text transform="translate({SIDE + CELL * k + 13} {TOP - 6}) rotate(-55)">{_name(generation, i)}</text>'
+        f'<text transform="translate({SIDE + CELL * k + 13} {top - 6}) rotate(-55)">{_name(generation, i)}</text>'
         for k, i in enumerate(columns)
     )
-    rows = "".join(_row(generation, number, columns) for number in range(len(generation)))
+    rows = "".join(_row(generation, number, columns, top + CELL * number) for number in range(len(generation)))
     return (
         f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'role="img" aria-label="relevance of every {generation.unit} for every {generation.unit} of the output" '
@@ -54,9 +57,9 @@ def draw_matrix(generation: Generation, columns: list[int]) -> str:
     )
 
 
-def _row(generation: Generation, number: int, columns: list[int]) -> str:
+def _row(generation: Generation, number: int, columns: list[int], y: int) -> str:
     values = [float(value) for value in generation.relevance[number].tolist()]
-    scale, y = largest(values), TOP + CELL * number
+    scale = largest(values)
     cells = "".join(
         _cell(SIDE + CELL * k, y, values[i], scale, f"{_name(generation, i)} for {_output(generation, number)}")
         for k, i in enumerate(columns)
@@ -78,13 +81,13 @@ def _cell(x: int, y: int, value: float, scale: float, name: str) -> str:
 
 
 def _name(generation: Generation, i: int) -> str:
-    return _short(generation.pieces[i])
+    return escape(short_name(generation.pieces[i]))
 
 
 def _output(generation: Generation, number: int) -> str:
-    return _short(generation.output[number])
+    return escape(short_name(generation.output[number]))
 
 
-def _short(piece: str) -> str:
+def short_name(piece: str) -> str:
     text = visible(piece.strip(" ") or " ")
-    return escape(text if len(text) <= LONG else f"{text[: LONG - 1]}…")
+    return text if len(text) <= LONG else f"{text[: LONG - 1]}…"

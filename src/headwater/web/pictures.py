@@ -83,7 +83,7 @@ def image_comparison(loaded: Loaded, ask: ImageAsked, image: Image) -> Compariso
 
 def image_sheet(found: Comparison, image: Image, ask: ImageAsked) -> str:
     with palette(ask.palette):
-        return images.picture(found.explanations, image, levels=[ask.level], columns=4)
+        return images.picture(found.explanations, image, levels=[ask.level], columns=ask.columns or 4)
 
 
 def image_answer(loaded: Loaded, ask: ImageAsked, found: Comparison, image: Image) -> PictureAnswer:
@@ -115,7 +115,9 @@ def molecule_comparison(loaded: Loaded, ask: MoleculeAsked, limits: Limits) -> C
 def molecule_sheet(found: Comparison, ask: MoleculeAsked) -> str:
     alone = len(found.explanations) == 1
     with palette(ask.palette):
-        return molecules.picture(found.explanations, ask.smiles, columns=2, size=(560, 380) if alone else (420, 300))
+        return molecules.picture(
+            found.explanations, ask.smiles, columns=ask.columns or 2, size=(560, 380) if alone else (420, 300)
+        )
 
 
 def molecule_answer(loaded: Loaded, ask: MoleculeAsked, found: Comparison, limits: Limits) -> PictureAnswer:

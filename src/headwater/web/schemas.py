@@ -70,6 +70,9 @@ class PredictAsked(Strict):
     output: Output | None = None
 
 
+Columns = Annotated[int | None, Field(ge=1, le=8, description="Panels side by side in the drawing.")]
+
+
 class ImageAsked(ExplanationAsked):
     """An image, as base64 of a PNG, JPEG, WebP, GIF or BMP file, or as a data URL of one."""
 
@@ -77,6 +80,7 @@ class ImageAsked(ExplanationAsked):
     name: str = Field(default="image", max_length=NAME, description="What the image is called in reports.")
     level: Literal["patches", "pixels"] = "patches"
     palette: PaletteName = "red-blue"
+    columns: Columns = None
 
 
 class MoleculeAsked(ExplanationAsked):
@@ -84,6 +88,7 @@ class MoleculeAsked(ExplanationAsked):
 
     smiles: str = Field(min_length=1, max_length=SMILES)
     palette: PaletteName = "red-blue"
+    columns: Columns = None
 
 
 class GenerateAsked(Strict):

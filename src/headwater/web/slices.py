@@ -74,7 +74,7 @@ async def get_coloured(
     store = app_state(request).store(name)
 
     def work() -> list[ColouredRow]:
-        found = store.explanations(row)
+        found = store.coloured(row)
         return [coloured_row(number, found[number]) for number in dict.fromkeys(row) if number in found]
 
     return await submit(request, work, None)

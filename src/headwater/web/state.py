@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FIRST = ("text", "a first text, " * 6, "a first text")  # that a server explains before anybody asks
 PAIRS = 4  # pairs of runs whose rows are kept
-LOOKS = {"unit", "palette", "level", "masked"}  # what changes a picture and not the numbers behind it
+LOOKS = {"unit", "palette", "level", "masked", "columns"}  # what changes a picture and not the numbers behind it
 
 
 class AppState:

@@ -68,7 +68,7 @@ export class Batch {
 
   draw() {
     this.table.replaceChildren(h('table', { className: 'numbers batch-table' },
-      h('thead', {}, h('tr', {}, ['prompt', 'it said', 'probability', 'likeliest first tokens'].map((name, i) => h('th', { scope: 'col', className: i === 2 ? '' : 'text' }, name)))),
+      h('thead', {}, h('tr', {}, ['prompt', 'it said', 'probability of a token', 'likeliest first tokens'].map((name, i) => h('th', { scope: 'col', className: i === 2 ? '' : 'text' }, name)))),
       h('tbody', {}, this.found.map((one) => (one.refused ? this.refusal(one) : this.row(one))))), heat.key());
   }
 
@@ -86,7 +86,7 @@ export class Batch {
       const { kind, share } = heat.look(amount, scale);
       return [piece.text.slice(0, piece.text.length - inner.length), h('span', { className: `w ${kind}${piece.aside ? ' aside' : ''}`, style: { '--o': share.toFixed(3) }, title: signed(amount, scale) }, inner || '␣')];
     });
-    const likely = one.rows.reduce((product, row) => product * row.probability, 1);
+    const likely = Math.exp(one.rows.reduce((sum, row) => sum + Math.log(row.probability), 0) / one.rows.length);
     return h('tr', {}, h('td', { className: 'text row-text' }, h('div', { className: 'words' }, shown)),
       h('td', { className: 'text' }, h('button', { type: 'button', className: 'quiet small', 'aria-label': `Open: ${one.asked}`, onclick: () => this.open(one.asked) }, one.text.trim() || '␣')),
       h('td', {}, percent(likely)),

@@ -3,7 +3,7 @@
 import { h, signed, svg } from './dom.js';
 import { look } from './heat.js';
 
-const [CELL, SIDE, TOP] = [20, 104, 96];
+const [CELL, SIDE, LETTER] = [20, 104, 5.6]; // LETTER: what a letter of a slanted name takes of the height
 const MOST = 80; // columns that are drawn: those with most relevance, in their order
 const LONG = 13; // characters of a name
 const FAINT = 0.05; // of full colour: what is fainter has no sign
@@ -12,15 +12,17 @@ const short = (text) => { const said = text.trim() || '␣'; return said.length 
 
 // `choose(number)` is what a click on a row does; `same` puts all rows on one scale.
 export function matrix(found, { same = false, choose, chosen }) {
-  const all = found.pieces.map((_, i) => i).filter((i) => !found.pieces[i].aside);
+  const seen = Math.max(...found.rows.map((row) => row.relevance.length), 0);
+  const all = found.pieces.map((_, i) => i).filter((i) => i < seen && !found.pieces[i].aside);
   const size = (i) => found.rows.reduce((sum, row) => sum + Math.abs(row.relevance[i] ?? 0), 0);
   const columns = [...all].sort((a, b) => size(b) - size(a)).slice(0, MOST).sort((a, b) => a - b);
   const whole = Math.max(...found.rows.flatMap((row) => row.relevance.map(Math.abs)), 0);
-  const [width, height] = [SIDE + CELL * columns.length + 30, TOP + CELL * found.rows.length + 4];
+  const top = Math.ceil(18 + LETTER * Math.max(...columns.map((i) => short(found.pieces[i].text).length), 0));
+  const [width, height] = [SIDE + CELL * columns.length + 30, top + CELL * found.rows.length + 4];
   const drawn = svg('svg', { width, height, viewBox: `0 0 ${width} ${height}`, role: 'img', className: 'matrix', 'aria-label': `Heatmap: ${found.rows.length} output ${found.unit}s by ${columns.length} ${found.unit}s before them` },
-    columns.map((i, k) => svg('text', { transform: `translate(${SIDE + CELL * k + 14} ${TOP - 6}) rotate(-55)` }, short(found.pieces[i].text))));
+    columns.map((i, k) => svg('text', { transform: `translate(${SIDE + CELL * k + 14} ${top - 6}) rotate(-55)` }, short(found.pieces[i].text))));
   found.rows.forEach((row, number) => {
-    const y = TOP + CELL * number;
+    const y = top + CELL * number;
     const scale = same ? whole : Math.max(...row.relevance.map(Math.abs), 0);
     drawn.append(svg('g', { className: number === chosen ? 'line chosen' : 'line', onclick: () => choose(number) },
       svg('text', { x: SIDE - 8, y: y + 14, 'text-anchor': 'end' }, short(row.text)),

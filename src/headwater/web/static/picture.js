@@ -10,6 +10,8 @@ import { saver } from './saving.js';
 import { state } from './state.js';
 import { Status } from './status.js';
 
+const NARROW = 640; // a window where one panel is as wide as it can be read
+
 // `kind` is 'image' or 'molecule', `short` what its state's names begin with, `unit` what a number belongs to.
 export class PictureView {
   constructor(about, { kind, short, unit, png }) {
@@ -72,7 +74,7 @@ export class PictureView {
   body() {
     return {
       ...this.data(), methods: this.chosen(), target: this.target.asked(this.found?.prediction), output: this.output.select.value,
-      palette: state.get('palette', 'red-blue'),
+      palette: state.get('palette', 'red-blue'), ...(innerWidth < NARROW ? { columns: 1 } : {}),
     };
   }
 

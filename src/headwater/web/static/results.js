@@ -78,7 +78,7 @@ export class ResultsView {
       slices: () => `${this.path}/slices?by=${encodeURIComponent(this.slicesPart?.column ?? '')}&${this.query()}`,
       words: () => `${this.path}/words?count=500${this.wordsPart?.query() ?? ''}`,
     }[part] ?? (() => `${this.path}/${part}?${this.query()}${part === 'rows' && state.get('beside') ? `&beside=${encodeURIComponent(state.get('beside'))}` : ''}`);
-    return { name: part, files: { html: `${this.path}/page?save=true`, svg: `${this.path}/drawing?part=${part === 'slices' ? 'rows' : part}&${this.query()}`, json: numbers() } };
+    return { name: part, framed: this.part === 'page', files: { html: `${this.path}/page?save=true`, svg: `${this.path}/drawing?part=${part === 'slices' ? 'rows' : part}&${this.query()}`, json: numbers() } };
   }
 
   async rows() {

@@ -14,17 +14,20 @@ function hand(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// A drawing as pixels, one for each that it says it has.
-async function painted(drawing) {
+// A drawing as pixels: `scale` for each that it says it has.
+async function painted(drawing, scale = 1) {
   const url = URL.createObjectURL(drawing);
   try {
     const image = new Image();
     image.src = url;
     await image.decode();
     const canvas = h('canvas');
-    canvas.width = image.naturalWidth;
-    canvas.height = image.naturalHeight;
-    canvas.getContext('2d').drawImage(image, 0, 0);
+    canvas.width = image.naturalWidth * scale;
+    canvas.height = image.naturalHeight * scale;
+    const pen = canvas.getContext('2d');
+    pen.fillStyle = '#fff';
+    pen.fillRect(0, 0, canvas.width, canvas.height);
+    pen.drawImage(image, 0, 0, canvas.width, canvas.height);
     return await new Promise((done, fail) => { canvas.toBlob((made) => (made ? done(made) : fail(new Error('The picture is too large to be painted: save it as SVG.'))), 'image/png'); });
   } finally {
     URL.revokeObjectURL(url);
@@ -32,17 +35,18 @@ async function painted(drawing) {
 }
 
 // `ask()` gives {path, body, name, query} of what is on the screen, or nothing where nothing is. Results on disk have
-// `files`: the address of each form instead; what was put together here has `values`.
+// `files`: the address of each form instead, also of the drawing where a page in a frame is on the screen (`framed`);
+// what was put together here has `values`.
 export function saver(ask, status, forms = FORMS) {
   const element = h('div', { className: 'save', role: 'group', 'aria-label': 'Save this view' });
   const numbers = (values) => new Blob([JSON.stringify(values, null, 1)], { type: 'application/json' });
   const save = async (form) => {
     const found = ask();
     if (!found) { status.say('There is nothing to save yet.'); return; }
-    const { path, body, name, query = '', files, values } = found;
-    const drawn = () => new Blob([slide(element)], { type: 'image/svg+xml' });
+    const { path, body, name, query = '', files, values, framed } = found;
+    const drawn = () => (framed ? fetched(files.svg) : new Blob([slide(element)], { type: 'image/svg+xml' }));
     const made = {
-      svg: drawn, png: () => painted(drawn()),
+      svg: drawn, png: async () => painted(await drawn(), framed ? 2 : 1),
     }[form] ?? (() => (values ? numbers(values) : files ? fetched(files[form]) : file(`${path}?form=${form}${query}`, body)));
     try {
       hand(await made(), `headwater-${name}.${form}`);

@@ -62,7 +62,7 @@ export class SlicesPart {
   sliced(found) {
     const means = Object.keys(found.slices[0]?.means ?? {});
     const judged = found.slices.some((one) => one.right !== null);
-    this.table.replaceChildren(h('table', { className: 'numbers' },
+    this.table.replaceChildren(h('table', { className: 'numbers slices-table' },
       h('thead', {}, h('tr', {}, [found.column, 'rows', ...(judged ? ['right'] : []), ...means.map((name) => `mean ${name}`)].map((name) => h('th', { scope: 'col' }, name)))),
       h('tbody', {}, found.slices.map((one) => h('tr', {},
         h('th', { scope: 'row' }, h('button', { type: 'button', className: 'sorts', 'aria-label': `Rows with ${found.column} ${one.name}`, onclick: () => this.rowsWith(one.where) }, one.name === '' ? 'none' : one.name)),

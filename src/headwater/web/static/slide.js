@@ -27,8 +27,9 @@ function parts(saver) {
   const card = saver.closest('.card');
   const view = card.closest('.view');
   if (!view || card !== view.querySelector('.results > .card')) return [card];
-  const beside = [...view.querySelectorAll('.side > .card:not(.choices), [data-slide]')];
-  return [...beside, ...view.querySelectorAll('.results > .card')].filter((one) => one.offsetParent !== null && !(one.localName === 'details' && !one.open));
+  const [first, ...others] = view.querySelectorAll('.results > .card');
+  const before = view.querySelectorAll('[data-slide], .side > .card:not(.choices, .from)');
+  return [...before, first, ...view.querySelectorAll('.side > .from'), ...others].filter((one) => one.offsetParent !== null && !(one.localName === 'details' && !one.open));
 }
 
 // A copy without what can only be clicked; a list shows what was chosen in it.

@@ -93,7 +93,8 @@ class Sheet:
         names = [query.within] if query.within else [name for name in self.columns if self.is_text(name)]
         columns = [self.column(name) for name in names]
         held = (any(wanted in str(column[i]).lower() for column in columns) for i in chosen)
-        return chosen[np.fromiter(held, bool, len(chosen))]
+        found: NDArray[np.int64] = chosen[np.fromiter(held, bool, len(chosen))]
+        return found
 
     def _to_condition(self, condition: Condition) -> NDArray[np.bool_]:
         column = self.column(condition.column)
@@ -102,10 +103,11 @@ class Sheet:
             if found is None:
                 return np.fromiter((str(value) == condition.value for value in column), bool, len(column))
             code = found.names.index(condition.value) if condition.value in found.names else -1
-            return found.codes == code
+            same: NDArray[np.bool_] = found.codes == code
+            return same
         if column.dtype == object:
             raise UsageError(f"the column {condition.column!r} holds texts: it has no range of numbers.")
-        values = column.astype(float)
+        values: NDArray[np.float64] = column.astype(float)
         return (values >= condition.low) & (values <= condition.high)
 
     def categories(self, name: str) -> Categories | None:
@@ -198,7 +200,7 @@ class Store(Protocol):
 
     def explanation(self, row: int) -> Any: ...
 
-    def explanations(self, rows: Iterable[int]) -> dict[int, Any]: ...
+    def coloured(self, rows: Iterable[int]) -> dict[int, Any]: ...
 
     def page(self) -> str: ...
 
@@ -218,5 +220,5 @@ class Lacking:
     def explanation(self, row: int) -> Any:
         raise DataError(f"{self.name} holds no explanations, only numbers.")
 
-    def explanations(self, rows: Iterable[int]) -> dict[int, Any]:
+    def coloured(self, rows: Iterable[int]) -> dict[int, Any]:
         raise DataError(f"{self.name} holds no explanations, only numbers.")

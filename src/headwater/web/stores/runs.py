@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ...errors import DataError
 from ...results.explanation import Explanation
+from ...store.columns import LATER, RESERVED
 from ...store.runs import StoredRun, open_run
 from ...store.words import PLACED, WordTotals
 from .interface import Lacking, Sheet
@@ -22,6 +23,8 @@ ROWS = 200_000  # that are sorted and searched
 BYTES = 256 * 2**20  # of these rows: long texts make fewer of them
 COUNTED = 20_000  # whose words are added up
 NUMBERS = ("row_id", "prediction", "score", "inputs", "biases", "unaccounted", "closed")
+NO_LEDGER: dict[str, Any] = {"bias_lines": (), "constant_lines": (), "cut_off_lines": (), "held_lines": ()}
+RESERVED_SHORT = tuple(name for name in RESERVED if name not in NO_LEDGER and name not in LATER)
 
 
 class RunStore(Lacking):
@@ -81,6 +84,12 @@ class RunStore(Lacking):
         """Some rows as `explain` gave them; what is not there is left out."""
         with self._lock:
             return self.run.explanations_by_id(rows)
+
+    def coloured(self, rows: Iterable[int]) -> dict[int, Explanation]:
+        """The same with an empty ledger: to be coloured they need no more, and the lines of ledgers are long."""
+        with self._lock:
+            found = self.run.rows_by_id(rows, [*RESERVED_SHORT])
+            return {i: self.run.make_explanation({**NO_LEDGER, **row}) for i, row in found.items()}
 
     def relevance(self, rows: int) -> dict[int, dict[str, Any]]:
         """What the words of the first rows are made of, by row number."""
