@@ -447,3 +447,33 @@ def test_cells_of_the_matrix_filter_and_two_runs_stand_beside_each_other(home, w
         assert serious(page) == []
         assert found.trouble == []
         context.close()
+
+
+HOSTILE = '"><img src=x onerror=alert(1)>'
+
+
+def test_hostile_names_and_values_of_columns_are_text(ready, tmp_path):
+    import jobs_here
+
+    columns = {
+        "text": [f"a good film {HOSTILE}"] * 3,
+        "label": [HOSTILE, "positive", "negative"],
+        f"a {HOSTILE}": ["x"] * 3,
+    }
+    jobs_here.made(tmp_path / "run", columns)
+    jobs_here.made(tmp_path / "<b>run<b>", columns, method="gi")
+    state = AppState(ready.models, stores=stores_in([tmp_path]))
+    with serve_in_thread(state) as home, browser() as chrome:
+        found = Watched(chrome.new_context(), home)
+        page = found.page
+        for part, ready_when in (("slices", ".confusion .count"), ("words", ".numbers .w"), ("rows", ".row-text .w")):
+            page.goto("about:blank")
+            page.goto(f"{home}#tab=results&result=run&part={part}&beside=b-run-b")
+            page.locator(ready_when).first.wait_for()
+            assert page.locator("#panel-results img").count() == 0
+            assert "<" in page.locator("#panel-results").inner_text()
+        svg = saved(page, page.locator('[data-save="svg"]'), tmp_path).read_text(encoding="utf-8")
+        assert "<img" not in svg
+        html = saved(page, page.locator('[data-save="html"]'), tmp_path).read_text(encoding="utf-8")
+        assert "<img" not in html
+        assert found.trouble == []

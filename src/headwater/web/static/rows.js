@@ -14,6 +14,7 @@ function textsFirst(found) {
   return { ...found, columns: order.map((i) => found.columns[i]), rows: found.rows.map((row) => order.map((i) => row[i])) };
 }
 
+const SHARES = new Set(['relevance moved', 'score difference']); // never below 0
 export const COUNT = 50; // rows of a page
 
 export class RowsPart {
@@ -97,7 +98,7 @@ export class RowsPart {
       if (column.name === 'text') this.texts.set(id, shown);
       return shown;
     }
-    return h('td', { 'data-name': column.name }, value === null ? '' : typeof value === 'boolean' ? (value ? 'yes' : 'no') : whole ? String(value) : signed(value));
+    return h('td', { 'data-name': column.name }, value === null ? '' : typeof value === 'boolean' ? (value ? 'yes' : 'no') : whole ? String(value) : SHARES.has(column.name) ? value.toFixed(2) : signed(value));
   }
 
   turn(found) {
@@ -130,8 +131,10 @@ export class RowsPart {
 
   line(one, name) {
     if (!one) return null;
-    const words = heat.row(one.cells, one.relevance, one.scale, new Set(), `row ${one.row}${name ? ` by ${name}` : ''}`, true);
-    words.querySelectorAll('.w').forEach((word, i) => { word.title = signed(one.relevance[i], one.scale); });
+    const kept = one.cells.map((_, i) => i).filter((i) => one.cells[i].word !== null); // the opened row has special tokens, too
+    const relevance = kept.map((i) => one.relevance[i]);
+    const words = heat.row(kept.map((i) => one.cells[i]), relevance, one.scale, new Set(), `row ${one.row}${name ? ` by ${name}` : ''}`, true);
+    words.querySelectorAll('.w').forEach((word, i) => { word.title = signed(relevance[i], one.scale); });
     return h('div', { className: 'row-text' }, name ? h('small', {}, name) : null, words);
   }
 

@@ -56,7 +56,14 @@ export class SlicesPart {
       h('p', { className: 'soft' }, found.right === null ? 'The labels are not called as the model’s classes are, so what is right is not known.' : `${percent(found.right)} of the rows are predicted right (framed). A number shows its rows.`),
       h('div', { className: 'wide', role: 'region', tabindex: 0, 'aria-label': 'Confusion matrix' }, h('table', { className: 'numbers confusion' }, h('caption', {}, 'Labels by predictions'),
         h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, `${found.label} ↓ ${found.prediction} →`), found.predictions.map((name) => h('th', { scope: 'col' }, name)))),
-        h('tbody', {}, found.labels.map((name, i) => h('tr', {}, h('th', { scope: 'row' }, name === '' ? 'none' : name), found.predictions.map((_, j) => cell(i, j))))))));
+        h('tbody', {}, found.labels.map((name, i) => h('tr', {}, h('th', { scope: 'row' }, this.label(found, name, i)), found.predictions.map((_, j) => cell(i, j))))))));
+  }
+
+  // A number among the labels with the class that it stands for.
+  label(found, name, i) {
+    const same = found.predictions[found.same[i]];
+    if (name === '') return 'none';
+    return same === undefined || same.toLowerCase() === name.toLowerCase() ? name : `${name} (${same})`;
   }
 
   sliced(found) {
@@ -67,6 +74,6 @@ export class SlicesPart {
       h('tbody', {}, found.slices.map((one) => h('tr', {},
         h('th', { scope: 'row' }, h('button', { type: 'button', className: 'sorts', 'aria-label': `Rows with ${found.column} ${one.name}`, onclick: () => this.rowsWith(one.where) }, one.name === '' ? 'none' : one.name)),
         h('td', {}, one.rows.toLocaleString('en')), judged ? h('td', {}, one.right === null ? '' : percent(one.right)) : null,
-        means.map((name) => h('td', {}, one.means[name] === null ? '' : signed(one.means[name]))))))));
+        means.map((name) => h('td', {}, one.means[name] === null ? '' : signed(one.means[name], Math.max(Math.abs(one.means[name]), 0.01)))))))));
   }
 }
