@@ -9,7 +9,7 @@ const GROUPS = {
 // A folding list of check boxes; never none, never more than the server takes. `usual` is the model's default.
 export function methodPicker(methods, chosen, change, { most = 8, id, usual }) {
   const count = h('span', { className: 'soft' });
-  const refused = h('p', { className: 'status failed', role: 'alert' });
+  const refused = h('p', { className: 'too-many', role: 'alert' });
   const boxes = new Map();
   const told = () => { count.textContent = ` ${chosen().length} of at most ${most}`; };
   const all = new Set([...Object.keys(GROUPS), ...methods.map((m) => m.group)]); // a plug-in's group is called by its own name
