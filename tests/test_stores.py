@@ -29,7 +29,7 @@ from headwater.web.server import serve_in_thread
 from headwater.web.state import AppState
 from headwater.web.stores import Store, stores_in
 from headwater.web.stores.interface import Query, Sheet
-from headwater.web.stores.pairs import moved
+from headwater.web.stores.pairs import share_apart
 from headwater.web.stores.runs import RunStore
 from headwater.web.stores.slicing import confusion
 
@@ -223,10 +223,10 @@ def test_two_runs_stand_side_by_side_where_they_differ_first(client):
 
 def test_relevance_that_moved_is_a_share():
     a, b = np.array([1.0, 1.0]), np.array([2.0, 2.0])
-    assert moved(a, b) == 0
-    assert moved(np.array([1.0, 0.0]), np.array([0.0, 3.0])) == 1
-    assert moved(a, -b) == 1
-    assert moved(np.array([1.0, 0.0]), a) == 0.5
+    assert share_apart(a, b) == 0
+    assert share_apart(np.array([1.0, 0.0]), np.array([0.0, 3.0])) == 1
+    assert share_apart(a, -b) == 1
+    assert share_apart(np.array([1.0, 0.0]), a) == 0.5
 
 
 def test_a_text_column_of_long_texts_is_sorted_in_little_memory():

@@ -56,15 +56,15 @@ class WordTotals:
 
 def count_words(rows: Iterable[Mapping[str, Any]], least: int = LEAST) -> tuple[WordTotals, ...]:
     """A list for every class, the one with most rows first; in many rows a word must stand `least` times."""
-    found: dict[str, Tally] = {}
+    found: dict[str, WordSums] = {}
     for row in rows:
-        found.setdefault(str(row["target"]), Tally()).add(row)
+        found.setdefault(str(row["target"]), WordSums()).add(row)
     classes = sorted(found.items(), key=lambda item: (-item[1].rows, item[0]))
-    return tuple(tally.totals(target, least) for target, tally in classes)
+    return tuple(sums.totals(target, least) for target, sums in classes)
 
 
 @dataclass
-class Tally:
+class WordSums:
     """Sums of one class while rows come in."""
 
     rows: int = 0
@@ -81,7 +81,7 @@ class Tally:
         enough = min(least, 1 + self.rows // FEW)
         found = [WordTotal(text, int(n), total / n, total) for text, (n, total) in self.sums.items() if n >= enough]
         found.sort(key=lambda word: (-word.total, word.text))
-        spelt = [any(map(in_word, word.text)) for word in found]
+        spelt = [any(map(is_letter, word.text)) for word in found]
         words = tuple(word for word, letters in zip(found, spelt, strict=True) if letters)
         signs = tuple(word for word, letters in zip(found, spelt, strict=True) if not letters)
         return WordTotals(target, self.rows, words, signs, enough)
@@ -91,11 +91,11 @@ class Tally:
 def word_key(text: str) -> str:
     """A word in lower case, without the punctuation that its tokenizer left on it."""
     text = text.strip().lower()
-    if CLITIC.fullmatch(text) or not any(map(in_word, text)):
+    if CLITIC.fullmatch(text) or not any(map(is_letter, text)):
         return text
-    while not in_word(text[0]):
+    while not is_letter(text[0]):
         text = text[1:]
-    while not in_word(text[-1]):
+    while not is_letter(text[-1]):
         text = text[:-1]
     return text
 
@@ -127,11 +127,11 @@ def whole_words(row: Mapping[str, Any]) -> Iterator[PlacedWord]:
 def joins(text: str, at: int, together: bool) -> bool:
     """Whether the characters before and at `at` are of one word; `together`: the tokenizer says that they are."""
     before, after = text[at - 1], text[at]
-    if in_word(before) and in_word(after):
+    if is_letter(before) and is_letter(after):
         return together or (before.isdigit() and after.isdigit())
-    if not in_word(before) and not in_word(after):
+    if not is_letter(before) and not is_letter(after):
         return before not in JOINERS and after not in JOINERS
-    if in_word(before):
+    if is_letter(before):
         return holds_together(text, at)
     return holds_together(text, at - 1) or CLITIC.match(text, at - 1) is not None
 
@@ -143,8 +143,8 @@ def holds_together(text: str, at: int) -> bool:
     sign, before, after = text[at], text[at - 1], text[at + 1]
     if sign in ".,":
         return before.isdigit() and after.isdigit()
-    return sign in JOINERS and in_word(before) and in_word(after)
+    return sign in JOINERS and is_letter(before) and is_letter(after)
 
 
-def in_word(letter: str) -> bool:
+def is_letter(letter: str) -> bool:
     return letter.isalnum() or letter == "_" or unicodedata.category(letter).startswith("M")

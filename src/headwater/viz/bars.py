@@ -20,13 +20,13 @@ def share_bars(shares: Sequence[Share], chosen: str | None = None, after: Sequen
 
 
 def _share(name: str, share: float, became: float | None, chosen: bool) -> str:
-    said = percent(share) if became is None else f"<s>{percent(share)}</s> → <b>{percent(became)}</b>"
+    said = percent(share) if became is None else f"<s>{percent(share)}</s> → <strong>{percent(became)}</strong>"
     bars = "".join(
-        f'<i class="{kind}" style="width:{100 * size:.2f}%"></i>'
+        f'<span class="{kind}" style="width:{100 * size:.2f}%"></span>'
         for kind, size in (("was" if became is not None else "is", share), ("is", became))
         if size is not None
     )
-    shown = f"<b>{escape(name)}</b>" if chosen else escape(name)
+    shown = f"<strong>{escape(name)}</strong>" if chosen else escape(name)
     meter = f'<span class="meter" aria-hidden="true">{bars}</span>'
     return f'<li><span>{shown}</span><span class="n">{said}</span>{meter}</li>'
 
@@ -57,23 +57,22 @@ def _bar(name: str, start: float, end: float, scale: tuple[float, float], kind: 
     low, span = scale
     left, width = 100 * (min(start, end) - low) / span, 100 * abs(end - start) / span
     sign = kind or ("add" if end >= start else "take")
-    return (
-        f'<span>{escape(name)}</span><span class="track"><i class="zero" style="left:{-100 * low / span:.2f}%"></i>'
-        f'<i class="bar {sign}" style="left:{left:.2f}%;width:{width:.2f}%"></i></span>'
-        f'<span class="n">{with_sign(end - start, 2).strip()}</span>'
-    )
+    zero = f'<span class="zero" style="left:{-100 * low / span:.2f}%"></span>'
+    bar = f'<span class="bar {sign}" style="left:{left:.2f}%;width:{width:.2f}%"></span>'
+    amount = with_sign(end - start, 2).strip()
+    return f'<span>{escape(name)}</span><span class="track">{zero}{bar}</span><span class="n">{amount}</span>'
 
 
 BARS = """
 .shares { list-style: none; margin: .5rem 0 1rem; padding: 0; display: grid; gap: .4rem; max-width: 30rem; }
 .shares li { display: grid; grid-template-columns: 1fr auto; gap: 0 1rem; overflow-wrap: anywhere; }
 .shares .meter { grid-column: 1 / -1; display: grid; gap: 2px; } .shares s { color: var(--soft); }
-.shares i { height: .4rem; border-radius: 9px; background: var(--ink); min-width: 2px; }
-.shares i.was { background: var(--soft); height: .25rem; opacity: .5; }
+.shares .meter span { height: .4rem; border-radius: 9px; background: var(--ink); min-width: 2px; }
+.shares .meter .was { background: var(--soft); height: .25rem; opacity: .5; }
 .bars { display: grid; grid-template-columns: minmax(6rem, 11rem) 1fr 5rem; gap: .25rem 1rem; align-items: center;
   margin: .5rem 0; font-variant-numeric: tabular-nums; }
 .bars .n { text-align: right; } .track { position: relative; height: 1rem; background: rgb(var(--pen) / .05); }
-.track i { position: absolute; top: 0; bottom: 0; } .zero { width: 1px; background: rgb(var(--pen) / .4); }
+.track span { position: absolute; top: 0; bottom: 0; } .zero { width: 1px; background: rgb(var(--pen) / .4); }
 .bar { min-width: 1.5px; } .bar.add { background: rgb(var(--add)); text-decoration: none; }
 .bar.take { background: repeating-linear-gradient(-45deg, rgb(var(--pen) / .3) 0 2px, transparent 2px 6px),
   rgb(var(--take)); text-decoration: none; } .bar.total { background: var(--ink); }

@@ -17,8 +17,8 @@ FAINT = 0.05  # of full colour: what is fainter has no sign
 
 def heatmap(generation: Generation) -> str:
     """The matrix as SVG inside its frame, and what is left out in words."""
-    columns = shown_columns(generation)
-    left = len(seen_columns(generation)) - len(columns)
+    columns = pick_columns(generation)
+    left = len(source_columns(generation)) - len(columns)
     note = f'<p class="scale">{left} columns with less relevance are left out</p>' if left else ""
     return (
         f"<details open><summary>all of it: a row for every {generation.unit} of the output, a column for what came "
@@ -28,16 +28,16 @@ def heatmap(generation: Generation) -> str:
     )
 
 
-def seen_columns(generation: Generation) -> list[int]:
+def source_columns(generation: Generation) -> list[int]:
     """What may have relevance: not what was set aside, nor the last token, from which nothing comes."""
     count = len(generation.pieces) - (generation.unit == "token")
     return [i for i in range(count) if not generation.aside[i]]
 
 
-def shown_columns(generation: Generation) -> list[int]:
+def pick_columns(generation: Generation) -> list[int]:
     """The columns with most relevance over all rows, in the order of the text."""
     sizes = generation.relevance.abs().sum(0).tolist()
-    best = sorted(seen_columns(generation), key=lambda i: -sizes[i])[:COLUMNS]
+    best = sorted(source_columns(generation), key=lambda i: -sizes[i])[:COLUMNS]
     return sorted(best)
 
 
@@ -61,11 +61,11 @@ def _row(generation: Generation, number: int, columns: list[int], y: int) -> str
     values = [float(value) for value in generation.relevance[number].tolist()]
     scale = largest(values)
     cells = "".join(
-        _cell(SIDE + CELL * k, y, values[i], scale, f"{_name(generation, i)} for {_output(generation, number)}")
+        _cell(SIDE + CELL * k, y, values[i], scale, f"{_name(generation, i)} for {_output_name(generation, number)}")
         for k, i in enumerate(columns)
         if i < generation.prompt + number + (generation.unit != "token")
     )
-    return f'<text x="{SIDE - 6}" y="{y + 13}" text-anchor="end">{_output(generation, number)}</text>{cells}'
+    return f'<text x="{SIDE - 6}" y="{y + 13}" text-anchor="end">{_output_name(generation, number)}</text>{cells}'
 
 
 def _cell(x: int, y: int, value: float, scale: float, name: str) -> str:
@@ -84,7 +84,7 @@ def _name(generation: Generation, i: int) -> str:
     return escape(short_name(generation.pieces[i]))
 
 
-def _output(generation: Generation, number: int) -> str:
+def _output_name(generation: Generation, number: int) -> str:
     return escape(short_name(generation.output[number]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -126,19 +127,26 @@ async def get_dataset(request: Request, name: Name) -> StoreOpened:
     return await submit(request, work, None)
 
 
-def row_query(
+def row_order(
     sort: Annotated[str | None, Query(max_length=200)] = None,
     down: bool = False,
-    find: Annotated[str, Query(max_length=200)] = "",
     start: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
     count: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> RowQuery:
+    """In which order, and how many."""
+    return RowQuery(sort, down, "", start, count)
+
+
+def row_query(
+    order: Annotated[RowQuery, Depends(row_order)],
+    find: Annotated[str, Query(max_length=200)] = "",
     within: Annotated[
         str | None, Query(max_length=200, description="The column to search; any text without it.")
     ] = None,
     where: Annotated[str, Query(max_length=4000, description=WHERE)] = "",
 ) -> RowQuery:
     """Which rows are wanted, as the address says."""
-    return RowQuery(sort, down, find, start, count, within, read_conditions(where))
+    return replace(order, find=find, within=within, where=read_conditions(where))
 
 
 def read_conditions(said: str) -> tuple[Condition, ...]:
@@ -215,14 +223,14 @@ def words_answer(found: Sequence[WordTotals], target: str | None, by: str, count
     return WordsAnswer(
         target=chosen.target,
         targets=[ClassRows(name=one.target, rows=one.rows) for one in found],
-        words=shown_words(chosen.words, by, count),
-        punctuation=shown_words(chosen.punctuation, by, count),
+        words=pick_words(chosen.words, by, count),
+        punctuation=pick_words(chosen.punctuation, by, count),
         rows=chosen.rows,
         least=chosen.least,
     )
 
 
-def shown_words(words: Sequence[WordTotal], by: str, count: int) -> list[WordShown]:
+def pick_words(words: Sequence[WordTotal], by: str, count: int) -> list[WordShown]:
     """Both ends of the list, in its order."""
     ordered = sorted(words, key=lambda word: -(word.mean if by == "mean" else word.total))
     ends = ordered if len(ordered) <= 2 * count else [*ordered[:count], *ordered[-count:]]

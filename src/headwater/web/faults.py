@@ -20,7 +20,7 @@ UNITS = {"methods": "methods", "masked": "masked words"}
 def fault_sentence(fault: Mapping[str, Any]) -> str:
     """One sentence for one fault, as pydantic reports it."""
     name, limits = field_name(fault["loc"]), fault.get("ctx", {})
-    given = shorten(fault.get("input"))
+    given = shorten_value(fault.get("input"))
     kind = str(fault["type"])
     if kind == "too_long":
         return f"At most {limits['max_length']} {unit(fault['loc'])} are taken at once, and there are {many(limits)}."
@@ -41,7 +41,7 @@ def fault_sentence(fault: Mapping[str, Any]) -> str:
         return f"The field {name!r} is not known here."
     if kind == "missing":
         return f"{capital(name)} is missing."
-    return f"{capital(name)} is not as it should be: {shorten(fault['msg'], plain=True)}."
+    return f"{capital(name)} is not as it should be: {shorten_value(fault['msg'], plain=True)}."
 
 
 BOUNDS = {
@@ -55,7 +55,7 @@ BOUNDS = {
 def field_name(where: Sequence[str | int]) -> str:
     """The last name on the way to the fault; a number is a place in a list."""
     named = [str(part) for part in where[1:] if isinstance(part, str)]
-    return shorten(NAMES.get(named[-1], named[-1]), plain=True) if named else "the request"
+    return shorten_value(NAMES.get(named[-1], named[-1]), plain=True) if named else "the request"
 
 
 def unit(where: Sequence[str | int]) -> str:
@@ -71,6 +71,6 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def shorten(value: object, plain: bool = False) -> str:
+def shorten_value(value: object, plain: bool = False) -> str:
     text = str(value) if plain else repr(value)
     return text if len(text) <= LONG else f"{text[:LONG]}…"

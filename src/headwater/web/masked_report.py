@@ -12,7 +12,7 @@ from .schemas import PredictAnswer, PredictAsked, TextAsked
 from .texts import predict_with_masks
 
 
-def ask_masked(loaded: Loaded, ask: TextAsked, found: Comparison) -> PredictAnswer:
+def predict_for_report(loaded: Loaded, ask: TextAsked, found: Comparison) -> PredictAnswer:
     """What the model says of the text as it is, and with the words masked."""
     if not ask.masked:
         return predict_with_masks(loaded, PredictAsked(text=ask.text))

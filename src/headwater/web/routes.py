@@ -13,7 +13,7 @@ from ..viz.colour import PALETTES
 from .generation import generation_answer
 from .jobs import RESPONSES, JobName, app_state, submit
 from .layers import audit_answer
-from .masked_report import ask_masked, put_to_the_test
+from .masked_report import predict_for_report, put_to_the_test
 from .models import Kind, LazyModel
 from .pictures import image_answer, image_sheet, molecule_answer, molecule_sheet
 from .reports import (
@@ -106,7 +106,7 @@ async def explain_report(
         words = unit_for(found.explanations[0], ask.unit) == "word"
         if form != "html":
             return text_report(found, words, form, palette)
-        said = ask_masked(loaded, ask, found)
+        said = predict_for_report(loaded, ask, found)
         tested = put_to_the_test(said, ask, found) if ask.masked else ""
         shown = prediction_part(said.before, found.explanations[0].prediction, said.after if ask.masked else ())
         return text_report(found, words, form, palette, tested, shown)

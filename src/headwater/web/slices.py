@@ -74,13 +74,13 @@ async def get_coloured(
     store = app_state(request).store(name)
 
     def work() -> list[ColouredRow]:
-        found = store.coloured(row)
-        return [coloured_row(number, found[number]) for number in dict.fromkeys(row) if number in found]
+        found = store.colours(row)
+        return [colour_row(number, found[number]) for number in dict.fromkeys(row) if number in found]
 
     return await submit(request, work, None)
 
 
-def coloured_row(number: int, e: Explanation) -> ColouredRow:
+def colour_row(number: int, e: Explanation) -> ColouredRow:
     unit = unit_for(e, "word")
     relevance = [cell.relevance for cell in token_cells(e, unit == "word")]
     return ColouredRow(
@@ -102,12 +102,12 @@ async def get_confusion(
 
     def work() -> ConfusionAnswer:
         sheet = state.sheet(name)
-        return confusion_answer(confusion(sheet, query, label, class_names(state)), label_columns(sheet))
+        return confusion_answer(confusion(sheet, query, label, served_classes(state)), label_columns(sheet))
 
     return await submit(request, work, None)
 
 
-def class_names(state: AppState) -> list[str]:
+def served_classes(state: AppState) -> list[str]:
     """The classes of the text model that is being served, in its order: what a number among labels stands for."""
     found = state.models.text.found
     return [] if found is None else found.classes
@@ -132,13 +132,13 @@ async def get_slices(request: Request, name: Name, query: RowsWanted, by: Column
     state = app_state(request)
 
     def work() -> SlicesAnswer:
-        found = slices(state.sheet(name, beside), query, by, class_names(state))
-        return SlicesAnswer(column=by, slices=[slice_shown(one) for one in found])
+        found = slices(state.sheet(name, beside), query, by, served_classes(state))
+        return SlicesAnswer(column=by, slices=[show_slice(one) for one in found])
 
     return await submit(request, work, None)
 
 
-def slice_shown(one: Slice) -> SliceShown:
+def show_slice(one: Slice) -> SliceShown:
     c = one.condition
     where: list[str | float] = [c.column, c.low, c.high] if c.value is None else [c.column, c.value]
     return SliceShown(name=one.name, where=where, rows=one.rows, right=one.right, means=one.means)

@@ -200,7 +200,7 @@ class Store(Protocol):
 
     def explanation(self, row: int) -> Any: ...
 
-    def coloured(self, rows: Iterable[int]) -> dict[int, Any]: ...
+    def colours(self, rows: Iterable[int]) -> dict[int, Any]: ...
 
     def page(self) -> str: ...
 
@@ -220,5 +220,5 @@ class Lacking:
     def explanation(self, row: int) -> Any:
         raise DataError(f"{self.name} holds no explanations, only numbers.")
 
-    def coloured(self, rows: Iterable[int]) -> dict[int, Any]:
+    def colours(self, rows: Iterable[int]) -> dict[int, Any]:
         raise DataError(f"{self.name} holds no explanations, only numbers.")

@@ -32,7 +32,7 @@ def pair_sheet(one: Store, other: Store) -> Sheet:
     a, b = one.sheet().columns, other.sheet().columns
     columns: dict[str, NDArray[Any]] = {"row_id": a["row_id"][first]}
     columns[DIFFER] = a["prediction"][first] != b["prediction"][second]
-    columns[MOVED] = moved_relevance(one, other, columns["row_id"])
+    columns[MOVED] = compare_relevance(one, other, columns["row_id"])
     columns[SCORES] = np.abs(a["score"][first].astype(float) - b["score"][second].astype(float))
     for name in ("prediction", "score"):
         columns[f"{name} ({called[0]})"] = a[name][first]
@@ -65,18 +65,18 @@ def pair_names(one: RunStore, other: RunStore) -> tuple[str, str]:
     return one.id, other.id
 
 
-def moved_relevance(one: RunStore, other: RunStore, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+def compare_relevance(one: RunStore, other: RunStore, ids: NDArray[np.int64]) -> NDArray[np.float64]:
     a, b = one.relevance(COUNTED), other.relevance(COUNTED)
-    found = (moved_in_row(a[i], b[i]) if i in a and i in b else np.nan for i in ids.tolist())
+    found = (compare_rows(a[i], b[i]) if i in a and i in b else np.nan for i in ids.tolist())
     return np.fromiter(found, float, len(ids))
 
 
-def moved_in_row(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+def compare_rows(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     if one["starts"] is not None and one["starts"] == other["starts"] and one["ends"] == other["ends"]:
-        return moved(np.asarray(one["relevance"], float), np.asarray(other["relevance"], float))
+        return share_apart(np.asarray(one["relevance"], float), np.asarray(other["relevance"], float))
     a, b = by_place(one), by_place(other)
     places = sorted({*a, *b})
-    return moved(np.array([a.get(p, 0.0) for p in places]), np.array([b.get(p, 0.0) for p in places]))
+    return share_apart(np.array([a.get(p, 0.0) for p in places]), np.array([b.get(p, 0.0) for p in places]))
 
 
 def by_place(row: Mapping[str, Any]) -> dict[int, float]:
@@ -86,7 +86,7 @@ def by_place(row: Mapping[str, Any]) -> dict[int, float]:
     return {**found, -1: special}
 
 
-def moved(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+def share_apart(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     """Half the sum of what differs between two lists of relevance, each of total size 1; of two empty ones 0."""
     sizes = float(np.abs(a).sum()), float(np.abs(b).sum())
     if 0.0 in sizes:

@@ -85,7 +85,7 @@ class RunStore(Lacking):
         with self._lock:
             return self.run.explanations_by_id(rows)
 
-    def coloured(self, rows: Iterable[int]) -> dict[int, Explanation]:
+    def colours(self, rows: Iterable[int]) -> dict[int, Explanation]:
         """The same with an empty ledger: to be coloured they need no more, and the lines of ledgers are long."""
         with self._lock:
             found = self.run.rows_by_id(rows, [*RESERVED_SHORT])

@@ -86,7 +86,7 @@ def confusion(sheet: Sheet, query: Query, label: str | None, classes: Sequence[s
     np.add.at(counts, (rows.codes[kept], columns.codes[kept]), 1)
     same = same_classes(rows, columns, classes)
     agree = int(sum(counts[i, at] for i, at in enumerate(same) if at >= 0))
-    right = agree / max(1, len(kept)) if all_known(rows, same, classes) else None
+    right = agree / max(1, len(kept)) if labels_are_classes(rows, same, classes) else None
     return Confusion(chosen, predicted, rows.names, columns.names, counts.tolist(), right, same)
 
 
@@ -108,7 +108,7 @@ def same_classes(labels: Categories, predictions: Categories, classes: Sequence[
     return found
 
 
-def all_known(labels: Categories, same: Sequence[int], classes: Sequence[str]) -> bool:
+def labels_are_classes(labels: Categories, same: Sequence[int], classes: Sequence[str]) -> bool:
     """Whether every label is a class, though the model may never have predicted some of them."""
     known = {"", *(name.lower() for name in classes)}
     named = (at >= 0 or name.lower() in known for name, at in zip(labels.names, same, strict=True))
@@ -118,30 +118,34 @@ def all_known(labels: Categories, same: Sequence[int], classes: Sequence[str]) -
 def slices(sheet: Sheet, query: Query, by: str, classes: Sequence[str] = ()) -> list[Slice]:
     """The rows that the query finds, by the values of a column; one with many numbers in four equal parts."""
     kept = sheet.matching(query)
-    agree = agreement(sheet, classes)
+    agree = judge_rows(sheet, classes)
     return [
         Slice(
-            name, condition, len(rows), mean_of(None if agree is None else agree[rows]), column_means(sheet, rows, by)
+            name,
+            condition,
+            len(rows),
+            finite_mean(None if agree is None else agree[rows]),
+            column_means(sheet, rows, by),
         )
-        for name, condition, rows in parts(sheet, kept, by)
+        for name, condition, rows in cut_rows(sheet, kept, by)
         if len(rows)
     ]
 
 
-def agreement(sheet: Sheet, classes: Sequence[str]) -> NDArray[np.float64] | None:
+def judge_rows(sheet: Sheet, classes: Sequence[str]) -> NDArray[np.float64] | None:
     """Of every row whether its prediction is its label; None where no column says so."""
     label, predicted = guess_label(sheet, classes), prediction_column(sheet)
     if label is None or predicted is None:
         return None
     rows, columns = few_values(sheet, label), few_values(sheet, predicted)
     same = same_classes(rows, columns, classes)
-    if not all_known(rows, same, classes):
+    if not labels_are_classes(rows, same, classes):
         return None
     found: NDArray[np.float64] = (np.array(same)[rows.codes] == columns.codes).astype(float)
     return found
 
 
-def parts(sheet: Sheet, kept: NDArray[np.int64], by: str) -> list[tuple[str, Condition, NDArray[np.int64]]]:
+def cut_rows(sheet: Sheet, kept: NDArray[np.int64], by: str) -> list[tuple[str, Condition, NDArray[np.int64]]]:
     found = sheet.categories(by)
     if found is not None:
         return [(name, Condition(by, name), kept[found.codes[kept] == i]) for i, name in enumerate(found.names)]
@@ -169,10 +173,10 @@ def number_parts(
 
 def column_means(sheet: Sheet, rows: NDArray[np.int64], by: str) -> dict[str, float | None]:
     names = [name for name in sheet.columns if not sheet.is_text(name) and name.lower() not in LEFT_OUT and name != by]
-    return {name: mean_of(sheet.column(name)[rows].astype(float)) for name in names[:MEANS]}
+    return {name: finite_mean(sheet.column(name)[rows].astype(float)) for name in names[:MEANS]}
 
 
-def mean_of(values: NDArray[np.float64] | None) -> float | None:
+def finite_mean(values: NDArray[np.float64] | None) -> float | None:
     if values is None:
         return None
     real = values[np.isfinite(values)]
