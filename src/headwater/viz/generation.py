@@ -28,6 +28,7 @@ from .terminal import facts_line, style_of
 
 SHOWN = 8  # sources of an output token, in a list
 FEW = 3  # and in a line
+ROOMY = 100  # characters of a terminal that has room for other tokens, too
 FEW_COLOURS = ("standard", "windows")
 NAMES = {
     "logit": "logit",
@@ -252,12 +253,13 @@ class Listing:
         grid.add_column("score", justify="right")
         grid.add_column("probability", justify="right")
         grid.add_column("came from", overflow="fold")
-        if made.alternatives:
+        room = bool(made.alternatives) and options.max_width >= ROOMY
+        if room:
             grid.add_column("or", overflow="fold")
         places = decimals(made.scores)
         for number in range(len(made)):
             score, chance = with_sign(made.scores[number], places), f"{made.probabilities[number]:.3f}"
-            other = [Text(others(made, number), "dim")] if made.alternatives else []
+            other = [Text(others(made, number), "dim")] if room else []
             grid.add_row(Text(_output_text(made, number), "bold"), score, chance, self._line(number, few), *other)
         yield grid
 
