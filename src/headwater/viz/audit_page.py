@@ -9,6 +9,7 @@ from headwater.results.audit import Audit
 
 from . import html
 from .audits import tables
+from .flow_chart import flow_chart
 from .layers import Layer, audit_layers
 from .reading import decimals, headline, with_sign
 from .tables import Table
@@ -28,9 +29,15 @@ def _audit_article(audit: Audit, number: int) -> str:
     found = tables(audit, full=True)
     return (
         f'<article aria-labelledby="a{number}">\n<h2 id="a{number}">{escape(e.method)}</h2>\n'
-        f"{html.facts_list(fact for fact in headline(e) if fact[0] != 'method')}\n{layer_table(audit)}\n"
+        f"{html.facts_list(fact for fact in headline(e) if fact[0] != 'method')}\n{chart(audit)}\n"
+        f"{layer_table(audit)}\n"
         f"{html.ledger_section(e.ledger)}\n{''.join(map(_fold, found))}\n{html.describe_making(e)}</article>"
     )
+
+
+def chart(audit: Audit) -> str:
+    """At every layer what is still there, what was taken and what was lost: together the score."""
+    return f'<figure class="chart">{flow_chart(audit)}</figure>'
 
 
 def layer_table(audit: Audit) -> str:
@@ -62,7 +69,7 @@ def table_of(heads: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 STYLE = """
-main { max-width: 64rem; } .wide { overflow-x: auto; }
+main { max-width: 64rem; } .chart { margin: .75rem 0; max-width: 40rem; } .wide { overflow-x: auto; }
 .wide td, .wide thead th + th { text-align: right; padding: .1rem 0 .1rem 1.5rem; vertical-align: bottom; }
 .wide tbody tr:last-child { border-top: 1px solid var(--line); }
 """
