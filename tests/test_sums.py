@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -104,7 +105,7 @@ def test_every_line_that_a_ledger_can_have_is_explained(name):
 
 def test_lines_that_the_library_writes_have_a_meaning():
     from headwater.methods.composed import BASELINE
-    from headwater.results.generation import SPECIAL
+    from headwater.results.ledger import SPECIAL
     from headwater.results.ledger import SINK
     from headwater.rules.attention.shares import OFFSET
 
@@ -130,6 +131,22 @@ def test_at_every_layer_relevance_taken_and_lost_are_the_score():
     assert [one.relevance for one in found] == pytest.approx([3.0, 2.5, 4.0])
     for _, *numbers, score in along_the_way(made_audit()).rows:
         assert sum(map(float, numbers)) == pytest.approx(float(score))
+
+
+def test_the_table_of_layers_adds_up_as_shown():
+    from headwater.viz.audit_page import layer_amounts, round_layers
+    from headwater.viz.layers import audit_layers
+
+    audit = made_audit()
+    ledger = Ledger(3.0049, 4.0049, Lines({"layer.0.bias": -1.5049, "layer.1.bias": 0.2549}))
+    found, inputs = round_layers(
+        audit_layers(replace(audit, explanation=replace(audit.explanation, ledger=ledger))), ledger, 2
+    )
+    shown = [[round(amount, 2) for amount in layer_amounts(one)] for one in found]
+    for arrives, sources, lost, leaves in shown:
+        assert arrives - sources - lost == pytest.approx(leaves, abs=1e-9)
+    assert shown[0][0] == 3.0
+    assert shown[-1][3] == pytest.approx(inputs, abs=1e-9)
 
 
 def test_every_layers_last_bar_ends_at_the_score():

@@ -229,6 +229,11 @@ def test_a_score_that_rises_and_a_claim_of_the_other_sign():
     assert str(found).endswith(": *lrp* was nearest")
 
 
+def test_who_is_far_off_did_not_come_near():
+    found = MaskTest(("wonderful",), "p", 3.3, -1.6, (("lrp", 9.2), ("gi", 0.6)))
+    assert str(found).endswith("*lrp* had said 9.20, *gi* 0.60: neither came near")
+
+
 def test_ties_one_method_and_hardly_any_change():
     assert str(MaskTest(("a",), "p", 2.0, 1.0, (("x", 1.5), ("y", 0.5)))).endswith("both were equally near")
     assert (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DataError, UsageError
 from .display import Shown
 from .explanation import Explanation, Provenance
-from .ledger import SINK, Ledger, Lines
+from .ledger import SINK, SPECIAL, Ledger, Lines
 from .readable import visible
 from .verdict import Phrase, Unit, Verdict, judge, percent
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = 1
-SPECIAL = "special tokens"
 OUTPUT_OF = {
     "logprob": "log-probability",
     "advantage": "advantage",

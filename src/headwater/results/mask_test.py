@@ -10,6 +10,7 @@ from .verdict import Phrase, amount, list_names
 NAMED = 6  # masked inputs that a sentence names
 SMALL = 0.02  # of the score before: a change that is no change
 TIE = 0.02  # of the change: methods that differ by less were equally near
+FAR = 0.75  # of the change: who is further off did not come near
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,10 @@ class MaskTest:
         if len(self.claims) < 2:
             return []
         if len(self.nearest) == len(self.claims):
-            return [Phrase(": both were equally near" if len(self.claims) == 2 else ": all were equally near")]
+            pair = len(self.claims) == 2
+            if abs(self.claims[0][1] - self.took) > FAR * abs(self.took):
+                return [Phrase(": neither came near" if pair else ": none came near")]
+            return [Phrase(": both were equally near" if pair else ": all were equally near")]
         was = "was" if len(self.nearest) == 1 else "were"
         return [
             Phrase(": "),

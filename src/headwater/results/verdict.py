@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from .ledger import Ledger
+from .ledger import SINK, SPECIAL, Ledger
 from .picture import Picture
 from .readable import readable, visible
 from .words import HasTokens, words_of
@@ -21,6 +21,7 @@ MOST = 3  # inputs that a sentence names
 MOSTLY = 0.5  # of all that adds: what the named ones must have together, to be why
 OPPOSED = 1 / 3  # of what adds: from there on, what takes away is named as well
 LOUD = 0.25  # of the largest that adds: less is not worth a name
+ASIDE = (SINK, SPECIAL)
 OPEN = 0.5  # of the score: past that, what is unaccounted for is the verdict
 THIRDS = (("upper left", "top", "upper right"), ("left", "middle", "right"), ("lower left", "bottom", "lower right"))
 
@@ -78,8 +79,6 @@ class Explained(HasTokens, Protocol):
     @property
     def segments(self) -> tuple[str, ...]: ...
     @property
-    def edges(self) -> tuple[tuple[int, int, float], ...] | None: ...
-    @property
     def image(self) -> Picture | None: ...
 
 
@@ -100,7 +99,7 @@ def units_of(e: Explained) -> tuple[list[Unit], str]:
     values = e.relevance.tolist() if e.relevance.ndim == 1 else e.relevance.flatten(1).sum(1).tolist()
     if not e.special:
         return [Unit(f"{visible(token)} {i}", v) for i, (token, v) in enumerate(zip(e.tokens, values, strict=True))], (
-            "atom" if e.edges is not None else "node"
+            "atom" if isinstance(e.text, str) else "node"
         )
     special = [*e.special, *[False] * len(e.tokens)]
     return [Unit(readable(t), v, s) for t, v, s in zip(e.tokens, values, special, strict=False)], "token"
@@ -174,9 +173,11 @@ class Balance:
 
     @classmethod
     def of(cls, units: Sequence[Unit], ledger: Ledger) -> Balance:
-        """The readout is left out: it says how a score is read off the model, not where it comes from."""
+        """The readout is left out: it says how a score is read off the model, not where it comes from. So are tokens
+        that were set aside."""
         plain = [u for u in units if not u.special]
-        fixed = sum(lines.total for lines in ledger.groups.values()) + sum(u.relevance for u in units if u.special)
+        special = sum(u.relevance for u in units if u.special)
+        fixed = sum(lines.total for lines in ledger.groups.values()) - set_aside(ledger) + special
         return cls(
             tuple(sorted((u for u in plain if u.relevance > 0), key=lambda u: -u.relevance)),
             tuple(sorted((u for u in plain if u.relevance < 0), key=lambda u: u.relevance)),
@@ -262,12 +263,17 @@ def with_gains(head: tuple[Phrase, ...], found: Balance, kind: str, say: Wording
     return Verdict((*head, *why, Phrase("; "), *list_names(against), Phrase(speaks)), cause, carried, against)
 
 
+def set_aside(ledger: Ledger) -> float:
+    """The relevance of tokens that was moved to lines of the ledger."""
+    return sum(ledger.constants.get(name, 0.0) for name in ASIDE)
+
+
 def fixed_sources(units: Sequence[Unit], ledger: Ledger, say: Wording) -> str:
     """The largest part of the score that does not depend on the input, with its amount."""
     sign = -1 if say is HELD_DOWN else 1
     parts = {
         "the model's biases": ledger.biases.total,
-        "the model's constants": ledger.constants.total,
+        "the model's constants": ledger.constants.total - set_aside(ledger),
         "what the model cuts off": ledger.cut_off.total,
         "what the rules hold constant": ledger.held.total,
         "special tokens": sum(u.relevance for u in units if u.special),

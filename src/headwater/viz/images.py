@@ -100,7 +100,8 @@ def patch_rectangles(view: View, original: tuple[int, int], size: tuple[int, int
         for column, amount in enumerate(line):
             corner = f"x='{xs[column]:.2f}' y='{ys[row]:.2f}'"
             shape = f"{corner} width='{xs[column + 1] - xs[column]:.2f}' height='{ys[row + 1] - ys[row]:.2f}'"
-            found.append(rectangle(shape, amount, view.scale, f"[{row}, {column}]"))
+            number = f"data-item='{row * len(line) + column}'"
+            found.append(rectangle(f"{shape} {number}", amount, view.scale, f"[{row}, {column}]"))
     return found
 
 

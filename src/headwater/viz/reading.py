@@ -108,7 +108,7 @@ def units_name(explanation: Explanation, words: bool = False) -> str:
     if not explanation.tokens or len(explanation.tokens) != len(explanation.relevance):
         return "inputs"
     if not explanation.special:
-        return "atoms" if explanation.edges is not None else "inputs"
+        return "atoms" if isinstance(explanation.text, str) else "inputs"
     return "words" if words else "tokens"
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from ..errors import DataError
 from ..methods import available
+from ..results.meanings import MEANINGS
 from ..version import __version__
 from ..viz.colour import PALETTES
 from .generation import generation_answer
@@ -27,6 +28,7 @@ from .reports import (
     text_report,
 )
 from .schemas import (
+    NAME,
     About,
     AuditAnswer,
     AuditAsked,
@@ -48,6 +50,7 @@ from .schemas import (
 from .texts import predict_with_masks, text_answer, unit_for
 
 router = APIRouter(prefix="/api", responses=RESPONSES)
+ModelName = Annotated[str | None, Query(max_length=NAME)]
 JobPath = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{8,64}$")]
 FILE: dict[int | str, dict[str, Any]] = {
     200: {"content": {media: {} for media in MEDIA.values()}, "description": "The file."}
@@ -68,6 +71,7 @@ def about(request: Request) -> About:
         ],
         limits={name: float(value) for name, value in vars(state.limits).items()},
         datasets=len(state.stores),
+        words=MEANINGS,
     )
 
 
@@ -79,9 +83,9 @@ def model_about(model: LazyModel) -> ModelAbout:
 
 
 @router.post("/models/{kind}", tags=["about"], status_code=202)
-def begin_loading(request: Request, kind: Kind) -> ModelAbout:
-    """Begin to read a model, where that has not begun. Which one it is was said when the server started."""
-    model = next(model for model in app_state(request).models.all() if model.kind == kind)
+def begin_loading(request: Request, kind: Kind, name: ModelName = None) -> ModelAbout:
+    """Begin to read a model, where that has not begun: the first of its kind, or one of those named at start."""
+    model = app_state(request).models.of(kind, name)
     model.begin()
     return model_about(model)
 
@@ -90,7 +94,9 @@ def begin_loading(request: Request, kind: Kind) -> ModelAbout:
 async def post_explain(request: Request, ask: TextAsked, job: JobName = None) -> TextAnswer:
     """What each word of a text contributed to a score, by one or several methods, with a ledger for each."""
     state = app_state(request)
-    return await submit(request, lambda: text_answer(state.models.text.take(), ask, state.text(ask)), job)
+    return await submit(
+        request, lambda: text_answer(state.models.of("text", ask.model).take(), ask, state.text(ask)), job
+    )
 
 
 @router.post("/explain/report", tags=["text"], response_class=Response, responses=FILE)
@@ -102,7 +108,11 @@ async def explain_report(
 
     def work() -> str:
         found = state.text(ask)
-        tested = put_to_the_test(state.models.text.take(), ask, found) if ask.masked and form == "html" else ""
+        tested = (
+            put_to_the_test(state.models.of("text", ask.model).take(), ask, found)
+            if ask.masked and form == "html"
+            else ""
+        )
         words = unit_for(found.explanations[0], ask.unit) == "word"
         return text_report(found, words, form, palette, tested)
 
@@ -113,7 +123,7 @@ async def explain_report(
 async def post_predict(request: Request, ask: PredictAsked, job: JobName = None) -> PredictAnswer:
     """What the model says when some words are masked: the quickest test of an explanation."""
     state = app_state(request)
-    return await submit(request, lambda: predict_with_masks(state.models.text.take(), ask), job)
+    return await submit(request, lambda: predict_with_masks(state.models.of("text", ask.model).take(), ask), job)
 
 
 @router.post("/audit", tags=["text"])
@@ -137,7 +147,7 @@ async def image(request: Request, ask: ImageAsked, job: JobName = None) -> Pictu
     state = app_state(request)
 
     def work() -> PictureAnswer:
-        loaded = state.models.image.take()
+        loaded = state.models.of("image", ask.model).take()
         return image_answer(loaded, ask, *state.image(ask))
 
     return await submit(request, work, job)
@@ -165,7 +175,7 @@ async def post_molecule(request: Request, ask: MoleculeAsked, job: JobName = Non
     state = app_state(request)
     return await submit(
         request,
-        lambda: molecule_answer(state.models.molecule.take(), ask, state.molecule(ask), state.limits),
+        lambda: molecule_answer(state.models.of("molecule", ask.model).take(), ask, state.molecule(ask), state.limits),
         job,
     )
 

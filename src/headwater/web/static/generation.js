@@ -5,9 +5,13 @@ import { examples } from './choosing.js';
 import { h, signed } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
+import { MaskBox } from './masks.js';
+import { chosenModel, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
 import { Status } from './status.js';
+import { term } from './terms.js';
+import { Missing, VerdictLine } from './verdict.js';
 
 const EXAMPLES = [
   ['a capital', 'The capital of France is'],
@@ -20,9 +24,14 @@ const EXAMPLES = [
 export class GenerationView {
   constructor(about) {
     this.about = about;
-    this.model = about.models.find((m) => m.kind === 'language');
+    this.model = chosenModel(about, 'language', 'gmodel');
     this.status = new Status();
     this.latest = new Latest(this.status);
+    this.latest.failed = (message) => this.clear(message);
+    this.missing = new Missing();
+    this.says = new VerdictLine();
+    this.masked = new Set();
+    this.tested = new MaskBox(this.status, { unmask: () => this.mask(null), unit: 'tokens' });
     const none = this.model.state === 'absent' || this.model.state === 'failed';
     this.element = none ? h('div', {}, h('div', { className: 'note' }, h('h1', {}, 'No language model here yet'), h('p', {}, this.model.hint))) : this.built();
     this.none = none;
@@ -42,7 +51,7 @@ export class GenerationView {
     this.said = h('div', { className: 'said' });
     this.said.addEventListener('pointerover', (e) => this.peek(e));
     this.said.addEventListener('focusin', (e) => this.peek(e));
-    heat.listen(this.said, { act: (i) => this.choose(i - this.found.prompt), numbers: (i) => this.numbers(i) });
+    heat.listen(this.said, { act: (i) => (i < this.found.prompt ? this.mask(i) : this.choose(i - this.found.prompt)), numbers: (i) => this.numbers(i) });
     this.said.addEventListener('pointerleave', () => this.colour(this.kept));
     this.books = h('div');
     this.top = h('div', { className: 'top-sources' });
@@ -50,6 +59,7 @@ export class GenerationView {
     return h('div', { className: 'view' },
       h('section', { className: 'card input' },
         h('h1', { className: 'heard' }, 'Explain generated text'),
+        modelLine(this.about, 'language', 'gmodel', () => { this.model = chosenModel(this.about, 'language', 'gmodel'); this.ask(); }),
         h('label', { for: 'prompt', className: 'big' }, 'Let the model go on from here'), this.box,
         h('div', { className: 'under' }, examples('Examples', EXAMPLES, (text) => { this.box.value = text; this.ask(); }),
           h('button', { type: 'button', className: 'main', id: 'generate', onclick: () => this.ask() }, 'Generate and explain')),
@@ -69,10 +79,10 @@ export class GenerationView {
   // Empty cards say nothing: what an answer fills is there when there is one.
   filled() {
     this.from = h('section', { className: 'card' }, h('h2', {}, 'Came from'), this.top);
-    this.results = h('div', { className: 'results' },
+    this.results = h('div', { className: 'results' }, this.missing.element, this.says.element,
       h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'What it said'), saver(() => this.report(), this.status)), this.said,
-        h('p', { className: 'soft hint' }, 'Point at a piece of the output, tap it, or reach it by Tab and the arrow keys: what it came from lights up. Enter keeps it.')),
-      h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'Ledger')), this.books));
+        h('p', { className: 'soft hint' }, 'Point at a piece of the output, tap it, or reach it by Tab and the arrow keys: what it came from lights up. Enter keeps it. A click on what stands before it, or Enter there, masks that token.'), this.tested.element),
+      h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'Ledger', ' ', term('ledger', '?'))), this.books));
     this.from.hidden = this.results.hidden = true;
   }
 
@@ -95,27 +105,65 @@ export class GenerationView {
     return {
       prompt: this.box.value, chat: this.chat.checked, new_tokens: Number(this.count.value) || 8, method: this.method.value,
       score: contrast ? 'contrast' : this.score.value, contrast: contrast || null, unit: this.unit.value, aside: this.aside.checked,
+      model: modelAsked(this.about, 'language', this.model),
     };
   }
 
   async ask() {
-    if (!this.box.value.trim()) { this.status.say('Type a prompt, or choose an example.'); return; }
+    if (!this.box.value.trim()) {
+      this.latest.stop();
+      this.status.say('');
+      this.clear('There is no prompt: type one, or choose an example.');
+      return;
+    }
     state.set({
       prompt: this.box.value, n: this.count.value === '8' ? '' : this.count.value, score: this.score.value === 'advantage' ? '' : this.score.value,
       gm: this.method.value === this.model.method ? '' : this.method.value, gu: this.unit.value === 'token' ? '' : this.unit.value,
       rather: this.contrast.value, chat: this.chat.checked ? '1' : '', sink: this.aside.checked ? '' : 'shown',
     });
     const found = await this.latest.run(async (options) => {
-      if (this.model.state !== 'ready') this.model = await ready('language', options);
+      if (this.model.state !== 'ready') this.model = await ready('language', { ...options, name: this.model.name });
       return post('/api/generate', this.body(), options);
     });
     if (!found) return;
     this.found = found;
+    this.missing.clear(this.results);
     this.draw();
+  }
+
+  // Nothing that was found for another prompt stays on the screen.
+  clear(message) {
+    this.found = null;
+    this.masked.clear();
+    this.tested.clear();
+    for (const place of [this.said, this.books, this.top]) place.replaceChildren();
+    this.from.hidden = true;
+    this.results.hidden = false;
+    this.missing.say(this.results, message);
+  }
+
+  // Mask one token before the chosen output more or less; null takes all masks off.
+  mask(number) {
+    if (!this.found) return;
+    if (number === null) this.masked.clear();
+    else if (!this.masked.delete(number)) this.masked.add(number);
+    this.spans.forEach((span, i) => {
+      if (i >= this.found.prompt) return;
+      span.classList.toggle('masked', this.masked.has(i));
+      span.setAttribute('aria-pressed', String(this.masked.has(i)));
+    });
+    this.test();
+  }
+
+  test() {
+    if (!this.masked.size) { this.tested.clear(); return; }
+    this.tested.ask('/api/generate/mask', { ...this.body(), masked: [...this.masked], masked_for: this.kept });
   }
 
   draw() {
     const { found } = this;
+    this.masked.clear();
+    this.tested.clear();
     this.from.hidden = this.results.hidden = false;
     const part = (from, to, name, output) => h('p', { className: `said-part ${output ? 'output' : ''}` }, h('b', { className: 'soft' }, name), h('span', { className: 'words' }, found.pieces.slice(from, to).map((piece, k) => this.piece(piece, from + k, output))));
     const parts = [];
@@ -133,14 +181,14 @@ export class GenerationView {
   piece(piece, i, output) {
     const inner = piece.text.trimStart();
     return [piece.text.slice(0, piece.text.length - inner.length), h('span', {
-      className: `w ${output ? 'can' : ''}${piece.special ? ' special' : ''}${piece.aside ? ' aside' : ''}`, 'data-i': i,
-      role: output ? 'button' : undefined, tabindex: output ? (i === this.found.prompt ? 0 : -1) : undefined, 'aria-pressed': output ? 'false' : undefined,
+      className: `w can${output ? '' : ' source'}${piece.special ? ' special' : ''}${piece.aside ? ' aside' : ''}`, 'data-i': i,
+      role: 'button', tabindex: (output ? i === this.found.prompt : i === 0) ? 0 : -1, 'aria-pressed': 'false',
       title: piece.aside ? 'set aside: a line of the ledger' : undefined,
     }, inner || '␣')];
   }
 
   peek(event) {
-    const found = event.target.closest?.('.w.can');
+    const found = event.target.closest?.('.w.can:not(.source)');
     if (found) this.colour(Number(found.dataset.i) - this.found.prompt);
   }
 
@@ -149,12 +197,14 @@ export class GenerationView {
     this.kept = number;
     state.set({ at: number || '' });
     this.spans.forEach((span, i) => {
-      if (!span.classList.contains('can')) return;
+      if (i < this.found.prompt) return;
       span.setAttribute('aria-pressed', String(i === this.found.prompt + number));
       span.tabIndex = i === this.found.prompt + number ? 0 : -1;
     });
     this.colour(number);
     const row = this.found.rows[number];
+    this.says.show(row.verdict);
+    this.test();
     this.books.replaceChildren(ledger(row.ledger, this.sources(row), this.found.unit));
   }
 
