@@ -19,7 +19,7 @@ from headwater.results.meanings import MEANINGS, meaning_of
 from headwater.viz.audits import along_the_way
 from headwater.viz.flow_chart import flow_chart
 from headwater.viz.html import ledger_section
-from headwater.viz.layers import passages
+from headwater.viz.layers import layer_sums
 from headwater.viz.notebook import show_explanation
 from headwater.viz.plain import ledger_lines, plain
 from headwater.viz.sums import large_lines, ledger_sum, round_to_sum, shown_amounts
@@ -105,8 +105,7 @@ def test_every_line_that_a_ledger_can_have_is_explained(name):
 
 def test_lines_that_the_library_writes_have_a_meaning():
     from headwater.methods.composed import BASELINE
-    from headwater.results.ledger import SPECIAL
-    from headwater.results.ledger import SINK
+    from headwater.results.ledger import SINK, SPECIAL
     from headwater.rules.attention.shares import OFFSET
 
     assert all(meaning_of(name) for name in (BASELINE, SPECIAL, SINK, OFFSET, "score of the baseline"))
@@ -125,7 +124,7 @@ def made_audit() -> Audit:
 
 
 def test_at_every_layer_relevance_taken_and_lost_are_the_score():
-    found = passages(made_audit())
+    found = layer_sums(made_audit())
     assert [one.name for one in found] == ["layer.1", "layer.0", "inputs"]
     assert all(one.relevance + one.taken + one.lost == pytest.approx(3.0) for one in found)
     assert [one.relevance for one in found] == pytest.approx([3.0, 2.5, 4.0])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..errors import UsageError
 from .display import Shown
 from .explanation import Explanation
-from .verdict import Verdict
+from .verdict import VerdictSentence
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Comparison(Shown):
     def __len__(self) -> int:
         return len(self.explanations)
 
-    def verdict(self, probability: float | None = None) -> Verdict:
+    def verdict(self, probability: float | None = None) -> VerdictSentence:
         """The verdict of the first method whose ledger closes, else of the first: see `Explanation.verdict`."""
         if not self.explanations:
             raise UsageError("no method gave an explanation, so there is no verdict.")

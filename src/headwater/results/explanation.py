@@ -9,7 +9,7 @@ from ..errors import InputError
 from .display import Shown
 from .ledger import Ledger
 from .picture import Picture
-from .verdict import Verdict, explanation_verdict
+from .verdict import VerdictSentence, explanation_verdict
 from .words import Word, words_of
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Explanation(Shown):
         """Sub-words summed to words by the tokenizer's offsets. A special token is a word of its own."""
         return words_of(self)
 
-    def verdict(self, probability: float | None = None) -> Verdict:
+    def verdict(self, probability: float | None = None) -> VerdictSentence:
         """The explanation in one sentence: "99.7 % positive, mostly because of *wonderful*".
 
         `probability` is that of the prediction, where the explanation does not know it.

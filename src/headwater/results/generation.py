@@ -17,7 +17,7 @@ from .display import Shown
 from .explanation import Explanation, Provenance
 from .ledger import SINK, SPECIAL, Ledger, Lines
 from .readable import visible
-from .verdict import Phrase, Unit, Verdict, judge, percent
+from .verdict import Phrase, Unit, VerdictSentence, judge, percent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -120,7 +120,7 @@ class Generation(Shown):
             self._visible_columns(row), self.relevance[row], self.ledgers[row], self.targets[row]
         )
 
-    def verdict(self, output: int | str = 0) -> Verdict:
+    def verdict(self, output: int | str = 0) -> VerdictSentence:
         """What an output token came from, in one sentence."""
         number = self.row(output)
         row = self.relevance[number].tolist()[: self._visible_columns(number)]

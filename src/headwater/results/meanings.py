@@ -25,12 +25,14 @@ MEANINGS = {
     "probability is not",
     "unaccounted": "what the method lost or invented on its way from the score to the inputs",
     "attention offset": "the part of attention weights that comes from no query and no key",
-    "attention sink": "the first token, on which attention rests without reading it; its relevance is set aside here",
-    "special tokens": "tokens that the tokenizer adds and no text has; their relevance is set aside here",
-    "baseline": "what the same gradient gives to the baseline, a text of unknown words; the words above have what they "
+    "attention sink": "the first token, on which attention rests without reading it; its relevance can be set aside, "
+    "as a line of the ledger",
+    "special tokens": "tokens that the tokenizer adds and no text has; their relevance can be set aside, as a line of "
+    "the ledger",
+    "baseline": "what the same gradient gives to the baseline, a text of unknown words; the inputs have what they add "
+    "to it",
+    "score of the baseline": "what the model says to the baseline, a text of unknown words; the inputs have what they "
     "add to it",
-    "score of the baseline": "what the model says to the baseline, a text of unknown words; the words above have what "
-    "they add to it",
     "audit": "one explanation with every module watched: where relevance is kept, and where it is lost",
     "method": "a way to give relevance, by name",
     "mask": "to put the token for an unknown word in place of a word and to ask the model again",

@@ -35,7 +35,7 @@ class Phrase:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerdictSentence:
     """The sentence in parts. `adds` and `against` are the inputs that it names, `cause` is what it says is why.
 
     "inputs": some of them add most. "spread": no few of them do. "against": none adds. "fixed": what does not depend on
@@ -61,7 +61,7 @@ class Unit:
     special: bool = False
 
 
-class Explained(HasTokens, Protocol):
+class HasScore(HasTokens, Protocol):
     """What is read of an explanation."""
 
     @property
@@ -82,13 +82,13 @@ class Explained(HasTokens, Protocol):
     def image(self) -> Picture | None: ...
 
 
-def explanation_verdict(e: Explained, probability: float | None = None) -> Verdict:
+def explanation_verdict(e: HasScore, probability: float | None = None) -> VerdictSentence:
     """What an explanation says. `probability` is that of the prediction, where the explanation does not know it."""
     units, kind = units_of(e)
     return judge(head_of(e, probability), units, e.ledger, e.method, kind, other_than_predicted(e))
 
 
-def units_of(e: Explained) -> tuple[list[Unit], str]:
+def units_of(e: HasScore) -> tuple[list[Unit], str]:
     """The inputs by name, and what one of them is called: words where the tokenizer tells them, regions of an image."""
     if e.image is not None:
         return regions_of(e.relevance.reshape(e.image.grid.rows, e.image.grid.columns).tolist()), "part of the image"
@@ -119,7 +119,7 @@ def regions_of(rows: Sequence[Sequence[float]]) -> list[Unit]:
     return [Unit(f"the {name}", value) for name, value in sums.items()]
 
 
-def entries_of(e: Explained) -> list[Unit]:
+def entries_of(e: HasScore) -> list[Unit]:
     """The numbers of a bare tensor, each by its place."""
     shape, found = tuple(e.relevance.shape), []
     for flat, value in enumerate(e.relevance.flatten().tolist()):
@@ -132,7 +132,7 @@ def entries_of(e: Explained) -> list[Unit]:
     return found
 
 
-def head_of(e: Explained, probability: float | None) -> tuple[Phrase, ...]:
+def head_of(e: HasScore, probability: float | None) -> tuple[Phrase, ...]:
     """What was predicted; with its probability where that is known."""
     given = probability if probability is not None else probability_in(e)
     first, _, second = e.target.partition(" - ")
@@ -146,12 +146,12 @@ def head_of(e: Explained, probability: float | None) -> tuple[Phrase, ...]:
     return (Phrase(said if given is not None else f"{said} ({amount(e.score)})"),)
 
 
-def other_than_predicted(e: Explained) -> bool:
+def other_than_predicted(e: HasScore) -> bool:
     """Whether something else than the prediction is explained: then "it" is what is explained."""
     return e.prediction is not None and e.prediction != e.target
 
 
-def probability_in(e: Explained) -> float | None:
+def probability_in(e: HasScore) -> float | None:
     """The probability of the prediction, where the explanation has it."""
     known = getattr(e, "probabilities", None)
     if known and e.prediction in known:
@@ -205,12 +205,14 @@ class Balance:
 
 def judge(
     head: tuple[Phrase, ...], units: Sequence[Unit], ledger: Ledger, method: str, kind: str, about_it: bool = False
-) -> Verdict:
+) -> VerdictSentence:
     """The sentence: its head, and why."""
     found = Balance.of(units, ledger)
     if not ledger.closed and not abs(ledger.unaccounted) <= OPEN * abs(ledger.score):
         left = f": it leaves {amount(ledger.unaccounted, ledger.score)} of {amount(ledger.score)} unaccounted for"
-        return Verdict((*head, Phrase("; "), Phrase(method, True), Phrase(f" cannot say why{left}")), "unaccounted")
+        return VerdictSentence(
+            (*head, Phrase("; "), Phrase(method, True), Phrase(f" cannot say why{left}")), "unaccounted"
+        )
     if about_it and ledger.score < 0:
         return with_reasons(head, found.turned(), units, ledger, kind, HELD_DOWN)
     return with_reasons(head, found, units, ledger, kind, AFTER if about_it else DIRECT)
@@ -232,22 +234,22 @@ HELD_DOWN = Wording(": held down mostly by ", "takes away", "for it")
 
 def with_reasons(
     head: tuple[Phrase, ...], found: Balance, units: Sequence[Unit], ledger: Ledger, kind: str, say: Wording
-) -> Verdict:
+) -> VerdictSentence:
     if found.fixed > found.plus:
         said = f"{fixed_sources(units, ledger, say)}, whatever the input is"
-        return Verdict((*head, Phrase(say.because + said)), "fixed")
+        return VerdictSentence((*head, Phrase(say.because + said)), "fixed")
     return with_gains(head, found, kind, say) if found.gains else without_gains(head, found, kind, say)
 
 
-def without_gains(head: tuple[Phrase, ...], found: Balance, kind: str, say: Wording) -> Verdict:
+def without_gains(head: tuple[Phrase, ...], found: Balance, kind: str, say: Wording) -> VerdictSentence:
     if not found.losses:
-        return Verdict((*head, Phrase(f"; no {kind} makes a difference")), "nothing")
+        return VerdictSentence((*head, Phrase(f"; no {kind} makes a difference")), "nothing")
     name = found.losses[0].name
     said = (Phrase(f"; no {kind} {say.adds}, "), Phrase(name, True), Phrase(f" speaks most {say.against}"))
-    return Verdict((*head, *said), "against", against=(name,))
+    return VerdictSentence((*head, *said), "against", against=(name,))
 
 
-def with_gains(head: tuple[Phrase, ...], found: Balance, kind: str, say: Wording) -> Verdict:
+def with_gains(head: tuple[Phrase, ...], found: Balance, kind: str, say: Wording) -> VerdictSentence:
     carried = name_largest(found.gains, found.plus, MOST)
     cause: Cause = "inputs" if carried else "spread"
     carried = carried or (found.gains[0].name,)
@@ -257,10 +259,10 @@ def with_gains(head: tuple[Phrase, ...], found: Balance, kind: str, say: Wording
         else (Phrase(f"; no {kind} stands out, "), Phrase(carried[0], True), Phrase(f" {say.adds} most"))
     )
     if not found.opposed:
-        return Verdict((*head, *why), cause, carried)
+        return VerdictSentence((*head, *why), cause, carried)
     against = name_largest(found.losses, found.minus, 2) or (found.losses[0].name,)
     speaks = f" speak{'s' if len(against) == 1 else ''} {say.against}"
-    return Verdict((*head, *why, Phrase("; "), *list_names(against), Phrase(speaks)), cause, carried, against)
+    return VerdictSentence((*head, *why, Phrase("; "), *list_names(against), Phrase(speaks)), cause, carried, against)
 
 
 def set_aside(ledger: Ledger) -> float:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from headwater.results.audit import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
 
-from .layers import passages
+from .layers import layer_sums
 from .reading import decimals, with_sign
 from .sums import round_to_sum
 from .tables import Table, number_rows
@@ -32,7 +32,7 @@ def tables(audit: Audit, full: bool = False) -> list[Table]:
 
 def along_the_way(audit: Audit) -> Table:
     """At every layer what is still there, what was taken and what was lost so far; each row adds up to the score."""
-    found, score = passages(audit), audit.explanation.ledger.score
+    found, score = layer_sums(audit), audit.explanation.ledger.score
     amounts = [(one.relevance, one.taken, one.lost, score) for one in found]
     places = decimals([a for row in amounts for a in row])
     rows = [

@@ -13,25 +13,25 @@ from html import escape
 
 from headwater.results.audit import Audit
 
-from .layers import Passage, passages
+from .layers import LayerSum, layer_sums
 from .reading import decimals, with_sign
 from .sums import round_to_sum
 
-WIDTH, HEIGHT = 460, 250
+WIDTH, HEIGHT = 420, 250
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 24, 56
 LOOKS = {
     "relevance": "fill='#2f8f9d'",
     "taken": "fill='#b7791f' fill-opacity='.22' stroke='#b7791f' stroke-width='1.4'",
     "lost": "fill='#d64545' fill-opacity='.12' stroke='#d64545' stroke-width='1.4' stroke-dasharray='3 2'",
 }
-NAMES = {"relevance": "relevance", "taken": "taken by biases and constants", "lost": "lost"}
+NAMES = {"relevance": "relevance", "taken": "biases, constants", "lost": "lost"}
 NAMED = 12  # layers that have room for a name
-TEXT = "font-size='12' fill='currentColor'"
+TEXT = "font-size='13' fill='currentColor'"
 
 
 def flow_chart(audit: Audit) -> str:
     """The drawing of one audit."""
-    found, score = passages(audit), audit.explanation.ledger.score
+    found, score = layer_sums(audit), audit.explanation.ledger.score
     title = f"{audit.explanation.method}: relevance, taken and lost at every layer, together the score"
     y = scale_of(found, score)
     step = (WIDTH - LEFT - RIGHT) / len(found)
@@ -53,12 +53,12 @@ class Scale:
         return TOP + (self.high - value) / (self.high - self.low or 1.0) * (HEIGHT - TOP - BOTTOM)
 
 
-def scale_of(found: Sequence[Passage], score: float) -> Scale:
+def scale_of(found: Sequence[LayerSum], score: float) -> Scale:
     ends = [0.0, score, *(end for one in found for end in (one.relevance, one.relevance + one.taken))]
     return Scale(min(ends), max(ends))
 
 
-def layer_bars(one: Passage, left: float, step: float, y: Scale, score: float) -> str:
+def layer_bars(one: LayerSum, left: float, step: float, y: Scale, score: float) -> str:
     """Three bars, each from where the one before it ended; the last ends at the score."""
     wide, ends = step * 0.26, (0.0, one.relevance, one.relevance + one.taken, score)
     places = decimals([score], digits=3)
@@ -76,7 +76,7 @@ def layer_bars(one: Passage, left: float, step: float, y: Scale, score: float) -
     return "".join(drawn)
 
 
-def layer_name(one: Passage, x: float, number: int, count: int) -> str:
+def layer_name(one: LayerSum, x: float, number: int, count: int) -> str:
     """A layer's number, or the last part of its name; of many layers every other one."""
     every = -(-count // NAMED)
     if number % every and number != count - 1:
@@ -105,5 +105,5 @@ def legend() -> str:
     for kind, looks in LOOKS.items():
         parts.append(f"<rect x='{x}' y='{HEIGHT - 22}' width='12' height='12' {looks}/>")
         parts.append(f"<text x='{x + 17}' y='{HEIGHT - 12}' {TEXT}>{NAMES[kind]}</text>")
-        x += 30 + round(6.3 * len(NAMES[kind]))
+        x += 30 + round(7.2 * len(NAMES[kind]))
     return "".join(parts)

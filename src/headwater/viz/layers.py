@@ -65,7 +65,7 @@ def layer_of_module(module: str) -> str:
 
 
 @dataclass(frozen=True)
-class Passage:
+class LayerSum:
     """One place on the way from the score back to the inputs: `relevance` + `taken` + `lost` = the score.
 
     `taken` is what biases and constants (and the readout) took on the way to this place, `lost` what went nowhere.
@@ -77,12 +77,12 @@ class Passage:
     lost: float
 
 
-def passages(audit: Audit) -> list[Passage]:
+def layer_sums(audit: Audit) -> list[LayerSum]:
     """What there is at every layer, and last at the inputs."""
     ledger = audit.explanation.ledger
-    taken, lost, found = ledger.readout, 0.0, list[Passage]()
+    taken, lost, found = ledger.readout, 0.0, list[LayerSum]()
     for one in audit_layers(audit):
-        found.append(Passage(one.name, one.arrives, taken, lost))
+        found.append(LayerSum(one.name, one.arrives, taken, lost))
         taken, lost = taken + one.sources, lost + one.lost
     taken = ledger.readout + sum(lines.total for lines in ledger.groups.values())
-    return [*found, Passage("inputs", ledger.inputs, taken, ledger.unaccounted)]
+    return [*found, LayerSum("inputs", ledger.inputs, taken, ledger.unaccounted)]

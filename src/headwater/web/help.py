@@ -95,8 +95,10 @@ def turn_link(token: Token) -> None:
         return
     address = str(token.attrGet(name))
     page, _, place = address.partition("#")
-    if name == "src":
+    if name == "src" and (folder() / address).is_file() and address.count("/") == 1:
         token.attrSet(name, f"/help/{address}")
+    elif name == "src":
+        token.type = "text"  # a picture that is not here: its description stands there
     elif page.endswith(".md") and page.removesuffix(".md") in pages():
         token.attrSet(name, f"/help/{page.removesuffix('.md')}" + (f"#{place}" if place else ""))
     elif page and not page.startswith("https://"):

@@ -11,7 +11,7 @@ import { chosenModel, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
 import { Status } from './status.js';
-import { placesFor, roundToSum, shown } from './sums.js';
+import { placesFor, roundToSum, shown, shownInputs } from './sums.js';
 import { term } from './terms.js';
 import { Missing, VerdictLine } from './verdict.js';
 
@@ -162,11 +162,11 @@ export class PictureView {
     this.book.replaceChildren(...found.rows.map((row) => h('option', { value: row.method }, row.method)));
     if (found.rows.some((row) => row.method === this.model.method)) this.book.value = this.model.method;
     this.showLedger();
-    const columns = found.rows.map((row) => roundToSum(row.relevance, row.ledger.inputs, placesFor(row.scale)));
+    const columns = found.rows.map((row) => roundToSum(row.relevance, shownInputs(row.ledger, placesFor(row.scale)), placesFor(row.scale)));
     this.table.replaceChildren(h('table', { className: 'numbers' },
       h('thead', {}, h('tr', {}, [this.unit, ...found.rows.map((r) => r.method)].map((name) => h('th', { scope: 'col' }, name)))),
       h('tbody', {}, found.items.map((item, i) => h('tr', {}, h('th', { scope: 'row' }, maskButton(item, i, this.masked, (number) => this.mask(number))), found.rows.map((row, k) => h('td', {}, shown(columns[k][i], placesFor(row.scale))))))),
-      h('tfoot', {}, h('tr', {}, h('th', { scope: 'row' }, 'sum'), found.rows.map((row) => h('td', {}, shown(row.ledger.inputs, placesFor(row.scale))))))));
+      h('tfoot', {}, h('tr', {}, h('th', { scope: 'row' }, 'sum'), found.rows.map((row) => h('td', {}, shown(shownInputs(row.ledger, placesFor(row.scale)), placesFor(row.scale))))))));
   }
 
   showLedger() {

@@ -28,6 +28,9 @@ export function shown(value, places) {
   return Number(text) === 0 ? text : (value < 0 ? '−' : '+') + text;
 }
 
+// The inputs as the ledger's sum shows them; with other places than it has, as they are.
+export const shownInputs = (book, places) => (places === placesFor(book.score) ? Number(/-?\d+\.\d+/.exec(book.sum)[0]) : book.inputs);
+
 export const minus = (text) => text.replace(/-(?=\d)/g, '−');
 
 // `words 4.31 + biases -1.18 = 3.13`, each name of a line with its meaning.

@@ -12,7 +12,7 @@ import { chosenModel, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
 import { Status } from './status.js';
-import { placesFor, roundToSum, shown, sumLine } from './sums.js';
+import { placesFor, roundToSum, shown, shownInputs, sumLine } from './sums.js';
 import { term } from './terms.js';
 import { Missing, VerdictLine } from './verdict.js';
 
@@ -209,7 +209,7 @@ export class TextView {
     const book = row.ledger;
     const scale = this.oneScale.on() ? Math.max(...found.rows.map((one) => one.scale)) : row.scale;
     const places = placesFor(row.scale);
-    const numbers = roundToSum(row.relevance, book.inputs, places).map((value) => shown(value, places));
+    const numbers = roundToSum(row.relevance, shownInputs(book, places), places).map((value) => shown(value, places));
     return h('article', { className: 'method', 'data-method': row.method },
       h('header', {}, h('h3', {}, term(row.method)),
         h('p', { className: 'soft' }, `${found.target} ${signed(found.score)} (`, term(found.output), `) · ${found.windows > 1 ? `mean of ${found.windows} windows · ` : ''}`, sumLine(book.sum), ' · ',
