@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ def test_every_sum_on_the_page_is_right_as_it_stands(watched, home):
     top = [amount for depth, amount in read if depth == 0]
     assert sum(top[:-1]) == pytest.approx(top[-1], abs=1e-9)
     at = [i for i, (depth, _) in enumerate(read) if depth == 0]
-    for start, end in zip(at, at[1:], strict=False):
+    for start, end in pairwise(at):
         inside = [amount for depth, amount in read[start + 1 : end] if depth == 1]
         assert not inside or sum(inside) == pytest.approx(read[start][1], abs=1e-9)
     page.locator(".audit .flow").first.wait_for()

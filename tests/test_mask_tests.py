@@ -1,4 +1,4 @@
-"""The API's mask tests say what the model says, for every kind of input; models are chosen; the documentation is there."""
+"""The API's mask tests say what the model says, for every kind of input; models are chosen; the docs are served."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .security import FRAMED
 from .stores.drawings import draw_part
 from .stores.interface import Query as RowQuery
 from .stores.interface import Store
-from .texts import cells_of, method_row, unit_for
+from .texts import cells_of, method_row, show_phrases, unit_for
 
 router = APIRouter(prefix="/api/datasets", tags=["datasets"], responses=RESPONSES)
 Name = Annotated[str, Path(min_length=1, max_length=80)]
@@ -147,6 +147,7 @@ def row_answer(store: Store, number: int) -> TextAnswer:
         output=e.output,
         score=e.score,
         prediction=e.prediction,
+        verdict=show_phrases(e.verdict().phrases),
         classes=[],
         cells=cells_of(e, unit),
         rows=[method_row(e, [c.relevance for c in token_cells(e, unit == "word")])],

@@ -82,8 +82,8 @@ def masked_items(
     before, after = (float(score) for score in reading.score)
     claims = claims_of(found, [e.relevance.flatten().tolist() for e in found.explanations], ask.masked)
     test = MaskTest(tuple(names[n] for n in sorted(set(ask.masked))), first.target, before, after, claims)
-    shares = [class_shares(loaded, row.tolist()) for row in rows.double()]
-    return mask_answer(test, output, *shares)
+    whole, less = (class_shares(loaded, row.tolist()) for row in rows.double())
+    return mask_answer(test, output, whole, less)
 
 
 def fixed_target(target: str | None, rows: Tensor) -> str | int:
@@ -109,8 +109,8 @@ def masked_prompt(loaded: Loaded, ask: GenerateAsked, found: Generation, shown: 
         less[0],
         ((found.method, sum_masked(shown.relevance[number].tolist(), ask.masked)),),
     )
-    shares = [[ClassShare(name=test.target, logit=score, probability=share)] for score, share in (whole, less)]
-    return mask_answer(test, found.score, *shares)
+    one, other = ([ClassShare(name=test.target, logit=score, probability=share)] for score, share in (whole, less))
+    return mask_answer(test, found.score, one, other)
 
 
 def spans_of(found: Generation, shown: Generation) -> list[list[int]]:

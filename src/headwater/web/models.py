@@ -204,11 +204,10 @@ def models_of(
     """
     how = loading or Loading()
     finders = (find_text_model, find_image_model, find_molecule_model, find_language_model)
-    first, others = list[LazyModel](), list[LazyModel]()
-    for find, names in zip(finders, map(list_names, (text, image, molecule, language)), strict=True):
-        first.append(find(names[0] if names else None, how))
-        others += [find(name, how, more=True) for name in names[1:]]
-    return Models(*first, tuple(others))
+    given = [list_names(names) for names in (text, image, molecule, language)]
+    first = [find(names[0] if names else None, how) for find, names in zip(finders, given, strict=True)]
+    others = [find(name, how, more=True) for find, names in zip(finders, given, strict=True) for name in names[1:]]
+    return Models(first[0], first[1], first[2], first[3], tuple(others))
 
 
 def list_names(given: Named) -> list[str]:
