@@ -18,7 +18,7 @@ export function term(word, label = word) {
   const meaning = meanings.get(word);
   if (!meaning) return h('span', {}, label);
   const element = h('button', {
-    type: 'button', className: label === '?' ? 'term ask' : 'term', 'aria-label': label === '?' ? `What is meant by ${word}?` : undefined,
+    type: 'button', className: label === '?' ? 'term ask' : 'term', 'aria-label': label === '?' ? `What is meant by ${word}?` : `${label}, a word explained`,
     'aria-description': `${word}: ${meaning}`,
   }, label);
   const show = () => explain(element, word, meaning);
