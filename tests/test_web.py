@@ -183,7 +183,14 @@ def test_images_of_every_kind_are_taken(client, mode, size):
     [
         ("explain", {"text": "x" * 20_001}, "20000"),
         ("explain", {"text": TEXT, "methods": ["lrp"] * 9}, "8"),
-        ("explain", {"text": TEXT, "model": "/etc/passwd"}, "extra"),
+        ("explain", {"text": TEXT, "model": "/etc/passwd"}, "no model called '/etc/passwd' was named at start"),
+        ("explain", {"text": TEXT, "path": "/etc/passwd"}, "extra"),
+        ("explain", {"text": TEXT, "target": "positive - positive"}, "set against itself"),
+        ("explain", {"text": TEXT, "target": "1 - positive"}, "set against itself"),
+        ("image/mask", {"image": picture()}, "nothing is masked"),
+        ("image/mask", {"image": picture(), "masked": [49]}, "there are 49"),
+        ("molecule/mask", {"smiles": "CCO", "masked": [3]}, "there are 3"),
+        ("generate/mask", {"prompt": "the capital of", "new_tokens": 1, "masked": [9]}, "cannot be masked"),
         ("explain", {"text": TEXT, "methods": ["lpr"]}, "Did you mean"),
         ("explain", {"text": TEXT, "target": "nobody"}, "no class"),
         ("explain", {"text": "   "}, "empty"),
@@ -197,7 +204,7 @@ def test_images_of_every_kind_are_taken(client, mode, size):
 )
 def test_what_is_too_much_or_wrong_is_said(client, path, body, said):
     found = client.post(f"/api/{path}", json=body)
-    assert found.status_code in (400, 422)
+    assert found.status_code in (400, 404, 422)
     assert said in found.text
 
 

@@ -182,6 +182,10 @@ class Reader:
         if versus is None:
             return score, name
         other, other_name = self._class(rows, versus, best, names, independent)
+        if name == other_name:
+            raise TargetError(
+                f"{name[0]!r} is set against itself, which is 0 for every input. Name another class to set it against."
+            )
         return score - other, [f"{a} - {b}" for a, b in zip(name, other_name, strict=True)]
 
     def _class(

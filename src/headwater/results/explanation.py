@@ -9,6 +9,7 @@ from ..errors import InputError
 from .display import Shown
 from .ledger import Ledger
 from .picture import Picture
+from .verdict import VerdictSentence, explanation_verdict
 from .words import Word, words_of
 
 if TYPE_CHECKING:
@@ -90,6 +91,13 @@ class Explanation(Shown):
     def words(self) -> list[Word]:
         """Sub-words summed to words by the tokenizer's offsets. A special token is a word of its own."""
         return words_of(self)
+
+    def verdict(self, probability: float | None = None) -> VerdictSentence:
+        """The explanation in one sentence: "99.7 % positive, mostly because of *wonderful*".
+
+        `probability` is that of the prediction, where the explanation does not know it.
+        """
+        return explanation_verdict(self, probability)
 
     def to_dict(self) -> dict[str, object]:
         """Plain types, ready for JSON."""

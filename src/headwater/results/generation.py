@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DataError, UsageError
 from .display import Shown
 from .explanation import Explanation, Provenance
-from .ledger import SINK, Ledger, Lines
+from .ledger import SINK, SPECIAL, Ledger, Lines
+from .readable import visible
+from .verdict import Phrase, Unit, VerdictSentence, judge, percent
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FORMAT = 1
-SPECIAL = "special tokens"
 OUTPUT_OF = {
     "logprob": "log-probability",
     "advantage": "advantage",
@@ -128,6 +129,18 @@ class Generation(Shown):
         return self._as_explanation(
             self._visible_columns(row), self.relevance[row], self.ledgers[row], self.targets[row]
         )
+
+    def verdict(self, output: int | str = 0) -> VerdictSentence:
+        """What an output token came from, in one sentence."""
+        number = self.row(output)
+        row = self.relevance[number].tolist()[: self._visible_columns(number)]
+        units = [
+            Unit(visible(self.pieces[i].strip(" ") or " "), value, self.special[i] or self.aside[i])
+            for i, value in enumerate(row)
+        ]
+        said = visible(self.output[number].strip(" ") or " ")
+        head = (Phrase(said, True), Phrase(f" ({percent(self.probabilities[number])})"))
+        return judge(head, units, self.ledgers[number], self.method, self.unit)
 
     def _visible_columns(self, row: int) -> int:
         """How many columns can have relevance: what stands before, and of a word or sentence its own beginning."""

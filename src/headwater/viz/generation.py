@@ -21,7 +21,7 @@ from headwater.results.generation import Contribution, Generation
 
 from .bars import share_bars
 from .colour import Theme, hues, largest, shade
-from .html import amounts, describe_making, document, facts_list, ledger_section
+from .html import amounts, describe_making, document, facts_list, ledger_section, verdict_paragraph
 from .matrix import heatmap
 from .reading import decimals, verdict, visible, with_sign
 from .terminal import facts_line, style_of
@@ -133,8 +133,9 @@ def _panel(generation: Generation, number: int) -> str:
     said = f"{target}: {with_sign(generation.scores[number])}, probability {generation.probabilities[number]:.3f}"
     return (
         f'<section class="panel" id="p{number}" aria-label="{escape(piece)}"><h3><q>{escape(piece)}</q> came from</h3>'
+        f"{verdict_paragraph(generation.verdict(number).phrases)}"
         f'<p class="scale">{escape(said)}</p>{table}{_alternatives(generation, number)}'
-        f"{ledger_section(generation.ledgers[number])}</section>"
+        f"{ledger_section(generation.ledgers[number], unit=f'{generation.unit}s')}</section>"
     )
 
 

@@ -18,7 +18,7 @@ from .security import FRAMED
 from .stores.drawings import draw_part
 from .stores.interface import Condition, Store
 from .stores.interface import Query as RowQuery
-from .texts import cells_of, method_row, unit_for
+from .texts import cells_of, method_row, show_phrases, unit_for
 
 WHERE = 'a JSON list of conditions, each ["column", "value"] or ["column", from, to].'
 MIXED: TypeAdapter[list[tuple[str, str] | tuple[str, float, float]]] = TypeAdapter(
@@ -193,6 +193,7 @@ def row_answer(store: Store, number: int) -> TextAnswer:
         output=e.output,
         score=e.score,
         prediction=e.prediction,
+        verdict=show_phrases(e.verdict().phrases),
         classes=[],
         cells=cells_of(e, unit),
         rows=[method_row(e, [c.relevance for c in token_cells(e, unit == "word")])],

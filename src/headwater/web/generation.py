@@ -6,7 +6,7 @@ from ..results.generation import Generation
 from ..viz.reading import visible
 from .models import Loaded
 from .schemas import Chance, GenerateAnswer, GenerateAsked, OutputRow, Piece
-from .texts import ledger_answer
+from .texts import ledger_answer, show_phrases
 
 
 def generate_text(loaded: Loaded, ask: GenerateAsked) -> Generation:
@@ -57,5 +57,6 @@ def output_row(found: Generation, number: int) -> OutputRow:
             for one in (found.alternatives[number] if found.alternatives else ())
         ],
         relevance=[float(v) for v in found.relevance[number][:seen].tolist()],
-        ledger=ledger_answer(found.ledgers[number]),
+        ledger=ledger_answer(found.ledgers[number], f"{found.unit}s"),
+        verdict=show_phrases(found.verdict(number).phrases),
     )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FIRST = ("text", "a first text, " * 6, "a first text")  # that a server explains before anybody asks
 PAIRS = 4  # pairs of runs whose rows are kept
-LOOKS = {"unit", "palette", "level", "masked", "columns"}  # what changes a picture and not the numbers behind it
+LOOKS = {"unit", "palette", "level", "masked", "masked_for", "columns"}  # what changes a picture, and no number
 
 
 class AppState:
@@ -70,20 +70,22 @@ class AppState:
         self.models.close()
 
     def text(self, ask: TextAsked) -> Comparison:
-        return self.kept.get(key(ask), lambda: compare_text(self.models.text.take(), ask))
+        return self.kept.get(key(ask), lambda: compare_text(self.models.of("text", ask.model).take(), ask))
 
     def audit(self, ask: AuditAsked) -> tuple[Audit, ...]:
-        return self.kept.get(key(ask), lambda: audit_text(self.models.text.take(), ask))
+        return self.kept.get(key(ask), lambda: audit_text(self.models.of("text", ask.model).take(), ask))
 
     def image(self, ask: ImageAsked) -> tuple[Comparison, Image]:
         image = open_picture(ask, self.limits)
-        return self.kept.get(key(ask), lambda: image_comparison(self.models.image.take(), ask, image)), image
+        model = self.models.of("image", ask.model)
+        return self.kept.get(key(ask), lambda: image_comparison(model.take(), ask, image)), image
 
     def molecule(self, ask: MoleculeAsked) -> Comparison:
-        return self.kept.get(key(ask), lambda: molecule_comparison(self.models.molecule.take(), ask, self.limits))
+        model = self.models.of("molecule", ask.model)
+        return self.kept.get(key(ask), lambda: molecule_comparison(model.take(), ask, self.limits))
 
     def generation(self, ask: GenerateAsked) -> Generation:
-        found = self.kept.get(key(ask), lambda: generate_text(self.models.language.take(), ask))
+        found = self.kept.get(key(ask), lambda: generate_text(self.models.of("language", ask.model).take(), ask))
         return found.words() if ask.unit == "word" else found
 
     def sheet(self, name: str, beside: str | None = None) -> Sheet:

@@ -94,12 +94,12 @@ export async function get(path) {
 }
 
 // The model of a kind, read where it has not been; waits until it is there.
-export async function ready(kind, { signal, onWait } = {}) {
+export async function ready(kind, { signal, onWait, name: chosen } = {}) {
   for (;;) {
-    const found = (await get('/api/about')).models.find((model) => model.kind === kind);
+    const found = (await get('/api/about')).models.find((model) => model.kind === kind && (!chosen || model.name === chosen));
     if (found.state === 'ready') return found;
     if (found.state === 'absent' || found.state === 'failed') throw new Problem('absent', found.hint);
-    if (found.state === 'idle') await reach(`/api/models/${kind}`, { method: 'POST', signal });
+    if (found.state === 'idle') await reach(`/api/models/${kind}?name=${encodeURIComponent(found.name)}`, { method: 'POST', signal });
     onWait?.(`${found.name} is being read, once …`);
     await pause(LOOK, signal);
   }
@@ -131,6 +131,7 @@ export class Latest {
       if (this.control !== control || control.signal.aborted) return undefined;
       this.control = undefined;
       this.status.fail(error.message);
+      this.failed?.(error.message);
       return undefined;
     }
   }

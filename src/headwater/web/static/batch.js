@@ -51,7 +51,7 @@ export class Batch {
     state.set({ prompts: this.box.value });
     this.found = [];
     await this.latest.run(async (options) => {
-      if (this.model().state !== 'ready') await ready('language', options);
+      if (this.model().state !== 'ready') await ready('language', { ...options, name: this.model().name });
       for (const prompt of prompts) {
         options.onWait(`${this.found.length} of ${prompts.length} …`);
         try {

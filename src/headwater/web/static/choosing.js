@@ -65,7 +65,7 @@ export function targetPicker(change) {
     asked(prediction) {
       const first = target.value === '' ? (versus.value === '' ? null : names.indexOf(prediction)) : Number(target.value);
       if (first === null || first < 0) return null;
-      return versus.value === '' || Number(versus.value) === first ? label(first) : `${label(first)} - ${label(Number(versus.value))}`;
+      return versus.value === '' ? label(first) : `${label(first)} - ${label(Number(versus.value))}`;
     },
   };
 }

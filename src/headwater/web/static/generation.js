@@ -6,10 +6,14 @@ import { examples } from './choosing.js';
 import { h, percent, signed } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
+import { MaskBox } from './masks.js';
 import { MatrixCard } from './matrix.js';
+import { chosenModel, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
 import { Status } from './status.js';
+import { term } from './terms.js';
+import { Missing, VerdictLine } from './verdict.js';
 
 const EXAMPLES = [
   ['a capital', 'The capital of France is'],
@@ -24,9 +28,14 @@ const NEW = 48; // tokens that are generated at most
 export class GenerationView {
   constructor(about) {
     this.about = about;
-    this.model = about.models.find((m) => m.kind === 'language');
+    this.model = chosenModel(about, 'language', 'gmodel');
     this.status = new Status();
     this.latest = new Latest(this.status);
+    this.latest.failed = (message) => this.clear(message);
+    this.missing = new Missing();
+    this.says = new VerdictLine();
+    this.masked = new Set();
+    this.tested = new MaskBox(this.status, { unmask: () => this.mask(null), unit: 'tokens' });
     const none = this.model.state === 'absent' || this.model.state === 'failed';
     this.element = none ? h('div', {}, h('div', { className: 'note' }, h('h1', {}, 'No language model here yet'), h('p', {}, this.model.hint))) : this.built();
     this.none = none;
@@ -46,7 +55,7 @@ export class GenerationView {
     this.said = h('div', { className: 'said' });
     this.said.addEventListener('pointerover', (e) => this.peek(e));
     this.said.addEventListener('focusin', (e) => this.peek(e));
-    heat.listen(this.said, { act: (i) => this.choose(i - this.found.prompt), numbers: (i) => this.numbers(i) });
+    heat.listen(this.said, { act: (i) => (i < this.found.prompt ? this.mask(i) : this.choose(i - this.found.prompt)), numbers: (i) => this.numbers(i) });
     this.said.addEventListener('pointerleave', () => this.colour(this.kept));
     this.books = h('div');
     this.top = h('div', { className: 'top-sources' });
@@ -55,6 +64,7 @@ export class GenerationView {
     return h('div', { className: 'view' },
       h('section', { className: 'card input' },
         h('h1', { className: 'heard' }, 'Explain generated text'),
+        modelLine(this.about, 'language', 'gmodel', () => { this.model = chosenModel(this.about, 'language', 'gmodel'); this.ask(); }),
         h('label', { for: 'prompt', className: 'big' }, 'Let the model go on from here'), this.box,
         h('div', { className: 'under' }, examples('Examples', EXAMPLES, (text) => { this.box.value = text; this.ask(); }),
           h('button', { type: 'button', className: 'main', id: 'generate', onclick: () => this.ask() }, 'Generate and explain')),
@@ -76,10 +86,10 @@ export class GenerationView {
     this.map = new MatrixCard((number) => this.choose(number));
     this.chances = h('div', { className: 'chances' });
     this.from = h('section', { className: 'card from' }, h('h2', {}, 'Came from'), this.top, this.chances);
-    this.results = h('div', { className: 'results' },
+    this.results = h('div', { className: 'results' }, this.missing.element, this.says.element,
       h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'What it said'), saver(() => this.report(), this.status)), this.said,
-        h('p', { className: 'soft hint' }, 'Point at a piece of the output, tap it, or reach it by Tab and the arrow keys: what it came from lights up. Enter keeps it.')),
-      h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'Ledger')), this.books), this.map.element);
+        h('p', { className: 'soft hint' }, 'Point at a piece of the output, tap it, or reach it by Tab and the arrow keys: what it came from lights up. Enter keeps it. A click on what stands before it, or Enter there, masks that token.'), this.tested.element),
+      h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'Ledger', ' ', term('ledger', '?'))), this.books), this.map.element);
     this.from.hidden = this.results.hidden = true;
   }
 
@@ -104,11 +114,17 @@ export class GenerationView {
     return {
       prompt: this.box.value, chat: this.chat.checked, new_tokens: Number(this.count.value), method: this.method.value,
       score: contrast ? 'contrast' : this.score.value, contrast: contrast || null, unit: this.unit.value, aside: this.aside.checked,
+      model: modelAsked(this.about, 'language', this.model),
     };
   }
 
   async ask() {
-    if (!this.box.value.trim()) { this.status.say('Type a prompt, or choose an example.'); return; }
+    if (!this.box.value.trim()) {
+      this.latest.stop();
+      this.status.say('');
+      this.clear('There is no prompt: type one, or choose an example.');
+      return;
+    }
     const count = Number(this.count.value);
     if (!Number.isInteger(count) || count < 1 || count > NEW) { this.status.fail(`New tokens: a whole number from 1 to ${NEW}, please.`); return; }
     this.asked = JSON.stringify(this.body());
@@ -118,16 +134,48 @@ export class GenerationView {
       rather: this.contrast.value, chat: this.chat.checked ? '1' : '', sink: this.aside.checked ? '' : 'shown',
     });
     const found = await this.latest.run(async (options) => {
-      if (this.model.state !== 'ready') this.model = await ready('language', options);
+      if (this.model.state !== 'ready') this.model = await ready('language', { ...options, name: this.model.name });
       return post('/api/generate', this.body(), options);
     });
     if (!found) return;
     this.found = found;
+    this.missing.clear(this.results);
     this.draw();
+  }
+
+  // Nothing that was found for another prompt stays on the screen.
+  clear(message) {
+    this.found = null;
+    this.masked.clear();
+    this.tested.clear();
+    for (const place of [this.said, this.books, this.top]) place.replaceChildren();
+    this.from.hidden = true;
+    this.results.hidden = false;
+    this.missing.say(this.results, message);
+  }
+
+  // Mask one token before the chosen output more or less; null takes all masks off.
+  mask(number) {
+    if (!this.found) return;
+    if (number === null) this.masked.clear();
+    else if (!this.masked.delete(number)) this.masked.add(number);
+    this.spans.forEach((span, i) => {
+      if (i >= this.found.prompt) return;
+      span.classList.toggle('masked', this.masked.has(i));
+      span.setAttribute('aria-pressed', String(this.masked.has(i)));
+    });
+    this.test();
+  }
+
+  test() {
+    if (!this.masked.size) { this.tested.clear(); return; }
+    this.tested.ask('/api/generate/mask', { ...this.body(), masked: [...this.masked], masked_for: this.kept });
   }
 
   draw() {
     const { found } = this;
+    this.masked.clear();
+    this.tested.clear();
     this.from.hidden = this.results.hidden = false;
     const part = (from, to, name, output) => h('p', { className: `said-part ${output ? 'output' : ''}` }, h('b', { className: 'soft' }, name), h('span', { className: 'words' }, found.pieces.slice(from, to).map((piece, k) => this.piece(piece, from + k, output))));
     const parts = [];
@@ -150,14 +198,14 @@ export class GenerationView {
   piece(piece, i, output) {
     const inner = piece.text.trimStart();
     return [piece.text.slice(0, piece.text.length - inner.length), h('span', {
-      className: `w ${output ? 'can' : ''}${piece.special ? ' special' : ''}${piece.aside ? ' aside' : ''}`, 'data-i': i,
-      role: output ? 'button' : undefined, tabindex: output ? (i === this.found.prompt ? 0 : -1) : undefined, 'aria-pressed': output ? 'false' : undefined,
+      className: `w can${output ? '' : ' source'}${piece.special ? ' special' : ''}${piece.aside ? ' aside' : ''}`, 'data-i': i,
+      role: 'button', tabindex: (output ? i === this.found.prompt : i === 0) ? 0 : -1, 'aria-pressed': 'false',
       title: piece.aside ? 'set aside: a line of the ledger' : undefined,
     }, inner || '␣')];
   }
 
   peek(event) {
-    const found = event.target.closest?.('.w.can');
+    const found = event.target.closest?.('.w.can:not(.source)');
     if (found) this.colour(Number(found.dataset.i) - this.found.prompt);
   }
 
@@ -166,13 +214,15 @@ export class GenerationView {
     this.kept = number;
     state.set({ at: number || '' });
     this.spans.forEach((span, i) => {
-      if (!span.classList.contains('can')) return;
+      if (i < this.found.prompt) return;
       span.setAttribute('aria-pressed', String(i === this.found.prompt + number));
       span.tabIndex = i === this.found.prompt + number ? 0 : -1;
     });
     this.colour(number);
     this.map.show(this.found, number);
     const row = this.found.rows[number];
+    this.says.show(row.verdict);
+    this.test();
     this.books.replaceChildren(ledger(row.ledger, this.sources(row), this.found.unit));
   }
 

@@ -26,10 +26,11 @@ function colour(said) {
 function parts(saver) {
   const card = saver.closest('.card');
   const view = card.closest('.view');
-  if (!view || card !== view.querySelector('.results > .card')) return [card];
-  const [first, ...others] = view.querySelectorAll('.results > .card');
-  const before = view.querySelectorAll('[data-slide], .side > .card:not(.choices, .from)');
-  return [...before, first, ...view.querySelectorAll('.side > .from'), ...others].filter((one) => one.offsetParent !== null && !(one.localName === 'details' && !one.open));
+  const all = [...(view?.querySelectorAll('.results > .card') ?? [])];
+  const first = all.findIndex((one) => one.querySelector(':scope > .headed .save')); // a verdict may stand before it
+  if (!view || card !== all[first]) return [card];
+  const beside = view.querySelectorAll('.side > .card:not(.choices, .from)');
+  return [...all.slice(0, first), ...beside, card, ...view.querySelectorAll('.side > .from'), ...all.slice(first + 1)].filter((one) => one.offsetParent !== null && !(one.localName === 'details' && !one.open));
 }
 
 // A copy without what can only be clicked; a list shows what was chosen in it.
