@@ -60,6 +60,22 @@ def keep_shot(png: Path, name: str) -> None:
         (Path(SHOTS) / f"{name}.png").write_bytes(png.read_bytes())
 
 
+def test_numbers_that_are_on_are_in_the_drawing(watched, home, tmp_path):  # noqa: F811
+    page = watched.page
+    explained(page, home, f"text={TEXT}&methods=lrp")
+    assert "?" not in words_of(drawn(page, tmp_path))  # no help in it
+    page.get_by_label("numbers under the words").check()
+    page.locator(".numbered .w").first.wait_for()
+    numbers = page.locator(".numbered .w").evaluate_all("all => all.map(w => w.dataset.n)")
+    assert len(numbers) > 8
+    found = words_of(drawn(page, tmp_path))
+    assert all(number in found for number in numbers)
+
+
+def drawn(page: Any, folder: Path) -> tree.Element:
+    return tree.fromstring(saved(page, page.locator('[data-save="svg"]').first, folder).read_text("utf-8"))
+
+
 def test_a_drawings_grounds_are_the_colours_on_the_screen(watched, home, tmp_path):  # noqa: F811
     page = watched.page
     explained(page, home, f"text={TEXT}&methods=lrp&palette=green-purple")

@@ -3,7 +3,7 @@
 
 import { h, svg } from './dom.js';
 
-const AWAY = '.save, .hint, .status, .pager, .test button, .opened button, input, textarea, .tabs, .heard, .asked label:has(input), label:has(> input), details:not([open]) > :not(summary), .audit-hint, [hidden]';
+const AWAY = '.save, .hint, .status, .pager, .test button, .opened button, input, textarea, .tabs, .heard, .asked label:has(input), label:has(> input), details:not([open]) > :not(summary), .term.ask, [hidden]';
 const SCALE = 2;
 const LOOKS = ['fill', 'fill-opacity', 'stroke', 'stroke-opacity', 'stroke-width', 'stroke-dasharray', 'opacity', 'text-anchor', 'font-size', 'font-weight', 'font-family'];
 
@@ -39,6 +39,7 @@ function copied(card) {
   const lists = copy.querySelectorAll('select');
   card.querySelectorAll('select').forEach((list, i) => lists[i].replaceWith(h('b', {}, ` ${list.selectedOptions[0]?.textContent ?? ''}`)));
   copy.querySelectorAll(AWAY).forEach((one) => one.remove());
+  copy.querySelectorAll('.numbered .w[data-n]').forEach((word) => word.append(h('span', { className: 'number' }, word.dataset.n)));
   copy.querySelectorAll('[id]').forEach((one) => { if (!one.closest('svg')) one.removeAttribute('id'); });
   return copy;
 }
