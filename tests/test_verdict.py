@@ -180,7 +180,7 @@ def test_generated_tokens():
         aside=(True, False, False, False),
     )
     assert str(made.verdict()) == "*Paris* (63.1 %), mostly because of *France*"
-    large = replace(made, ledgers=(Ledger(14.0, 5.0, constants=Lines({"layers.0.attention offset": 9.0})),))
+    large = replace(made, ledgers=(Ledger(14.0, 5.0, constants=Lines({"layers.0.self_attn: attention offset": 9.0})),))
     assert str(large.verdict()) == "*Paris* (63.1 %); among the tokens mostly because of *France*"
 
 

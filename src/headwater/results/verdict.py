@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from .ledger import SINK, SPECIAL, Ledger
+from .meanings import kind_of_line
 from .picture import Picture
 from .readable import readable, visible
 from .words import HasTokens, words_of
@@ -271,7 +272,7 @@ def with_gains(head: tuple[Phrase, ...], found: Balance, kind: str, say: Wording
 
 def set_aside(ledger: Ledger) -> float:
     """What is among the constants and depends on the input all the same: no single input has it."""
-    return sum(amount for name, amount in ledger.constants.items() if name.rpartition(".")[2] in ASIDE)
+    return sum(amount for name, amount in ledger.constants.items() if kind_of_line(name) in ASIDE)
 
 
 def fixed_sources(units: Sequence[Unit], ledger: Ledger, say: Wording) -> str:
