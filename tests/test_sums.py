@@ -93,6 +93,8 @@ def test_large_lines_are_said_in_words_and_small_ones_are_not():
     assert large_lines(Ledger(3.0, 2.99, Lines({"b": 0.01}))) == []
     sink = Ledger(3.0, 1.0, constants=Lines({"attention sink": 2.0}))
     assert [name for name, _ in large_lines(sink)] == ["constants", "attention sink"]
+    spread = Ledger(3.0, 1.0, constants=Lines({f"layers.{i}.attn: attention offset": 0.2 for i in range(10)}))
+    assert [name for name, _ in large_lines(spread)] == ["constants", "attention offset"]
     assert any("attention rests" in line for line in ledger_lines(sink))
     assert "attention rests" in ledger_section(sink)
 
@@ -106,8 +108,10 @@ def test_every_line_that_a_ledger_can_have_is_explained(name):
 def test_lines_that_the_library_writes_have_a_meaning():
     from headwater.methods.composed import BASELINE
     from headwater.results.ledger import SINK, SPECIAL
+    from headwater.results.verdict import ASIDE
     from headwater.rules.attention.shares import OFFSET
 
+    assert {SINK, SPECIAL, OFFSET} == set(ASIDE)
     assert all(meaning_of(name) for name in (BASELINE, SPECIAL, SINK, OFFSET, "score of the baseline"))
     assert meaning_of("bert.pooler.dense.bias") == MEANINGS["biases"]
     assert meaning_of("bert.pooler") == ""

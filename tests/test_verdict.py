@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hostile import HOSTILE
@@ -104,7 +106,7 @@ def test_another_class_than_the_predicted_one():
     found = said({"good": -3.0, "thin": 1.0}, target="negative")
     assert str(found) == "99.7 % positive. negative (-2.00): held down mostly by *good*; *thin* speaks for it"
     found = said({"good": 3.0}, target="positive - negative")
-    assert str(found) == "99.7 % positive. positive rather than negative (+3.00): mostly because of *good*"
+    assert str(found) == "99.7 % positive, rather than negative (+3.00): mostly because of *good*"
 
 
 def test_without_a_probability_the_score_is_said_and_a_probability_is_read_off_where_it_is_the_score():
@@ -178,6 +180,8 @@ def test_generated_tokens():
         aside=(True, False, False, False),
     )
     assert str(made.verdict()) == "*Paris* (63.1 %), mostly because of *France*"
+    large = replace(made, ledgers=(Ledger(14.0, 5.0, constants=Lines({"layers.0.self_attn: attention offset": 9.0})),))
+    assert str(large.verdict()) == "*Paris* (63.1 %); among the tokens mostly because of *France*"
 
 
 def test_a_comparison_takes_a_method_that_adds_up():

@@ -41,9 +41,14 @@ MEANINGS = {
 _SINGULAR = {"bias": "biases", "constant": "constants", "offset": "attention offset", "sink": "attention sink"}
 
 
+def kind_of_line(name: str) -> str:
+    """What a line of the ledger is of, without its module: `layers.0.self_attn: attention offset` is an offset."""
+    return name.rpartition(": ")[2].rpartition(".")[2]
+
+
 def meaning_of(word: str) -> str:
     """What a word or a line of the ledger is, in a sentence; empty where it needs none. Its last part decides."""
-    last = word.rpartition(".")[2]
+    last = kind_of_line(word)
     for name in (word, last, _SINGULAR.get(last, "")):
         if name in MEANINGS:
             return MEANINGS[name]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from .ledger import SINK, SPECIAL, Ledger
+from .meanings import kind_of_line
 from .picture import Picture
 from .readable import readable, visible
 from .words import HasTokens, words_of
@@ -21,7 +22,7 @@ MOST = 3  # inputs that a sentence names
 MOSTLY = 0.5  # of all that adds: what the named ones must have together, to be why
 OPPOSED = 1 / 3  # of what adds: from there on, what takes away is named as well
 LOUD = 0.25  # of the largest that adds: less is not worth a name
-ASIDE = (SINK, SPECIAL)
+ASIDE = (SINK, SPECIAL, "attention offset")  # lines of constants that depend on the input
 OPEN = 0.5  # of the score: past that, what is unaccounted for is the verdict
 THIRDS = (("upper left", "top", "upper right"), ("left", "middle", "right"), ("lower left", "bottom", "lower right"))
 
@@ -140,7 +141,8 @@ def head_of(e: HasScore, probability: float | None) -> tuple[Phrase, ...]:
         return (Phrase(f"{readable(e.target)} {amount(e.score)}"),)
     said = readable(e.prediction) if given is None else f"{percent(given)} {readable(e.prediction)}"
     if second and e.prediction != e.target:
-        return (Phrase(f"{said}. {readable(first)} rather than {readable(second)} ({amount(e.score)})"),)
+        start = f"{said}, " if first == e.prediction else f"{said}. {readable(first)} "
+        return (Phrase(f"{start}rather than {readable(second)} ({amount(e.score)})"),)
     if other_than_predicted(e):
         return (Phrase(f"{said}. {readable(e.target)} ({amount(e.score)})"),)
     return (Phrase(said if given is not None else f"{said} ({amount(e.score)})"),)
@@ -173,8 +175,8 @@ class Balance:
 
     @classmethod
     def of(cls, units: Sequence[Unit], ledger: Ledger) -> Balance:
-        """The readout is left out: it says how a score is read off the model, not where it comes from. So are tokens
-        that were set aside."""
+        """The readout is left out: it says how a score is read off the model, not where it comes from. So is
+        what was set aside."""
         plain = [u for u in units if not u.special]
         special = sum(u.relevance for u in units if u.special)
         fixed = sum(lines.total for lines in ledger.groups.values()) - set_aside(ledger) + special
@@ -215,7 +217,10 @@ def judge(
         )
     if about_it and ledger.score < 0:
         return with_reasons(head, found.turned(), units, ledger, kind, HELD_DOWN)
-    return with_reasons(head, found, units, ledger, kind, AFTER if about_it else DIRECT)
+    say = AFTER if about_it else DIRECT
+    if set_aside(ledger) > found.plus:  # the named ones are then not why, but why among their like
+        say = replace(say, because=f"; among the {kind}s mostly because of ")
+    return with_reasons(head, found, units, ledger, kind, say)
 
 
 @dataclass(frozen=True)
@@ -266,8 +271,8 @@ def with_gains(head: tuple[Phrase, ...], found: Balance, kind: str, say: Wording
 
 
 def set_aside(ledger: Ledger) -> float:
-    """The relevance of tokens that was moved to lines of the ledger."""
-    return sum(ledger.constants.get(name, 0.0) for name in ASIDE)
+    """What is among the constants and depends on the input all the same: no single input has it."""
+    return sum(amount for name, amount in ledger.constants.items() if kind_of_line(name) in ASIDE)
 
 
 def fixed_sources(units: Sequence[Unit], ledger: Ledger, say: Wording) -> str:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from headwater.results.ledger import Ledger
-from headwater.results.meanings import meaning_of
+from headwater.results.meanings import kind_of_line, meaning_of
 
 from .reading import LedgerRow
 
@@ -77,6 +77,8 @@ def shown_amounts(rows: Sequence[LedgerRow], score: float, places: int) -> list[
 def large_lines(ledger: Ledger) -> list[tuple[str, str]]:
     """What the large lines of a ledger are, in words; of the constants, those that have a name of their own."""
     least = LARGE * max(abs(ledger.score), abs(ledger.inputs))
-    lines = [*ledger_parts(ledger)[1:], *ledger.constants.items()]
-    named = dict.fromkeys(name.rpartition(".")[2] for name, amount in lines if abs(amount) >= least and amount)
-    return [(name, meaning_of(name)) for name in named if meaning_of(name)]
+    sums = dict(ledger_parts(ledger)[1:])
+    for name, amount in ledger.constants.items():
+        sums[kind_of_line(name)] = sums.get(kind_of_line(name), 0.0) + amount
+    large = [name for name, amount in sums.items() if abs(amount) >= least and amount]
+    return [(name, meaning_of(name)) for name in large if meaning_of(name)]

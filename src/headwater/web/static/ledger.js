@@ -132,4 +132,7 @@ function line(one, start, scale, depth = 0, path = '', open = new Set(), toggle 
 }
 
 // What a line is, beside its name: of a parameter's or a module's name there is nothing to say.
-const meant = (name) => (knows(name) ? [' ', term(name, '?')] : null);
+const meant = (name) => {
+  const kind = name.split(': ').at(-1);
+  return knows(kind) ? [' ', term(kind, '?')] : null;
+};
