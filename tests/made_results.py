@@ -16,7 +16,7 @@ TEXTS = (
     ("one of the finest films of the year", "positive"),
     ("a dull and lifeless film that nobody needed", "negative"),
     ("a clever, tense and beautifully shot film", "positive"),
-    ("the plot makes no sense", "negative"),
+    ("the plot doesn't make any sense", "negative"),
 )
 GROUPS = {"films": ["film", "films", "plot"], "parts": ["ending", "jokes", "year"]}
 
@@ -37,9 +37,10 @@ def bias(folder: Path) -> None:
 
 
 def run(folder: Path) -> list[Explanation]:
-    """In two shards; and what `explain` says of the same texts."""
+    """In two shards, and once more by another method; and what `explain` says of the same texts."""
     columns = {"text": [text for text, _ in TEXTS], "label": [label for _, label in TEXTS]}
     made = jobs_here.made(folder, columns, shard_rows=4)
+    jobs_here.made(folder.with_name(f"{folder.name} by gi"), columns, shard_rows=4, method="gi")
     model, tokenizer = load_bundled()
     assert len(made) == len(TEXTS)
     return [hw.explain(model, text, tokenizer=tokenizer) for text in columns["text"]]

@@ -354,7 +354,7 @@ def test_names_are_split_at_commas_outside_brackets():
 def test_the_command_in_a_pipe_is_plain_text():
     result = call(SENTENCE, "--methods", "gi,lrp(ah+ln),lrp", "--target", "negative")
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith(f"text: {SENTENCE}\ntarget: negative\n")
+    assert f"\ntext: {SENTENCE}\ntarget: negative\n" in result.stdout
     assert re.search(r"^  token +gi +lrp\(ah\+ln\) +lrp$", result.stdout, re.M)
     assert result.stderr == ""
 

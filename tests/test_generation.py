@@ -158,6 +158,25 @@ def test_the_sum_of_rows_explains_the_log_probability_of_the_answer(name):
     assert whole.ledger.error < tolerance(name)
 
 
+@pytest.mark.parametrize("name", ["llama", "t5-lm"])
+def test_alternatives_are_the_likeliest_tokens_in_every_place(name, tmp_path):
+    found = made(name)
+    assert [len(some) for some in found.alternatives] == [5] * 4
+    for said, share, some in zip(found.output, found.probabilities, found.alternatives, strict=True):
+        shares = [one.probability for one in some]
+        assert shares == sorted(shares, reverse=True)
+        assert sum(shares) < 1
+        assert some[0].probability == approx(share)  # greedily, it said the likeliest
+        assert some[0].text == said.strip()
+    other = made(name, answer="London", max_new_tokens=1)
+    assert other.probabilities[0] <= other.alternatives[0][0].probability
+    assert found.words().alternatives[0] == found.alternatives[0]
+    found.save(tmp_path / "saved.json")
+    assert hw.Generation.load(tmp_path / "saved.json").alternatives == found.alternatives
+    without = {name: value for name, value in found.to_dict().items() if name != "alternatives"}
+    assert hw.Generation.from_dict(without).alternatives == ()  # files of earlier versions
+
+
 def test_contrast_is_a_difference_of_logits():
     paris, london = (speaker().convert_tokens_to_ids(f"▁{word}") for word in ("Paris", "London"))
     found = made(answer=" Paris", contrast="London")

@@ -138,7 +138,7 @@ def test_in_the_app_text_labels_and_model_name_stay_text(page, bad):
                 found.page.locator(".method .w.can").first.click()
                 found.page.locator('[data-line="/inputs"]').click()
                 harmless(found)
-        assert MODEL in found.page.locator("#about").inner_text()
+        assert MODEL in found.page.locator(".which").first.inner_text()
         assert found.page.locator(".choices select").first.locator("option").all_text_contents()[18] == HOSTILE[17]
         harmless(found)
         assert [t for t in found.trouble if not t.startswith("console")] == []

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 pytest.importorskip("fastapi")
 pytest.importorskip("pyarrow")
 import made_results
+import numpy as np
 from browsing import Watched, browser, make_state, saved
 from fastapi.testclient import TestClient
 from jobs_here import retold, rewritten
@@ -24,8 +28,10 @@ from headwater.web.security import LOOPBACK
 from headwater.web.server import serve_in_thread
 from headwater.web.state import AppState
 from headwater.web.stores import Store, stores_in
-from headwater.web.stores.interface import Query
+from headwater.web.stores.interface import Query, Sheet
+from headwater.web.stores.pairs import share_apart
 from headwater.web.stores.runs import RunStore
+from headwater.web.stores.slicing import confusion
 
 Made = tuple[tuple[Store, ...], list[Explanation]]
 
@@ -53,6 +59,7 @@ def test_every_kind_is_found_below_a_directory(made):
     assert [(s.id, s.kind) for s in made[0]] == [
         ("an-evaluation", "evaluation"),
         ("run", "run"),
+        ("run-by-gi", "run"),
         ("words-of-film", "bias"),
     ]
 
@@ -90,22 +97,146 @@ def test_a_row_is_the_explanation_that_was_made(client, made):
     assert client.get("/api/datasets/run/rows/6").status_code == 404
 
 
-def test_words_add_up_over_all_rows(client, made):
-    found = client.get("/api/datasets/run/words").json()
-    assert found["rows"] == 6
+def test_words_are_listed_by_class_and_add_up(client, made):
+    first = client.get("/api/datasets/run/words").json()
+    assert [(one["name"], one["rows"]) for one in first["targets"]] == [("negative", 3), ("positive", 3)]
+    found = client.get("/api/datasets/run/words?target=positive").json()
+    assert found["rows"] == 3
     film = next(word for word in found["words"] if word["text"] == "film")
-    ours = [w.relevance for e in made[1] for w in e.words() if w.text == "film"]
-    assert film["count"] == len(ours) == 3
+    ours = [w.relevance for e in made[1] if e.target == "positive" for w in e.words() if w.text == "film"]
+    assert film["count"] == len(ours) == 2
     assert film["total"] == pytest.approx(sum(ours), abs=1e-5)
+    assert film["mean"] == pytest.approx(sum(ours) / 2, abs=1e-5)
     totals = [word["total"] for word in found["words"]]
     assert totals == sorted(totals, reverse=True)
+    means = [word["mean"] for word in client.get("/api/datasets/run/words?target=positive&by=mean").json()["words"]]
+    assert means == sorted(means, reverse=True)
+    assert client.get("/api/datasets/run/words?target=nothing").status_code == 400
+
+
+def test_words_are_whole_and_punctuation_stands_apart(made):
+    words = {one.target: one for one in made[0][1].run.words(least=1)}
+    negative = [word.text for word in words["negative"].words]
+    assert "doesn't" in negative
+    assert not {"doesn", "t", "'"} & {*negative}
+    assert [word.text for word in words["positive"].punctuation] == [","]
+    assert "," not in [word.text for word in words["positive"].words]
+
+
+def test_the_lists_of_all_classes_hold_all_relevance_of_the_texts(made):
+    lists = made[0][1].run.words(least=1)
+    listed = sum(word.total for one in lists for word in (*one.words, *one.punctuation))
+    ours = sum(w.relevance for e in made[1] for w in e.words() if w.start < w.end)
+    assert listed == pytest.approx(ours, abs=1e-4)
 
 
 def test_words_of_a_large_run_are_counted_in_its_first_rows(made, monkeypatch):
     monkeypatch.setattr("headwater.web.stores.runs.COUNTED", 5)  # one row into the second shard
     run = made[0][1]
     again = type(run)(run.id, run.name, run.path)
-    assert again.words().rows == 5
+    assert sum(one.rows for one in again.words()) == 5
+
+
+def test_one_column_is_searched(client):
+    everywhere = client.get("/api/datasets/run/rows?find=positive").json()["matched"]
+    assert everywhere == 3  # as a label and as a prediction
+    assert client.get("/api/datasets/run/rows?find=positive&within=text").json()["matched"] == 0
+    assert client.get("/api/datasets/run/rows?find=film&within=text").json()["matched"] == 4
+    assert client.get("/api/datasets/run/rows?find=film&within=nothing").status_code == 400
+
+
+def where(*conditions: list[Any]) -> str:
+    return f"where={quote(json.dumps(conditions))}"
+
+
+def test_a_confusion_matrix_counts_and_its_cells_find_their_rows(client):
+    found = client.get("/api/datasets/run/confusion").json()
+    assert (found["label"], found["prediction"]) == ("label", "prediction")
+    assert sum(map(sum, found["counts"])) == 6
+    agree = sum(found["counts"][i][j] for i, j in enumerate(found["same"]))
+    assert found["right"] == pytest.approx(agree / 6)
+    for i, label in enumerate(found["labels"]):
+        for j, said in enumerate(found["predictions"]):
+            asked = where(["label", label], ["prediction", said])
+            assert client.get(f"/api/datasets/run/rows?{asked}").json()["matched"] == found["counts"][i][j]
+    numbers = client.get("/api/datasets/an-evaluation/confusion").json()
+    assert (numbers["prediction"], sum(map(sum, numbers["counts"]))) == ("predicted", 6)
+    assert client.get("/api/datasets/words-of-film/confusion").status_code == 404
+
+
+def sheet_of(**columns: list[Any]) -> Sheet:
+    return Sheet({name: np.array(values, None if name == "score" else object) for name, values in columns.items()})
+
+
+def test_labels_that_are_numbers_are_the_models_classes_and_strangers_are_not_judged():
+    sheet = sheet_of(label=[0, 1, 1, 0], prediction=["no", "yes", "no", "no"])
+    assert confusion(sheet, Query(), None, ["no", "yes"]).right == 0.75
+    assert confusion(sheet, Query(), None, []).right is None
+    assert confusion(sheet, Query(), None, ["yes", "no"]).right == 0.25
+    strangers = sheet_of(label=["a", "b"], prediction=["no", "yes"])
+    assert confusion(strangers, Query(), None, ["no", "yes"]).right is None
+
+
+def test_slices_cover_every_row_once(client):
+    for column in ("label", "score", "closed"):
+        found = client.get(f"/api/datasets/run/slices?by={column}").json()["slices"]
+        assert sum(one["rows"] for one in found) == 6, column
+        for one in found:
+            assert client.get(f"/api/datasets/run/rows?{where(one['where'])}").json()["matched"] == one["rows"]
+    by_label = client.get("/api/datasets/run/slices?by=label").json()["slices"]
+    assert [one["name"] for one in by_label] == ["negative", "positive"]
+    assert all(one["right"] is not None for one in by_label)
+
+
+@pytest.mark.parametrize(
+    "said", ["nonsense", '[["label"]]', '[["label", {}]]', '[["nothing", "1"]]', '[["text", 0, 1]]']
+)
+def test_a_wrong_condition_is_refused_in_words(client, said):
+    found = client.get(f"/api/datasets/run/rows?where={quote(said)}")
+    assert found.status_code == 400
+    assert len(found.json()["message"]) > 20
+
+
+def test_rows_come_with_the_relevance_of_their_words(client, made):
+    found = client.get("/api/datasets/run/coloured?row=5&row=0&row=99").json()
+    assert [one["row"] for one in found] == [5, 0]
+    for one in found:
+        ours = made[1][one["row"]].words()
+        assert [cell["text"] for cell in one["cells"]] == [word.text for word in ours]
+        assert one["relevance"] == pytest.approx([word.relevance for word in ours], abs=1e-5)
+        assert one["scale"] == pytest.approx(max(abs(word.relevance) for word in ours), abs=1e-5)
+
+
+def test_two_runs_stand_side_by_side_where_they_differ_first(client):
+    found = client.get("/api/datasets/run/rows?beside=run-by-gi").json()
+    names = [column["name"] for column in found["columns"]]
+    assert {"score (lrp)", "score (gi)", "prediction (lrp)", "relevance moved"} <= {*names}
+    moved = [row[names.index("relevance moved")] for row in found["rows"]]
+    assert len(moved) == 6
+    assert moved == sorted(moved, reverse=True)
+    assert 0 < moved[-1] <= moved[0] <= 1
+    assert not any(row[names.index("predictions differ")] for row in found["rows"])  # one model
+    alike = client.get("/api/datasets/run/rows?beside=run").json()["rows"]
+    assert [row[names.index("relevance moved")] for row in alike] == [0] * 6
+    assert client.get("/api/datasets/run/rows?beside=an-evaluation").status_code == 400
+
+
+def test_relevance_that_moved_is_a_share():
+    a, b = np.array([1.0, 1.0]), np.array([2.0, 2.0])
+    assert share_apart(a, b) == 0
+    assert share_apart(np.array([1.0, 0.0]), np.array([0.0, 3.0])) == 1
+    assert share_apart(a, -b) == 1
+    assert share_apart(np.array([1.0, 0.0]), a) == 0.5
+
+
+def test_a_text_column_of_long_texts_is_sorted_in_little_memory():
+    import tracemalloc
+
+    sheet = Sheet({"text": np.array(["b" * 100_000, *["a"] * 2000], object)})
+    tracemalloc.start()
+    assert sheet.find(Query(sort="text", down=True, count=1)).rows[0][0].startswith("b")
+    assert tracemalloc.get_traced_memory()[1] < 2**22  # as wide as its longest text it would take 800 MB
+    tracemalloc.stop()
 
 
 @pytest.fixture
@@ -259,9 +390,12 @@ def walk(page: Any, home: str, folder: Path) -> None:
 
     page.get_by_label("Open a result").select_option(label="run (explained dataset)")
     page.locator('[data-part="words"][aria-pressed=true]').wait_for()
+    page.get_by_label("Words for the class").select_option("positive")
     page.locator(".numbers", has_text="film").first.wait_for()
+    assert "over the 3 rows" in page.locator("#panel-results").inner_text()
     shot(page, "results-words")
     page.locator('[data-part="rows"]').click()
+    page.locator(".rows-table .row-text .w.add").first.wait_for()
     page.get_by_role("button", name="score", exact=True).click()
     page.locator("th[aria-sort=ascending]").wait_for()
     page.get_by_label("Search the rows").fill("jokes")
@@ -276,6 +410,71 @@ def walk(page: Any, home: str, folder: Path) -> None:
     page.goto(link)
     page.wait_for_function("() => document.querySelectorAll('.rows-table tbody tr').length === 1")
 
+    page.locator('[data-part="slices"]').click()
+    page.get_by_role("button", name=re.compile("^[1-9] rows: label negative, prediction negative")).wait_for()
+    shot(page, "results-slices")
+    assert serious(page) == []
+
     page.get_by_label("Open a result").select_option(label="words of film (bias audit)")
     page.frame_locator("iframe.framed").locator("h1").wait_for()
     shot(page, "results-bias")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light"), (390, "dark")])
+def test_cells_of_the_matrix_filter_and_two_runs_stand_beside_each_other(home, width, scheme):
+    with browser() as chrome:
+        context = chrome.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
+        found = Watched(context, home)
+        page = found.page
+        page.goto(f"{home}#tab=results&result=run&part=slices")
+        cell = page.get_by_role("button", name=re.compile("^[1-9] rows: label negative, prediction negative"))
+        cell.wait_for()
+        shot(page, f"results-slices-{width}-{scheme}")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        count = int(cell.inner_text())
+        cell.click()
+        page.wait_for_function(f"() => document.querySelectorAll('.rows-table tbody tr').length === {count}")
+        assert page.locator(".conditions .chip").count() == 2
+        page.locator(".conditions .chip").first.click()
+        page.locator(".conditions .chip").first.click()
+        page.wait_for_function("() => document.querySelectorAll('.rows-table tbody tr').length === 6")
+        page.get_by_label("side by side with").select_option("run-by-gi")
+        page.wait_for_function("() => document.querySelectorAll('.rows-table .row-text').length === 12")
+        assert page.locator(".rows-table tr td.text small").first.inner_text() == "lrp"
+        page.get_by_label("Open row 0", exact=True).click()
+        page.locator(".opened .ledger").nth(1).wait_for()
+        shot(page, f"results-beside-{width}-{scheme}")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert serious(page) == []
+        assert found.trouble == []
+        context.close()
+
+
+HOSTILE = '"><img src=x onerror=alert(1)>'
+
+
+def test_hostile_names_and_values_of_columns_are_text(ready, tmp_path):
+    import jobs_here
+
+    columns = {
+        "text": [f"a good film {HOSTILE}"] * 3,
+        "label": [HOSTILE, "positive", "negative"],
+        f"a {HOSTILE}": ["x"] * 3,
+    }
+    jobs_here.made(tmp_path / "run", columns)
+    jobs_here.made(tmp_path / "<b>run<b>", columns, method="gi")
+    state = AppState(ready.models, stores=stores_in([tmp_path]))
+    with serve_in_thread(state) as home, browser() as chrome:
+        found = Watched(chrome.new_context(), home)
+        page = found.page
+        for part, ready_when in (("slices", ".confusion .count"), ("words", ".numbers .w"), ("rows", ".row-text .w")):
+            page.goto("about:blank")
+            page.goto(f"{home}#tab=results&result=run&part={part}&beside=b-run-b")
+            page.locator(ready_when).first.wait_for()
+            assert page.locator("#panel-results img").count() == 0
+            assert "<" in page.locator("#panel-results").inner_text()
+        svg = saved(page, page.locator('[data-save="svg"]'), tmp_path).read_text(encoding="utf-8")
+        assert "<img" not in svg
+        html = saved(page, page.locator('[data-save="html"]'), tmp_path).read_text(encoding="utf-8")
+        assert "<img" not in html
+        assert found.trouble == []

@@ -1,214 +1,168 @@
-"""What is added, joined, chosen or written beside a signal: each constant has its line, in its place, with its sign."""
+"""What is shown adds up: parts are rounded such that the sum a reader makes is the total a reader sees."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+import re
+from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-from weighing import LENGTH, WIDTH, Operation, constant, drawn, error, explained, seeded
+from test_viz import MADE, example, on_screen, without_codes
 
 import headwater as hw
+from headwater.models.bundled import load_bundled
+from headwater.results.audit import Audit, Leak, ModuleFlow
+from headwater.results.explanation import Explanation
+from headwater.results.ledger import Ledger, Lines
+from headwater.results.meanings import MEANINGS, meaning_of
+from headwater.viz.audits import along_the_way
+from headwater.viz.flow_chart import flow_chart
+from headwater.viz.html import ledger_section
+from headwater.viz.layers import layer_sums
+from headwater.viz.notebook import show_explanation
+from headwater.viz.plain import ledger_lines, plain
+from headwater.viz.sums import large_lines, ledger_sum, round_to_sum, shown_amounts
+from headwater.viz.terminal import render
 
-HALF = drawn(LENGTH, WIDTH, seed=11) > 0
-SOME = drawn(LENGTH, WIDTH, seed=12)
-
-
-def into(x: Tensor, write: Callable[[Tensor], object]) -> Tensor:
-    x = x.clone()
-    write(x)
-    return x
-
-
-CONSTANTS: dict[str, Operation] = {
-    "added": lambda x: x + SOME,
-    "added from the left": lambda x: SOME + x,
-    "a number": lambda x: x + 0.7,
-    "a number from the left": lambda x: 0.7 + x,
-    "added times": lambda x: torch.add(x, SOME, alpha=-1.4),
-    "added to times": lambda x: torch.add(SOME, x, alpha=-1.4),
-    "named": lambda x: torch.add(input=x, other=SOME, alpha=3),
-    "taken away": lambda x: x - SOME,
-    "taken away from": lambda x: SOME - x,
-    "taken away times": lambda x: torch.sub(x, SOME, alpha=1.4),
-    "taken away from times": lambda x: torch.sub(SOME, x, alpha=1.4),
-    "rsub": lambda x: torch.rsub(x, SOME, alpha=1.4),
-    "rsub of a signal": lambda x: torch.rsub(SOME, x, alpha=1.4),
-    "a number less": lambda x: 2 - x,
-    "in place": lambda x: into(x, lambda y: y.add_(SOME)),
-    "in place times": lambda x: into(x, lambda y: y.sub_(SOME, alpha=0.3)),
-    "in place, by an operator": lambda x: x.__iadd__(SOME),
-    "into a constant": lambda x: constant(x, LENGTH, WIDTH).clone().add_(x),
-    "into a constant, less": lambda x: constant(x, LENGTH, WIDTH).clone().sub_(x, alpha=2),
-    "along one axis": lambda x: x + SOME[:, :1],
-    "along another": lambda x: x + SOME[0],
-    "of more axes": lambda x: x.unsqueeze(1) + SOME[None, :2, None, :],
-    "each sample its own axis": lambda x: x + torch.ones(len(x), 1, 1) * 0.3,
-    "where": lambda x: torch.where(HALF, x, SOME),
-    "where not": lambda x: torch.where(HALF, SOME, x),
-    "where, a number": lambda x: torch.where(HALF, 0.4, x),
-    "where, as a method": lambda x: x.where(HALF, SOME),
-    "where, a method of a constant": lambda x: SOME.where(HALF, x),
-    "where, named": lambda x: torch.where(HALF, input=x, other=SOME),
-    "where, of signals": lambda x: torch.where(HALF, x, x.flip(1)),
-    "where, along one axis": lambda x: torch.where(HALF[:, :1], x, 0.4),
-    "filled": lambda x: x.masked_fill(HALF, -0.8),
-    "filled, nothing": lambda x: x.masked_fill(HALF, 0),
-    "filled, named": lambda x: x.masked_fill(mask=HALF, value=0.6),
-    "filled by a tensor": lambda x: x.masked_fill(HALF, SOME[0, 0]),
-    "filled by a signal": lambda x: torch.stack([SOME.masked_fill(HALF, one[0, 0]) for one in x]),
-    "filled in place": lambda x: into(x, lambda y: y.masked_fill_(HALF[:, :1], 0.6)),
-    "not below": lambda x: torch.maximum(x, SOME),
-    "not below, from the left": lambda x: torch.maximum(SOME, x),
-    "not above": lambda x: torch.minimum(x, SOME),
-    "not above, from the left": lambda x: torch.minimum(SOME, x),
-    "fmax": lambda x: torch.fmax(x, SOME),
-    "fmin": lambda x: torch.fmin(SOME, x),
-    "named other": lambda x: torch.minimum(x, other=SOME),
-    "the larger of two signals": lambda x: torch.maximum(x, x.flip(1)),
-    "padded": lambda x: F.pad(x, (1, 2, 1, 0), value=0.4),
-    "padded, by position": lambda x: F.pad(x, (1, 2), "constant", -0.4),
-    "padded by nothing": lambda x: F.pad(x, (1, 2)),
-    "padded by itself": lambda x: F.pad(x, (1, 2), mode="reflect"),
-    "written into": lambda x: into(x, lambda y: y.__setitem__((slice(None), 1), SOME[1])),
-    "a number written": lambda x: into(x, lambda y: y.__setitem__((slice(None), slice(None), 3), 0.9)),
-    "a signal written": lambda x: into(constant(x, LENGTH, WIDTH), lambda y: y.__setitem__((slice(None), 2), x[:, 1])),
-    "put": lambda x: x.index_put((torch.arange(len(x)), torch.tensor(2)), SOME[0]),
-    "put and added": lambda x: x.index_put((torch.arange(len(x)), torch.tensor(2)), SOME[0], accumulate=True),
-    "scattered": lambda x: torch.stack([one.masked_scatter(HALF, SOME) for one in x]),
-    "filled by index": lambda x: x.index_fill(1, torch.tensor([0, 2]), 0.3),
-    "copied by index": lambda x: x.index_copy(1, torch.tensor([2, 0]), constant(x, 2, WIDTH)),
-    "copied": lambda x: into(x, lambda y: y[:, :2].copy_(SOME[:2])),
-    "fill": lambda x: into(x, lambda y: y[:, 1].fill_(0.25)) * 2,
-    "a slice": lambda x: torch.slice_scatter(x, constant(x, 2, WIDTH), 1, 1, 3),
-    "a slice of a constant": lambda x: torch.slice_scatter(constant(x, LENGTH, WIDTH), x[:, :2], 1, 1, 3),
-    "a row": lambda x: torch.select_scatter(x, constant(x, WIDTH), 1, 2),
-    "a row, named": lambda x: torch.select_scatter(constant(x, LENGTH, WIDTH), src=x[:, 0], dim=1, index=2),
-    "hstack": lambda x: torch.hstack([x, x.flip(1)]),
-    "vstack": lambda x: torch.vstack([x, x])[: len(x)],
-    "addcmul": lambda x: torch.addcmul(SOME, x, SOME, value=0.3),
-    "addcmul to a signal": lambda x: torch.addcmul(x, x, SOME, value=0.3),
-    "addcmul of constants": lambda x: torch.addcmul(x, SOME, SOME, value=0.3),
-    "addcmul in place": lambda x: into(x, lambda y: y.addcmul_(x, SOME, value=0.3)),
-    "addcdiv": lambda x: torch.addcdiv(SOME, x, SOME, value=-2),
-    "addcdiv in place": lambda x: into(x, lambda y: y.addcdiv_(x, SOME)),
-}
+LEDGER = Ledger(3.1290, 4.3071, Lines({"layer.0.bias": -0.5893, "layer.1.bias": -0.5888}))
 
 
-@pytest.mark.parametrize("name", CONSTANTS)
-def test_a_constant_beside_a_signal_has_its_line(name: str) -> None:
-    assert error(CONSTANTS[name]) < 1e-12
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("places", [0, 2, 4])
+def test_rounded_parts_add_up_and_none_is_a_unit_off(seed, places):
+    dice = random.Random(seed)
+    parts = [dice.gauss(0, 10 ** dice.uniform(-3, 2)) for _ in range(dice.randint(1, 30))]
+    shown = round_to_sum(parts, sum(parts), places)
+    assert sum(round(s * 10**places) for s in shown) == round(sum(parts) * 10**places)
+    assert max(abs(a - b) for a, b in zip(shown, parts, strict=True)) < 10**-places
 
 
-NONE = ("nothing", "itself", "of signals", "two signals", "stack", "to a signal", "v in place", "l in place")
+def test_rounding_one_by_one_would_not_do():
+    parts = [0.004] * 3
+    assert sum(round(p, 2) for p in parts) != round(sum(parts), 2)
+    assert sum(round_to_sum(parts, sum(parts), 2)) == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize("name", [name for name in CONSTANTS if not any(word in name for word in NONE)])
-def test_the_line_of_a_constant_is_what_it_adds(name: str) -> None:
-    """Without the signal, the rest of the score is there: lines of constants are no remainder."""
-    (e,) = explained(CONSTANTS[name], samples=1)
-    assert abs(e.ledger.constants.total) > 1e-3
+def test_what_is_exact_stays_and_what_does_not_add_up_is_not_made_to():
+    assert round_to_sum([1.0, 0.004, 0.004, 0.0], 1.008, 2) == [1.0, 0.01, 0.0, 0.0]
+    assert round_to_sum([1.0, 1.0], 5.0, 2) == [1.0, 1.0]
+    assert round_to_sum([float("nan"), 1.0], 1.0, 2)[1] == 1.0
 
 
-def test_nothing_is_no_line() -> None:
-    for operation in (lambda x: x + 0, lambda x: x.masked_fill(HALF, 0), lambda x: F.pad(x, (1, 1)), lambda x: x - 0.0):
-        (e,) = explained(operation, samples=1)
-        assert dict(e.ledger.constants) == {}
+def test_the_sum_in_a_line():
+    assert ledger_sum(LEDGER) == "words 4.31 + biases -1.18 = 3.13"
+    assert ledger_sum(Ledger(2.0, 0.5), "tokens") == "tokens 0.50 + unaccounted 1.50 = 2.00"
+    assert ledger_sum(Ledger(0.0, 0.0)) == "words 0.00 = 0.00"
 
 
-LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "conv1d": (lambda: nn.Conv1d(4, 3, 3, padding=1), (4, 6)),
-    "conv1d, strided": (lambda: nn.Conv1d(4, 6, 2, stride=2, groups=2), (4, 6)),
-    "conv1d without a bias": (lambda: nn.Conv1d(4, 3, 2, bias=False), (4, 6)),
-    "conv2d": (lambda: nn.Conv2d(2, 3, 2, stride=2), (2, 4, 6)),
-    "conv2d, dilated": (lambda: nn.Conv2d(2, 3, 2, dilation=2, padding=1), (2, 4, 6)),
-    "conv3d": (lambda: nn.Conv3d(2, 3, 2), (2, 3, 4, 3)),
-    "conv_transpose1d": (lambda: nn.ConvTranspose1d(4, 3, 3, stride=2), (4, 5)),
-    "conv_transpose2d": (lambda: nn.ConvTranspose2d(2, 3, 2, stride=2), (2, 3, 4)),
-    "conv_transpose3d": (lambda: nn.ConvTranspose3d(2, 3, 2), (2, 3, 2, 3)),
-    "linear": (lambda: nn.Linear(6, 5), (4, 6)),
-    "linear of one axis": (lambda: nn.Linear(6, 5), (6,)),
-    "linear of many axes": (lambda: nn.Linear(6, 5), (2, 3, 6)),
-    "linear without a bias": (lambda: nn.Linear(6, 5, bias=False), (4, 6)),
-}
+def sum_read_off(line: str) -> tuple[float, float]:
+    left, right = line.split(" = ")
+    return sum(float(n) for n in re.findall(r"-?\d+\.\d+", left)), float(re.match(r"-?\d+\.\d+", right)[0])
 
 
-class Layer(nn.Module):
-    def __init__(self, make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.layer = make().double()
-        with torch.no_grad():
-            self.after = nn.Linear(self.layer(drawn(1, *shape)).numel(), 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.after(self.layer(x).flatten(1))
-
-
-@pytest.mark.parametrize("method", ["gi", "lrp-gamma", "lrp(gamma=0.3)"])
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_linear_layer_conserves_with_its_bias(name: str, method: str) -> None:
-    make, shape = LAYERS[name]
-    model = seeded(lambda: Layer(make, shape))
-    for samples in (1, 2, 5):
-        x = drawn(samples, *shape)
-        for i, e in enumerate(hw.explain(model, x, method=method, score=lambda out: out[:, 1])):
-            alone = hw.explain(model, x[i : i + 1], method=method, score=lambda out: out[:, 1])[0]
-            assert e.ledger.error < 1e-12
-            assert dict(e.ledger.biases) == pytest.approx(dict(alone.ledger.biases), abs=1e-12)
-            assert set(e.ledger.biases) == {n for n, _ in model.named_parameters() if n.endswith("bias")}
+@pytest.mark.parametrize("method", ["lrp", "gi"])
+def test_every_output_shows_a_sum_that_is_right(method):
+    model, tokenizer = load_bundled()
+    e = hw.explain(model, "The plot is thin, but the cast is wonderful.", tokenizer=tokenizer, method=method)
+    for shown in (plain(e, words=True), without_codes(on_screen(render(e, words=True))), show_explanation(e)):
+        line = re.search(r"words [-\d.]+ \+ .* = [-\d.]+", re.sub(r"<[^>]+>", "\n", shown))[0]
+        left, right = sum_read_off(line)
+        assert left == pytest.approx(right, abs=1e-9)
+        assert right == pytest.approx(e.score, abs=0.005)
 
 
-@pytest.mark.parametrize("gamma", [0.1, 1.0])
-@pytest.mark.parametrize("name", [name for name in LAYERS if "linear" not in name])
-def test_a_convolution_is_the_linear_layer_that_it_is(name: str, gamma: float) -> None:
-    """Written as a matrix, with the same GAMMA-rule, it gives the same relevance and the same bias."""
-    make, shape = LAYERS[name]
-    model = seeded(lambda: Layer(make, shape))
-    layer, x = model.layer, drawn(1, *shape)
-    x.view(-1)[::3] = 0  # what is not there has no sign
-    with torch.no_grad():
-        zero = layer(torch.zeros_like(x)).flatten()
-        rows = [layer(row.reshape(x.shape)).flatten() - zero for row in torch.eye(x.numel(), dtype=x.dtype)]
-    twin = nn.Sequential(nn.Flatten(), nn.Linear(x.numel(), len(zero)), model.after).double().eval()
-    with torch.no_grad():
-        twin[1].weight.copy_(torch.stack(rows, 1))
-        twin[1].bias.copy_(zero)
-    ours, theirs = (
-        hw.explain(one, x, method=f"lrp(gamma={gamma})", score=lambda out: out[:, 1])[0] for one in (model, twin)
+def test_lines_within_a_group_add_up_to_the_group():
+    names = {f"a.layer.{i}.w{j}": 0.11111 * (i + 1) * (-1) ** j for i in range(3) for j in range(5)}
+    ledger = Ledger(1.00005 + sum(names.values()), 1.00005, Lines(names))
+    from headwater.viz.reading import ledger_rows
+
+    rows = ledger_rows(ledger)
+    shown = shown_amounts(rows, ledger.score, 2)
+    inside = [a for row, a in zip(rows, shown, strict=True) if row.depth == 1]
+    top = {row.name: a for row, a in zip(rows, shown, strict=True) if row.depth == 0}
+    assert sum(inside) == pytest.approx(top["biases"], abs=1e-9)
+    assert sum(top.values()) == pytest.approx(round(ledger.score, 2), abs=1e-9)
+
+
+# what lines are, in words
+
+
+def test_large_lines_are_said_in_words_and_small_ones_are_not():
+    assert [name for name, _ in large_lines(LEDGER)] == ["biases"]
+    assert large_lines(Ledger(3.0, 2.99, Lines({"b": 0.01}))) == []
+    sink = Ledger(3.0, 1.0, constants=Lines({"attention sink": 2.0}))
+    assert [name for name, _ in large_lines(sink)] == ["constants", "attention sink"]
+    spread = Ledger(3.0, 1.0, constants=Lines({f"layers.{i}.attn: attention offset": 0.2 for i in range(10)}))
+    assert [name for name, _ in large_lines(spread)] == ["constants", "attention offset"]
+    assert any("attention rests" in line for line in ledger_lines(sink))
+    assert "attention rests" in ledger_section(sink)
+
+
+@pytest.mark.parametrize("name", ["biases", "constants", "readout", "attention offset", "attention sink", "baseline"])
+def test_every_line_that_a_ledger_can_have_is_explained(name):
+    assert len(meaning_of(name)) > 20
+    assert meaning_of(f"encoder.layer.0.{name}")
+
+
+def test_lines_that_the_library_writes_have_a_meaning():
+    from headwater.methods.composed import BASELINE
+    from headwater.results.ledger import SINK, SPECIAL
+    from headwater.results.verdict import ASIDE
+    from headwater.rules.attention.shares import OFFSET
+
+    assert {SINK, SPECIAL, OFFSET} == set(ASIDE)
+    assert all(meaning_of(name) for name in (BASELINE, SPECIAL, SINK, OFFSET, "score of the baseline"))
+    assert meaning_of("bert.pooler.dense.bias") == MEANINGS["biases"]
+    assert meaning_of("bert.pooler") == ""
+
+
+# an audit's bars reach the score
+
+
+def made_audit() -> Audit:
+    ledger = Ledger(3.0, 4.0, Lines({"layer.0.bias": -1.5, "layer.1.bias": 0.25}))
+    e = example(ledger=ledger, relevance=(0.0, 4.0, 0.0, 0.0, 0.0))
+    modules = tuple(ModuleFlow(f"layer.{i}", "Block", 1.0, 1.0, 0.0) for i in range(2))
+    return Audit(e, modules, (), (), (Leak("softmax", "layer.1.attention", 0.25),))
+
+
+def test_at_every_layer_relevance_taken_and_lost_are_the_score():
+    found = layer_sums(made_audit())
+    assert [one.name for one in found] == ["layer.1", "layer.0", "inputs"]
+    assert all(one.relevance + one.taken + one.lost == pytest.approx(3.0) for one in found)
+    assert [one.relevance for one in found] == pytest.approx([3.0, 2.5, 4.0])
+    for _, *numbers, score in along_the_way(made_audit()).rows:
+        assert sum(map(float, numbers)) == pytest.approx(float(score))
+
+
+def test_the_table_of_layers_adds_up_as_shown():
+    from headwater.viz.audit_page import layer_amounts, round_layers
+    from headwater.viz.layers import audit_layers
+
+    audit = made_audit()
+    ledger = Ledger(3.0049, 4.0049, Lines({"layer.0.bias": -1.5049, "layer.1.bias": 0.2549}))
+    found, inputs = round_layers(
+        audit_layers(replace(audit, explanation=replace(audit.explanation, ledger=ledger))), ledger, 2
     )
-    assert ours.relevance.flatten().tolist() == pytest.approx(theirs.relevance.flatten().tolist(), abs=1e-10)
-    if layer.bias is not None:
-        assert ours.ledger.biases["layer.bias"] == pytest.approx(theirs.ledger.biases["1.bias"], abs=1e-10)
+    shown = [[round(amount, 2) for amount in layer_amounts(one)] for one in found]
+    for arrives, sources, lost, leaves in shown:
+        assert arrives - sources - lost == pytest.approx(leaves, abs=1e-9)
+    assert shown[0][0] == 3.0
+    assert shown[-1][3] == pytest.approx(inputs, abs=1e-9)
 
 
-class HyperLinear(nn.Module):
-    """A linear layer whose weights, or whose bias, depend on the input."""
-
-    def __init__(self, which: str) -> None:
-        super().__init__()
-        self.which, self.first = which, nn.Linear(6, 6)
-        self.weight, self.bias = nn.Parameter(drawn(5, 6)), nn.Parameter(drawn(5))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.first(x)
-        if self.which == "weight":
-            return F.linear(y, y[0, :5] if y.dim() == 3 else y[:5], self.bias)
-        if self.which == "bias":
-            return F.linear(y, self.weight, y.mean((0, 1))[:5])
-        if self.which == "both constant":
-            return F.linear(drawn(1, 4, 6), y[0].mean(0)[None], self.bias[:1])
-        return F.linear(input=y, weight=self.weight, bias=self.bias)
+def test_every_layers_last_bar_ends_at_the_score():
+    drawn = flow_chart(made_audit())
+    line = float(re.search(r"y1='([\d.]+)'[^>]*stroke-dasharray='6 3'", drawn)[1])
+    bars = re.findall(r"<rect x='([\d.]+)' y='([\d.]+)' width='[\d.]+' height='([\d.]+)'[^>]*><title>([^:]+):", drawn)
+    for name in ("layer.1", "layer.0", "inputs"):
+        _, top, height, _ = [bar for bar in bars if bar[3] == name][-1]
+        assert any(end == pytest.approx(line, abs=0.11) for end in (float(top), float(top) + float(height)))
 
 
-@pytest.mark.parametrize("which", ["weight", "bias", "both constant", "named"])
-def test_a_linear_layer_made_by_the_input_is_left_to_its_gradient(which: str) -> None:
-    model = seeded(lambda: nn.Sequential(HyperLinear(which), nn.Flatten()))
-    x = drawn(1, 6, 6)
-    e = hw.explain(model, x, method="gi", score=lambda out: out[:, 1])[0]
-    leaf = x.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(model(leaf)[:, 1].sum(), leaf)
-    assert e.relevance.flatten().tolist() == pytest.approx((x * gradient).flatten().tolist(), abs=1e-10)
-    if which != "bias":
-        assert e.ledger.biases["0.bias"] != 0
+def test_a_hostile_name_of_a_layer_stays_text():
+    e = Explanation(("x",), torch.zeros(1), 1.0, "a", Ledger(1.0, 0.0, Lines({"<b>.0.bias": 1.0})), "<i>", MADE)
+    drawn = flow_chart(Audit(e, (ModuleFlow("<b>.0", "B", 1.0, 1.0, 0.0),), (), (), ()))
+    assert "<b>" not in drawn
+    assert "<i>" not in drawn

@@ -7,6 +7,7 @@ import base64
 import copy
 import gc
 import io
+import json
 import threading
 import time
 import weakref
@@ -190,7 +191,14 @@ def test_images_of_every_kind_are_taken(client, mode, size):
     [
         ("explain", {"text": "x" * 20_001}, "20000"),
         ("explain", {"text": TEXT, "methods": ["lrp"] * 9}, "8"),
-        ("explain", {"text": TEXT, "model": "/etc/passwd"}, "extra"),
+        ("explain", {"text": TEXT, "model": "/etc/passwd"}, "no model called '/etc/passwd' was named at start"),
+        ("explain", {"text": TEXT, "path": "/etc/passwd"}, "extra"),
+        ("explain", {"text": TEXT, "target": "positive - positive"}, "set against itself"),
+        ("explain", {"text": TEXT, "target": "1 - positive"}, "set against itself"),
+        ("image/mask", {"image": picture()}, "nothing is masked"),
+        ("image/mask", {"image": picture(), "masked": [49]}, "there are 49"),
+        ("molecule/mask", {"smiles": "CCO", "masked": [3]}, "there are 3"),
+        ("generate/mask", {"prompt": "the capital of", "new_tokens": 1, "masked": [9]}, "cannot be masked"),
         ("explain", {"text": TEXT, "methods": ["lpr"]}, "Did you mean"),
         ("explain", {"text": TEXT, "target": "nobody"}, "no class"),
         ("explain", {"text": "   "}, "empty"),
@@ -204,8 +212,29 @@ def test_images_of_every_kind_are_taken(client, mode, size):
 )
 def test_what_is_too_much_or_wrong_is_said(client, path, body, said):
     found = client.post(f"/api/{path}", json=body)
-    assert found.status_code in (400, 422)
+    assert found.status_code in (400, 404, 422)
     assert said in found.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("explain", {"text": TEXT, "methods": ["gi"] * 9}, "At most 8 methods are taken at once, and there are 9."),
+        ("generate", {"prompt": "x", "new_tokens": 49}, "New tokens must be at most 48, not 49."),
+        ("generate", {"prompt": "x", "new_tokens": "many"}, "New tokens must be a whole number, not 'many'."),
+        ("generate", {"prompt": ""}, "The prompt must not be empty."),
+        ("explain", {"text": "x" * 20_001}, "The text may have at most 20,000 characters."),
+        ("explain", {"text": TEXT, "output": "guess"}, "Output must be one of 'logit'"),
+        ("explain", {}, "The text is missing."),
+        ("explain", {"text": TEXT, "colour": 1}, "The field 'colour' is not known here."),
+    ],
+)
+def test_a_request_that_is_not_as_it_should_be_is_answered_in_a_sentence(client, path, body, said):
+    found = client.post(f"/api/{path}", content=json.dumps(body), headers={"content-type": "application/json"})
+    assert found.status_code == 422
+    message = found.json()["message"]
+    assert said in message
+    assert message.endswith(".")
 
 
 def test_an_image_that_unpacks_to_too_much_is_refused_unread(client):

@@ -26,10 +26,11 @@ from ..memory.estimate import MemoryTrial, parse_bytes
 from ..memory.recompute import Count
 from ..methods import Method
 from ..results.explanation import Explanation
-from ..results.generation import OUTPUT_OF, Generation
+from ..results.generation import OUTPUT_OF, Alternative, Generation
 
 SCORES = ("logit", "advantage", "logprob", "contrast")
 SPACE_MARKS = ("Ġ", "▁")
+ALTERNATIVES = 5  # likeliest tokens that are kept of every place
 Contrast = str | Mapping[int, int | str] | None
 
 
@@ -265,8 +266,8 @@ class Text:
 
 def explain_tokens(
     session: Session, options: Options, text: Text, scoring: Scoring, size: int, change: Change = keep_run
-) -> Iterator[tuple[Explanation, float]]:
-    """An explanation of every output token, and the model's probability of it; `size` tokens a forward pass."""
+) -> Iterator[tuple[Explanation, Noted]]:
+    """An explanation of every output token, and what the model gave it and others; `size` tokens a forward pass."""
     others, places = scoring.others(text), find_places(session.model, options.at)
     method = choose_method(options.method, session.model)
     size = size if method.each is not None else 1
@@ -279,8 +280,7 @@ def explain_tokens(
             for n in numbers
         ]
         found = session.explain_scores(batch, readers, method, options, change)
-        for made, reader in zip(found, readers, strict=True):
-            yield made, reader.probability
+        yield from zip(found, readers, strict=True)
 
 
 def one_score_at_once(run: Run) -> Run:
@@ -289,14 +289,18 @@ def one_score_at_once(run: Run) -> Run:
 
 @dataclass
 class Noted:
-    """A reader that also keeps the probability of its token."""
+    """A reader that also keeps the probability of its token, and the likeliest tokens in its place with theirs."""
 
     read: At
     probability: float = 0.0
+    likeliest: tuple[Alternative, ...] = ()
 
     def __call__(self, out: Any, batch: Batch) -> ScoreReading:
-        row = logits_of(out).detach()[0, -self.read.behind]
-        self.probability = float(row.double().softmax(-1)[self.read.token])
+        shares = logits_of(out).detach()[0, -self.read.behind].double().softmax(-1)
+        self.probability = float(shares[self.read.token])
+        best = shares.topk(min(ALTERNATIVES, len(shares)))
+        found = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        self.likeliest = tuple(Alternative(self.read.name(token), share) for token, share in found)
         return self.read(out, batch)
 
     def with_fixed_target(self, out: Any, batch: Batch) -> At:
@@ -308,7 +312,7 @@ class Noted:
         return self.read.count_sources(positions)
 
 
-def join_tokens(found: Iterator[tuple[Explanation, float]], text: Text, scoring: Scoring) -> Generation:
+def join_tokens(found: Iterator[tuple[Explanation, Noted]], text: Text, scoring: Scoring) -> Generation:
     """Rows of different lengths as one matrix."""
     made = list(found)
     first = made[0][0]
@@ -326,7 +330,8 @@ def join_tokens(found: Iterator[tuple[Explanation, float]], text: Text, scoring:
         relevance=relevance,
         ledgers=tuple(explanation.ledger for explanation, _ in made),
         targets=tuple(explanation.target for explanation, _ in made),
-        probabilities=tuple(probability for _, probability in made),
+        probabilities=tuple(noted.probability for _, noted in made),
+        alternatives=tuple(noted.likeliest for _, noted in made),
         score=scoring.score,
         method=first.method,
         provenance=first.provenance,

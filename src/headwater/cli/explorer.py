@@ -23,14 +23,23 @@ def command(
         str | None,
         typer.Argument(metavar="MODEL", help="A text classifier: a directory or a hub name. Default: the bundled one."),
     ] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="A text classifier, too. May be given several times, as the next three may: the page has a choice.",
+        ),
+    ] = None,
     image_model: Annotated[
-        str | None, typer.Option(help="A model of images. Default: a small one for digits, where it is.")
+        list[str] | None, typer.Option(help="A model of images. Default: a small one for digits, where it is.")
     ] = None,
     molecule_model: Annotated[
-        str | None, typer.Option(help="A Graphormer for molecules. Default: the one for BACE, where it is.")
+        list[str] | None, typer.Option(help="A Graphormer for molecules. Default: the one for BACE, where it is.")
     ] = None,
     language_model: Annotated[
-        str | None, typer.Option(help="A model that generates text. Default: smollm2, where its wheel is installed.")
+        list[str] | None,
+        typer.Option(help="A model that generates text. Default: smollm2, where its wheel is installed."),
     ] = None,
     results: Annotated[
         list[Path] | None,
@@ -62,7 +71,8 @@ def command(
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Open the explorer: type a text, see prediction and relevance, mask words, follow the ledger."""
-    with waiting(f"loading {model or 'the bundled model'}"):
+    texts = [*([model] if model is not None else []), *(models or [])]
+    with waiting(f"loading {texts[0] if texts else 'the bundled model'}"):
         try:
             from headwater.web.server import serve, share_cores
         except ModuleNotFoundError as error:
@@ -74,8 +84,8 @@ def command(
 
         share_cores(workers)
         how = Loading(device, dtype, allow_pickle, trust_remote_code)
-        models = models_of(model, image_model, molecule_model, language_model, how)
-        state = AppState(models, Limits(workers=workers, seconds=seconds), stores_in(results or []))
+        named = models_of(texts, image_model, molecule_model, language_model, how)
+        state = AppState(named, Limits(workers=workers, seconds=seconds), stores_in(results or []))
         state.warm()
     if screenshot is not None:
         from headwater.web.screenshot import take

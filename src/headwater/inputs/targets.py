@@ -258,6 +258,10 @@ class Reader:
         if versus is None:
             return score, name, None if self.output in UNDIVIDED else size.tolist()
         other, other_name, other_size = self._class(rows, versus, best, names, independent)
+        if name == other_name:
+            raise TargetError(
+                f"{name[0]!r} is set against itself, which is 0 for every input. Name another class to set it against."
+            )
         said = [f"{a} - {b}" for a, b in zip(name, other_name, strict=True)]
         return score - other, said, (size + other_size).tolist()
 

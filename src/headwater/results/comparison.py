@@ -9,6 +9,7 @@ from ..errors import UsageError
 from .display import Plotted, Shown
 from .explanation import Explanation
 from .files import Saved
+from .verdict import VerdictSentence
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,13 @@ class Comparison(Shown, Plotted, Saved):
 
     def __len__(self) -> int:
         return len(self.explanations)
+
+    def verdict(self, probability: float | None = None) -> VerdictSentence:
+        """The verdict of the first method whose ledger closes, else of the first: see `Explanation.verdict`."""
+        if not self.explanations:
+            raise UsageError("no method gave an explanation, so there is no verdict.")
+        closed = (e for e in self.explanations if e.ledger.closed)
+        return next(closed, self.explanations[0]).verdict(probability)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, ready for JSON; `from_dict` gives the comparison back."""

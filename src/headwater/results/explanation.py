@@ -11,6 +11,7 @@ from .display import Plotted, Shown
 from .files import Saved, as_tuple, name_dtype, read_tensor
 from .ledger import Ledger
 from .picture import Grid, ImageFrame, Picture
+from .verdict import VerdictSentence, explanation_verdict
 from .words import Word, words_of
 
 if TYPE_CHECKING:
@@ -103,6 +104,13 @@ class Explanation(Shown, Plotted, Saved):
     def words(self) -> list[Word]:
         """Sub-words summed to words by the tokenizer's offsets. A special token is a word of its own."""
         return words_of(self)
+
+    def verdict(self, probability: float | None = None) -> VerdictSentence:
+        """The explanation in one sentence: "99.7 % positive, mostly because of *wonderful*".
+
+        `probability` is that of the prediction, where the explanation does not know it.
+        """
+        return explanation_verdict(self, probability)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, ready for JSON; `from_dict` gives the explanation back. docs/guide.md names the entries."""

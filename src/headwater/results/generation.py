@@ -14,12 +14,13 @@ from ..errors import UsageError
 from .display import Plotted, Shown
 from .explanation import Explanation, Provenance
 from .files import Saved, name_dtype, read_tensor
-from .ledger import SINK, Ledger, Lines
+from .ledger import SINK, SPECIAL, Ledger, Lines
+from .readable import visible
+from .verdict import Phrase, Unit, VerdictSentence, judge, percent
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SPECIAL = "special tokens"
 OUTPUT_OF = {
     "logprob": "log-probability",
     "advantage": "advantage",
@@ -40,6 +41,14 @@ class Contribution:
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """A token that could have stood in the place of an output token, and the model's probability of it there."""
+
+    text: str
+    probability: float
+
+
+@dataclass(frozen=True)
 class Generation(Shown, Plotted, Saved):
     """How much each token of the prompt, and each earlier token of the output, contributed to every output token.
 
@@ -47,7 +56,8 @@ class Generation(Shown, Plotted, Saved):
     row has zeros from its own token on: a token comes from what stands before it. `ledgers` has one for every row, and
     the row's sum is its `inputs`. `pieces` are the tokens as text, with the space before them, so that they join to the
     text. `aside` marks tokens whose relevance was moved to a line of the ledger. `role` is "prompt", or a chat's role
-    or "template", or an encoder's "source" and the "start" of its decoder; and "output".
+    or "template", or an encoder's "source" and the "start" of its decoder; and "output". `alternatives` has for every
+    output token the likeliest tokens in its place; for a word, those in the place of its first token.
     """
 
     kind: ClassVar[str] = "generation"
@@ -68,6 +78,7 @@ class Generation(Shown, Plotted, Saved):
     at: str = "embeddings"
     unit: str = "token"
     rules_met: tuple[tuple[str, int], ...] = ()
+    alternatives: tuple[tuple[Alternative, ...], ...] = ()
 
     def __len__(self) -> int:
         """How many output tokens (or words, or sentences) there are."""
@@ -121,6 +132,18 @@ class Generation(Shown, Plotted, Saved):
         said = self.output[row].strip(" ") or self.output[row]
         named = self.targets[row] if self.score != "contrast" else said
         return replace(made, probabilities={named: self.probabilities[row]})
+
+    def verdict(self, output: int | str = 0) -> VerdictSentence:
+        """What an output token came from, in one sentence."""
+        number = self.row(output)
+        row = self.relevance[number].tolist()[: self._visible_columns(number)]
+        units = [
+            Unit(visible(self.pieces[i].strip(" ") or " "), value, self.special[i] or self.aside[i])
+            for i, value in enumerate(row)
+        ]
+        said = visible(self.output[number].strip(" ") or " ")
+        head = (Phrase(said, True), Phrase(f" ({percent(self.probabilities[number])})"))
+        return judge(head, units, self.ledgers[number], self.method, self.unit)
 
     def _visible_columns(self, row: int) -> int:
         """How many columns can have relevance: what stands before, and of a word or sentence its own beginning."""
@@ -192,6 +215,7 @@ class Generation(Shown, Plotted, Saved):
             ledgers=tuple(sum_ledgers([self.ledgers[i] for i in row]) for row in rows),
             targets=tuple(self.targets[row[0]] if len(row) == 1 else self._join_output(row) for row in rows),
             probabilities=tuple(multiply(self.probabilities[i] for i in row) for row in rows),
+            alternatives=tuple(self.alternatives[row[0]] for row in rows) if self.alternatives else (),
             roles=tuple(self.roles[i] for i in first),
             special=tuple(self.special[i] for i in first),
             aside=tuple(self.aside[i] for i in first),
@@ -242,6 +266,7 @@ class Generation(Shown, Plotted, Saved):
             "relevance_dtype": name_dtype(self.relevance),
             "targets": list(self.targets),
             "probabilities": list(self.probabilities),
+            "alternatives": [[[one.text, one.probability] for one in some] for some in self.alternatives],
             "ledgers": [ledger.to_dict() for ledger in self.ledgers],
             "score": self.score,
             "method": self.method,
@@ -262,6 +287,7 @@ class Generation(Shown, Plotted, Saved):
             relevance=read_tensor(found["relevance"], found.get("relevance_dtype", "float64")),
             ledgers=tuple(map(Ledger.from_dict, found["ledgers"])),
             rules_met=tuple(found["rules_met"].items()),
+            alternatives=tuple(tuple(Alternative(*one) for one in some) for some in found.get("alternatives", [])),
             provenance=Provenance(**found["provenance"]),
         )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from ..results.explanation import Explanation, Provenance
 from .columns import LATER, RESERVED, need_arrow, to_explanation
 from .manifest import ERRORS, MANIFEST, SHARDS, Manifest, damage_error, read_footer, read_manifest, shard_path
 from .seal import check_file_seal
+from .words import LEAST, PLACED, WordTotals, count_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,7 +109,7 @@ class StoredRun:
 
     def explanations(self, start: int = 0) -> Iterator[Explanation]:
         """Every row as the `Explanation` it was."""
-        return (self._to_explanation(row) for row in self.rows(start=start))
+        return (self.make_explanation(row) for row in self.rows(start=start))
 
     def row(self, row_id: int) -> Row | None:
         """One row by its number in the input; None where it is not there: a bad row, or not yet done."""
@@ -124,7 +126,36 @@ class StoredRun:
     def explanation(self, row_id: int) -> Explanation | None:
         """One row by its number in the input, as the `Explanation` it was."""
         row = self.row(row_id)
-        return None if row is None else self._to_explanation(row)
+        return None if row is None else self.make_explanation(row)
+
+    def rows_by_id(self, ids: Iterable[int], columns: list[str] | None = None) -> dict[int, Row]:
+        """Some rows by their numbers, of some columns or of all; what is not there is left out. Reads no other rows."""
+        import pyarrow.compute as pc
+
+        places: dict[tuple[int, int], list[int]] = {}
+        for row_id in ids:
+            number = row_id // self.manifest.shard_rows
+            group = self._group_of(number, row_id) if number in self.manifest.done else None
+            if group is not None:
+                places.setdefault((number, group), []).append(row_id)
+        found: dict[int, Row] = {}
+        for (number, group), wanted in sorted(places.items()):
+            with self._readable(number) as file:
+                table = file.read_row_group(group, columns=with_id(columns))
+            kept = table.filter(pc.is_in(table.column("row_id"), value_set=as_ids(wanted)))
+            found.update((row["row_id"], row) for row in kept.to_pylist())
+        return found
+
+    def explanations_by_id(self, ids: Iterable[int]) -> dict[int, Explanation]:
+        """Some rows by their numbers, as the explanations they were."""
+        return {row_id: self.make_explanation(row) for row_id, row in self.rows_by_id(ids).items()}
+
+    def words(self, rows: int | None = None, least: int = LEAST) -> tuple[WordTotals, ...]:
+        """The words that matter most, a list for every class that was explained; of the first `rows` rows, or of all.
+
+        Whole words, in lower case, punctuation apart, each with how often it stands there, mean and sum of relevance.
+        """
+        return count_words(islice(self.rows([*PLACED, "target"]), rows), least)
 
     def errors(self) -> Iterator[Row]:
         """Rows that could not be explained: `row_id`, `file`, `row`, `reason`, `message`, `text` (its beginning)."""
@@ -164,7 +195,8 @@ class StoredRun:
             )
         return known[column]
 
-    def _to_explanation(self, row: Row) -> Explanation:
+    def make_explanation(self, row: Row) -> Explanation:
+        """A row, with all its columns, as the explanation it was."""
         row["double"] = self.manifest.asked["dtype"] == "float64"
         return to_explanation(row, self.provenance, tuple(sorted(self.manifest.rules_met.items())))
 
@@ -224,6 +256,12 @@ def check_errors(footer: Any, manifest: Manifest) -> None:
 
 def with_id(columns: list[str] | None) -> list[str] | None:
     return None if columns is None else ["row_id", *(name for name in columns if name != "row_id")]
+
+
+def as_ids(wanted: list[int]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(wanted, pa.int64())
 
 
 def without_id(row: Row) -> Row:

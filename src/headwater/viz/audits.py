@@ -7,6 +7,9 @@ from typing import TypeVar
 
 from headwater.results.audit import Audit, HeadFlow, Leak, ModuleFlow, NormFlow
 
+from .layers import layer_sums
+from .reading import decimals, with_sign
+from .sums import round_to_sum
 from .tables import Table, number_rows
 
 SHOWN = 8
@@ -17,8 +20,27 @@ Flow = TypeVar("Flow")
 
 def tables(audit: Audit, full: bool = False) -> list[Table]:
     """The audit's tables that have something to say; without `full`, the largest rows of each."""
-    found = (leaks(audit.leaks, full), norms(audit.norms), heads(audit.heads, full), modules(audit.modules, full))
+    found = (
+        along_the_way(audit),
+        leaks(audit.leaks, full),
+        norms(audit.norms),
+        heads(audit.heads, full),
+        modules(audit.modules, full),
+    )
     return [table for table in found if table.rows or table.note]
+
+
+def along_the_way(audit: Audit) -> Table:
+    """At every layer what is still there, what was taken and what was lost so far; each row adds up to the score."""
+    found, score = layer_sums(audit), audit.explanation.ledger.score
+    amounts = [(one.relevance, one.taken, one.lost, score) for one in found]
+    places = decimals([a for row in amounts for a in row])
+    rows = [
+        (one.name, *(with_sign(a, places) for a in (*round_to_sum(row[:3], score, places), score)))
+        for one, row in zip(found, amounts, strict=True)
+    ]
+    columns = ("layer", "relevance", "biases took", "lost", "= score")
+    return Table("from the score back to the inputs", columns, rows, left=1, names=0)
 
 
 def leaks(flows: Sequence[Leak], full: bool) -> Table:

@@ -23,9 +23,10 @@ from headwater.results.explanation import Explanation
 from . import html
 from .colour import Shade, Theme, largest, shade
 from .plain import align_columns
-from .reading import TokenCell, by_part, decimals, headline, source_facts, token_cells, verdict, with_sign
+from .reading import TokenCell, by_part, decimals, headline, source_facts, token_cells, units_name, verdict, with_sign
+from .sums import ledger_sum
 from .tables import Table, number_rows
-from .terminal import FEW, facts_line, patch_rows, style_of
+from .terminal import FEW, facts_line, patch_rows, style_of, verdict_line
 
 NARROW = 96
 PATCHES = 42  # characters that a row of patches may take
@@ -60,6 +61,11 @@ class Line:
         return size.strip("+ "), total, score
 
     @property
+    def sum(self) -> str:
+        """Its lines as a sum."""
+        return ledger_sum(self.explanation.ledger, units_name(self.explanation, self.unit == "word"))
+
+    @property
     def state(self) -> str:
         return verdict(self.explanation.ledger).partition(":")[0]
 
@@ -89,6 +95,7 @@ def facts_of_all(comparison: Comparison) -> list[tuple[str, str]]:
 def render(comparison: Comparison, *, words: bool = False, theme: Theme = "dark") -> RenderableType:
     """A line of coloured tokens for every method, the size of its full colour, and whether its ledger closes."""
     shown: list[RenderableType] = [
+        *([verdict_line(comparison.verdict().phrases)] if comparison.explanations else []),
         facts_line(facts_of_all(comparison)),
         MethodRows(tuple(method_lines(comparison, words)), theme),
     ]
@@ -128,7 +135,8 @@ class MethodRows:
         grid = Grid.grid(padding=(0, 2, 0, 0))
         for line in self.lines:
             size, total, score = (number.strip() for number in line.numbers)
-            below = Text(f"full colour ±{size}, sum {total}, score {score}, {line.state}", "dim")
+            said = line.sum if line.explanation.ledger.closed else f"sum {total}, score {score}"
+            below = Text(f"full colour ±{size}, {said}, {line.state}", "dim")
             grid.add_row(Text(line.explanation.method, "bold"), Group(Heat(line, self.theme), below, Text()))
         return grid
 
@@ -182,7 +190,7 @@ class Key:
 def plain(comparison: Comparison, *, words: bool = False) -> str:
     """A line for every token with what each method gives it, then a line for every method with its sums."""
     shown = method_lines(comparison, words)
-    first = source_facts(comparison.explanations[0]) if shown else []
+    first = [("verdict", str(comparison.verdict())), *source_facts(comparison.explanations[0])] if shown else []
     said = [f"{name}: {value}" for name, value in [*first, *facts_of_all(comparison)]]
     tables = [*(relevance_table(group) for group in alike(shown)), *([sums_table(shown)] if shown else [])]
     for table in tables:
@@ -220,17 +228,25 @@ def sums_table(shown: Sequence[Line]) -> Table:
 
 
 def page(
-    comparison: Comparison, *, words: bool = False, title: str = "Headwater", picture: str | None = None, more: str = ""
+    comparison: Comparison,
+    *,
+    words: bool = False,
+    title: str = "Headwater",
+    picture: str | None = None,
+    more: str = "",
+    before: str = "",
 ) -> str:
     """The whole page: the table of heatmaps, every number in a table that folds away, and what gave none.
 
-    Of an image, `picture` is the sheet that `viz.images` draws, in place of heatmaps. `more` is HTML that comes below.
+    Of an image, `picture` is the sheet that `viz.images` draws, in place of heatmaps. `before` is HTML that comes above
+    the rows, `more` what comes below them.
     """
     shown = method_lines(comparison, words)
     maps = _heatmaps(shown) if picture is None else f"{html.frame_sheet(picture)}\n{_sums(shown)}"
-    ledgers = "".join(map(_ledger, shown))
+    ledgers = "".join(_ledger(line, is_open=i == 0) for i, line in enumerate(shown))
     parts = (
         _heading(comparison, picture is not None),
+        before,
         maps,
         more,
         *map(_number_table, alike(shown)),
@@ -246,7 +262,8 @@ def page(
 def _heading(comparison: Comparison, drawn: bool = False) -> str:
     said = html.facts_list(facts_of_all(comparison))
     scale = f"{SCALE.replace('row', 'picture')}, said above it" if drawn else f"{SCALE}, said below it"
-    return f"<h2>What each method says</h2>\n{said}\n<p class='scale'>{scale}</p>"
+    told = html.verdict_paragraph(comparison.verdict().phrases) if comparison.explanations else ""
+    return f"{told}<h2>What each method says</h2>\n{said}\n<p class='scale'>{scale}</p>"
 
 
 def _heatmaps(shown: Sequence[Line]) -> str:
@@ -261,7 +278,7 @@ def _heat_row(line: Line) -> str:
     state = f'<td class="{"closed" if ledger.closed else "open"}" title="{escape(verdict(ledger))}">{line.state}</td>'
     return (
         f'<tr><th scope="row">{escape(line.explanation.method)}</th>'
-        f'<td class="heat">{text}<p class="scale">full colour: ±{size}</p></td>'
+        f'<td class="heat">{text}<p class="scale">full colour: ±{size}; {escape(line.sum)}</p></td>'
         f"<td>{total}</td><td>{score}</td>{state}</tr>"
     )
 
@@ -287,10 +304,11 @@ def _number_table(group: Sequence[Line]) -> str:
     return f"<details><summary>every {table.columns[0]} with its numbers</summary>{inside}</details>"
 
 
-def _ledger(line: Line) -> str:
+def _ledger(line: Line, is_open: bool) -> str:
     method, ledger = line.explanation.method, line.explanation.ledger
-    inside = html.ledger_section(ledger, f"ledger of {method}")
-    return f"<details><summary>ledger of {escape(method)}: {line.state}</summary>{inside}</details>"
+    inside = html.ledger_section(ledger, f"ledger of {method}", units_name(line.explanation, line.unit == "word"))
+    state = " open" if is_open else ""
+    return f"<details{state}><summary>ledger of {escape(method)}: {line.state}</summary>{inside}</details>"
 
 
 def _scrolling(name: str, heads: str, rows: Iterable[str]) -> str:

@@ -19,13 +19,16 @@ from rich.text import Text
 
 from headwater.results.generation import Contribution, Generation
 
+from .bars import share_bars
 from .colour import Theme, hues, largest, shade
-from .html import amounts, describe_making, document, facts_list, ledger_section
+from .html import amounts, describe_making, document, facts_list, ledger_section, verdict_paragraph
+from .matrix import heatmap
 from .reading import decimals, verdict, visible, with_sign
 from .terminal import facts_line, style_of
 
 SHOWN = 8  # sources of an output token, in a list
 FEW = 3  # and in a line
+ROOMY = 100  # characters of a terminal that has room for other tokens, too
 FEW_COLOURS = ("standard", "windows")
 NAMES = {
     "logit": "logit",
@@ -46,6 +49,7 @@ def page(generation: Generation, *, title: str = "Headwater") -> str:
         "what it came from lights up. Enter or a tap keeps it.</p>\n"
         f"{_before(generation, first)}\n"
         f'<section class="said" aria-label="output"><b class="part">output</b> <p class="text">{output}</p></section>\n'
+        f"{heatmap(generation)}\n"
         f'<div id="panels">{"".join(_panel(generation, number) for number in range(len(generation)))}</div>\n'
         f"{_whole(generation)}\n{describe_making(generation.explanation(0))}</article>"
     )
@@ -129,8 +133,19 @@ def _panel(generation: Generation, number: int) -> str:
     said = f"{target}: {with_sign(generation.scores[number])}, probability {generation.probabilities[number]:.3f}"
     return (
         f'<section class="panel" id="p{number}" aria-label="{escape(piece)}"><h3><q>{escape(piece)}</q> came from</h3>'
-        f'<p class="scale">{escape(said)}</p>{table}{ledger_section(generation.ledgers[number])}</section>'
+        f"{verdict_paragraph(generation.verdict(number).phrases)}"
+        f'<p class="scale">{escape(said)}</p>{table}{_alternatives(generation, number)}'
+        f"{ledger_section(generation.ledgers[number], unit=f'{generation.unit}s')}</section>"
     )
+
+
+def _alternatives(generation: Generation, number: int) -> str:
+    """The likeliest tokens in the place of an output token, as bars."""
+    if not generation.alternatives:
+        return ""
+    found = [(visible(one.text or " "), one.probability) for one in generation.alternatives[number]]
+    place = "its place" if generation.unit == "token" else f"the place of the {generation.unit}'s first token"
+    return f"<h3>Likeliest in {place}</h3>{share_bars(found, visible(generation.output[number].strip()))}"
 
 
 def name_source(contribution: Contribution, generation: Generation) -> str:
@@ -239,10 +254,14 @@ class Listing:
         grid.add_column("score", justify="right")
         grid.add_column("probability", justify="right")
         grid.add_column("came from", overflow="fold")
+        room = bool(made.alternatives) and options.max_width >= ROOMY
+        if room:
+            grid.add_column("or", overflow="fold")
         places = decimals(made.scores)
         for number in range(len(made)):
             score, chance = with_sign(made.scores[number], places), f"{made.probabilities[number]:.3f}"
-            grid.add_row(Text(_output_text(made, number), "bold"), score, chance, self._line(number, few))
+            other = [Text(others(made, number), "dim")] if room else []
+            grid.add_row(Text(_output_text(made, number), "bold"), score, chance, self._line(number, few), *other)
         yield grid
 
     def _line(self, number: int, few: bool) -> Text:
@@ -255,6 +274,15 @@ class Listing:
                 f" {with_sign(c.relevance, places).strip()}   ", "dim"
             )
         return line
+
+
+def others(generation: Generation, number: int, count: int = 2) -> str:
+    """The likeliest other tokens in a place, in one line."""
+    if not generation.alternatives:
+        return ""
+    said = generation.output[number].strip()
+    found = [one for one in generation.alternatives[number] if not said.startswith(one.text) or not one.text]
+    return ", ".join(f"{visible(one.text or ' ')} {one.probability:.3f}" for one in found[:count])
 
 
 def _prompt(generation: Generation) -> str:

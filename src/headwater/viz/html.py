@@ -16,10 +16,13 @@ from markupsafe import Markup
 
 from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger, Lines
+from headwater.results.verdict import Phrase
 
+from .bars import BARS, ledger_bars
 from .colour import NEGATIVE, POSITIVE, Rgb, largest, shade
 from .pages import render_page
-from .reading import TokenCell, decimals, headline, token_cells, verdict, with_sign
+from .reading import TokenCell, decimals, headline, token_cells, units_name, verdict, with_sign
+from .sums import large_lines, ledger_sum, round_to_sum
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -47,7 +50,7 @@ def document(body: str, *, title: str, style: str = "", script: str = "", images
         "document.html",
         title=title,
         policy=Markup(policy(script, images)),
-        style=Markup(colour_rules() + STYLE + style),
+        style=Markup(colour_rules() + STYLE + BARS + style),
         body=Markup(f"{_key()}\n{body}"),
         script=Markup(script),
     )
@@ -74,8 +77,10 @@ def _article(explanation: Explanation, words: bool, number: int, svg: str | None
     return (
         f'<article aria-labelledby="e{number}">\n'
         f'<h2 id="e{number}">{escape(explanation.target)} <span class="n">{with_sign(explanation.score)}</span></h2>\n'
+        f"{verdict_paragraph(explanation.verdict().phrases)}\n"
         f"{facts_list(_facts(explanation))}\n{body}\n{_token_table(shown, unit)}\n"
-        f"{ledger_section(explanation.ledger)}\n{describe_making(explanation)}</article>"
+        f"{ledger_section(explanation.ledger, unit=units_name(explanation, words))}\n"
+        f"{describe_making(explanation)}</article>"
     )
 
 
@@ -83,6 +88,12 @@ def _facts(explanation: Explanation) -> list[tuple[str, str]]:
     """What the heading does not say already."""
     facts = [(name, value) for name, value in headline(explanation) if name not in ("target", "score")]
     return [("as", explanation.output), *facts, ("at", explanation.at)]
+
+
+def verdict_paragraph(phrases: Iterable[Phrase]) -> str:
+    """A sentence; what it names of the input stands out."""
+    said = "".join(f"<strong>{escape(part.text)}</strong>" if part.named else escape(part.text) for part in phrases)
+    return f'<p class="verdict">{said}</p>'
 
 
 def facts_list(facts: Iterable[tuple[str, str]]) -> str:
@@ -128,8 +139,8 @@ def _token_table(shown: Sequence[TokenCell], name: str) -> str:
     return f"<details><summary>every {name} with its number</summary>{table}</details>"
 
 
-def ledger_section(ledger: Ledger, name: str = "ledger") -> str:
-    """The lines that add up to the score, and whether they do."""
+def ledger_section(ledger: Ledger, name: str = "ledger", unit: str = "inputs") -> str:
+    """The lines that add up to the score, their sum in a line, whether it closes, and what its lines are."""
     groups = ledger.groups
     lines = [amount for group in groups.values() for amount in group.values()]
     places = decimals([ledger.score, ledger.inputs, ledger.readout, *lines])
@@ -140,9 +151,11 @@ def ledger_section(ledger: Ledger, name: str = "ledger") -> str:
     folded = "".join(_lines(group, lines, places) for group, lines in groups.items())
     state = "closed" if ledger.closed else "open"
     table = amounts(("line", "amount"), rows, ("score", ledger.score), places)
+    said = "".join(f"<p class='scale'><strong>{escape(n)}</strong>: {escape(m)}</p>" for n, m in large_lines(ledger))
     return (
-        f'<section aria-label="{escape(name)}"><h3>Ledger</h3>{table}'
-        f'<p class="{state}">{escape(verdict(ledger))}</p>{folded}</section>'
+        f'<section aria-label="{escape(name)}"><h3>Ledger</h3>{ledger_bars(ledger)}{table}'
+        f'<p class="sum">{escape(ledger_sum(ledger, unit))}</p>'
+        f'<p class="{state}">{escape(verdict(ledger))}</p>{said}{folded}</section>'
     )
 
 
@@ -154,10 +167,12 @@ def _lines(name: str, lines: Lines, places: int) -> str:
 
 
 def amounts(heads: tuple[str, str], rows: Iterable[tuple[str, float]], foot: tuple[str, float], places: int) -> str:
-    """Names and amounts, and their sum."""
+    """Names and amounts, and what they add up to; rounded such that what is shown adds up, too."""
+    many = list(rows)
+    shown = round_to_sum([amount for _, amount in many], foot[1], places)
     body = "".join(
         f'<tr><th scope="row">{escape(name)}</th><td>{with_sign(amount, places).strip()}</td></tr>'
-        for name, amount in rows
+        for (name, _), amount in zip(many, shown, strict=True)
     )
     return (
         f'<table><thead><tr><th scope="col">{heads[0]}</th><th scope="col">{heads[1]}</th></tr></thead>'
@@ -219,4 +234,5 @@ thead th { color: var(--soft); font-size: .85rem; }
 td { white-space: nowrap; } tfoot th, tfoot td { border-top: 1px solid var(--line); font-weight: 600; }
 .sheet { overflow-x: auto; margin: 1rem 0; } .sheet svg { display: block; background: #fff; }
 summary { cursor: pointer; color: var(--soft); padding: .25rem 0; } .open { font-weight: 600; }
+.verdict { font-size: 1.15rem; margin: .5rem 0; overflow-wrap: anywhere; } .verdict strong { font-weight: 650; }
 """

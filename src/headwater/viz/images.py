@@ -100,15 +100,16 @@ def patch_rectangles(view: View, original: tuple[int, int], size: tuple[int, int
         for column, amount in enumerate(line):
             corner = f"x='{xs[column]:.2f}' y='{ys[row]:.2f}'"
             shape = f"{corner} width='{xs[column + 1] - xs[column]:.2f}' height='{ys[row + 1] - ys[row]:.2f}'"
-            found.append(rectangle(shape, amount, view.scale, f"[{row}, {column}]"))
+            found.append(rectangle(shape, amount, view.scale, f"[{row}, {column}]", row * len(line) + column))
     return found
 
 
-def rectangle(shape: str, amount: float, scale: float, name: str) -> str:
+def rectangle(shape: str, amount: float, scale: float, name: str, item: int) -> str:
     tone = shade(amount, scale)
     colour = css((POSITIVE if tone.sign > 0 else NEGATIVE)["light"])
     words = f"<title>{name}: {with_sign(amount).strip()}</title>"
-    ground = f"<rect {shape} fill='{colour}' fill-opacity='{tone.opacity * STRONGEST:.3f}' {EDGE}>{words}</rect>"
+    looks = f"fill='{colour}' fill-opacity='{tone.opacity * STRONGEST:.3f}' {EDGE} data-item='{item}'"
+    ground = f"<rect {shape} {looks}>{words}</rect>"
     if tone.sign >= 0 or tone.opacity < VISIBLE:
         return ground
     return f"{ground}<rect {shape} fill='url(#hatch)' fill-opacity='{tone.opacity:.3f}' pointer-events='none'/>"

@@ -62,3 +62,27 @@ def make_layer(name: str, arrives: float, sources: float, leaks: list[Leak], los
 def layer_of_module(module: str) -> str:
     """The layer of a module by its dotted name; what is the model's own has none."""
     return layer_of(f"{module}.x") if module else ELSEWHERE
+
+
+@dataclass(frozen=True)
+class LayerSum:
+    """One place on the way from the score back to the inputs: `relevance` + `taken` + `lost` = the score.
+
+    `taken` is what biases and constants (and the readout) took on the way to this place, `lost` what went nowhere.
+    """
+
+    name: str
+    relevance: float
+    taken: float
+    lost: float
+
+
+def layer_sums(audit: Audit) -> list[LayerSum]:
+    """What there is at every layer, and last at the inputs."""
+    ledger = audit.explanation.ledger
+    taken, lost, found = ledger.readout, 0.0, list[LayerSum]()
+    for one in audit_layers(audit):
+        found.append(LayerSum(one.name, one.arrives, taken, lost))
+        taken, lost = taken + one.sources, lost + one.lost
+    taken = ledger.readout + sum(lines.total for lines in ledger.groups.values())
+    return [*found, LayerSum("inputs", ledger.inputs, taken, ledger.unaccounted)]

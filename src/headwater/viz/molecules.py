@@ -138,7 +138,8 @@ def atom_mark(molecule: Any, atom: int, amount: float, scale: float, places: Seq
     tone, at = shade(amount, scale), places[atom]
     ring = DASHED if tone.sign < 0 and tone.opacity >= VISIBLE else "fill='#fff' fill-opacity='0'"
     name = f"{molecule.GetAtomWithIdx(atom).GetSymbol()} {atom}: {with_sign(amount).strip()}"
-    return f"<circle cx='{at.x:.1f}' cy='{at.y:.1f}' r='{radius:.1f}' {ring}><title>{escape(name)}</title></circle>"
+    place = f"cx='{at.x:.1f}' cy='{at.y:.1f}' r='{radius:.1f}' data-item='{atom}'"
+    return f"<circle {place} {ring}><title>{escape(name)}</title></circle>"
 
 
 def bond_mark(molecule: Any, bond: int, amount: float, scale: float, places: Sequence[Any]) -> str:

@@ -17,11 +17,12 @@ from headwater.results.explanation import Explanation
 from headwater.results.generation import Generation
 
 from . import generation as generations
-from .audit_page import layer_table, table_of
+from .audit_page import chart, layer_table, table_of
 from .colour import NEGATIVE, POSITIVE, largest, shade
 from .comparison import method_lines
-from .html import describe_making, facts_list, ledger_section, running_text
-from .reading import TokenCell, headline, token_cells, verdict, visible, with_sign
+from .html import describe_making, facts_list, ledger_section, running_text, verdict_paragraph
+from .reading import TokenCell, headline, token_cells, units_name, visible, with_sign
+from .sums import ledger_sum
 
 ROWS = 20  # output tokens whose sources are opened one by one
 FULL = 0.62  # opacity of full colour: under it both inks are read
@@ -38,8 +39,10 @@ def show_explanation(e: Explanation) -> str:
     shown = patches(e) if e.image is not None else running_text(cells_by_word(e))
     scale = largest(cell.relevance for cell in cells_by_word(e))
     said = facts_list([*headline(e), ("full colour", f"±{scale:.3g}")])
+    units = units_name(e, words=shows_words(e))
     return fragment(
-        f"{said}{shown}{fold(f'ledger: {verdict(e.ledger)}', ledger_section(e.ledger))}{describe_making(e)}"
+        f"{verdict_paragraph(e.verdict().phrases)}{said}{shown}"
+        f"{fold(f'ledger: {ledger_sum(e.ledger, units)}', ledger_section(e.ledger, unit=units))}{describe_making(e)}"
     )
 
 
@@ -52,15 +55,15 @@ def show_comparison(compared: Comparison) -> str:
         shown = method_lines(compared)
     rows = []
     for line in shown:
-        size, total, score = (number.strip() for number in line.numbers)
-        e = line.explanation
+        size, e = line.numbers[0].strip(), line.explanation
         text = patches(e) if e.image is not None else running_text(line.cells)
-        state = f"full colour ±{size}, sum {total}, score {score}, {line.state}"
+        state = f"full colour ±{size}, {ledger_sum(e.ledger, units_name(e, line.unit == 'word'))}, {line.state}"
         rows.append(f'<h4>{escape(e.method)}</h4>{text}<p class="scale">{escape(state)}</p>')
         rows.append(fold(f"ledger of {e.method}", ledger_section(e.ledger, f"ledger of {e.method}")))
     rows += [f"<p><b>{escape(name)}</b> gave no explanation: {escape(reason)}</p>" for name, reason in compared.refused]
     first = compared.explanations[:1]
-    return fragment("".join(facts_list(headline(e)[:-1]) for e in first) + "".join(rows))
+    said = verdict_paragraph(compared.verdict().phrases) if first else ""
+    return fragment(said + "".join(facts_list(headline(e)[:-1]) for e in first) + "".join(rows))
 
 
 @shows(NOTEBOOK, Generation)
@@ -88,7 +91,9 @@ def sources(made: Generation, number: int) -> str:
     piece, target = visible(made.output[number].strip(" ") or " "), visible(made.targets[number].strip(" ") or " ")
     title = f"{piece}: {target} {with_sign(made.scores[number]).strip()}, probability {made.probabilities[number]:.3f}"
     state = "closed" if made.ledgers[number].closed else "NOT closed"
-    body = f'{running_text(shown)}<p class="scale">full colour ±{largest(row):.3g}, ledger {state}</p>'
+    told = verdict_paragraph(made.verdict(number).phrases)
+    sums = ledger_sum(made.ledgers[number], f"{made.unit}s")
+    body = f'{told}{running_text(shown)}<p class="scale">full colour ±{largest(row):.3g}, {sums}, {state}</p>'
     return fold(title, body, number == 0)
 
 
@@ -96,7 +101,9 @@ def sources(made: Generation, number: int) -> str:
 def show_audit(found: Audit) -> str:
     """From the score to the inputs, layer by layer."""
     e = found.explanation
-    return fragment(f"{facts_list(headline(e))}{layer_table(found)}{fold('ledger', ledger_section(e.ledger))}")
+    return fragment(
+        f"{facts_list(headline(e))}{chart(found)}{layer_table(found)}{fold('ledger', ledger_section(e.ledger))}"
+    )
 
 
 def show_tables(said: str, titled: Iterable[tuple[str, Sequence[str], Iterable[Sequence[str]]]], more: str = "") -> str:
@@ -107,7 +114,11 @@ def show_tables(said: str, titled: Iterable[tuple[str, Sequence[str], Iterable[S
 
 def cells_by_word(e: Explanation) -> list[TokenCell]:
     """Words where the tokenizer tells them, else tokens."""
-    return token_cells(e, words=e.offsets is not None and not isinstance(e.text, tuple) and not e.segments)
+    return token_cells(e, words=shows_words(e))
+
+
+def shows_words(e: Explanation) -> bool:
+    return e.offsets is not None and not isinstance(e.text, tuple) and not e.segments
 
 
 def patches(e: Explanation) -> str:
@@ -168,4 +179,7 @@ thead th { opacity: .75; }
 .patches td.take { background: rgb(TAKE / calc(var(--o) * FULL)); }
 summary { cursor: pointer; }
 .open { font-weight: 600; }
+.verdict { font-size: 1.1em; }
+.verdict strong { font-weight: 600; }
+.chart { margin: .5em 0; max-width: 40em; }
 """

@@ -9,7 +9,18 @@ from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger
 
 from .audits import tables
-from .reading import SHOWN_ENTRIES, decimals, headline, ledger_rows, source_facts, token_cells, verdict, with_sign
+from .reading import (
+    SHOWN_ENTRIES,
+    decimals,
+    headline,
+    ledger_rows,
+    source_facts,
+    token_cells,
+    units_name,
+    verdict,
+    with_sign,
+)
+from .sums import large_lines, ledger_sum, shown_amounts
 from .tables import Named, Table, method_tables
 
 WIDEST = 16  # columns of numbers that a line can hold
@@ -20,16 +31,18 @@ def plain(explanation: Explanation, *, full: bool = False, words: bool = False) 
     shown = token_cells(explanation, words)
     places = decimals(cell.relevance for cell in shown)
     width = max((len(cell.text) for cell in shown), default=0)
-    lines = [f"{name}: {value}" for name, value in [*source_facts(explanation), *headline(explanation)]]
+    said = [("verdict", str(explanation.verdict())), *source_facts(explanation), *headline(explanation)]
+    lines = [f"{name}: {value}" for name, value in said]
+    ledger = ledger_lines(explanation.ledger, full, units_name(explanation, words))
     if explanation.image is not None:
-        return "\n".join([*lines, *patch_lines(explanation), "", *ledger_lines(explanation.ledger, full)])
+        return "\n".join([*lines, *patch_lines(explanation), "", *ledger])
     part = ""
     for cell in shown:
         if cell.part != part:
             part = cell.part
             lines.append(f"{part}:")
         lines.append(f"  {cell.text.ljust(width)}  {with_sign(cell.relevance, places)}")
-    return "\n".join([*lines, "", *ledger_lines(explanation.ledger, full)])
+    return "\n".join([*lines, "", *ledger])
 
 
 def patch_lines(explanation: Explanation) -> list[str]:
@@ -48,12 +61,18 @@ def _number_row(row: Sequence[float], places: int) -> str:
     return "  " + "  ".join(number.rjust(places + 4) for number in shown)
 
 
-def ledger_lines(ledger: Ledger, full: bool = False) -> list[str]:
+def ledger_lines(ledger: Ledger, full: bool = False, unit: str = "inputs") -> list[str]:
+    """The lines, their sum in a line, whether it closes, and what its large lines are."""
     rows = ledger_rows(ledger, full)
     places = decimals([ledger.score, *(row.amount for row in rows)])
     width = max(len(row.name) + 2 * row.depth for row in rows)
-    body = [f"  {('  ' * row.depth + row.name).ljust(width)}  {with_sign(row.amount, places)}" for row in rows]
-    return ["ledger:", *body, f"  {'score'.ljust(width)}  {with_sign(ledger.score, places)}", f"  {verdict(ledger)}"]
+    amounts = [with_sign(amount, places) for amount in shown_amounts(rows, ledger.score, places)]
+    body = [
+        f"  {('  ' * row.depth + row.name).ljust(width)}  {amount}" for row, amount in zip(rows, amounts, strict=True)
+    ]
+    score = f"  {'score'.ljust(width)}  {with_sign(ledger.score, places)}"
+    said = [f"  ({name}: {meaning})" for name, meaning in large_lines(ledger)]
+    return ["ledger:", *body, score, f"  {ledger_sum(ledger, unit)}", f"  {verdict(ledger)}", *said]
 
 
 def plain_audit(audit: Audit, *, full: bool = False) -> str:

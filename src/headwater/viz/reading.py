@@ -9,9 +9,11 @@ from itertools import groupby
 
 from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger
+from headwater.results.readable import SPACE_MARKS
+from headwater.results.readable import readable as readable
+from headwater.results.readable import visible as visible
 from headwater.results.words import Word
 
-SPACE_MARKS = ("Ġ", "▁")
 SHOWN_ENTRIES = 20
 USUAL_PLACES = ("embeddings", "words", "pixels", "tensor")  # of relevance; a layer that was named is said
 SHOWN_LINES = 6
@@ -86,21 +88,6 @@ def _gap(explanation: Explanation, i: int) -> bool:
     return offsets[i][0] > offsets[i - 1][1]
 
 
-def readable(token: str) -> str:
-    """A token without its tokenizer's marks: `##ly` -> `ly`, `Ġfilm` and `▁film` -> `film`, a line break as ↵."""
-    for mark in ("##", *SPACE_MARKS):
-        if token.startswith(mark) and len(token) > len(mark):
-            token = token[len(mark) :]
-            break
-    return visible(token.replace("Ċ", "\n").replace("Ġ", " ").replace("▁", " "))
-
-
-def visible(text: str) -> str:
-    """No character that a terminal would obey or a reader would not see."""
-    shown = "".join({"\n": "↵", "\t": "⇥"}.get(c, c if c.isprintable() else f"\\x{ord(c):02x}") for c in text)
-    return shown if shown.strip() else "␣" * max(1, len(shown))
-
-
 def _largest_entries(values: object) -> list[TokenCell]:
     """The largest entries of a tensor, each named by its index, largest first."""
     entries = sorted(_entries(values, ()), key=lambda entry: -abs(entry[1]))
@@ -113,6 +100,17 @@ def _entries(values: object, index: tuple[int, ...]) -> Iterable[tuple[tuple[int
         return
     for i, value in enumerate(values):
         yield from _entries(value, (*index, i))
+
+
+def units_name(explanation: Explanation, words: bool = False) -> str:
+    """What the inputs are called together."""
+    if explanation.image is not None:
+        return "patches"
+    if not explanation.tokens or len(explanation.tokens) != len(explanation.relevance):
+        return "inputs"
+    if not explanation.special:
+        return "atoms" if isinstance(explanation.text, str) else "inputs"
+    return "words" if words else "tokens"
 
 
 def decimals(values: Iterable[float], digits: int = 5) -> int:

@@ -20,10 +20,12 @@ from rich.text import Text
 from headwater.results.audit import Audit
 from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger
+from headwater.results.verdict import Phrase
 
 from .audits import tables
 from .colour import INK, Shade, Theme, largest, shade
-from .reading import TokenCell, by_part, decimals, headline, ledger_rows, token_cells, verdict, with_sign
+from .reading import TokenCell, by_part, decimals, headline, ledger_rows, token_cells, units_name, verdict, with_sign
+from .sums import large_lines, ledger_sum, shown_amounts
 from .tables import Named, Table, method_tables, within
 
 NUMBERED = 60
@@ -42,10 +44,11 @@ def render(
         TokenLines(tuple(shown), scale, theme) if explanation.image is None else PatchTable(explanation, scale, theme)
     )
     return Group(
+        verdict_line(explanation.verdict().phrases),
         facts_line(headline(explanation)),
         Text(),
         Padding(body, (0, 0, 0, 2)),
-        Padding(ledger_table(explanation.ledger, full), (0, 0, 0, 2)),
+        Padding(ledger_table(explanation.ledger, full, units_name(explanation, words)), (0, 0, 0, 2)),
     )
 
 
@@ -162,17 +165,25 @@ def colour_legend(scale: float, theme: Theme, few: bool = False, unit: str = "to
     return text
 
 
-def ledger_table(ledger: Ledger, full: bool = False) -> RenderableType:
-    """The lines that add up to the score, and whether they do."""
+def verdict_line(phrases: Iterable[Phrase]) -> Text:
+    """A sentence; what it names of the input is bold."""
+    return Text.assemble(*((part.text, "bold italic" if part.named else "") for part in phrases))
+
+
+def ledger_table(ledger: Ledger, full: bool = False, unit: str = "inputs") -> RenderableType:
+    """The lines that add up to the score, their sum in a line, whether it closes, and what its large lines are."""
     rows = ledger_rows(ledger, full)
     places = decimals([ledger.score, *(row.amount for row in rows)])
+    amounts = shown_amounts(rows, ledger.score, places)
     grid = Grid(box=box.SIMPLE, show_footer=True, pad_edge=False, show_header=False)
     grid.add_column("ledger", footer="score")
     grid.add_column("amount", footer=with_sign(ledger.score, places), justify="right")
-    for row in rows:
+    for row, amount in zip(rows, amounts, strict=True):
         style = "dim" if row.depth else ""
-        grid.add_row(Text("  " * row.depth + row.name, style), Text(with_sign(row.amount, places), style))
-    return Group(grid, Text(f" {verdict(ledger)}", style="" if ledger.closed else "bold"))
+        grid.add_row(Text("  " * row.depth + row.name, style), Text(with_sign(amount, places), style))
+    said = [Padding(Text(f"{name}: {meaning}", style="dim"), (0, 0, 0, 1)) for name, meaning in large_lines(ledger)]
+    closing = Text(f" {verdict(ledger)}", style="" if ledger.closed else "bold")
+    return Group(grid, Text(f" {ledger_sum(ledger, unit)}"), closing, *said)
 
 
 def facts_line(facts: Iterable[tuple[str, str]]) -> Text:

@@ -12,9 +12,12 @@ from fastapi.staticfiles import StaticFiles
 
 from ..version import __version__
 from .datasets import router as results
+from .help import router as documents
 from .jobs import explain_refusals
+from .mask_routes import router as masks
 from .routes import router
 from .security import LOOPBACK, Guard
+from .slices import router as slices
 from .state import AppState
 
 STATIC = Path(__file__).parent / "static"
@@ -44,6 +47,9 @@ def create_app(state: AppState, *, hosts: Iterable[str] | None = LOOPBACK, token
     app.state.headwater = state
     app.include_router(router)
     app.include_router(results)
+    app.include_router(slices)
+    app.include_router(masks)
+    app.include_router(documents)
     explain_refusals(app)
     app.add_middleware(Guard, hosts=hosts, token=token, limits=state.limits)
 
@@ -52,7 +58,7 @@ def create_app(state: AppState, *, hosts: Iterable[str] | None = LOOPBACK, token
         return FileResponse(STATIC / "index.html")
 
     @app.get("/docs", include_in_schema=False)
-    async def documents() -> FileResponse:
+    async def api_page() -> FileResponse:
         return FileResponse(STATIC / "docs.html")
 
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

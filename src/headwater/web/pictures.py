@@ -20,10 +20,11 @@ from ..inputs.targets import logits_of
 from ..results.comparison import Comparison
 from ..viz import images, molecules
 from ..viz.colour import palette
+from ..viz.reading import units_name
 from .limits import Limits
 from .models import Loaded
 from .schemas import ImageAsked, MoleculeAsked, PictureAnswer
-from .texts import class_shares, method_row, refusals, some
+from .texts import class_shares, method_row, refusals, some, verdict_phrases
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -83,7 +84,7 @@ def image_comparison(loaded: Loaded, ask: ImageAsked, image: Image) -> Compariso
 
 def image_sheet(found: Comparison, image: Image, ask: ImageAsked) -> str:
     with palette(ask.palette):
-        return images.picture(found.explanations, image, levels=[ask.level], columns=4)
+        return images.picture(found.explanations, image, levels=[ask.level], columns=ask.columns or 4)
 
 
 def image_answer(loaded: Loaded, ask: ImageAsked, found: Comparison, image: Image) -> PictureAnswer:
@@ -115,7 +116,9 @@ def molecule_comparison(loaded: Loaded, ask: MoleculeAsked, limits: Limits) -> C
 def molecule_sheet(found: Comparison, ask: MoleculeAsked) -> str:
     alone = len(found.explanations) == 1
     with palette(ask.palette):
-        return molecules.picture(found.explanations, ask.smiles, columns=2, size=(560, 380) if alone else (420, 300))
+        return molecules.picture(
+            found.explanations, ask.smiles, columns=ask.columns or 2, size=(560, 380) if alone else (420, 300)
+        )
 
 
 def molecule_answer(loaded: Loaded, ask: MoleculeAsked, found: Comparison, limits: Limits) -> PictureAnswer:
@@ -125,15 +128,17 @@ def molecule_answer(loaded: Loaded, ask: MoleculeAsked, found: Comparison, limit
 def picture_answer(loaded: Loaded, found: Comparison, data: Any, options: dict[str, Any], svg: str) -> PictureAnswer:
     first = found.explanations[0]
     items = [f"{token} {i}" for i, token in enumerate(first.tokens)] if first.image is None else list(first.tokens)
+    classes = class_shares(loaded, logits(loaded, data, options))
     return PictureAnswer(
         target=first.target,
         output=first.output,
         score=first.score,
         prediction=first.prediction,
-        classes=class_shares(loaded, logits(loaded, data, options)),
+        verdict=verdict_phrases(loaded, found, classes),
+        classes=classes,
         svg=svg,
         items=items,
-        rows=[method_row(e, e.relevance.flatten().tolist()) for e in found.explanations],
+        rows=[method_row(e, e.relevance.flatten().tolist(), units_name(e)) for e in found.explanations],
         refused=refusals(found),
         model=first.provenance.model,
     )

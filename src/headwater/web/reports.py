@@ -12,10 +12,13 @@ from ..errors import UnknownName
 from ..results.audit import Audit
 from ..results.comparison import Comparison
 from ..results.generation import Generation
-from ..viz import audit_page, comparison, generation, html, images
+from ..viz import audit_page, comparison, generation, images
+from ..viz.bars import share_bars
 from ..viz.colour import palette
+from ..viz.reading import visible
 from ..viz.svg import picture
 from ..viz.terminal import render_audit
+from .schemas import ClassShare
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -32,18 +35,26 @@ FORMS = ("html", "svg", "json")
 WIDTH = 110  # of a drawing of text, in characters
 
 
-def text_report(found: Comparison, words: bool, form: Format, colours: str, tested: str = "") -> str:
-    """`tested` is what masking words showed, as HTML: a part of the page."""
+def text_report(
+    found: Comparison, words: bool, form: Format, colours: str, tested: str = "", prediction: str = ""
+) -> str:
+    """`prediction` has the classes' probabilities, `tested` what masking words showed: HTML, parts of the page."""
     if form == "json":
         return to_json(found.to_dict())
     with palette(colours):
         check_form(form)
         if form == "svg":
             drawn = comparison.render(found, words=words, theme="light")
-            return picture(drawn, width=WIDTH, title="headwater", theme="light")
-        if len(found) == 1 and not found.refused and not tested:
-            return html.page(found.explanations, words=words)
-        return comparison.page(found, words=words, more=tested)
+            return picture(drawn, width=WIDTH, theme="light", frame=False)
+        return comparison.page(found, words=words, more=tested, before=prediction)
+
+
+def prediction_part(before: Sequence[ClassShare], predicted: str | None, after: Sequence[ClassShare] = ()) -> str:
+    """The classes' probabilities as bars; `after` is what they became when words were masked."""
+    if not before:
+        return ""
+    was, became = ([(visible(one.name), one.probability) for one in some] for some in (before, after))
+    return f"<h3>Prediction</h3>{share_bars(was, None if predicted is None else visible(predicted), became)}"
 
 
 def audit_report(found: Sequence[Audit], form: Format) -> str:
@@ -51,17 +62,17 @@ def audit_report(found: Sequence[Audit], form: Format) -> str:
         return to_json([one.to_dict() for one in found])
     check_form(form)
     if form == "svg":
-        return picture(Group(*map(render_audit, found)), width=WIDTH, title="headwater audit", theme="light")
+        return picture(Group(*map(render_audit, found)), width=WIDTH, theme="light", frame=False)
     return audit_page.page(found)
 
 
-def sheet_report(found: Comparison, svg: str, form: PictureFormat, colours: str) -> str:
+def sheet_report(found: Comparison, svg: str, form: PictureFormat, colours: str, prediction: str = "") -> str:
     """Of a molecule or an image, the sheet as it is on the screen."""
     if form == "json":
         return to_json(found.to_dict())
     check_form(form)
     with palette(colours):
-        return svg if form == "svg" else comparison.page(found, picture=svg)
+        return svg if form == "svg" else comparison.page(found, picture=svg, before=prediction)
 
 
 def image_png(found: Comparison, image: Image, level: str, colours: str) -> bytes:
@@ -75,12 +86,7 @@ def generation_report(found: Generation, form: Format, colours: str) -> str:
     with palette(colours):
         check_form(form)
         if form == "svg":
-            return picture(
-                generation.render(found, theme="light"),
-                width=WIDTH,
-                title="headwater generate",
-                theme="light",
-            )
+            return picture(generation.render(found, theme="light"), width=WIDTH, theme="light", frame=False)
         return generation.page(found)
 
 

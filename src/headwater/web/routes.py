@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from ..errors import DataError
 from ..methods import available
+from ..results.meanings import MEANINGS
 from ..version import __version__
 from ..viz.colour import PALETTES
 from .generation import generation_answer
 from .jobs import RESPONSES, JobName, app_state, submit
 from .layers import audit_answer
-from .masked_report import put_to_the_test
+from .masked_report import predict_for_report, put_to_the_test
 from .models import Kind, LazyModel
 from .pictures import image_answer, image_sheet, molecule_answer, molecule_sheet
 from .reports import (
@@ -23,10 +24,12 @@ from .reports import (
     audit_report,
     generation_report,
     image_png,
+    prediction_part,
     sheet_report,
     text_report,
 )
 from .schemas import (
+    NAME,
     About,
     AuditAnswer,
     AuditAsked,
@@ -48,6 +51,7 @@ from .schemas import (
 from .texts import predict_with_masks, text_answer, unit_for
 
 router = APIRouter(prefix="/api", responses=RESPONSES)
+ModelName = Annotated[str | None, Query(max_length=NAME)]
 JobPath = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{8,64}$")]
 FILE: dict[int | str, dict[str, Any]] = {
     200: {"content": {media: {} for media in MEDIA.values()}, "description": "The file."}
@@ -68,6 +72,7 @@ def about(request: Request) -> About:
         ],
         limits={name: float(value) for name, value in vars(state.limits).items()},
         datasets=len(state.stores),
+        words=MEANINGS,
     )
 
 
@@ -79,9 +84,9 @@ def model_about(model: LazyModel) -> ModelAbout:
 
 
 @router.post("/models/{kind}", tags=["about"], status_code=202)
-def begin_loading(request: Request, kind: Kind) -> ModelAbout:
-    """Begin to read a model, where that has not begun. Which one it is was said when the server started."""
-    model = next(model for model in app_state(request).models.all() if model.kind == kind)
+def begin_loading(request: Request, kind: Kind, name: ModelName = None) -> ModelAbout:
+    """Begin to read a model, where that has not begun: the first of its kind, or one of those named at start."""
+    model = app_state(request).models.of(kind, name)
     model.begin()
     return model_about(model)
 
@@ -90,7 +95,9 @@ def begin_loading(request: Request, kind: Kind) -> ModelAbout:
 async def post_explain(request: Request, ask: TextAsked, job: JobName = None) -> TextAnswer:
     """What each word of a text contributed to a score, by one or several methods, with a ledger for each."""
     state = app_state(request)
-    return await submit(request, lambda: text_answer(state.models.text.take(), ask, state.text(ask)), job)
+    return await submit(
+        request, lambda: text_answer(state.models.of("text", ask.model).take(), ask, state.text(ask)), job
+    )
 
 
 @router.post("/explain/report", tags=["text"], response_class=Response, responses=FILE)
@@ -101,10 +108,14 @@ async def explain_report(
     state = app_state(request)
 
     def work() -> str:
-        found = state.text(ask)
-        tested = put_to_the_test(state.models.text.take(), ask, found) if ask.masked and form == "html" else ""
+        found, loaded = state.text(ask), state.models.of("text", ask.model).take()
         words = unit_for(found.explanations[0], ask.unit) == "word"
-        return text_report(found, words, form, palette, tested)
+        if form != "html":
+            return text_report(found, words, form, palette)
+        said = predict_for_report(loaded, ask, found)
+        tested = put_to_the_test(said, ask, found) if ask.masked else ""
+        shown = prediction_part(said.before, found.explanations[0].prediction, said.after if ask.masked else ())
+        return text_report(found, words, form, palette, tested, shown)
 
     return file(await submit(request, work, job), form, "explanation")
 
@@ -113,7 +124,7 @@ async def explain_report(
 async def post_predict(request: Request, ask: PredictAsked, job: JobName = None) -> PredictAnswer:
     """What the model says when some words are masked: the quickest test of an explanation."""
     state = app_state(request)
-    return await submit(request, lambda: predict_with_masks(state.models.text.take(), ask), job)
+    return await submit(request, lambda: predict_with_masks(state.models.of("text", ask.model).take(), ask), job)
 
 
 @router.post("/audit", tags=["text"])
@@ -137,7 +148,7 @@ async def image(request: Request, ask: ImageAsked, job: JobName = None) -> Pictu
     state = app_state(request)
 
     def work() -> PictureAnswer:
-        loaded = state.models.image.take()
+        loaded = state.models.of("image", ask.model).take()
         return image_answer(loaded, ask, *state.image(ask))
 
     return await submit(request, work, job)
@@ -154,7 +165,9 @@ async def image_report(
         found, picture = state.image(ask)
         if form == "png":
             return image_png(found, picture, ask.level, ask.palette)
-        return sheet_report(found, image_sheet(found, picture, ask), form, ask.palette)
+        answer = image_answer(state.models.of("image", ask.model).take(), ask, found, picture)
+        shown = prediction_part(answer.classes, answer.prediction)
+        return sheet_report(found, image_sheet(found, picture, ask), form, ask.palette, shown)
 
     return file(await submit(request, work, job), form, "image")
 
@@ -165,7 +178,7 @@ async def post_molecule(request: Request, ask: MoleculeAsked, job: JobName = Non
     state = app_state(request)
     return await submit(
         request,
-        lambda: molecule_answer(state.models.molecule.take(), ask, state.molecule(ask), state.limits),
+        lambda: molecule_answer(state.models.of("molecule", ask.model).take(), ask, state.molecule(ask), state.limits),
         job,
     )
 
@@ -177,7 +190,9 @@ async def molecule_report(request: Request, ask: MoleculeAsked, form: Format = "
 
     def work() -> str:
         found = state.molecule(ask)
-        return sheet_report(found, molecule_sheet(found, ask), form, ask.palette)
+        answer = molecule_answer(state.models.of("molecule", ask.model).take(), ask, found, state.limits)
+        shown = prediction_part(answer.classes, answer.prediction)
+        return sheet_report(found, molecule_sheet(found, ask), form, ask.palette, shown)
 
     return file(await submit(request, work, job), form, "molecule")
 

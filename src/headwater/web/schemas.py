@@ -24,9 +24,16 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+ModelChosen = Annotated[
+    Name | None, Field(description="One of the models in /api/about; by default the first of its kind.")
+]
+Masked = Annotated[list[Annotated[int, Field(ge=0, le=TEXT)]], Field(max_length=MASKED)]
+
+
 class ExplanationAsked(Strict):
     """What every explanation may be asked for."""
 
+    model: ModelChosen = None
     methods: Methods | None = Field(
         default=None, description="By default the one of the model's kind: `method` of the model in /api/about."
     )
@@ -35,9 +42,6 @@ class ExplanationAsked(Strict):
     )
     output: Output | None = None
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
-
-
-Masked = Annotated[list[Annotated[int, Field(ge=0, le=TEXT)]], Field(max_length=MASKED)]
 
 
 class TextAsked(ExplanationAsked):
@@ -59,6 +63,7 @@ class AuditAsked(Strict):
     )
     target: Name | None = None
     output: Output | None = None
+    model: ModelChosen = None
 
 
 class PredictAsked(Strict):
@@ -68,6 +73,10 @@ class PredictAsked(Strict):
     masked: Masked = []
     target: Name | None = None
     output: Output | None = None
+    model: ModelChosen = None
+
+
+Columns = Annotated[int | None, Field(ge=1, le=8, description="Panels side by side in the drawing.")]
 
 
 class ImageAsked(ExplanationAsked):
@@ -77,6 +86,8 @@ class ImageAsked(ExplanationAsked):
     name: str = Field(default="image", max_length=NAME, description="What the image is called in reports.")
     level: Literal["patches", "pixels"] = "patches"
     palette: PaletteName = "red-blue"
+    columns: Columns = None
+    masked: Masked = Field(default=[], description="Patches that are painted over, counted line by line from 0.")
 
 
 class MoleculeAsked(ExplanationAsked):
@@ -84,6 +95,8 @@ class MoleculeAsked(ExplanationAsked):
 
     smiles: str = Field(min_length=1, max_length=SMILES)
     palette: PaletteName = "red-blue"
+    columns: Columns = None
+    masked: Masked = Field(default=[], description="Atoms whose embedding is taken out, counted from 0.")
 
 
 class GenerateAsked(Strict):
@@ -102,6 +115,9 @@ class GenerateAsked(Strict):
     )
     unit: Literal["token", "word"] = "token"
     aside: bool = Field(default=True, description="Move the attention sink, the first token, to a line of the ledger.")
+    model: ModelChosen = None
+    masked: Masked = Field(default=[], description="Pieces before the output that are masked, counted from 0.")
+    masked_for: int = Field(default=0, ge=0, le=48, description="The piece of the output that is asked for then.")
 
 
 class ModelAbout(BaseModel):
@@ -135,6 +151,14 @@ class About(BaseModel):
     palettes: list[PaletteAbout]
     limits: dict[str, float]
     datasets: int
+    words: dict[str, str] = Field(description="What the words beside the numbers mean.")
+
+
+class PhraseShown(BaseModel):
+    """A part of a sentence; `named`: a word, patch or atom of the input, or a method."""
+
+    text: str
+    named: bool
 
 
 class ClassShare(BaseModel):
@@ -176,6 +200,7 @@ class LedgerShown(BaseModel):
     closed: bool
     error: float
     verdict: str
+    sum: str = Field(description="The lines as a sum, rounded such that it adds up: words 4.31 + biases -1.18 = 3.13.")
 
 
 class MethodRow(BaseModel):
@@ -199,6 +224,7 @@ class TextAnswer(BaseModel):
     output: str
     score: float
     prediction: str | None
+    verdict: list[PhraseShown] = Field(description="What was predicted and why, in one sentence.")
     classes: list[ClassShare]
     cells: list[TokenAnswer]
     rows: list[MethodRow]
@@ -217,6 +243,28 @@ class PredictAnswer(BaseModel):
     score_before: float
     score_after: float
     text: str
+
+
+class Claim(BaseModel):
+    """What a method had given to what was masked."""
+
+    method: str
+    amount: float
+
+
+class MaskAnswer(BaseModel):
+    """A score before and after some inputs were masked, beside what each method had given to them."""
+
+    target: str
+    output: str
+    before: list[ClassShare]
+    after: list[ClassShare]
+    score_before: float
+    score_after: float
+    claims: list[Claim]
+    nearest: list[str] = Field(description="The methods whose claim came nearest to the change.")
+    said: list[PhraseShown]
+    text: str | None = Field(default=None, description="The text with its words masked.")
 
 
 class LeakShown(BaseModel):
@@ -247,6 +295,7 @@ class AuditRow(BaseModel):
     lost: float
     closed: bool
     layers: list[LayerShown]
+    svg: str = Field(description="At every layer what is still there, taken and lost: together the score.")
 
 
 class AuditAnswer(BaseModel):
@@ -264,6 +313,7 @@ class PictureAnswer(BaseModel):
     output: str
     score: float
     prediction: str | None
+    verdict: list[PhraseShown] = Field(description="What was predicted and why, in one sentence.")
     classes: list[ClassShare]
     svg: str
     items: list[str]
@@ -281,15 +331,24 @@ class Piece(BaseModel):
     aside: bool
 
 
+class Chance(BaseModel):
+    """A token that could have stood there, and the model's probability of it."""
+
+    text: str
+    probability: float
+
+
 class OutputRow(BaseModel):
-    """What one output token came from: a number for every piece before it."""
+    """What one output token came from: a number for every piece before it; and the likeliest tokens in its place."""
 
     text: str
     target: str
     score: float
     probability: float
+    alternatives: list[Chance]
     relevance: list[float]
     ledger: LedgerShown
+    verdict: list[PhraseShown]
 
 
 class GenerateAnswer(BaseModel):

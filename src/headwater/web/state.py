@@ -19,14 +19,16 @@ from .models import Models
 from .pictures import image_comparison, molecule_comparison, open_picture
 from .pool import JobPool
 from .schemas import AuditAsked, GenerateAsked, ImageAsked, MoleculeAsked, TextAsked
-from .stores import Store
+from .stores import Sheet, Store
+from .stores.pairs import pair_sheet
 from .texts import compare_text, text_answer
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 FIRST = ("text", "a first text, " * 6, "a first text")  # that a server explains before anybody asks
-LOOKS = {"unit", "palette", "level", "masked"}  # what changes a picture and not the numbers behind it
+PAIRS = 4  # pairs of runs whose rows are kept
+LOOKS = {"unit", "palette", "level", "masked", "masked_for", "columns"}  # what changes a picture, and no number
 
 
 class AppState:
@@ -36,6 +38,7 @@ class AppState:
         self.models, self.limits, self.stores = models, limits or Limits(), tuple(stores)
         self.pool = JobPool(self.limits.workers, self.limits.waiting, self.limits.seconds)
         self.kept = Kept(self.limits.kept)
+        self.pairs = Kept(PAIRS)
 
     def warm(self) -> None:
         """Read the text model and have every worker explain a little, so that the first person does not wait for it.
@@ -67,21 +70,30 @@ class AppState:
         self.models.close()
 
     def text(self, ask: TextAsked) -> Comparison:
-        return self.kept.get(key(ask), lambda: compare_text(self.models.text.take(), ask))
+        return self.kept.get(key(ask), lambda: compare_text(self.models.of("text", ask.model).take(), ask))
 
     def audit(self, ask: AuditAsked) -> tuple[Audit, ...]:
-        return self.kept.get(key(ask), lambda: audit_text(self.models.text.take(), ask))
+        return self.kept.get(key(ask), lambda: audit_text(self.models.of("text", ask.model).take(), ask))
 
     def image(self, ask: ImageAsked) -> tuple[Comparison, Image]:
         image = open_picture(ask, self.limits)
-        return self.kept.get(key(ask), lambda: image_comparison(self.models.image.take(), ask, image)), image
+        model = self.models.of("image", ask.model)
+        return self.kept.get(key(ask), lambda: image_comparison(model.take(), ask, image)), image
 
     def molecule(self, ask: MoleculeAsked) -> Comparison:
-        return self.kept.get(key(ask), lambda: molecule_comparison(self.models.molecule.take(), ask, self.limits))
+        model = self.models.of("molecule", ask.model)
+        return self.kept.get(key(ask), lambda: molecule_comparison(model.take(), ask, self.limits))
 
     def generation(self, ask: GenerateAsked) -> Generation:
-        found = self.kept.get(key(ask), lambda: generate_text(self.models.language.take(), ask))
+        found = self.kept.get(key(ask), lambda: generate_text(self.models.of("language", ask.model).take(), ask))
         return found.words() if ask.unit == "word" else found
+
+    def sheet(self, name: str, beside: str | None = None) -> Sheet:
+        """The rows of a result; with another run beside it, those that both have."""
+        if beside is None:
+            return self.store(name).sheet()
+        one, other = self.store(name), self.store(beside)
+        return self.pairs.get((one.id, other.id), lambda: pair_sheet(one, other))
 
     def store(self, name: str) -> Store:
         for one in self.stores:

@@ -19,9 +19,11 @@ from ..inputs.text import encode, find_nothing_token
 from ..results.comparison import Comparison
 from ..results.explanation import Explanation
 from ..results.ledger import Ledger, Lines
+from ..results.verdict import Phrase
 from ..results.words import continues
 from ..viz.colour import largest
 from ..viz.reading import layer_of, sum_by_layer, token_cells, verdict
+from ..viz.sums import ledger_sum
 from .models import Loaded
 from .schemas import (
     ClassShare,
@@ -29,6 +31,7 @@ from .schemas import (
     LedgerEntry,
     LedgerShown,
     MethodRow,
+    PhraseShown,
     PredictAnswer,
     PredictAsked,
     Refused,
@@ -65,18 +68,34 @@ def some(found: Comparison) -> Comparison:
 def text_answer(loaded: Loaded, ask: TextAsked, found: Comparison) -> TextAnswer:
     first = found.explanations[0]
     unit = unit_for(first, ask.unit)
+    classes = class_shares(loaded, logits_in(outputs_for(loaded, ask.text)))
     return TextAnswer(
         target=first.target,
         output=first.output,
         score=first.score,
         prediction=first.prediction,
-        classes=class_shares(loaded, logits_in(outputs_for(loaded, ask.text))),
+        verdict=verdict_phrases(loaded, found, classes),
+        classes=classes,
         cells=cells_of(first, unit),
-        rows=[method_row(e, [c.relevance for c in token_cells(e, unit == "word")]) for e in found.explanations],
+        rows=[
+            method_row(e, [c.relevance for c in token_cells(e, unit == "word")], f"{unit}s") for e in found.explanations
+        ],
         refused=refusals(found),
         windows=first.windows,
         model=first.provenance.model,
     )
+
+
+def verdict_phrases(loaded: Loaded, found: Comparison, classes: Sequence[ClassShare]) -> list[PhraseShown]:
+    """What was predicted and why: by the model's default method, where it is among those asked for."""
+    own = [e for e in found.explanations if e.method == loaded.method]
+    chosen = own[0] if own else found
+    known = {one.name: one.probability for one in classes}
+    return show_phrases(chosen.verdict(known.get(found.explanations[0].prediction or "")).phrases)
+
+
+def show_phrases(phrases: Sequence[Phrase]) -> list[PhraseShown]:
+    return [PhraseShown(text=part.text, named=part.named) for part in phrases]
 
 
 def unit_for(e: Explanation, asked: str) -> str:
@@ -88,13 +107,13 @@ def refusals(found: Comparison) -> list[Refused]:
     return [Refused(method=name, reason=reason) for name, reason in found.refused]
 
 
-def method_row(e: Explanation, relevance: Sequence[float]) -> MethodRow:
+def method_row(e: Explanation, relevance: Sequence[float], unit: str = "words") -> MethodRow:
     return MethodRow(
-        method=e.method, relevance=list(relevance), scale=largest(relevance), ledger=ledger_answer(e.ledger)
+        method=e.method, relevance=list(relevance), scale=largest(relevance), ledger=ledger_answer(e.ledger, unit)
     )
 
 
-def ledger_answer(ledger: Ledger) -> LedgerShown:
+def ledger_answer(ledger: Ledger, unit: str = "words") -> LedgerShown:
     return LedgerShown(
         score=ledger.score,
         inputs=ledger.inputs,
@@ -107,6 +126,7 @@ def ledger_answer(ledger: Ledger) -> LedgerShown:
         closed=ledger.closed,
         error=ledger.error,
         verdict=verdict(ledger),
+        sum=ledger_sum(ledger, unit),
     )
 
 

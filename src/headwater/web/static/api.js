@@ -17,14 +17,26 @@ const pause = (ms, signal) => new Promise((go, stop) => {
   signal?.addEventListener('abort', () => { clearTimeout(timer); stop(signal.reason); }, { once: true });
 });
 
+const AWAY = 'The server does not answer: it was stopped, or the connection is lost. Start it again with “headwater app”; this page goes on from here.';
+
+// `fetch`, whose failure is a sentence. What was cancelled stays cancelled.
+async function reach(path, options) {
+  try {
+    return await fetch(path, options);
+  } catch (error) {
+    if (options?.signal?.aborted || error.name === 'AbortError') throw error;
+    throw new Problem('away', AWAY);
+  }
+}
+
 async function problem(response) {
   try {
     const found = await response.json();
     if (found.message) return new Problem(found.error, found.message, response.status);
     const first = found.detail?.[0];
-    return new Problem('refused', first ? `${first.loc?.slice(1).join(' ')}: ${first.msg}` : 'refused', response.status);
+    return new Problem('refused', first ? `${first.loc?.slice(1).join(' ')}: ${first.msg}` : 'The server refused this, and did not say why.', response.status);
   } catch {
-    return new Problem('server', `The server answered with an error (${response.status}).`, response.status);
+    return new Problem('server', 'The server failed at this; what it printed in its terminal says why.', response.status);
   }
 }
 
@@ -41,7 +53,7 @@ async function once(path, body, signal, onPlace) {
   };
   watch().catch(() => {});
   try {
-    const response = await fetch(path, {
+    const response = await reach(path, {
       method: 'POST',
       signal,
       headers: { 'content-type': 'application/json', 'X-Headwater-Job': job },
@@ -70,24 +82,24 @@ export const post = async (path, body, options) => (await asked(path, body, opti
 export const file = async (path, body, options) => (await asked(path, body, options)).blob();
 
 export async function fetched(path) {
-  const response = await fetch(path);
+  const response = await reach(path);
   if (!response.ok) throw await problem(response);
   return response.blob();
 }
 
 export async function get(path) {
-  const response = await fetch(path);
+  const response = await reach(path);
   if (!response.ok) throw await problem(response);
   return response.json();
 }
 
 // The model of a kind, read where it has not been; waits until it is there.
-export async function ready(kind, { signal, onWait } = {}) {
+export async function ready(kind, { signal, onWait, name: chosen } = {}) {
   for (;;) {
-    const found = (await get('/api/about')).models.find((model) => model.kind === kind);
+    const found = (await get('/api/about')).models.find((model) => model.kind === kind && (!chosen || model.name === chosen));
     if (found.state === 'ready') return found;
     if (found.state === 'absent' || found.state === 'failed') throw new Problem('absent', found.hint);
-    if (found.state === 'idle') await fetch(`/api/models/${kind}`, { method: 'POST', signal });
+    if (found.state === 'idle') await reach(`/api/models/${kind}?name=${encodeURIComponent(found.name)}`, { method: 'POST', signal });
     onWait?.(`${found.name} is being read, once …`);
     await pause(LOOK, signal);
   }
@@ -119,6 +131,7 @@ export class Latest {
       if (this.control !== control || control.signal.aborted) return undefined;
       this.control = undefined;
       this.status.fail(error.message);
+      this.failed?.(error.message);
       return undefined;
     }
   }

@@ -9,6 +9,7 @@ const GROUPS = {
 // A folding list of check boxes; never none, never more than the server takes. `usual` is the model's default.
 export function methodPicker(methods, chosen, change, { most = 8, id, usual }) {
   const count = h('span', { className: 'soft' });
+  const refused = h('p', { className: 'too-many', role: 'alert' });
   const boxes = new Map();
   const told = () => { count.textContent = ` ${chosen().length} of at most ${most}`; };
   const all = new Set([...Object.keys(GROUPS), ...methods.map((m) => m.group)]); // a plug-in's group is called by its own name
@@ -20,6 +21,7 @@ export function methodPicker(methods, chosen, change, { most = 8, id, usual }) {
         type: 'checkbox', value: method.name, onchange: () => {
           const now = new Set(chosen());
           if (box.checked) now.add(method.name); else now.delete(method.name);
+          refused.textContent = now.size > most ? `At most ${most} methods stand side by side: take one away before you add ${method.name}.` : now.size ? '' : 'One method must stay.';
           if (!now.size || now.size > most) { box.checked = !box.checked; return; }
           change(methods.map((m) => m.name).filter((n) => now.has(n)));
           told();
@@ -29,7 +31,7 @@ export function methodPicker(methods, chosen, change, { most = 8, id, usual }) {
       return h('label', { className: 'check' }, box, h('span', {}, h('b', {}, method.name), h('small', {}, method.name === usual ? `the default for this model: ${method.summary}` : method.summary)));
     })) : null;
   });
-  const element = h('details', { className: 'picker', id }, h('summary', {}, 'Methods', count), groups);
+  const element = h('details', { className: 'picker', id }, h('summary', {}, 'Methods', count), refused, groups);
   return {
     element,
     show() {
@@ -63,7 +65,7 @@ export function targetPicker(change) {
     asked(prediction) {
       const first = target.value === '' ? (versus.value === '' ? null : names.indexOf(prediction)) : Number(target.value);
       if (first === null || first < 0) return null;
-      return versus.value === '' || Number(versus.value) === first ? label(first) : `${label(first)} - ${label(Number(versus.value))}`;
+      return versus.value === '' ? label(first) : `${label(first)} - ${label(Number(versus.value))}`;
     },
   };
 }

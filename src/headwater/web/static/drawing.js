@@ -23,6 +23,7 @@ function built(node) {
   const made = svg(node.localName);
   for (const { name, value } of node.attributes) {
     if (LOOKS.has(name) || PLACES.has(name)) made.setAttribute(name, value);
+    else if (name === 'data-item' && /^\d+$/.test(value)) made.setAttribute('data-item', value);
     else if (name === 'href' && /^data:image\/png;base64,[A-Za-z0-9+/=]+$/.test(value)) made.setAttribute('href', value);
   }
   for (const child of node.childNodes) {

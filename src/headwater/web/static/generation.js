@@ -1,13 +1,19 @@
 // Generated text: what a language model says, and what every token of it came from.
 
 import { Latest, post, ready } from './api.js';
+import { Batch } from './batch.js';
 import { examples } from './choosing.js';
-import { h, signed } from './dom.js';
+import { h, percent, signed } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
+import { MaskBox } from './masks.js';
+import { MatrixCard } from './matrix.js';
+import { chosenModel, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
 import { Status } from './status.js';
+import { term } from './terms.js';
+import { Missing, VerdictLine } from './verdict.js';
 
 const EXAMPLES = [
   ['a capital', 'The capital of France is'],
@@ -17,12 +23,19 @@ const EXAMPLES = [
   ['a fact, turned', 'In this story the sky is green. The colour of the sky is'],
 ];
 
+const NEW = 48; // tokens that are generated at most
+
 export class GenerationView {
   constructor(about) {
     this.about = about;
-    this.model = about.models.find((m) => m.kind === 'language');
+    this.model = chosenModel(about, 'language', 'gmodel');
     this.status = new Status();
     this.latest = new Latest(this.status);
+    this.latest.failed = (message) => this.clear(message);
+    this.missing = new Missing();
+    this.says = new VerdictLine();
+    this.masked = new Set();
+    this.tested = new MaskBox(this.status, { unmask: () => this.mask(null), unit: 'tokens' });
     const none = this.model.state === 'absent' || this.model.state === 'failed';
     this.element = none ? h('div', {}, h('div', { className: 'note' }, h('h1', {}, 'No language model here yet'), h('p', {}, this.model.hint))) : this.built();
     this.none = none;
@@ -32,7 +45,7 @@ export class GenerationView {
     this.box = h('textarea', { id: 'prompt', rows: 2, maxlength: 4000, spellcheck: 'false' });
     this.box.addEventListener('keydown', (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) { e.preventDefault(); this.ask(); } });
     const select = (options, act) => h('select', { onchange: act }, Object.entries(options).map(([value, said]) => h('option', { value }, said)));
-    this.count = h('input', { type: 'number', min: 1, max: 48, step: 1 });
+    this.count = h('input', { type: 'number', min: 1, max: NEW, step: 1 });
     this.score = select({ advantage: 'logit above the mean', logit: 'logit', logprob: 'log-probability', contrast: 'logit over the runner-up' });
     this.method = select(Object.fromEntries(this.about.methods.filter((m) => !['captum', 'chance'].includes(m.group)).map((m) => [m.name, m.name === this.model.method ? `${m.name} (default)` : m.name])));
     this.unit = select({ token: 'tokens', word: 'words' });
@@ -42,14 +55,16 @@ export class GenerationView {
     this.said = h('div', { className: 'said' });
     this.said.addEventListener('pointerover', (e) => this.peek(e));
     this.said.addEventListener('focusin', (e) => this.peek(e));
-    heat.listen(this.said, { act: (i) => this.choose(i - this.found.prompt), numbers: (i) => this.numbers(i) });
+    heat.listen(this.said, { act: (i) => (i < this.found.prompt ? this.mask(i) : this.choose(i - this.found.prompt)), numbers: (i) => this.numbers(i) });
     this.said.addEventListener('pointerleave', () => this.colour(this.kept));
     this.books = h('div');
     this.top = h('div', { className: 'top-sources' });
+    this.batch = new Batch({ body: (prompt) => ({ ...this.body(), prompt }), open: (prompt) => { this.box.value = prompt; this.ask(); this.element.scrollIntoView(); }, model: () => this.model });
     this.filled();
     return h('div', { className: 'view' },
       h('section', { className: 'card input' },
         h('h1', { className: 'heard' }, 'Explain generated text'),
+        modelLine(this.about, 'language', 'gmodel', () => { this.model = chosenModel(this.about, 'language', 'gmodel'); this.ask(); }),
         h('label', { for: 'prompt', className: 'big' }, 'Let the model go on from here'), this.box,
         h('div', { className: 'under' }, examples('Examples', EXAMPLES, (text) => { this.box.value = text; this.ask(); }),
           h('button', { type: 'button', className: 'main', id: 'generate', onclick: () => this.ask() }, 'Generate and explain')),
@@ -63,16 +78,18 @@ export class GenerationView {
           h('label', { className: 'check row' }, this.chat, h('span', {}, 'put it as a chat’s question')),
           h('label', { className: 'check' }, this.aside, h('span', {}, 'set the attention sink aside', h('small', {}, 'the first token, on which idle attention rests: a line of the ledger')))),
         this.from),
-      this.results);
+      this.results, this.batch.element);
   }
 
   // Empty cards say nothing: what an answer fills is there when there is one.
   filled() {
-    this.from = h('section', { className: 'card' }, h('h2', {}, 'Came from'), this.top);
-    this.results = h('div', { className: 'results' },
+    this.map = new MatrixCard((number) => this.choose(number));
+    this.chances = h('div', { className: 'chances' });
+    this.from = h('section', { className: 'card from' }, h('h2', {}, 'Came from'), this.top, this.chances);
+    this.results = h('div', { className: 'results' }, this.missing.element, this.says.element,
       h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'What it said'), saver(() => this.report(), this.status)), this.said,
-        h('p', { className: 'soft hint' }, 'Point at a piece of the output, tap it, or reach it by Tab and the arrow keys: what it came from lights up. Enter keeps it.')),
-      h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'Ledger')), this.books));
+        h('p', { className: 'soft hint' }, 'Point at a piece of the output, tap it, or reach it by Tab and the arrow keys: what it came from lights up. Enter keeps it. A click on what stands before it, or Enter there, masks that token.'), this.tested.element),
+      h('section', { className: 'card' }, h('div', { className: 'headed' }, h('h2', {}, 'Ledger', ' ', term('ledger', '?'))), this.books), this.map.element);
     this.from.hidden = this.results.hidden = true;
   }
 
@@ -86,36 +103,79 @@ export class GenerationView {
     this.contrast.value = state.get('rather', '');
     this.chat.checked = state.get('chat') === '1';
     this.aside.checked = state.get('sink') !== 'shown';
-    if (!this.found && (state.get('prompt') || this.model.state === 'ready')) this.ask();
-    else if (!this.found) this.status.say(`${this.model.name} is read when it is first asked, which takes a while.`);
+    this.batch.show();
+    if (this.found ? JSON.stringify(this.body()) !== this.asked && state.get('prompt') : state.get('prompt') || this.model.state === 'ready') this.ask();
+    else if (this.found) this.choose(this.wanted());
+    else this.status.say(`${this.model.name} is read when it is first asked, which takes a while.`);
   }
 
   body() {
     const contrast = this.contrast.value.trim();
     return {
-      prompt: this.box.value, chat: this.chat.checked, new_tokens: Number(this.count.value) || 8, method: this.method.value,
+      prompt: this.box.value, chat: this.chat.checked, new_tokens: Number(this.count.value), method: this.method.value,
       score: contrast ? 'contrast' : this.score.value, contrast: contrast || null, unit: this.unit.value, aside: this.aside.checked,
+      model: modelAsked(this.about, 'language', this.model),
     };
   }
 
   async ask() {
-    if (!this.box.value.trim()) { this.status.say('Type a prompt, or choose an example.'); return; }
+    if (!this.box.value.trim()) {
+      this.latest.stop();
+      this.status.say('');
+      this.clear('There is no prompt: type one, or choose an example.');
+      return;
+    }
+    const count = Number(this.count.value);
+    if (!Number.isInteger(count) || count < 1 || count > NEW) { this.status.fail(`New tokens: a whole number from 1 to ${NEW}, please.`); return; }
+    this.asked = JSON.stringify(this.body());
     state.set({
       prompt: this.box.value, n: this.count.value === '8' ? '' : this.count.value, score: this.score.value === 'advantage' ? '' : this.score.value,
       gm: this.method.value === this.model.method ? '' : this.method.value, gu: this.unit.value === 'token' ? '' : this.unit.value,
       rather: this.contrast.value, chat: this.chat.checked ? '1' : '', sink: this.aside.checked ? '' : 'shown',
     });
     const found = await this.latest.run(async (options) => {
-      if (this.model.state !== 'ready') this.model = await ready('language', options);
+      if (this.model.state !== 'ready') this.model = await ready('language', { ...options, name: this.model.name });
       return post('/api/generate', this.body(), options);
     });
     if (!found) return;
     this.found = found;
+    this.missing.clear(this.results);
     this.draw();
+  }
+
+  // Nothing that was found for another prompt stays on the screen.
+  clear(message) {
+    this.found = null;
+    this.masked.clear();
+    this.tested.clear();
+    for (const place of [this.said, this.books, this.top]) place.replaceChildren();
+    this.from.hidden = true;
+    this.results.hidden = false;
+    this.missing.say(this.results, message);
+  }
+
+  // Mask one token before the chosen output more or less; null takes all masks off.
+  mask(number) {
+    if (!this.found) return;
+    if (number === null) this.masked.clear();
+    else if (!this.masked.delete(number)) this.masked.add(number);
+    this.spans.forEach((span, i) => {
+      if (i >= this.found.prompt) return;
+      span.classList.toggle('masked', this.masked.has(i));
+      span.setAttribute('aria-pressed', String(this.masked.has(i)));
+    });
+    this.test();
+  }
+
+  test() {
+    if (!this.masked.size) { this.tested.clear(); return; }
+    this.tested.ask('/api/generate/mask', { ...this.body(), masked: [...this.masked], masked_for: this.kept });
   }
 
   draw() {
     const { found } = this;
+    this.masked.clear();
+    this.tested.clear();
     this.from.hidden = this.results.hidden = false;
     const part = (from, to, name, output) => h('p', { className: `said-part ${output ? 'output' : ''}` }, h('b', { className: 'soft' }, name), h('span', { className: 'words' }, found.pieces.slice(from, to).map((piece, k) => this.piece(piece, from + k, output))));
     const parts = [];
@@ -127,20 +187,25 @@ export class GenerationView {
     }
     this.said.replaceChildren(...parts, part(found.prompt, found.pieces.length, 'output', true));
     this.spans = [...this.said.querySelectorAll('.w')];
-    this.choose(Math.min(Number(state.get('at', '0')), found.rows.length - 1));
+    this.choose(this.wanted());
+  }
+
+  wanted() {
+    const at = Number(state.get('at', '0'));
+    return Number.isInteger(at) && at >= 0 ? Math.min(at, this.found.rows.length - 1) : 0;
   }
 
   piece(piece, i, output) {
     const inner = piece.text.trimStart();
     return [piece.text.slice(0, piece.text.length - inner.length), h('span', {
-      className: `w ${output ? 'can' : ''}${piece.special ? ' special' : ''}${piece.aside ? ' aside' : ''}`, 'data-i': i,
-      role: output ? 'button' : undefined, tabindex: output ? (i === this.found.prompt ? 0 : -1) : undefined, 'aria-pressed': output ? 'false' : undefined,
+      className: `w can${output ? '' : ' source'}${piece.special ? ' special' : ''}${piece.aside ? ' aside' : ''}`, 'data-i': i,
+      role: 'button', tabindex: (output ? i === this.found.prompt : i === 0) ? 0 : -1, 'aria-pressed': 'false',
       title: piece.aside ? 'set aside: a line of the ledger' : undefined,
     }, inner || '␣')];
   }
 
   peek(event) {
-    const found = event.target.closest?.('.w.can');
+    const found = event.target.closest?.('.w.can:not(.source)');
     if (found) this.colour(Number(found.dataset.i) - this.found.prompt);
   }
 
@@ -149,12 +214,15 @@ export class GenerationView {
     this.kept = number;
     state.set({ at: number || '' });
     this.spans.forEach((span, i) => {
-      if (!span.classList.contains('can')) return;
+      if (i < this.found.prompt) return;
       span.setAttribute('aria-pressed', String(i === this.found.prompt + number));
       span.tabIndex = i === this.found.prompt + number ? 0 : -1;
     });
     this.colour(number);
+    this.map.show(this.found, number);
     const row = this.found.rows[number];
+    this.says.show(row.verdict);
+    this.test();
     this.books.replaceChildren(ledger(row.ledger, this.sources(row), this.found.unit));
   }
 
@@ -174,9 +242,19 @@ export class GenerationView {
       span.classList.toggle('now', i === this.found.prompt + number);
       span.style.setProperty('--o', share.toFixed(3));
     });
+    this.likeliest(row);
     const best = this.sources(row).sort((a, b) => Math.abs(b.amount) - Math.abs(a.amount)).slice(0, 6);
     this.top.replaceChildren(h('p', {}, h('b', {}, row.text), h('span', { className: 'soft' }, ` ${row.target.trim() === row.text.trim() ? '' : `${row.target} `}${signed(row.score)} · probability ${row.probability.toFixed(3)}`)),
       h('table', { className: 'numbers' }, h('tbody', {}, best.map((one) => h('tr', {}, h('th', { scope: 'row' }, one.name), h('td', {}, signed(one.amount, row.score)))))));
+  }
+
+  // The likeliest tokens in the place of one of the output, its own in bold.
+  likeliest(row) {
+    const most = row.alternatives[0]?.probability || 1;
+    const own = row.text.trim();
+    this.chances.replaceChildren(...(row.alternatives.length ? [h('h3', {}, this.found.unit === 'token' ? 'Likeliest here' : `Likeliest as the ${this.found.unit}’s first token`),
+      h('ul', { className: 'classes' }, row.alternatives.map((one) => h('li', { className: one.text.trim() === own ? 'best' : '' }, h('span', { className: 'label' }, one.text), h('span', { className: 'share' }, percent(one.probability)),
+        h('span', { className: 'meter', 'aria-hidden': 'true' }, h('i', { className: 'is', style: { width: `${(one.probability / most) * 100}%` } })))))] : []));
   }
 
   numbers(i) {

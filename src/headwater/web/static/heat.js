@@ -4,11 +4,11 @@ import { h, signed } from './dom.js';
 
 const tip = document.getElementById('tip');
 
-export function key() {
-  return h('p', { className: 'key', 'aria-label': 'Key to the colours' },
+// `more` are switches that stand beside it; `said` is filled with how colours of different rows compare.
+export function key(said = h('span', { className: 'soft' }, ' each row has full colour at its own largest relevance'), more = []) {
+  return h('div', { className: 'key' }, h('p', { 'aria-label': 'Key to the colours', role: 'group' },
     h('span', { className: 'w add', style: { '--o': 1 } }, 'adds to the score'), ' ',
-    h('span', { className: 'w take', style: { '--o': 1 } }, 'takes away from it'),
-    h('span', { className: 'soft' }, ' each row has full colour at its own largest relevance'));
+    h('span', { className: 'w take', style: { '--o': 1 } }, 'takes away from it'), ' ', said), more);
 }
 
 export function look(value, scale) {
@@ -17,7 +17,8 @@ export function look(value, scale) {
 }
 
 // One method's row. `masked` are numbers of words. An `inert` row is only to be read: no word of it can be masked.
-export function row(cells, relevance, scale, masked, label, inert = false) {
+// `numbers` are what stands under the words where the page shows numbers.
+export function row(cells, relevance, scale, masked, label, inert = false, numbers = []) {
   const line = h('div', { className: 'words', role: 'group', 'aria-label': label });
   let first = true;
   cells.forEach((cell, i) => {
@@ -29,6 +30,7 @@ export function row(cells, relevance, scale, masked, label, inert = false) {
       className: `w ${kind}${can ? ' can' : ''}${cell.word === null ? ' special' : ''}${hidden ? ' masked' : ''}`,
       style: { '--o': share.toFixed(3) },
       'data-i': i,
+      'data-n': numbers[i],
       role: can ? 'button' : undefined,
       tabindex: can ? (first ? 0 : -1) : undefined,
       'aria-pressed': can ? String(hidden) : undefined,
@@ -81,9 +83,15 @@ function show(word, numbers) {
   const box = word.getBoundingClientRect();
   const own = tip.getBoundingClientRect();
   const left = Math.max(8, Math.min(box.left, innerWidth - own.width - 8));
-  const below = box.bottom + 8 + own.height < innerHeight;
+  const above = box.top - own.height - 8; // the row that comes next stays to be seen
   tip.style.setProperty('left', `${left}px`);
-  tip.style.setProperty('top', `${below ? box.bottom + 8 : box.top - own.height - 8}px`);
+  tip.style.setProperty('top', `${above >= 0 ? above : lowest(word, box) + 8}px`);
+}
+
+// Where there is no room above: below the whole row, and of that row's words at least the one.
+function lowest(word, box) {
+  const row = word.closest('.words')?.getBoundingClientRect();
+  return row && row.bottom + 120 < innerHeight ? row.bottom : box.bottom;
 }
 
 export function hide() {

@@ -61,8 +61,18 @@ export class ImageView extends PictureView {
       paint(this.canvas, this.strokes, 14);
     });
     this.canvas.addEventListener('pointerup', () => this.drawn(true));
-    const clear = h('button', { type: 'button', className: 'quiet small', onclick: () => { this.strokes = []; paint(this.canvas, [], 14); } }, 'Clear');
+    const clear = h('button', { type: 'button', className: 'quiet small', onclick: () => this.wipe() }, 'Clear');
     return h('div', { className: 'pad' }, h('span', { className: 'big' }, 'Draw a digit'), this.canvas, clear);
+  }
+
+  lacks() { return this.draws ? 'There is no image: draw a digit, choose an example, or open a file.' : 'There is no image: open a file, or paste or drop one.'; }
+
+  wipe() {
+    this.strokes = [];
+    this.image = undefined;
+    paint(this.canvas, [], 14);
+    state.set({ image: '', called: '' });
+    this.explain();
   }
 
   drawn(own = false) {

@@ -1,6 +1,9 @@
 // The ledger as bars that add up: every bar begins where the one above it ended, and the last is the score.
 
-import { h, plural, short, signed } from './dom.js';
+import { h, plural, short } from './dom.js';
+import { counted } from './layers.js';
+import { placesFor, roundToSum, shown, sumLine } from './sums.js';
+import { knows, term } from './terms.js';
 
 const SHOWN = 40; // words that are opened one by one; the others come as one line
 
@@ -30,17 +33,27 @@ function drawn(book, inputs, unit, open, toggle) {
     book.readout ? { name: 'readout', note: 'what a probability adds to its logits', amount: book.readout } : null,
     { name: 'unaccounted', note: 'lost or invented on the way', amount: book.unaccounted, loud: !book.closed },
   ].filter(Boolean);
-  const scale = { ...extent(sections, book.score, open), score: book.score };
+  const scale = { ...extent(sections, book.score, open), places: placesFor(book.score) };
+  settle(sections, book.score, scale.places);
   const body = h('div', { className: 'bars', role: 'table', 'aria-label': 'Ledger: every line and its amount' });
   let start = 0;
   for (const section of sections) {
     body.append(...rows(section, start, scale, open, toggle, ''));
     start += section.amount;
   }
-  body.append(line({ name: 'score', amount: book.score, total: true }, 0, scale));
+  body.append(line({ name: 'score', amount: book.score, seen: book.score, total: true }, 0, scale));
   return [body,
     h('p', { className: book.closed ? 'verdict closed' : 'verdict open' },
-      h('b', {}, book.closed ? 'It adds up. ' : 'It does not add up. '), book.verdict)];
+      h('b', {}, book.closed ? 'It adds up: ' : 'It does not add up: '), sumLine(book.sum), '. ', h('small', {}, book.verdict))];
+}
+
+// What is shown of every line: lines add up to the score, and what is inside a line to that line.
+function settle(parts, total, places) {
+  const seen = roundToSum(parts.map((part) => part.amount), total, places);
+  parts.forEach((part, i) => {
+    part.seen = seen[i];
+    if (part.parts?.length) settle(part.parts, seen[i], places);
+  });
 }
 
 function folded(name, layers, note) {
@@ -52,7 +65,7 @@ function folded(name, layers, note) {
     amount: layer.amount,
     parts: layer.lines.length > 1 ? layer.lines.map((line) => ({ ...line, name: within(line.name, layer.name), title: line.name })) : undefined,
   }));
-  return { name, note: note ?? (layers.length > 1 ? `${layers.length} layers` : short(layers[0].name)), amount, parts };
+  return { name, note: note ?? (layers.length > 1 ? counted(layers.map((layer) => layer.name)) : short(layers[0].name)), amount, parts };
 }
 
 // A parameter's name inside its layer.
@@ -108,12 +121,18 @@ function line(one, start, scale, depth = 0, path = '', open = new Set(), toggle 
     : h('span', {}, one.name);
   if (one.title) name.title = one.title;
   return h('div', { className: `line depth${depth}${one.total ? ' score' : ''}`, role: 'row' },
-    h('span', { className: 'name', role: 'rowheader' }, name, one.note ? h('small', {}, one.note) : null),
+    h('span', { className: 'name', role: 'rowheader' }, name, depth === 0 || one.title ? meant(one.name) : null, one.note ? h('small', {}, one.note) : null),
     h('span', { className: 'track', role: 'cell', 'aria-hidden': 'true' },
       h('i', { className: 'zero', style: { left: `${place(0)}%` } }),
       h('i', {
         className: `bar ${kind}${one.loud ? ' loud' : ''}`,
         style: { left: `${place(Math.min(start, end))}%`, width: `${Math.abs(place(end) - place(start))}%` },
       })),
-    h('span', { className: 'amount', role: 'cell' }, signed(one.amount, scale.score || one.amount)));
+    h('span', { className: 'amount', role: 'cell' }, shown(one.seen, scale.places)));
 }
+
+// What a line is, beside its name: of a parameter's or a module's name there is nothing to say.
+const meant = (name) => {
+  const kind = name.split(': ').at(-1);
+  return knows(kind) ? [' ', term(kind, '?')] : null;
+};

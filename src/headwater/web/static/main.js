@@ -7,7 +7,9 @@ import { ImageView } from './images.js';
 import { MoleculeView } from './molecules.js';
 import { ResultsView } from './results.js';
 import { state } from './state.js';
+import { learn } from './terms.js';
 import { TextView } from './text.js';
+import { Welcome } from './welcome.js';
 
 const main = document.getElementById('main');
 const tabs = document.querySelector('.tabs');
@@ -81,6 +83,8 @@ function tab([name, [said]]) {
 
 async function start() {
   about = await get('/api/about');
+  learn(about);
+  main.append(new Welcome(document.getElementById('what')).element);
   tabs.append(...Object.entries(VIEWS).map(tab));
   palette.append(...about.palettes.map((p) => h('option', { value: p.name }, p.said.split(',')[0])));
   palette.addEventListener('change', () => {
@@ -90,8 +94,7 @@ async function start() {
   });
   theme.addEventListener('change', () => { localStorage.setItem('headwater-theme', theme.value); dress(); });
   document.getElementById('link').addEventListener('click', copy);
-  const text = about.models.find((m) => m.kind === 'text');
-  document.getElementById('about').textContent = `Headwater ${about.version} · ${text.name} · nothing leaves this machine`;
+  document.getElementById('about').textContent = `Headwater ${about.version} · nothing leaves this machine`;
   paint();
   dress();
   state.follow(() => { paint(); open(state.get('tab', 'text')); });

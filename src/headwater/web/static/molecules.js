@@ -35,5 +35,7 @@ export class MoleculeView extends PictureView {
 
   restore() { this.box.value = state.get('smiles', EXAMPLES[0][1]); }
 
+  lacks() { return 'There is no molecule: write one as SMILES, or choose an example.'; }
+
   data() { return this.box.value.trim() ? { smiles: this.box.value.trim() } : null; }
 }

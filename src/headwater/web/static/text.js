@@ -1,20 +1,27 @@
 // Explore: a text, its prediction, relevance by several methods on the same words, masking, ledger, audit.
 
-import { Latest, post } from './api.js';
+import { Latest, post, ready } from './api.js';
 import { audit } from './audit.js';
 import { examples, methodPicker, outputPicker, targetPicker } from './choosing.js';
 import { classes } from './classes.js';
-import { debounced, h, signed } from './dom.js';
+import { debounced, h, plural, signed } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
+import { MaskBox } from './masks.js';
+import { chosenModel, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
 import { Status } from './status.js';
+import { placesFor, roundToSum, shown, shownInputs, sumLine } from './sums.js';
+import { term } from './terms.js';
+import { Missing, VerdictLine } from './verdict.js';
 
+// The first is one on which methods disagree: `gi` says that "dull" takes away, `lrp` that it adds; mask it to see.
 const EXAMPLES = [
+  ['negation', 'I could not stop laughing: not one dull minute.'],
   ['praise', 'A gripping, beautifully acted film.'],
   ['mixed', 'The plot is thin and the ending is silly, but the cast is wonderful.'],
-  ['negation', 'This is not a bad movie, and it is never boring.'],
+  ['double negation', 'This is not a bad movie, and it is never boring.'],
   ['a turn', 'I expected a masterpiece and got a dull, overlong mess.'],
   ['no opinion', 'The film was released in March and runs for two hours.'],
 ];
@@ -23,10 +30,16 @@ const WAIT = 220; // ms after the last key, before the text is explained
 export class TextView {
   constructor(about) {
     this.about = about;
-    this.model = about.models.find((m) => m.kind === 'text');
+    this.model = chosenModel(about, 'text', 'model');
     this.status = new Status();
     this.latest = new Latest(this.status);
-    this.asking = new Latest({ working() {}, place() {}, wait() {}, done() {}, say() {}, fail: (m) => this.status.fail(m) });
+    this.latest.failed = (message) => this.clear(message);
+    this.missing = new Missing();
+    this.says = new VerdictLine();
+    this.tested = new MaskBox(this.status, {
+      unmask: () => this.unmask(), unit: 'words',
+      more: (found) => h('button', { type: 'button', className: 'quiet', onclick: () => this.load(found.text) }, 'Explain what is left'),
+    });
     this.auditing = new Latest(this.status);
     this.masked = new Set();
     this.build();
@@ -49,7 +62,9 @@ export class TextView {
     this.prediction = h('div');
     this.rows = h('div', { className: 'rows' });
     heat.listen(this.rows, { act: (i, found) => this.mask(i, found), numbers: (i) => this.numbers(i) });
-    this.test = h('div', { className: 'test', 'aria-live': 'polite' });
+    this.compared = h('span', { className: 'soft' });
+    this.oneScale = this.toggle('scale', 'one', 'one scale for all rows');
+    this.numbered = this.toggle('numbers', 'on', 'numbers under the words');
     this.books = h('div');
     this.book = h('select', { 'aria-label': 'Ledger of this method', onchange: () => { state.set({ book: this.book.value }); this.showLedger(); } });
     this.auditBody = h('div');
@@ -58,6 +73,7 @@ export class TextView {
     this.element = h('div', { className: 'view explore' },
       h('section', { className: 'card input', 'aria-labelledby': 'h-text' },
         h('h1', { id: 'h-text', className: 'heard' }, 'Explain a text'),
+        modelLine(this.about, 'text', 'model', () => this.remodel()),
         h('label', { for: 'text', className: 'big' }, 'Type or paste a text'),
         this.box,
         h('div', { className: 'under' }, examples('Examples', EXAMPLES, (text) => this.load(text)), this.status.element),
@@ -66,15 +82,43 @@ export class TextView {
         h('section', { className: 'card' }, h('h2', {}, 'Prediction'), this.prediction),
         h('section', { className: 'card choices' }, h('h2', {}, 'What is explained'), this.target.element,
           h('div', { className: 'row two' }, this.output.element, h('label', {}, 'by', this.unit)), this.methods.element)),
-      h('div', { className: 'results' },
+      this.results = h('div', { className: 'results' }, this.missing.element, this.says.element,
         h('section', { className: 'card', 'aria-labelledby': 'h-relevance' },
-          h('div', { className: 'headed' }, h('h2', { id: 'h-relevance' }, 'Relevance'), saver(() => this.report(), this.status)),
-          this.rows, heat.key(),
+          h('div', { className: 'headed' }, h('h2', { id: 'h-relevance' }, 'Relevance', ' ', term('relevance', '?')), saver(() => this.report(), this.status)),
+          this.rows, heat.key(this.compared, [this.oneScale.element, this.numbered.element]),
           h('p', { className: 'soft hint' }, 'Click a word, or press Enter on it, to mask it and see what the model says then.'),
-          this.test),
+          this.tested.element),
         h('section', { className: 'card', 'aria-labelledby': 'h-ledger' },
-          h('div', { className: 'headed' }, h('h2', { id: 'h-ledger' }, 'Ledger'), h('label', { className: 'inline' }, this.book)), this.books),
+          h('div', { className: 'headed' }, h('h2', { id: 'h-ledger' }, 'Ledger', ' ', term('ledger', '?')), h('label', { className: 'inline' }, this.book)), this.books),
         this.auditBox));
+  }
+
+  // A switch whose state stands in the address; it changes how rows look, and asks nothing anew.
+  toggle(name, on, said) {
+    const box = h('input', { type: 'checkbox', 'data-switch': name, onchange: () => { state.set({ [name]: box.checked ? on : '' }); if (this.found) this.draw(); } });
+    return { element: h('label', { className: 'check' }, box, said), show() { box.checked = state.get(name) === on; }, on: () => box.checked };
+  }
+
+  async remodel() {
+    this.model = chosenModel(this.about, 'text', 'model');
+    this.clear('');
+    if (this.model.state !== 'ready') this.model = await this.latest.run((options) => ready('text', { ...options, name: this.model.name })) ?? this.model;
+    this.target.fill(this.model.classes);
+    this.target.set('', '');
+    this.chosen();
+  }
+
+  // Nothing that was found for another input stays on the screen.
+  clear(message) {
+    this.found = null;
+    this.audited = undefined;
+    this.tested.clear();
+    this.auditing.stop();
+    this.prediction.replaceChildren(h('p', { className: 'soft' }, 'Nothing to predict.'));
+    this.rows.replaceChildren();
+    this.books.replaceChildren();
+    this.auditBody.replaceChildren();
+    this.missing.say(this.results, message);
   }
 
   named() { return state.list('methods', [this.model.method, 'gi']); }
@@ -87,6 +131,8 @@ export class TextView {
     this.unit.value = state.get('unit', 'word');
     this.masked = new Set(state.list('mask').map(Number));
     this.auditBox.open = state.get('audit') === '1';
+    this.oneScale.show();
+    this.numbered.show();
     this.grow();
     this.explain();
   }
@@ -121,27 +167,33 @@ export class TextView {
       target: this.target.asked(this.found?.prediction),
       output: this.output.select.value,
       unit: this.unit.value,
+      model: modelAsked(this.about, 'text', this.model),
     };
   }
 
   async explain() {
     if (!this.box.value.trim()) {
       this.latest.stop();
-      this.status.say('Type something, or choose an example.');
+      this.status.say('');
+      this.clear('There is no text: type one, or choose an example.');
       return;
     }
     const found = await this.latest.run((options) => post('/api/explain', this.body(), options));
     if (!found) return;
     this.found = found;
+    this.missing.clear(this.results);
+    this.says.show(found.verdict);
     this.target.fill(this.model.classes.length ? this.model.classes : found.classes.map((c) => c.name));
     this.draw();
-    if (this.masked.size) this.predict(); else this.showTest();
+    if (this.masked.size) this.predict(); else this.untested();
     this.audit();
   }
 
   draw() {
     const { found } = this;
-    this.prediction.replaceChildren(classes(found.classes, null, found.prediction));
+    if (!this.masked.size) this.untested();
+    this.compared.textContent = this.oneScale.on() ? 'all rows have one scale: their largest relevance has full colour' : 'each row has full colour at its own largest relevance';
+    this.rows.classList.toggle('numbered', this.numbered.on());
     this.rows.replaceChildren(...found.rows.map((row) => this.methodRow(row)), ...found.refused.map((one) =>
       h('p', { className: 'refused' }, h('b', {}, one.method), ` gave no explanation: ${one.reason}`)));
     const book = state.get('book');
@@ -155,11 +207,14 @@ export class TextView {
   methodRow(row) {
     const { found } = this;
     const book = row.ledger;
+    const scale = this.oneScale.on() ? Math.max(...found.rows.map((one) => one.scale)) : row.scale;
+    const places = placesFor(row.scale);
+    const numbers = roundToSum(row.relevance, shownInputs(book, places), places).map((value) => shown(value, places));
     return h('article', { className: 'method', 'data-method': row.method },
-      h('header', {}, h('h3', {}, row.method),
-        h('p', { className: 'soft' }, `${found.target} ${signed(found.score)} (${found.output}) · ${found.windows > 1 ? `mean of ${found.windows} windows · ` : ''}words sum to ${signed(book.inputs, found.score)} · `,
-          h('span', { className: book.closed ? 'closed' : 'open' }, book.closed ? 'adds up' : `${signed(book.unaccounted, found.score)} unaccounted`))),
-      heat.row(found.cells, row.relevance, row.scale, this.masked, `${row.method}: ${found.cells.length} ${this.unit.value}s with their relevance`));
+      h('header', {}, h('h3', {}, term(row.method)),
+        h('p', { className: 'soft' }, `${found.target} ${signed(found.score)} (`, term(found.output), `) · ${found.windows > 1 ? `mean of ${found.windows} windows · ` : ''}`, sumLine(book.sum), ' · ',
+          h('span', { className: book.closed ? 'closed' : 'open' }, book.closed ? 'adds up' : 'does not add up'))),
+      heat.row(found.cells, row.relevance, scale, this.masked, `${row.method}: ${found.cells.length} ${plural(this.unit.value)} with their relevance`, false, numbers));
   }
 
   numbers(i) {
@@ -183,47 +238,21 @@ export class TextView {
   }
 
   async predict() {
-    if (!this.masked.size) { this.showTest(); return; }
-    const [target, versus] = this.target.get();
-    const named = target === '' && versus === '' ? this.body().target ?? this.own() : this.body().target;
-    const found = await this.asking.run((options) => post('/api/predict', {
-      text: this.box.value, masked: [...this.masked], target: named, output: this.output.select.value,
-    }, options));
-    if (found) this.showTest(found);
+    if (!this.masked.size) { this.untested(); return; }
+    const found = await this.tested.ask('/api/explain/mask', { ...this.body(), masked: [...this.masked] });
+    if (found && this.found) this.prediction.replaceChildren(classes(found.before, found.after, this.found.prediction));
   }
 
-  // What was predicted before anything was masked, as the API takes a class.
-  own() {
-    const best = this.found.classes.reduce((a, b) => (b.probability > a.probability ? b : a));
-    return best.name.includes(' - ') ? null : best.name;
-  }
-
-  showTest(answer) {
-    if (!answer) {
-      this.prediction.replaceChildren(classes(this.found.classes, null, this.found.prediction));
-      this.test.replaceChildren();
-      return;
-    }
-    const change = answer.score_after - answer.score_before;
-    this.prediction.replaceChildren(classes(answer.before, answer.after, this.found.prediction));
-    const words = [...this.masked].sort((a, b) => a - b).map((n) => this.found.cells.find((c) => c.word === n)?.text ?? n);
-    const sums = this.found.rows.map((row) => [row, row.relevance.reduce((sum, value, i) =>
-      sum + (this.masked.has(this.found.cells[i].word) ? value : 0), 0)]);
-    this.test.replaceChildren(
-      h('h3', {}, 'Put to the test'),
-      h('p', {}, 'Without ', h('b', {}, words.slice(0, 8).join(', ') + (words.length > 8 ? ` and ${words.length - 8} more` : '')),
-        ` the score of ${answer.target} goes from ${signed(answer.score_before)} to ${signed(answer.score_after)}: `,
-        h('b', { className: 'change' }, signed(change, answer.score_before)), '.'),
-      h('ul', { className: 'facts' }, sums.map(([row, sum]) => h('li', {}, h('b', {}, row.method), ` gave ${words.length === 1 ? 'it' : 'them'} ${signed(sum, this.found.score)}`))),
-      h('p', {}, h('button', { type: 'button', className: 'quiet', onclick: () => this.unmask() }, 'Show all words again'), ' ',
-        h('button', { type: 'button', className: 'quiet', onclick: () => this.load(answer.text) }, 'Explain what is left')));
+  // The prediction as it is, with nothing masked.
+  untested() {
+    this.tested.clear();
+    this.prediction.replaceChildren(classes(this.found.classes, null, this.found.prediction));
   }
 
   unmask() {
     this.masked.clear();
     state.set({ mask: '' });
     this.draw();
-    this.showTest();
   }
 
   showLedger() {
@@ -235,14 +264,14 @@ export class TextView {
 
   async audit() {
     if (!this.auditBox.open || !this.found) return;
-    const { text, target, output } = this.body();
+    const { text, target, output, model } = this.body();
     const methods = ['gi', this.model.method];
-    const asked = JSON.stringify([text, target, output]);
+    const asked = JSON.stringify([text, target, output, model]);
     if (asked === this.audited) return;
-    const found = await this.auditing.run((options) => post('/api/audit', { text, methods, target, output }, options));
+    const found = await this.auditing.run((options) => post('/api/audit', { text, methods, target, output, model }, options));
     if (!found) return;
     this.audited = asked;
-    const save = saver(() => ({ path: '/api/audit/report', name: 'audit', body: { text, methods, target, output } }), this.status);
+    const save = saver(() => ({ path: '/api/audit/report', name: 'audit', body: { text, methods, target, output, model } }), this.status);
     const cut = this.found.windows > 1 ? h('p', { className: 'soft' }, 'The text is longer than the model takes: this follows its beginning.') : '';
     this.auditBody.replaceChildren(cut, audit(found), save);
   }

@@ -4,6 +4,6 @@ Which ones is said when the server starts. A request names one of these by its i
 """
 
 from .finding import stores_in
-from .interface import Curves, Sheet, Store, Words
+from .interface import Curves, Sheet, Store
 
-__all__ = ["Curves", "Sheet", "Store", "Words", "stores_in"]
+__all__ = ["Curves", "Sheet", "Store", "stores_in"]

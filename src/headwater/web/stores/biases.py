@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from .interface import Lacking, Sheet, Words, WordTotal
+from ...store.words import WordTotal, WordTotals
+from .interface import Lacking, Sheet
 
 NUMBERS = ("row", "relevance", "score")
 LEFT_OUT = ("start", "end")
@@ -67,13 +68,14 @@ class BiasStore(Lacking):
         except (OSError, csv.Error, UnicodeDecodeError) as error:
             raise DataError(f"{self.name}'s mentions cannot be read: {error}.") from error
 
-    def words(self) -> Words:
-        """The names that push most to each side."""
+    def words(self) -> tuple[WordTotals, ...]:
+        """The names that push most to each side of the one score that all texts were explained for."""
         found = [
             WordTotal(one["name"], one["mentions"], one["mean"], one["mean"] * one["mentions"])
             for one in self.found.get("names", [])
         ]
-        return Words(found, int(self.found.get("texts", 0)))
+        found.sort(key=lambda word: -word.total)
+        return (WordTotals(str(self.found.get("target", "")), int(self.found.get("texts", 0)), tuple(found), ()),)
 
     def page(self) -> str:
         try:

@@ -10,9 +10,11 @@ from rich.text import Text
 from ...errors import UnknownName
 from ...evaluation.charts import Series, line_chart
 from ...evaluation.sheets import chart_sheet
+from ...store.words import WordTotal
 from ...viz.reading import visible, with_sign
 from ...viz.svg import picture
-from .interface import Query, Store, WordTotal
+from .interface import Query, Store
+from .run_page import CLASSES, split_words
 
 PARTS = ("rows", "words", "curves")
 WIDTH = 130  # of a table, in characters
@@ -37,7 +39,7 @@ def draw_rows(store: Store, query: Query) -> str:
         grid.add_column(Text(visible(name)), overflow="fold", justify="left" if found.is_text(name) else "right")
     for row in found.find(query).rows:
         grid.add_row(*(Text(cell_text(cell)) for cell in row))
-    return picture(grid, width=WIDTH + 12 * len(found.columns), title="headwater", theme="light")
+    return picture(grid, width=WIDTH + 12 * len(found.columns), theme="light", frame=False)
 
 
 def cell_text(cell: object) -> str:
@@ -48,10 +50,13 @@ def cell_text(cell: object) -> str:
 
 
 def draw_words(store: Store, count: int) -> str:
-    """The words that add most, and those that take away most."""
-    found = store.words().words
-    both = (("add most over all", list(found[:count])), ("take away most", list(reversed(found[-count:]))))
-    return picture(Group(*(draw_word_table(*one) for one in both)), width=80, title="headwater", theme="light")
+    """For each class the words that add most, and those that take away most."""
+    tables = [
+        draw_word_table(f"{visible(found.target)}: {title}", some)
+        for found in store.words()[:CLASSES]
+        for title, some in zip(("add most", "take away most"), split_words(found.words, count), strict=True)
+    ]
+    return picture(Group(*tables), width=80, theme="light", frame=False)
 
 
 def draw_word_table(title: str, found: list[WordTotal]) -> Table:

@@ -1,36 +1,56 @@
-"""A run as one HTML page: the words that matter most over all, and the rows with the largest scores."""
+"""A run as one HTML page: the words that matter most for each class, and the rows with the largest scores."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 
-from ...viz.html import amounts, document, facts_list
+from ...store.words import WordTotal, WordTotals
+from ...viz.html import document, facts_list
 from ...viz.reading import decimals, visible, with_sign
-from .interface import Query, Sheet, Words, WordTotal
+from .interface import Query, Sheet
 
-WORDS, ROWS = 40, 50
+WORDS, ROWS, CLASSES = 40, 50, 12
 
 
-def run_page(name: str, facts: Sequence[tuple[str, str]], words: Words, sheet: Sheet) -> str:
-    best, least = words.words[:WORDS], list(reversed(words.words[-WORDS:]))
-    both = "".join(
-        f"<div><h3>{title}</h3>{word_amounts(found)}</div>"
-        for title, found in (("Add most over all", best), ("Take away most", least))
-        if found
-    )
+def run_page(name: str, facts: Sequence[tuple[str, str]], words: Sequence[WordTotals], sheet: Sheet) -> str:
     body = (
-        f"<article><h2>{escape(name)}</h2>{facts_list(facts)}"
-        f'<h3>Words, over {words.rows:,} rows</h3><div class="pair">{both}</div>'
+        f"<article><h2>{escape(name)}</h2>{facts_list(facts)}{''.join(map(class_words, words[:CLASSES]))}"
         f"{row_table(sheet, True, 'Largest scores')}{row_table(sheet, False, 'Smallest scores')}</article>"
     )
     return document(body, title="Headwater", style=STYLE)
 
 
-def word_amounts(found: Sequence[WordTotal]) -> str:
-    rows = [(f"{visible(word.text)} ({word.count})", word.total) for word in found]
-    total = sum(amount for _, amount in rows)
-    return amounts(("word (how often)", "relevance"), rows, ("sum of these", total), decimals(a for _, a in rows))
+def class_words(found: WordTotals) -> str:
+    """The words of the rows that explain one class."""
+    positive, negative = split_words(found.words, WORDS)
+    both = "".join(
+        f"<div><h4>{title}</h4>{word_table(some)}</div>"
+        for title, some in (("Add most", positive), ("Take away most", negative))
+        if some
+    )
+    signs = f"<details><summary>punctuation</summary>{word_table(found.punctuation)}</details>"
+    return (
+        f"<h3>Words for {escape(visible(found.target))}, over {found.rows:,} rows</h3>"
+        f'<div class="pair">{both}</div>{signs if found.punctuation else ""}'
+    )
+
+
+def split_words(words: Sequence[WordTotal], count: int) -> tuple[list[WordTotal], list[WordTotal]]:
+    """Those that add most, and those that take away most, the largest first."""
+    adds, takes = [w for w in words if w.total > 0], [w for w in words if w.total < 0]
+    return adds[:count], takes[::-1][:count]
+
+
+def word_table(found: Sequence[WordTotal]) -> str:
+    places = decimals((word.total for word in found), digits=4)
+    rows = "".join(
+        f'<tr><th scope="row">{escape(visible(word.text))}</th><td>{word.count}</td>'
+        f"<td>{with_sign(word.mean, places).strip()}</td><td>{with_sign(word.total, places).strip()}</td></tr>"
+        for word in found
+    )
+    heads = "".join(f'<th scope="col">{name}</th>' for name in ("word", "times", "mean", "in all"))
+    return f'<table class="counted"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
 
 
 def row_table(sheet: Sheet, down: bool, title: str) -> str:
@@ -53,5 +73,6 @@ def cell_html(cell: object) -> str:
 STYLE = """
 main { max-width: 80rem; } .wide { overflow-x: auto; } .wide td { text-align: left; padding-right: 1rem;
   white-space: normal; }
+.counted td, .counted th[scope=col] + th { text-align: right; padding-right: 1rem; } h4 { margin: .5rem 0 0; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1rem 2rem; }
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -14,15 +14,17 @@ from numpy.typing import NDArray
 
 from ...errors import DataError
 from ...results.explanation import Explanation
+from ...store.columns import LATER, RESERVED
 from ...store.runs import StoredRun, open_run
-from .interface import Lacking, Sheet, Words, WordTotal
+from ...store.words import PLACED, WordTotals
+from .interface import Lacking, Sheet
 
 ROWS = 200_000  # that are sorted and searched
 BYTES = 256 * 2**20  # of these rows: long texts make fewer of them
 COUNTED = 20_000  # whose words are added up
-LEAST = 3  # times that a word must stand somewhere to be listed
 NUMBERS = ("row_id", "prediction", "score", "inputs", "biases", "unaccounted", "closed")
-PLACED = ("text", "relevance", "special", "starts", "ends", "word_ids")
+NO_LEDGER: dict[str, Any] = {"bias_lines": (), "constant_lines": (), "cut_off_lines": (), "held_lines": ()}
+RESERVED_SHORT = tuple(name for name in RESERVED if name not in NO_LEDGER and name not in LATER)
 
 
 class RunStore(Lacking):
@@ -70,26 +72,33 @@ class RunStore(Lacking):
                 break
         return Sheet({name: np.concatenate(parts)[:ROWS] for name, parts in kept.items() if parts})
 
-    def words(self) -> Words:
+    def words(self) -> tuple[WordTotals, ...]:
         with self._lock:
             return self._words
 
     @cached_property
-    def _words(self) -> Words:
-        sums: dict[str, tuple[int, float]] = {}
-        rows = 0
-        for record in islice(self.run.rows([*PLACED]), COUNTED):
-            rows += 1
-            for word, amount in words_in(record):
-                count, total = sums.get(word, (0, 0.0))
-                sums[word] = (count + 1, total + amount)
-        found = [WordTotal(word, n, total / n, total) for word, (n, total) in sums.items() if n >= min(LEAST, rows)]
-        return Words(sorted(found, key=lambda word: -word.total), rows)
+    def _words(self) -> tuple[WordTotals, ...]:
+        return self.run.words(COUNTED)
+
+    def explanations(self, rows: Iterable[int]) -> dict[int, Explanation]:
+        """Some rows as `explain` gave them; what is not there is left out."""
+        with self._lock:
+            return self.run.explanations_by_id(rows)
+
+    def colours(self, rows: Iterable[int]) -> dict[int, Explanation]:
+        """The same with an empty ledger: to be coloured they need no more, and the lines of ledgers are long."""
+        with self._lock:
+            found = self.run.rows_by_id(rows, [*RESERVED_SHORT])
+            return {i: self.run.make_explanation({**NO_LEDGER, **row}) for i, row in found.items()}
+
+    def relevance(self, rows: int) -> dict[int, dict[str, Any]]:
+        """What the words of the first rows are made of, by row number."""
+        with self._lock:
+            return {row["row_id"]: row for row in islice(self.run.rows(["row_id", *PLACED]), rows)}
 
     def explanation(self, row: int) -> Explanation:
         """One row as `explain` gave it."""
-        with self._lock:
-            found = self.run.explanation(row)
+        found = self.explanations([row]).get(row)
         if found is None:
             raise DataError(f"{self.name} holds no explanation of row {row}: there is none, or none was possible.")
         return found
@@ -111,19 +120,3 @@ def as_column(column: Any) -> NDArray[Any]:
 
 def as_floats(column: Any) -> NDArray[Any]:
     return np.array([np.nan if value is None else float(value) for value in column.to_pylist()])
-
-
-def words_in(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """The words of a text in lower case, each with the relevance of its tokens."""
-    if record["starts"] is None or record["word_ids"] is None:
-        return
-    sums: dict[Any, float] = {}
-    spans: dict[Any, tuple[int, int]] = {}
-    columns = (record[name] for name in ("word_ids", "relevance", "special", "starts", "ends"))
-    for word, amount, special, start, end in zip(*columns, strict=True):
-        if special or word is None:
-            continue
-        sums[word] = sums.get(word, 0.0) + amount
-        spans[word] = (spans.get(word, (start, end))[0], end)
-    for word, amount in sums.items():
-        yield record["text"][slice(*spans[word])].strip().lower(), amount

@@ -1,0 +1,118 @@
+"""The documentation, served beside the explorer: the same pages as in `docs`, which the wheel holds, too.
+
+Pages are read from markdown and escaped by the reader: HTML in them stays text. A page is found by its name among those
+that are there, never by a path.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import pairwise
+from pathlib import Path as FilePath
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Path
+from fastapi.responses import FileResponse, HTMLResponse
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import escape
+
+router = APIRouter(prefix="/help", include_in_schema=False)
+PACKED = FilePath(__file__).parent / "documents"  # where the wheel has them
+SOURCE = FilePath(__file__).parents[3] / "docs"  # and a checkout
+FIRST = ("guide", "explorer", "glossary")
+PageName = Annotated[str, Path(pattern="^[a-z][a-z-]{1,40}$")]
+PictureName = Annotated[str, Path(pattern=r"^[a-z][a-z0-9-]{1,60}\.(png|svg)$")]
+
+
+def folder() -> FilePath:
+    return PACKED if PACKED.is_dir() else SOURCE
+
+
+@cache
+def pages() -> dict[str, FilePath]:
+    """The pages by name: what a newcomer reads first, then the others."""
+    found = {path.stem: path for path in sorted(folder().glob("*.md"))}
+    return {name: found[name] for name in (*FIRST, *found) if name in found}
+
+
+@router.get("")
+def first_page() -> HTMLResponse:
+    return show_page(next(iter(pages()), "guide"))
+
+
+@router.get("/{name}")
+def show_page(name: PageName) -> HTMLResponse:
+    if name not in pages():
+        raise HTTPException(404, "no such page")
+    return HTMLResponse(render(name))
+
+
+@router.get("/images/{name}")
+def picture(name: PictureName) -> FileResponse:
+    found = folder() / "images" / name
+    if not found.is_file():
+        raise HTTPException(404, "no such picture")
+    return FileResponse(found)
+
+
+@cache
+def render(name: str) -> str:
+    """A page with the list of all pages beside it."""
+    reader = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = reader.parse(pages()[name].read_text(encoding="utf-8"))
+    set_anchors(tokens)
+    for token in tokens:
+        for inner in [token, *(token.children or [])]:
+            turn_link(inner)
+    body = reader.renderer.render(tokens, reader.options, {})
+    body = re.sub(
+        r"<table>.*?</table>",
+        r'<div class="wide" tabindex="0" role="region" aria-label="table">\g<0></div>',
+        body,
+        flags=re.DOTALL,
+    )
+    listed = "".join(
+        f'<li><a href="/help/{other}"{" aria-current=page" if other == name else ""}>{escape(other)}</a></li>'
+        for other in pages()
+    )
+    return PAGE.format(title=escape(name), listed=listed, body=body)
+
+
+def set_anchors(tokens: list[Token]) -> None:
+    """Every heading can be linked to, under the name that GitHub gives it."""
+    for heading, inner in pairwise(tokens):
+        if heading.type == "heading_open":
+            plain = re.sub(r"[^\w\- ]", "", inner.content.lower())
+            heading.attrSet("id", plain.strip().replace(" ", "-"))
+
+
+def turn_link(token: Token) -> None:
+    """Links between pages stay here; what lies outside the documentation is not linked."""
+    name = {"link_open": "href", "image": "src"}.get(token.type)
+    if name is None:
+        return
+    address = str(token.attrGet(name))
+    page, _, place = address.partition("#")
+    if name == "src" and (folder() / address).is_file() and address.count("/") == 1:
+        token.attrSet(name, f"/help/{address}")
+    elif name == "src":
+        token.type = "text"  # a picture that is not here: its description stands there
+    elif page.endswith(".md") and page.removesuffix(".md") in pages():
+        token.attrSet(name, f"/help/{page.removesuffix('.md')}" + (f"#{place}" if place else ""))
+    elif page and not page.startswith("https://"):
+        token.attrs.pop(name)
+    elif page:
+        token.attrSet("rel", "noreferrer")
+
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>Headwater: {title}</title>
+<link rel="icon" href="/static/icon.svg" type="image/svg+xml"><link rel="stylesheet" href="/static/app.css"></head>
+<body><header class="top"><p class="brand"><img src="/static/icon.svg" alt="" width="26" height="26">
+<a href="/">Headwater</a></p></header>
+<div class="help"><nav aria-label="Pages"><ul>{listed}</ul></nav><main id="main" class="docs-page">{body}</main></div>
+</body></html>
+"""

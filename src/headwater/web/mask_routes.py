@@ -1,0 +1,54 @@
+"""The API's mask tests: the body of an explanation with `masked`, and what the model says then."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+
+from .jobs import RESPONSES, JobName, app_state, submit
+from .mask_tests import masked_image, masked_molecule, masked_prompt, masked_text
+from .pictures import make_graph
+from .schemas import GenerateAsked, ImageAsked, MaskAnswer, MoleculeAsked, TextAsked
+
+router = APIRouter(prefix="/api", responses=RESPONSES)
+
+
+@router.post("/explain/mask", tags=["text"])
+async def mask_text(request: Request, ask: TextAsked, job: JobName = None) -> MaskAnswer:
+    """Mask words, and see which method had said best what that does."""
+    state = app_state(request)
+    return await submit(
+        request, lambda: masked_text(state.models.of("text", ask.model).take(), ask, state.text(ask)), job
+    )
+
+
+@router.post("/image/mask", tags=["image"])
+async def mask_image(request: Request, ask: ImageAsked, job: JobName = None) -> MaskAnswer:
+    """Paint patches over in the mean colour, and see which method had said best what that does."""
+    state = app_state(request)
+    return await submit(
+        request, lambda: masked_image(state.models.of("image", ask.model).take(), ask, *state.image(ask)), job
+    )
+
+
+@router.post("/molecule/mask", tags=["molecule"])
+async def mask_molecule(request: Request, ask: MoleculeAsked, job: JobName = None) -> MaskAnswer:
+    """Take the embedding of atoms out, and see which method had said best what that does."""
+    state = app_state(request)
+
+    def work() -> MaskAnswer:
+        loaded = state.models.of("molecule", ask.model).take()
+        return masked_molecule(loaded, ask, state.molecule(ask), make_graph(ask, state.limits))
+
+    return await submit(request, work, job)
+
+
+@router.post("/generate/mask", tags=["generation"])
+async def mask_prompt(request: Request, ask: GenerateAsked, job: JobName = None) -> MaskAnswer:
+    """Mask tokens before a piece of the output, and see how that piece's score changes."""
+    state = app_state(request)
+
+    def work() -> MaskAnswer:
+        tokens = state.generation(ask.model_copy(update={"unit": "token"}))
+        return masked_prompt(state.models.of("language", ask.model).take(), ask, tokens, state.generation(ask))
+
+    return await submit(request, work, job)

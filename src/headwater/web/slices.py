@@ -1,0 +1,144 @@
+"""The API of results, counted: texts with their colours, a confusion matrix, slices by a column."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel
+
+from ..results.explanation import Explanation
+from ..viz.colour import largest
+from ..viz.reading import token_cells
+from .datasets import LARGEST, Other, RowsWanted
+from .jobs import RESPONSES, app_state, submit
+from .schemas import TokenAnswer
+from .state import AppState
+from .stores.slicing import Confusion, Slice, confusion, label_columns, slices
+from .texts import cells_of, unit_for
+
+router = APIRouter(prefix="/api/datasets", tags=["datasets"], responses=RESPONSES)
+Name = Annotated[str, Path(min_length=1, max_length=80)]
+Column = Annotated[str, Query(min_length=1, max_length=200)]
+
+
+class ColouredRow(BaseModel):
+    """A row's text: its words, and the relevance of each; `scale` is the one that gets full colour."""
+
+    row: int
+    target: str
+    score: float
+    cells: list[TokenAnswer]
+    relevance: list[float]
+    scale: float
+
+
+class ConfusionAnswer(BaseModel):
+    """`counts[i][j]`: rows with label i and prediction j. `same[i]` is the prediction that is label i, or -1.
+
+    `right` is the share of rows whose prediction is their label; None where labels are not the model's classes.
+    """
+
+    label: str
+    choices: list[str]
+    prediction: str
+    labels: list[str]
+    predictions: list[str]
+    counts: list[list[int]]
+    same: list[int]
+    right: float | None
+
+
+class SliceShown(BaseModel):
+    """`where` is the condition that finds these rows, as `rows` takes it."""
+
+    name: str
+    where: list[str | float]
+    rows: int
+    right: float | None
+    means: dict[str, float | None]
+
+
+class SlicesAnswer(BaseModel):
+    column: str
+    slices: list[SliceShown]
+
+
+@router.get("/{name}/coloured")
+async def get_coloured(
+    request: Request,
+    name: Name,
+    row: Annotated[list[Annotated[int, Query(ge=0, le=LARGEST)]], Query(min_length=1, max_length=200)],
+) -> list[ColouredRow]:
+    """Texts of some rows of a run with the relevance of every word. A row that is not there is left out."""
+    store = app_state(request).store(name)
+
+    def work() -> list[ColouredRow]:
+        found = store.colours(row)
+        return [colour_row(number, found[number]) for number in dict.fromkeys(row) if number in found]
+
+    return await submit(request, work, None)
+
+
+def colour_row(number: int, e: Explanation) -> ColouredRow:
+    unit = unit_for(e, "word")
+    relevance = [cell.relevance for cell in token_cells(e, unit == "word")]
+    return ColouredRow(
+        row=number,
+        target=e.target,
+        score=e.score,
+        cells=cells_of(e, unit),
+        relevance=relevance,
+        scale=largest(relevance),
+    )
+
+
+@router.get("/{name}/confusion")
+async def get_confusion(
+    request: Request, name: Name, query: RowsWanted, label: Annotated[str | None, Query(max_length=200)] = None
+) -> ConfusionAnswer:
+    """How often each label met each prediction, in the rows that the query finds."""
+    state = app_state(request)
+
+    def work() -> ConfusionAnswer:
+        sheet = state.sheet(name)
+        return confusion_answer(confusion(sheet, query, label, served_classes(state)), label_columns(sheet))
+
+    return await submit(request, work, None)
+
+
+def served_classes(state: AppState) -> list[str]:
+    """The classes of the text model that is being served, in its order: what a number among labels stands for."""
+    found = state.models.text.found
+    return [] if found is None else found.classes
+
+
+def confusion_answer(found: Confusion, choices: list[str]) -> ConfusionAnswer:
+    return ConfusionAnswer(
+        label=found.label,
+        choices=choices,
+        prediction=found.prediction,
+        labels=list(found.labels),
+        predictions=list(found.predictions),
+        counts=found.counts,
+        same=found.same,
+        right=found.right,
+    )
+
+
+@router.get("/{name}/slices")
+async def get_slices(request: Request, name: Name, query: RowsWanted, by: Column, beside: Other = None) -> SlicesAnswer:
+    """The rows that the query finds, counted by the values of a column; many numbers in four equal parts."""
+    state = app_state(request)
+
+    def work() -> SlicesAnswer:
+        found = slices(state.sheet(name, beside), query, by, served_classes(state))
+        return SlicesAnswer(column=by, slices=[show_slice(one) for one in found])
+
+    return await submit(request, work, None)
+
+
+def show_slice(one: Slice) -> SliceShown:
+    c = one.condition
+    where: list[str | float] = [c.column, c.low, c.high] if c.value is None else [c.column, c.value]
+    return SliceShown(name=one.name, where=where, rows=one.rows, right=one.right, means=one.means)

@@ -1,0 +1,26 @@
+// Which model a view shows, and the choice among those that were named when the server started.
+
+import { h } from './dom.js';
+import { state } from './state.js';
+
+export const modelsOf = (about, kind) => about.models.filter((model) => model.kind === kind);
+
+// The model that the address names, else the first of its kind.
+export const chosenModel = (about, kind, key) => {
+  const own = modelsOf(about, kind);
+  return own.find((model) => model.name === state.get(key)) ?? own[0];
+};
+
+// What requests name: nothing for the first, so that links without a choice stay short.
+export const modelAsked = (about, kind, model) => (model.name === modelsOf(about, kind)[0].name ? null : model.name);
+
+export function modelLine(about, kind, key, change) {
+  const own = modelsOf(about, kind);
+  if (own.length < 2) return h('p', { className: 'which' }, 'Model ', h('b', {}, own[0].name));
+  const select = h('select', { 'data-models': kind, onchange: () => {
+    state.set({ [key]: select.value === own[0].name ? '' : select.value });
+    change();
+  } }, own.map((model) => h('option', { value: model.name }, model.name)));
+  select.value = chosenModel(about, kind, key).name;
+  return h('label', { className: 'which' }, 'Model', select);
+}
