@@ -242,7 +242,9 @@ def with_reasons(
 ) -> VerdictSentence:
     if found.fixed > found.plus:
         said = f"{fixed_sources(units, ledger, say)}, whatever the input is"
-        return VerdictSentence((*head, Phrase(say.because + said)), "fixed")
+        most = tuple(unit.name for unit in found.gains[:1])
+        more = [Phrase("; of the input, "), Phrase(most[0], True), Phrase(f" {say.adds} most")] if most else []
+        return VerdictSentence((*head, Phrase(say.because + said), *more), "fixed", most)
     return with_gains(head, found, kind, say) if found.gains else without_gains(head, found, kind, say)
 
 
