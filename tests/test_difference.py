@@ -110,6 +110,31 @@ def test_operations_are_exact(name: str) -> None:
     assert explain_parts(OPERATIONS[name]).ledger.error < 1e-12
 
 
+def test_a_model_that_writes_into_its_input() -> None:
+    """As CTRL scales the embeddings that it looked up."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.words = nn.Embedding(20, 4).double()
+
+        def get_input_embeddings(self) -> nn.Module:
+            return self.words
+
+        def forward(self, input_ids: Tensor) -> Tensor:
+            x = self.words(input_ids)
+            x *= 3.0
+            return x.tanh().sum((1, 2))[:, None] * x.sum((1, 2))[:, None]
+
+    model, ids = Scaled().eval(), torch.tensor([[3, 4, 5]])
+    (e,) = hw.explain(model, {"input_ids": ids}, method="lrp-difference", target=0)
+    assert e.ledger.error < 1e-12
+    with torch.no_grad():
+        rise = model(ids) - model(torch.zeros_like(ids))
+    assert float(e.relevance.sum()) == pytest.approx(float(rise))
+
+
 @pytest.mark.parametrize("name", ["softmax", "activations", "norms by hand", "division"])
 def test_the_gradient_of_the_input_is_not_exact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without slopes between the two points, all else alike, the ledger stays open."""

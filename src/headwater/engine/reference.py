@@ -54,7 +54,7 @@ def look_up_words(run: Run, token: int) -> list[Captured]:
     whole = looks_up_later(run)
     try:
         return look_up_token(run, token, whole=whole)
-    except ValueError:  # it asks for its last token, as BART's classifier does
+    except (ValueError, IndexError, RuntimeError):  # it asks for its last token, as BART's classifiers do
         return look_up_token(run, token, whole=whole, ends=True)
 
 

@@ -120,7 +120,7 @@ class DifferenceScope(Scope):
         place, self._entered = self._entered, self._entered + 1
         if place >= len(self.references) or self.references[place].shape != captured.leaf.shape:
             raise HiddenOperation("this model does not look the reference up as it does the input.")
-        with_reference(started, self.references[place])
+        with_reference(started, self.references[place].clone())  # the model may write into it
 
     def reference_values(self, ends: list[Tensor]) -> ReferenceValues:
         return ReferenceValues(self.references[: self._entered], [reference_of(end) for end in ends])
