@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import headwater as hw
 from headwater.errors import HiddenOperation, UsageError
+from headwater.results.ledger import BASELINE_SCORE
 from headwater.rules import difference, secants
 
 TEXT = "a gripping film , not bad"
@@ -30,7 +31,7 @@ def test_the_ledger_closes(name: str, method: str) -> None:
     room = 1e-6 if name in (*tiny.CASTS, "modernbert", "bloom") else 1e-12
     for e in explain_tiny(name, method):
         assert e.ledger.error < room
-        assert [name for name, amount in e.ledger.constants.items() if amount] == ["baseline"]
+        assert [name for name, amount in e.ledger.constants.items() if amount] == [BASELINE_SCORE]
         assert not e.ledger.biases
 
 
@@ -43,7 +44,7 @@ def test_the_baseline_is_the_score_of_unknown_words(name: str) -> None:
         logits = model(**unknown).logits
     logits = logits[:, -1] if logits.dim() == 3 else logits
     for e, row in zip(explained, logits, strict=True):
-        assert e.ledger.constants["baseline"] == pytest.approx(float(row[1]), abs=1e-12)
+        assert e.ledger.constants[BASELINE_SCORE] == pytest.approx(float(row[1]), abs=1e-12)
 
 
 class Parts(nn.Module):

@@ -14,7 +14,7 @@ import headwater as hw
 from headwater.models.bundled import load_bundled
 from headwater.results.audit import Audit, Leak, ModuleFlow
 from headwater.results.explanation import Explanation
-from headwater.results.ledger import Ledger, Lines
+from headwater.results.ledger import BASELINE_SCORE, Ledger, Lines
 from headwater.results.meanings import MEANINGS, meaning_of
 from headwater.viz.audits import along_the_way
 from headwater.viz.flow_chart import flow_chart
@@ -99,20 +99,21 @@ def test_large_lines_are_said_in_words_and_small_ones_are_not():
     assert "attention rests" in ledger_section(sink)
 
 
-@pytest.mark.parametrize("name", ["biases", "constants", "readout", "attention offset", "attention sink", "baseline"])
+@pytest.mark.parametrize(
+    "name", ["biases", "constants", "readout", "attention offset", "attention sink", BASELINE_SCORE]
+)
 def test_every_line_that_a_ledger_can_have_is_explained(name):
     assert len(meaning_of(name)) > 20
     assert meaning_of(f"encoder.layer.0.{name}")
 
 
 def test_lines_that_the_library_writes_have_a_meaning():
-    from headwater.methods.composed import BASELINE
     from headwater.results.ledger import SINK, SPECIAL
     from headwater.results.verdict import ASIDE
     from headwater.rules.attention.shares import OFFSET
 
     assert {SINK, SPECIAL, OFFSET} == set(ASIDE)
-    assert all(meaning_of(name) for name in (BASELINE, SPECIAL, SINK, OFFSET, "score of the baseline"))
+    assert all(meaning_of(name) for name in (BASELINE_SCORE, SPECIAL, SINK, OFFSET))
     assert meaning_of("bert.pooler.dense.bias") == MEANINGS["biases"]
     assert meaning_of("bert.pooler") == ""
 

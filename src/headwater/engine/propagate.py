@@ -23,6 +23,7 @@ from ..inputs.hooks import hook_modules
 from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference
 from ..inputs.targets import ScoreReading
+from ..results.ledger import BASELINE_SCORE
 from ..rules import Books, RuleSet, Scope
 from ..rules.difference import DifferenceScope
 from ..rules.linear import dequantize
@@ -50,7 +51,6 @@ from .run_plans import can_be_planned, find_kind
 from .run_playing import Played, RunPlan, play_run
 from .run_writing import RunWriter
 
-BASELINE = "baseline"  # the line of the ledger: the score of the reference
 CLOSING = Demand(RuleSet(frozenset(("ah", "ln", "act", "gate"))))
 
 
@@ -270,7 +270,7 @@ def take_differences(outcome: Outcome, reference: Reference | None) -> Outcome:
         for one, other, gradient in zip(outcome.captured, reference.inputs, outcome.gradients, strict=True)
     ]
     same = [(one, torch.zeros_like(gradient)) for one, gradient in outcome.beside]  # as in the reference
-    return replace(outcome, relevance=relevance, constants={BASELINE: reference.score.tolist()}, beside=same)
+    return replace(outcome, relevance=relevance, constants={BASELINE_SCORE: reference.score.tolist()}, beside=same)
 
 
 def backward(

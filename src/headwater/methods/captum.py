@@ -23,6 +23,7 @@ from ..errors import MissingExtra
 from ..inputs.hooks import detach, find_hooks_of
 from ..inputs.restoring import outside_inference, undone
 from ..inputs.targets import ScoreReading, join_readings
+from ..results.ledger import BASELINE_SCORE
 from ..rules import Books
 from .parameters import Parameter, whole_number
 from .parameters import baseline as baseline_parameter
@@ -130,7 +131,7 @@ def join_samples(parts: list[Sample], job: Run) -> Outcome:
         Books(job.batch.samples),
         {},
         positions=[sum_features(part.relevance[0], job) for part in parts],
-        constants={"score of the baseline": [part.start for part in parts]},
+        constants={BASELINE_SCORE: [part.start for part in parts]},
     )
 
 

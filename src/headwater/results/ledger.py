@@ -20,6 +20,7 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 5e-2, "float16": 1e-
 ROUNDING = 1e-5  # of the score: what is cut off is no remainder, so that coarse types excuse no more than float32
 SINK = "attention sink"  # the line of the first token, on which attention that has nowhere to go comes to rest
 SPECIAL = "special tokens"  # the line of special tokens that were set aside
+BASELINE_SCORE = "score of the baseline"  # of methods that start from an input with nothing in it
 HELD = 0.1  # of the lines: past that, what rules hold constant is too much to be set aside
 
 

@@ -29,8 +29,6 @@ MEANINGS = {
     "as a line of the ledger",
     "special tokens": "tokens that the tokenizer adds and no text has; their relevance can be set aside, as a line of "
     "the ledger",
-    "baseline": "what the same gradient gives to the baseline, a text of unknown words; the inputs have what they add "
-    "to it",
     "score of the baseline": "what the model says to the baseline, a text of unknown words; the inputs have what they "
     "add to it",
     "audit": "one explanation with every module watched: where relevance is kept, and where it is lost",

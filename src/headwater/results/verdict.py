@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from .ledger import SINK, SPECIAL, Ledger
+from .ledger import BASELINE_SCORE, SINK, SPECIAL, Ledger
 from .meanings import kind_of_line
 from .picture import Picture
 from .readable import readable, visible
@@ -279,10 +279,11 @@ def set_aside(ledger: Ledger) -> float:
 
 def fixed_sources(units: Sequence[Unit], ledger: Ledger, say: Wording) -> str:
     """The largest part of the score that does not depend on the input, with its amount."""
-    sign = -1 if say is HELD_DOWN else 1
+    sign, start = -1 if say is HELD_DOWN else 1, ledger.constants.get(BASELINE_SCORE, 0.0)
     parts = {
         "the model's biases": ledger.biases.total,
-        "the model's constants": ledger.constants.total - set_aside(ledger),
+        "the model's constants": ledger.constants.total - set_aside(ledger) - start,
+        "what it says of unknown words": start,
         "what the model cuts off": ledger.cut_off.total,
         "what the rules hold constant": ledger.held.total,
         "special tokens": sum(u.relevance for u in units if u.special),
