@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger, Lines
+from headwater.results.readable import readable
 from headwater.results.verdict import Phrase
 
 from .bars import BARS, ledger_bars
@@ -76,7 +77,8 @@ def _article(explanation: Explanation, words: bool, number: int, svg: str | None
     unit = "patch" if explanation.image is not None else "word" if words else "token"
     return (
         f'<article aria-labelledby="e{number}">\n'
-        f'<h2 id="e{number}">{escape(explanation.target)} <span class="n">{with_sign(explanation.score)}</span></h2>\n'
+        f'<h2 id="e{number}">{escape(readable(explanation.target))} '
+        f'<span class="n">{with_sign(explanation.score)}</span></h2>\n'
         f"{verdict_paragraph(explanation.verdict().phrases)}\n"
         f"{facts_list(_facts(explanation))}\n{body}\n{_token_table(shown, unit)}\n"
         f"{ledger_section(explanation.ledger, unit=units_name(explanation, words))}\n"

@@ -8,6 +8,7 @@ from html import escape
 
 from headwater.errors import UsageError
 from headwater.results.explanation import Explanation
+from headwater.results.readable import readable
 
 from .colour import NEGATIVE, POSITIVE, Rgb
 
@@ -57,7 +58,7 @@ def panel_sheet(
 
 
 def describe(explanation: Explanation) -> str:
-    facts = f"{explanation.target}: {explanation.score:+.4f} ({explanation.output})"
+    facts = f"{readable(explanation.target)}: {explanation.score:+.4f} ({explanation.output})"
     predicted = explanation.prediction
     return facts if predicted in (None, explanation.target) else f"{facts}, predicted: {predicted}"
 

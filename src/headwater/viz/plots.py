@@ -11,6 +11,7 @@ from headwater.results.comparison import Comparison
 from headwater.results.display import PLOT, shows
 from headwater.results.explanation import Explanation
 from headwater.results.generation import Generation
+from headwater.results.readable import readable
 
 from .colour import NEGATIVE, POSITIVE, Rgb, largest
 from .comparison import alike, method_lines
@@ -50,7 +51,7 @@ def colour_map() -> Any:
 
 
 def title_of(e: Explanation) -> str:
-    return f"{e.target}: {with_sign(e.score).strip()} ({e.output}), {e.method}"
+    return f"{readable(e.target)}: {with_sign(e.score).strip()} ({e.output}), {e.method}"
 
 
 @shows(PLOT, Explanation)

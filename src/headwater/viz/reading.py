@@ -182,8 +182,8 @@ def source_facts(explanation: Explanation) -> list[tuple[str, str]]:
 
 def headline(explanation: Explanation) -> list[tuple[str, str]]:
     """What was explained, and how."""
-    facts = [("target", explanation.target), ("score", f"{explanation.score:+.4f} ({explanation.output})")]
+    facts = [("target", readable(explanation.target)), ("score", f"{explanation.score:+.4f} ({explanation.output})")]
     if explanation.prediction is not None and explanation.prediction != explanation.target:
-        facts.append(("predicted", explanation.prediction))
+        facts.append(("predicted", readable(explanation.prediction)))
     layer = [("at", explanation.at)] if explanation.at not in USUAL_PLACES else []
     return [*facts, ("method", explanation.method), *layer]
