@@ -29,8 +29,8 @@ MEANINGS = {
     "as a line of the ledger",
     "special tokens": "tokens that the tokenizer adds and no text has; their relevance can be set aside, as a line of "
     "the ledger",
-    "score of the baseline": "what the model says to the baseline, a text of unknown words; the inputs have what they "
-    "add to it",
+    "score of the baseline": "what the model says to an input with nothing in it (unknown words, an image of zeros); "
+    "the inputs have what they add to it",
     "audit": "one explanation with every module watched: where relevance is kept, and where it is lost",
     "method": "a way to give relevance, by name",
     "mask": "to put the token for an unknown word in place of a word and to ask the model again",

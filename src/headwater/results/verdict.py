@@ -283,7 +283,7 @@ def fixed_sources(units: Sequence[Unit], ledger: Ledger, say: Wording) -> str:
     parts = {
         "the model's biases": ledger.biases.total,
         "the model's constants": ledger.constants.total - set_aside(ledger) - start,
-        "what it says of unknown words": start,
+        "what it says to an empty input": start,
         "what the model cuts off": ledger.cut_off.total,
         "what the rules hold constant": ledger.held.total,
         "special tokens": sum(u.relevance for u in units if u.special),
