@@ -603,6 +603,7 @@ def test_a_name_on_the_hub_asks_the_hub(monkeypatch):
     from headwater.models import loading
 
     asked: list[tuple[str, Any]] = []
+    monkeypatch.setattr("headwater.models.hub.is_reachable", lambda: True)
     monkeypatch.setattr(loading, "load", lambda name, **options: (asked.append((name, options["task"])), None))
     monkeypatch.setattr(
         tf.AutoImageProcessor,

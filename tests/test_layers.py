@@ -134,7 +134,7 @@ def test_a_decoder_is_explained_at_its_own_positions() -> None:
     assert abs(decoder.ledger.constants["words that go around decoder.block.0"]) > 1e-6
 
 
-@pytest.mark.parametrize("method", ["gi", "smoothgrad", "baseline(lrp)", "leave-one-out", "contextcite", "random"])
+@pytest.mark.parametrize("method", ["gi", "smoothgrad", "lrp-difference", "leave-one-out", "contextcite", "random"])
 def test_other_methods_are_the_same_in_a_batch_at_a_layer(method: str) -> None:
     together = explain_at("bert", "bert.encoder.layer.0", method=method)
     for e, text in zip(together, TEXTS, strict=True):

@@ -42,8 +42,8 @@ NAMES = {
     "smoothgrad(lrp(ln+ah), noise=0.2)": "smoothgrad(lrp(ah+ln),noise=0.2)",
     "smoothgrad(method=lrp-gamma(gamma=.1))": "smoothgrad(lrp-gamma(0.1))",
     "lrp-gamma(gamma=1)": "lrp-gamma(1.0)",
-    "baseline(gxi)": "baseline(gi)",
-    "mean(gxi,lrp)": "mean(gi,lrp)",
+    "lrp-difference(gamma=.02)": "lrp-difference(0.02)",
+    "lrp(difference+gamma=0.02)": "lrp(gamma=0.02+difference)",
 }
 
 

@@ -312,7 +312,7 @@ def test_model_without_embeddings_says_what_to_pass() -> None:
 
 def test_no_model_at_all() -> None:
     with pytest.raises(errors.InputError, match=r"torch\.nn\.Module"):
-        hw.explain("bert-base-uncased", TEXT, tokenizer=tokenizer())
+        hw.explain(3, TEXT, tokenizer=tokenizer())  # type: ignore[call-overload]
 
 
 def test_compiled_model_is_explained_as_what_was_compiled() -> None:

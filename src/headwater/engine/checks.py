@@ -43,6 +43,7 @@ from .forward import (
     model_arguments,
     read_score,
     scope_for,
+    seen_of,
     watch_nothing,
 )
 
@@ -246,7 +247,7 @@ def find_escapes(run: Run, demand: Demand, scope: Scope, inputs: list[Captured],
 
 def cut_off_changing(run: Run, scope: Scope) -> None:
     """What a closer look found to change with the input is cut off in every explanation, not in that one alone."""
-    found = known_of(run).changing
+    found = seen_of(run).changing
     for site, known in enumerate(scope.books.sites) if found else ():
         if (site, known.name) in found:
             scope.books.resort(site, f"{known.name}, which changes with the input", Sort.CUT_OFF)

@@ -76,12 +76,21 @@ KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[PlaceKey, Known]] = weakref.Wea
 
 def known_of(run: Run) -> Known:
     """What is known of a model that is explained at one place. At another one, other things are constants."""
-    place = tuple(id(module) for module in run.batch.places)
-    return KNOWN.setdefault(run.model, {}).setdefault(place, Known())
+    return KNOWN.setdefault(run.model, {}).setdefault(key_of_places(run), Known())
+
+
+def seen_of(run: Run) -> Known:
+    """The same to read: a model of which nothing is known stays unknown."""
+    return KNOWN.get(run.model, {}).get(key_of_places(run)) or Known()
+
+
+def key_of_places(run: Run) -> PlaceKey:
+    return tuple(id(module) for module in run.batch.places)
 
 
 def tables_of(run: Run) -> list[nn.Module]:
-    tables = known_of(run).tables
+    """Further modules that look up the words of a text, where a closer look found any."""
+    tables = seen_of(run).tables
     return [] if tables is None or run.batch.ids is None else tables
 
 
@@ -148,7 +157,7 @@ def side_modules(run: Run, links: bool) -> list[nn.Module]:
     line of the ledger, for which they are followed from where they are looked up.
     """
     side = [run.batch.beside.module] if run.batch.beside is not None and links else []
-    around = run.batch.lookups if known_of(run).around else ()
+    around = run.batch.lookups if seen_of(run).around else ()
     return [*side, *around, *(tables_of(run) if run.batch.lookups else ())]
 
 

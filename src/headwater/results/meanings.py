@@ -14,8 +14,8 @@ MEANINGS = {
     "sets a token apart from the others",
     "ledger": "the sum written out: inputs + biases + constants + what was cut off or held + readout + unaccounted = "
     "score",
-    "inputs": "what is explained: the embeddings of the tokens, an image's pixels, a graph's nodes, or a tensor that "
-    "you name",
+    "inputs": "what is explained: the embeddings of the tokens, an image's pixels, a graph's nodes, or a tensor or a "
+    "module's output that you name",
     "biases": "learned numbers that enter by themselves, whatever the input is (a bias vector, a position's "
     "embedding), and take their share of the score",
     "constants": "numbers in the model that are neither learned nor made from the input",

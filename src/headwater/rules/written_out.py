@@ -45,10 +45,10 @@ def write_group_norm(call: Call) -> Any:
     parts = x.reshape(x.shape[0], groups, -1)
     centred = parts - parts.mean(-1, keepdim=True)
     found = (centred * inverse_root(centred, (-1,), call.get(4, "eps", 1e-5))).reshape(x.shape)
-    return per_channel(found, call.get(2, "weight"), call.get(3, "bias"))
+    return scale_channels(found, call.get(2, "weight"), call.get(3, "bias"))
 
 
-def per_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+def scale_channels(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     shape = (1, -1, *[1] * (x.dim() - 2))
     x = x if weight is None else x * weight.view(shape)
     return x if bias is None else x + bias.view(shape)
@@ -61,7 +61,7 @@ def write_instance_norm(call: Call) -> Any:
     axes = tuple(range(2, x.dim()))
     centred = x - x.mean(axes, keepdim=True)
     found = centred * inverse_root(centred, axes, call.get(7, "eps", 1e-5))
-    return per_channel(found, call.get(3, "weight"), call.get(4, "bias"))
+    return scale_channels(found, call.get(3, "weight"), call.get(4, "bias"))
 
 
 def write_attention(call: Call) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from headwater.results.ledger import Ledger
+from headwater.results.verdict import percent
 
 from .reading import with_sign
 
@@ -29,11 +30,6 @@ def _share(name: str, share: float, became: float | None, chosen: bool) -> str:
     shown = f"<strong>{escape(name)}</strong>" if chosen else escape(name)
     meter = f'<span class="meter" aria-hidden="true">{bars}</span>'
     return f'<li><span>{shown}</span><span class="n">{said}</span>{meter}</li>'
-
-
-def percent(share: float) -> str:
-    value = 100 * share
-    return f"{value:.1f} %" if 0.05 <= value < 99.95 else f"{value:.2f} %"
 
 
 def ledger_bars(ledger: Ledger) -> str:

@@ -59,7 +59,7 @@ def plot_explanation(e: Explanation, ax: Axes | None = None) -> Axes:
     """A bar for every word or token, from the first at the top; an image's patches as they lie."""
     if e.image is not None:
         axes = make_axes(ax, 4.5, 4.0)
-        draw_matrix(axes, e.patches.tolist(), e.relevance.flatten().tolist())
+        plot_matrix(axes, e.patches.tolist(), e.relevance.flatten().tolist())
     else:
         cells = cells_to_plot(e)
         axes = make_axes(ax, 6.0, 1.2 + INCHES * len(cells))
@@ -91,7 +91,7 @@ def draw_bars(axes: Axes, names: Sequence[str], values: Sequence[float]) -> None
     axes.margins(y=0.01)
 
 
-def draw_matrix(axes: Axes, rows: Sequence[Sequence[float]], scaled_by: Sequence[float]) -> None:
+def plot_matrix(axes: Axes, rows: Sequence[Sequence[float]], scaled_by: Sequence[float]) -> None:
     """Numbers as colours, zero white, with the scale beside them."""
     scale = largest(scaled_by) or 1.0
     drawn = axes.imshow(rows, cmap=colour_map(), vmin=-scale, vmax=scale, aspect="auto", interpolation="nearest")
@@ -114,7 +114,7 @@ def plot_comparison(compared: Comparison, ax: Axes | None = None) -> Axes:
     shown = groups[0]
     axes = make_axes(ax, 2.0 + 0.4 * len(shown[0].cells), 1.6 + INCHES * len(shown))
     parts = [[cell.relevance / (line.scale or 1.0) for cell in line.cells] for line in shown]
-    draw_matrix(axes, parts, [1.0])
+    plot_matrix(axes, parts, [1.0])
     axes.set_yticks(range(len(shown)), [line.explanation.method for line in shown])
     set_words(axes, shown[0].names)
     axes.set_title("each row at its own scale")
@@ -130,7 +130,7 @@ def plot_generation(made: Generation, ax: Axes | None = None) -> Axes:
     """A matrix: a row for every output token, a column for every token before it."""
     rows = made.relevance.double().tolist()
     axes = make_axes(ax, 2.5 + 0.3 * len(made.tokens), 1.8 + INCHES * len(made))
-    draw_matrix(axes, rows, [value for row in rows for value in row])
+    plot_matrix(axes, rows, [value for row in rows for value in row])
     axes.set_yticks(range(len(made)), [as_label(piece.strip(" ") or " ") for piece in made.output])
     set_words(axes, [piece.strip(" ") or " " for piece in made.pieces])
     axes.set_title(f"{made.score}, {made.method}")

@@ -46,11 +46,11 @@ def first_page() -> HTMLResponse:
 def show_page(name: PageName) -> HTMLResponse:
     if name not in pages():
         raise HTTPException(404, "no such page")
-    return HTMLResponse(render(name))
+    return HTMLResponse(render_page(name))
 
 
 @router.get("/images/{name}")
-def picture(name: PictureName) -> FileResponse:
+def send_picture(name: PictureName) -> FileResponse:
     found = folder() / "images" / name
     if not found.is_file():
         raise HTTPException(404, "no such picture")
@@ -58,7 +58,7 @@ def picture(name: PictureName) -> FileResponse:
 
 
 @cache
-def render(name: str) -> str:
+def render_page(name: str) -> str:
     """A page with the list of all pages beside it."""
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = reader.parse(pages()[name].read_text(encoding="utf-8"))
