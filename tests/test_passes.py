@@ -19,7 +19,6 @@ from weighing import drawn, seeded
 import headwater as hw
 from headwater.engine import checks
 from headwater.engine.checks import (
-    KNOWN,
     OFTEN,
     changing_sites,
     check_met,
@@ -45,6 +44,7 @@ from headwater.engine.forward import (
     Run,
     asks_links,
     forward,
+    known_of,
     map_output,
     model_arguments,
     plainly_first,
@@ -191,9 +191,9 @@ def test_further_tables_are_captured_where_ids_are_given() -> None:
     batch = Batch(2, [], args=(x,), places=[model.one], ids=torch.zeros(2, 3))
     run = run_of(model, batch)
     assert tables_of(run) == []
-    KNOWN[model] = Known()
+    known = known_of(run)
     assert tables_of(run) == []
-    KNOWN[model].tables = [model.two]
+    known.tables = [model.two]
     assert tables_of(run) == [model.two]
     assert tables_of(replace(run, batch=replace(batch, ids=None))) == []
     assert [one.place for one in started(run)[1]] == [model.one, model.two]
@@ -441,14 +441,14 @@ def test_the_plain_scores_own_size_counts_and_no_number_is_for_others_to_report(
 
 
 def test_each_set_of_rules_looks_closely_at_first_and_then_now_and_then() -> None:
-    model, demand = nn.Linear(2, 2), Demand(ALL)
-    found = [is_due(model, demand) for _ in range(8 * OFTEN + 1)]
+    run, demand = run_of(nn.Linear(2, 2)), Demand(ALL)
+    found = [is_due(run, demand) for _ in range(8 * OFTEN + 1)]
     assert [i for i, due in enumerate(found) if due] == [0, OFTEN, 2 * OFTEN, 4 * OFTEN, 8 * OFTEN]
-    assert is_due(model, Demand(NOTHING))
-    assert not is_due(model, Demand(NOTHING))
-    KNOWN[model].reads = True
-    assert is_due(model, demand)
-    assert is_due(nn.Linear(2, 2), demand)
+    assert is_due(run, Demand(NOTHING))
+    assert not is_due(run, Demand(NOTHING))
+    known_of(run).reads = True
+    assert is_due(run, demand)
+    assert is_due(run_of(nn.Linear(2, 2)), demand)
     assert OFTEN == 64  # seldom enough to cost nothing, often enough to notice a model that changes
 
 
@@ -685,7 +685,7 @@ def test_how_many_other_inputs_are_looked_at(
     reads: bool, refuses: bool, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = nn.Identity()
-    KNOWN[model] = Known(reads=reads)
+    known_of(run_of(model)).reads = reads
     asked: list[int] = []
 
     def look(run: Run, demand: Demand, number: int) -> Any:
@@ -714,12 +714,12 @@ def test_where_numbers_are_read_more_inputs_are_looked_at(known: int, monkeypatc
     found = sorted_by(scope, [(same, [])] * known, run=run_of(model))
     assert asked == list(range(known, 4))
     assert found[0][1] is (Sort.CUT_OFF if known < 4 else Sort.BIAS)
-    assert KNOWN[model].reads
+    assert known_of(run_of(model)).reads
     sorted_by(met(Sort.BIAS), [(same, [])], run=run_of(model))
-    assert KNOWN[model].reads  # once is always
+    assert known_of(run_of(model)).reads  # once is always
     clear = nn.Identity()
     sorted_by(met(Sort.BIAS), [(same, [])], run=run_of(clear))
-    assert not KNOWN[clear].reads
+    assert not known_of(run_of(clear)).reads
     assert asked == list(range(known, 4))
 
 
@@ -845,7 +845,7 @@ class Tables(nn.Module):
 def tables(model: Tables, ids: Tensor) -> list[nn.Module] | None:
     run = run_of(model, Batch(len(ids), [], kwargs={"input_ids": ids}, ids=ids, places=[model.words]))
     find_tables(run)
-    return KNOWN[model].tables
+    return known_of(run).tables
 
 
 def test_tables_that_look_up_the_words_once_more_are_found() -> None:
@@ -862,8 +862,9 @@ def test_tables_are_looked_for_once_and_where_words_are_explained() -> None:
     model = seeded(lambda: Tables(lambda m, ids: m.again(ids)))
     batch = Batch(1, [], kwargs={"input_ids": ids}, ids=ids, places=[model.words])
     for without in ({"ids": None}, {"places": []}):
-        find_tables(run_of(model, replace(batch, **without)))
-        assert KNOWN[model].tables is None
+        run = run_of(model, replace(batch, **without))
+        find_tables(run)
+        assert known_of(run).tables is None
     asked: list[Any] = []
     model.register_forward_hook(lambda *_: asked.append(torch.is_grad_enabled()))
     for _ in range(3):
@@ -871,8 +872,9 @@ def test_tables_are_looked_for_once_and_where_words_are_explained() -> None:
             find_tables(run_of(model, batch))
     assert asked == [False]
     inside = seeded(lambda: Tables(lambda m, ids: m.again(ids)))
-    find_tables(run_of(inside, replace(batch, places=[inside])))
-    assert KNOWN[inside].tables == []
+    whole = run_of(inside, replace(batch, places=[inside]))
+    find_tables(whole)
+    assert known_of(whole).tables == []
 
 
 def looked_up(ids: Tensor, leaf: Tensor | None = None, table: Any = None, text: Tensor | None = None) -> bool:

@@ -52,19 +52,19 @@ def panel_sheet(
             f"<g transform='translate(0,{CAPTION})'>{panel.body}</g></g>"
         )
     parts.append(panel_legend(tall - LEGEND, negative, cue))
-    title = f"<title>{escape(describe(explanation))}</title>"
+    title = f"<title>{escape(describe_result(explanation))}</title>"
     view = f"viewBox='0 0 {full} {tall}' width='{full}' height='{tall}'"
     return f"<svg xmlns='http://www.w3.org/2000/svg' {view} role='img' {FONT}>{title}{''.join(parts)}</svg>\n"
 
 
-def describe(explanation: Explanation) -> str:
+def describe_result(explanation: Explanation) -> str:
     facts = f"{readable(explanation.target)}: {explanation.score:+.4f} ({explanation.output})"
     predicted = explanation.prediction
     return facts if predicted in (None, explanation.target) else f"{facts}, predicted: {predicted}"
 
 
 def heading(explanation: Explanation) -> str:
-    return draw_text(MARGIN, MARGIN + 12, describe(explanation), 15)
+    return draw_text(MARGIN, MARGIN + 12, describe_result(explanation), 15)
 
 
 def panel_legend(y: int, negative: str, cue: str) -> str:

@@ -11,7 +11,7 @@ from headwater.results.explanation import Explanation
 from headwater.results.picture import Box
 
 from .colour import NEGATIVE, POSITIVE
-from .panels import CAPTION, HEAD, LEGEND, MARGIN, SOFT, WIDE, describe
+from .panels import CAPTION, HEAD, LEGEND, MARGIN, SOFT, WIDE, describe_result
 from .views import View, pillow, size_on_sheet
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def draw_sheet(shown: Sequence[View], ground: Image, explanation: Explanation, c
     tall = MARGIN + HEAD + rows * (height + CAPTION + MARGIN) + LEGEND
     whole: Image = pillow().new("RGB", (full * FINE, tall * FINE), "white")
     pen = ImageDraw.Draw(whole)
-    write(pen, MARGIN, MARGIN, describe(explanation), 15)
+    write(pen, MARGIN, MARGIN, describe_result(explanation), 15)
     for number, view in enumerate(shown):
         x = MARGIN + number % columns * (step + MARGIN)
         y = MARGIN + HEAD + number // columns * (height + CAPTION + MARGIN)
