@@ -23,7 +23,17 @@ from headwater.results.explanation import Explanation
 from . import html
 from .colour import Shade, Theme, largest, shade
 from .plain import align_columns
-from .reading import TokenCell, by_part, decimals, headline, source_facts, token_cells, units_name, verdict, with_sign
+from .reading import (
+    TokenCell,
+    by_part,
+    closing_line,
+    decimals,
+    headline,
+    source_facts,
+    token_cells,
+    units_name,
+    with_sign,
+)
 from .sums import ledger_sum
 from .tables import Table, number_rows
 from .terminal import FEW, facts_line, patch_rows, style_of, verdict_line
@@ -67,7 +77,7 @@ class Line:
 
     @property
     def state(self) -> str:
-        return verdict(self.explanation.ledger).partition(":")[0]
+        return closing_line(self.explanation.ledger).partition(":")[0]
 
 
 def method_lines(comparison: Comparison, words: bool = False) -> list[Line]:
@@ -275,7 +285,9 @@ def _heatmaps(shown: Sequence[Line]) -> str:
 def _heat_row(line: Line) -> str:
     size, total, score = (number.strip() for number in line.numbers)
     ledger, text = line.explanation.ledger, html.running_text(line.cells)
-    state = f'<td class="{"closed" if ledger.closed else "open"}" title="{escape(verdict(ledger))}">{line.state}</td>'
+    state = (
+        f'<td class="{"closed" if ledger.closed else "open"}" title="{escape(closing_line(ledger))}">{line.state}</td>'
+    )
     return (
         f'<tr><th scope="row">{escape(line.explanation.method)}</th>'
         f'<td class="heat">{text}<p class="scale">full colour: ±{size}; {escape(line.sum)}</p></td>'
