@@ -136,7 +136,8 @@ class MethodRows:
         grid.add_column("ledger", no_wrap=True)
         for i, line in enumerate(self.lines):
             size, total, score = line.numbers
-            heat = Padding(Heat(line, self.theme), (0, 0, 0 if i == len(self.lines) - 1 else 1, 0))
+            body = Group(Heat(line, self.theme), Text(line.sum, "dim"))
+            heat = Padding(body, (0, 0, 0 if i == len(self.lines) - 1 else 1, 0))
             state = Text(line.state, "" if line.explanation.ledger.closed else "bold")
             grid.add_row(Text(line.explanation.method, "bold"), heat, f"±{size}", total, score, state)
         return grid
@@ -205,6 +206,7 @@ def plain(comparison: Comparison, *, words: bool = False) -> str:
     tables = [*(relevance_table(group) for group in alike(shown)), *([sums_table(shown)] if shown else [])]
     for table in tables:
         said += ["", f"{table.title}:", *(f"  {row}" for row in align_columns(table))]
+    said += [f"  {line.explanation.method}: {line.sum}" for line in shown]
     if comparison.refused:
         said += ["", "gave no explanation:", *(f"  {name}: {reason}" for name, reason in comparison.refused)]
     return "\n".join(said).lstrip("\n")
