@@ -222,6 +222,7 @@ def test_plain_text_says_what_each_method_adds_up_to():
     shown = plain(Comparison((explanation("lrp", LARGE), explanation("gi", LARGE, score=9.0))))
     assert re.search(r"^  lrp +closed +4.00 +\+2.50 +\+2.50$", shown, re.M)
     assert re.search(r"^  gi +NOT closed +4.00 +\+2.50 +\+9.00$", shown, re.M)
+    assert "  gi: tokens 2.50 + unaccounted 6.50 = 9.00" in shown
 
 
 @pytest.mark.parametrize("width", [120, 60])

@@ -198,7 +198,7 @@ def test_what_was_masked_is_in_the_report(watched, home, tmp_path):
     explained(page, home, f"text={TEXT}&mask=10")
     page.locator(".test h3").wait_for()
     told = saved(page, page.locator('[data-save="html"]').first, tmp_path).read_text(encoding="utf-8")
-    assert "Without <b>wonderful</b> the score of positive goes" in told
+    assert "Masking <strong>wonderful</strong> took 4.87 from positive" in told
 
 
 def test_the_apis_page(watched, home):

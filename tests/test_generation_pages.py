@@ -106,6 +106,10 @@ def test_plain_text_has_a_line_for_every_output_token():
     for target, score in zip(found.targets, found.scores, strict=True):
         assert any(target in line and f"{score:+.3f}"[:-1] in line for line in text.splitlines())
     assert "ledgers, the worst closed" in text
+    assert f"verdict: {found.verdict()}" in text
+    terms, total = re.search(r"all together: (.*) = (.*)", text).groups()
+    assert sum(map(float, re.findall(r"-?\d+\.\d+", terms))) == pytest.approx(float(total), abs=1e-9)
+    assert float(total) == pytest.approx(sum(found.scores), abs=0.01)
 
 
 @pytest.mark.parametrize("colours", ["truecolor", "standard", None])

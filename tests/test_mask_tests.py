@@ -87,6 +87,17 @@ def test_atoms(client):
     assert found["said"][1] == {"text": "O 2", "named": True}
 
 
+@pytest.mark.parametrize(
+    ("path", "body"), [("explain", {"text": TEXT}), ("image", {"image": picture()}), ("molecule", {"smiles": "CCO"})]
+)
+def test_a_saved_page_says_what_masking_showed(client, path, body):
+    body = {**body, "methods": ["lrp", "gi"]}
+    said = ask(client, f"{path}/mask", **body, masked=[2])["said"]
+    sentence = "".join(f"<strong>{part['text']}</strong>" if part["named"] else part["text"] for part in said)
+    assert sentence in client.post(f"/api/{path}/report", json={**body, "masked": [2]}).text
+    assert "Put to the test" not in client.post(f"/api/{path}/report", json=body).text
+
+
 @pytest.mark.parametrize("unit", ["token", "word"])
 @pytest.mark.parametrize("score", ["advantage", "logprob", "contrast"])
 def test_tokens_of_a_prompt(client, unit, score):

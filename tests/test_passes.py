@@ -38,6 +38,7 @@ from headwater.engine.checks import (
     unlike,
 )
 from headwater.engine.forward import (
+    KNOWN,
     Demand,
     Known,
     Read,
@@ -182,8 +183,11 @@ def test_places_are_captured_and_what_enters_beside_them_if_asked() -> None:
     assert found[1].leaf.tolist() == x.tolist()
     assert len(started(run_of(model, replace(batch, beside=None)), beside=True)[1]) == 1
     alone = replace(batch, places=[model.two], beside=None, kwargs={"both": False})
-    with pytest.raises(NoSignal, match="was not called"):
+    with pytest.raises(NoSignal, match=r"was not called.*Name one that this input goes through"):
         started(run_of(model, alone))
+    lists = replace(alone, places=[nn.ModuleList([nn.ModuleList([model.two])])], at="blocks")
+    with pytest.raises(NoSignal, match=r"It is a list of modules: name one of them, such as 'blocks\.0\.0'"):
+        started(run_of(model, lists))
 
 
 def test_further_tables_are_captured_where_ids_are_given() -> None:

@@ -15,13 +15,14 @@ from headwater.models.bundled import load_bundled
 from headwater.results.audit import Audit, Leak, ModuleFlow
 from headwater.results.explanation import Explanation
 from headwater.results.ledger import BASELINE_SCORE, Ledger, Lines
-from headwater.results.meanings import MEANINGS, meaning_of
+from headwater.results.meanings import MEANINGS, OWN_NAMES, meaning_of
 from headwater.viz.audits import along_the_way
 from headwater.viz.flow_chart import flow_chart
 from headwater.viz.html import ledger_section
 from headwater.viz.layers import layer_sums
 from headwater.viz.notebook import show_explanation
 from headwater.viz.plain import ledger_lines, plain
+from headwater.viz.reading import ledger_rows
 from headwater.viz.sums import large_lines, ledger_sum, round_to_sum, shown_amounts
 from headwater.viz.terminal import render
 
@@ -56,6 +57,18 @@ def test_the_sum_in_a_line():
     assert ledger_sum(Ledger(0.0, 0.0)) == "words 0.00 = 0.00"
 
 
+def test_a_sum_names_the_constants_that_have_a_name():
+    lines = Lines(
+        {**{f"layers.{i}.attn: attention offset": 0.2 for i in range(30)}, "attention sink": 0.5, "eps": 0.25}
+    )
+    ledger = Ledger(7.75, 1.0, constants=lines)
+    assert ledger_sum(ledger) == "words 1.00 + attention offset 6.00 + attention sink 0.50 + constants 0.25 = 7.75"
+    rows = [(row.name, round(row.amount, 2)) for row in ledger_rows(ledger) if row.depth == 1]
+    assert rows == [("attention offset", 6.0), ("attention sink", 0.5), ("eps", 0.25)]
+    assert len(ledger_rows(ledger, full=True)) > 30
+    assert f"{BASELINE_SCORE} 2.00" in ledger_sum(Ledger(3.0, 1.0, constants=Lines({BASELINE_SCORE: 2.0})))
+
+
 def sum_read_off(line: str) -> tuple[float, float]:
     left, right = line.split(" = ")
     return sum(float(n) for n in re.findall(r"-?\d+\.\d+", left)), float(re.match(r"-?\d+\.\d+", right)[0])
@@ -75,8 +88,6 @@ def test_every_output_shows_a_sum_that_is_right(method):
 def test_lines_within_a_group_add_up_to_the_group():
     names = {f"a.layer.{i}.w{j}": 0.11111 * (i + 1) * (-1) ** j for i in range(3) for j in range(5)}
     ledger = Ledger(1.00005 + sum(names.values()), 1.00005, Lines(names))
-    from headwater.viz.reading import ledger_rows
-
     rows = ledger_rows(ledger)
     shown = shown_amounts(rows, ledger.score, 2)
     inside = [a for row, a in zip(rows, shown, strict=True) if row.depth == 1]
@@ -92,9 +103,9 @@ def test_large_lines_are_said_in_words_and_small_ones_are_not():
     assert [name for name, _ in large_lines(LEDGER)] == ["biases"]
     assert large_lines(Ledger(3.0, 2.99, Lines({"b": 0.01}))) == []
     sink = Ledger(3.0, 1.0, constants=Lines({"attention sink": 2.0}))
-    assert [name for name, _ in large_lines(sink)] == ["constants", "attention sink"]
+    assert [name for name, _ in large_lines(sink)] == ["attention sink"]
     spread = Ledger(3.0, 1.0, constants=Lines({f"layers.{i}.attn: attention offset": 0.2 for i in range(10)}))
-    assert [name for name, _ in large_lines(spread)] == ["constants", "attention offset"]
+    assert [name for name, _ in large_lines(spread)] == ["attention offset"]
     assert any("attention rests" in line for line in ledger_lines(sink))
     assert "attention rests" in ledger_section(sink)
 
@@ -113,6 +124,7 @@ def test_lines_that_the_library_writes_have_a_meaning():
     from headwater.rules.attention.shares import OFFSET
 
     assert {SINK, SPECIAL, OFFSET} == set(ASIDE)
+    assert {*ASIDE, BASELINE_SCORE} == set(OWN_NAMES)
     assert all(meaning_of(name) for name in (BASELINE_SCORE, SPECIAL, SINK, OFFSET))
     assert meaning_of("bert.pooler.dense.bias") == MEANINGS["biases"]
     assert meaning_of("bert.pooler") == ""

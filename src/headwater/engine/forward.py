@@ -144,10 +144,23 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
         scope,
     ):
         out = run.model(*args, **kwargs)
-    if not inputs:
-        name = "" if batch.at is None else f" {batch.at!r}"
-        raise NoSignal(f"the module{name} whose output is to be explained was not called by the model.")
+    if all(one.beside for one in inputs):
+        raise NoSignal(describe_uncalled(batch))
     return out, inputs
+
+
+def describe_uncalled(batch: Batch) -> str:
+    """Why nothing came from the module that is explained. A list of modules is never called, its modules are."""
+    name = "" if batch.at is None else f" {batch.at!r}"
+    said = f"the module{name} whose output is to be explained was not called by the model. "
+    part: nn.Module | None = batch.places[0] if batch.places else None
+    if not isinstance(part, (nn.ModuleList, nn.ModuleDict)):
+        return f"{said}Name one that this input goes through."
+    path = "" if batch.at is None else batch.at
+    while isinstance(part, (nn.ModuleList, nn.ModuleDict)) and len(part):
+        first, part = next(part.named_children())
+        path = f"{path}.{first}" if path else first
+    return f"{said}It is a list of modules: name one of them, such as {path!r}."
 
 
 def side_modules(run: Run, links: bool) -> list[nn.Module]:

@@ -18,7 +18,10 @@ def from_tensors(model: nn.Module, tensors: Any, inputs: Any, places: list[nn.Mo
     floats = [t for t in list_leaves((args, kwargs)) if isinstance(t, Tensor) and t.is_floating_point()]
     every = [t for t in list_leaves((args, kwargs)) if isinstance(t, Tensor)]
     if not every:
-        raise InputError("no tensor among the model's arguments.")
+        raise InputError(
+            f"there is no text and no tensor in what is to be explained ({type(tensors).__name__}). "
+            "Pass a text, a list of texts, or the tensors that the model is called with."
+        )
     place, tensor, at = choose_inputs(model, inputs, kwargs, floats, every, places)
     samples = len(tensor) if tensor is not None else len(every[0])
     if any(t.numel() == 0 for t in every):

@@ -18,7 +18,8 @@ MEANINGS = {
     "module's output that you name",
     "biases": "learned numbers that enter by themselves, whatever the input is (a bias vector, a position's "
     "embedding), and take their share of the score",
-    "constants": "numbers in the model that are neither learned nor made from the input",
+    "constants": "what is neither an input nor a bias: numbers in the model's code, and what was set aside, such as "
+    "the attention offset",
     "cut off": "what was made from the input, but by a way that no gradient goes back",
     "held": "learned numbers that are multiplied by something a rule holds constant, although it depends on the input",
     "readout": "what the score function adds of its own, where the score is no sum of the model's outputs, as a "
@@ -36,6 +37,8 @@ MEANINGS = {
     "mask": "to put the token for an unknown word in place of a word and to ask the model again",
 }
 
+# Lines among the constants that have a name of their own: a sum names them, for they are no numbers of the model.
+OWN_NAMES = ("attention offset", "attention sink", "special tokens", "score of the baseline")
 _SINGULAR = {"bias": "biases", "constant": "constants", "offset": "attention offset", "sink": "attention sink"}
 
 

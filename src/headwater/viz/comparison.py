@@ -23,7 +23,17 @@ from headwater.results.explanation import Explanation
 from . import html
 from .colour import Shade, Theme, largest, shade
 from .plain import align_columns
-from .reading import TokenCell, by_part, decimals, headline, source_facts, token_cells, units_name, verdict, with_sign
+from .reading import (
+    TokenCell,
+    by_part,
+    closing_line,
+    decimals,
+    headline,
+    source_facts,
+    token_cells,
+    units_name,
+    with_sign,
+)
 from .sums import ledger_sum
 from .tables import Table, number_rows
 from .terminal import FEW, facts_line, patch_rows, style_of, verdict_line
@@ -67,7 +77,7 @@ class Line:
 
     @property
     def state(self) -> str:
-        return verdict(self.explanation.ledger).partition(":")[0]
+        return closing_line(self.explanation.ledger).partition(":")[0]
 
 
 def method_lines(comparison: Comparison, words: bool = False) -> list[Line]:
@@ -126,7 +136,8 @@ class MethodRows:
         grid.add_column("ledger", no_wrap=True)
         for i, line in enumerate(self.lines):
             size, total, score = line.numbers
-            heat = Padding(Heat(line, self.theme), (0, 0, 0 if i == len(self.lines) - 1 else 1, 0))
+            body = Group(Heat(line, self.theme), Text(line.sum, "dim"))
+            heat = Padding(body, (0, 0, 0 if i == len(self.lines) - 1 else 1, 0))
             state = Text(line.state, "" if line.explanation.ledger.closed else "bold")
             grid.add_row(Text(line.explanation.method, "bold"), heat, f"±{size}", total, score, state)
         return grid
@@ -195,6 +206,7 @@ def plain(comparison: Comparison, *, words: bool = False) -> str:
     tables = [*(relevance_table(group) for group in alike(shown)), *([sums_table(shown)] if shown else [])]
     for table in tables:
         said += ["", f"{table.title}:", *(f"  {row}" for row in align_columns(table))]
+    said += [f"  {line.explanation.method}: {line.sum}" for line in shown]
     if comparison.refused:
         said += ["", "gave no explanation:", *(f"  {name}: {reason}" for name, reason in comparison.refused)]
     return "\n".join(said).lstrip("\n")
@@ -275,7 +287,9 @@ def _heatmaps(shown: Sequence[Line]) -> str:
 def _heat_row(line: Line) -> str:
     size, total, score = (number.strip() for number in line.numbers)
     ledger, text = line.explanation.ledger, html.running_text(line.cells)
-    state = f'<td class="{"closed" if ledger.closed else "open"}" title="{escape(verdict(ledger))}">{line.state}</td>'
+    state = (
+        f'<td class="{"closed" if ledger.closed else "open"}" title="{escape(closing_line(ledger))}">{line.state}</td>'
+    )
     return (
         f'<tr><th scope="row">{escape(line.explanation.method)}</th>'
         f'<td class="heat">{text}<p class="scale">full colour: ±{size}; {escape(line.sum)}</p></td>'

@@ -17,14 +17,15 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from headwater.results.generation import Contribution, Generation
+from headwater.results.generation import Contribution, Generation, sum_ledgers
 
 from .bars import share_bars
 from .colour import Theme, hues, largest, shade
 from .html import amounts, describe_making, document, facts_list, ledger_section, verdict_paragraph
 from .matrix import heatmap
-from .reading import decimals, verdict, visible, with_sign
-from .terminal import facts_line, style_of
+from .reading import closing_line, decimals, visible, with_sign
+from .sums import large_lines, ledger_sum
+from .terminal import facts_line, style_of, verdict_line
 
 SHOWN = 8  # sources of an output token, in a list
 FEW = 3  # and in a line
@@ -232,7 +233,8 @@ def render(generation: Generation, *, theme: Theme = "dark") -> RenderableType:
     said = Text().append(visible(_prompt(generation)), "dim").append(visible(generation.text), "bold")
     notes = [Text(f" {note}", style="dim") for note in (describe_scale(), *closing(generation))]
     listing = Listing(generation, theme)
-    return Group(facts_line(generation_facts(generation)), Text(), Padding(said, (0, 0, 0, 2)), Text(), listing, *notes)
+    head = [verdict_line(generation.verdict().phrases), facts_line(generation_facts(generation))]
+    return Group(*head, Text(), Padding(said, (0, 0, 0, 2)), Text(), listing, *notes)
 
 
 def describe_scale() -> str:
@@ -296,7 +298,8 @@ def _output_text(generation: Generation, number: int) -> str:
 
 def plain(generation: Generation) -> str:
     """Plain text: a line for every output token with its largest sources, and whether the ledgers close."""
-    lines = [f"prompt: {visible(_prompt(generation))}", f"output: {visible(generation.text)}"]
+    lines = [f"verdict: {generation.verdict()}"]
+    lines += [f"prompt: {visible(_prompt(generation))}", f"output: {visible(generation.text)}"]
     lines += [f"{name}: {value}" for name, value in generation_facts(generation)]
     width = max(len(_output_text(generation, number)) for number in range(len(generation)))
     places = decimals(generation.scores)
@@ -314,11 +317,10 @@ def plain(generation: Generation) -> str:
 
 
 def closing(generation: Generation) -> list[str]:
-    """Lines of the ledger that hold what was set aside, and whether every ledger closes."""
-    names = {name: None for ledger in generation.ledgers for name in ledger.constants}
-    aside = [name for name in names if name in ("attention sink", "special tokens")]
-    sums = {n: [ledger.constants.get(n, 0.0) for ledger in generation.ledgers] for n in aside}
+    """The sum of all ledgers, whether every one closes, and what their large lines are."""
+    whole = sum_ledgers(generation.ledgers)
+    together = "" if len(generation) == 1 else "all together: "
     worst = max(generation.ledgers, key=lambda ledger: ledger.error)
-    notes = [f"{name}: {', '.join(with_sign(v).strip() for v in values)}" for name, values in sums.items()]
     counted = "the ledger is" if len(generation) == 1 else f"{len(generation)} ledgers, the worst"
-    return [*notes, f"{counted} {verdict(worst)}"]
+    said = [f"({name}: {meaning})" for name, meaning in large_lines(whole)]
+    return [f"{together}{ledger_sum(whole, f'{generation.unit}s')}", f"{counted} {closing_line(worst)}", *said]

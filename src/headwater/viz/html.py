@@ -22,7 +22,7 @@ from headwater.results.verdict import Phrase
 from .bars import BARS, ledger_bars
 from .colour import NEGATIVE, POSITIVE, Rgb, largest, shade
 from .pages import render_page
-from .reading import TokenCell, decimals, headline, token_cells, units_name, verdict, with_sign
+from .reading import TokenCell, closing_line, decimals, headline, token_cells, units_name, with_sign
 from .sums import large_lines, ledger_sum, round_to_sum
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -157,7 +157,7 @@ def ledger_section(ledger: Ledger, name: str = "ledger", unit: str = "inputs") -
     return (
         f'<section aria-label="{escape(name)}"><h3>Ledger</h3>{ledger_bars(ledger)}{table}'
         f'<p class="sum">{escape(ledger_sum(ledger, unit))}</p>'
-        f'<p class="{state}">{escape(verdict(ledger))}</p>{said}{folded}</section>'
+        f'<p class="{state}">{escape(closing_line(ledger))}</p>{said}{folded}</section>'
     )
 
 

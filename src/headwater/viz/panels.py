@@ -13,14 +13,14 @@ from headwater.results.readable import readable
 from .colour import NEGATIVE, POSITIVE, Rgb
 
 FONT = "font-family='system-ui, sans-serif'"
-MARGIN, HEAD, LEGEND, CAPTION = 16, 30, 34, 44
+MARGIN, HEAD, LEGEND, CAPTION = 16, 30, 34, 60
 WIDE = 560  # the least width that heading and legend need
 INK, SOFT = "#111", "#595959"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture: SVG of the given size, a name above it and what its full colour means."""
+    """One picture: SVG of the given size, a name above it, and lines that say what it shows."""
 
     name: str
     note: str
@@ -28,7 +28,13 @@ class Panel:
 
 
 def picture_of(explanation: Explanation, scale: float, body: str) -> Panel:
-    return Panel(explanation.method, f"full colour ±{scale:.3g}, sum {explanation.ledger.inputs:+.3g}", body)
+    return Panel(explanation.method, describe_panel(explanation, scale), body)
+
+
+def describe_panel(explanation: Explanation, scale: float) -> str:
+    """Two lines: what full colour means, and how much of the score the panel has."""
+    ledger = explanation.ledger
+    return f"full colour ±{scale:.3g}\nsum {ledger.inputs:+.3g} of the score {ledger.score:+.3g}"
 
 
 def panel_sheet(
@@ -48,7 +54,7 @@ def panel_sheet(
         y = MARGIN + HEAD + number // columns * (height + CAPTION + MARGIN)
         parts.append(
             f"<g transform='translate({x},{y})'>{draw_text(0, 14, panel.name, 15)}"
-            f"{draw_text(0, 32, panel.note, 12, SOFT)}"
+            f"{''.join(draw_text(0, 32 + 16 * i, line, 12, SOFT) for i, line in enumerate(panel.note.splitlines()))}"
             f"<g transform='translate(0,{CAPTION})'>{panel.body}</g></g>"
         )
     parts.append(panel_legend(tall - LEGEND, negative, cue))

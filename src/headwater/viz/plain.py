@@ -11,13 +11,13 @@ from headwater.results.ledger import Ledger
 from .audits import tables
 from .reading import (
     SHOWN_ENTRIES,
+    closing_line,
     decimals,
     headline,
     ledger_rows,
     source_facts,
     token_cells,
     units_name,
-    verdict,
     with_sign,
 )
 from .sums import large_lines, ledger_sum, shown_amounts
@@ -72,7 +72,7 @@ def ledger_lines(ledger: Ledger, full: bool = False, unit: str = "inputs") -> li
     ]
     score = f"  {'score'.ljust(width)}  {with_sign(ledger.score, places)}"
     said = [f"  ({name}: {meaning})" for name, meaning in large_lines(ledger)]
-    return ["ledger:", *body, score, f"  {ledger_sum(ledger, unit)}", f"  {verdict(ledger)}", *said]
+    return ["ledger:", *body, score, f"  {ledger_sum(ledger, unit)}", f"  {closing_line(ledger)}", *said]
 
 
 def plain_audit(audit: Audit, *, full: bool = False) -> str:

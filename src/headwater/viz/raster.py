@@ -140,7 +140,8 @@ def draw_sheet(shown: Sequence[View], ground: Image, explanation: Explanation, c
         x = MARGIN + number % columns * (step + MARGIN)
         y = MARGIN + HEAD + number // columns * (height + CAPTION + MARGIN)
         write(pen, x, y, view.name, 15)
-        write(pen, x, y + 20, view.note, 12, SOFT)
+        for i, line in enumerate(view.note.splitlines()):
+            write(pen, x, y + 20 + 16 * i, line, 12, SOFT)
         whole.paste(tint_panel(view, ground, (width * FINE, height * FINE)), (x * FINE, (y + CAPTION) * FINE))
     draw_legend(whole, tall - LEGEND)
     return whole

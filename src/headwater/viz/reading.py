@@ -9,6 +9,7 @@ from itertools import groupby
 
 from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger
+from headwater.results.meanings import OWN_NAMES, kind_of_line
 from headwater.results.readable import SPACE_MARKS
 from headwater.results.readable import readable as readable
 from headwater.results.readable import visible as visible
@@ -130,13 +131,21 @@ def ledger_rows(ledger: Ledger, full: bool = False) -> list[LedgerRow]:
     rows = [LedgerRow("inputs", ledger.inputs)]
     for name, lines in ledger.groups.items():
         rows.append(LedgerRow(name, lines.total))
-        rows += [
-            LedgerRow(line, amount, 1)
-            for line, amount in (lines if full or len(lines) <= SHOWN_LINES else sum_by_layer(lines)).items()
-        ]
+        whole = full or len(lines) <= SHOWN_LINES
+        shown = lines if whole else {kind: sum(inside.values()) for kind, inside in fold_lines(lines).items()}
+        rows += [LedgerRow(line, amount, 1) for line, amount in shown.items()]
     if ledger.readout:
         rows.append(LedgerRow("readout", ledger.readout))
     return [*rows, LedgerRow("unaccounted", ledger.unaccounted)]
+
+
+def fold_lines(lines: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Lines by what they are of, where that has a name (`layers.0.self_attn: attention offset`), else by layer."""
+    found: dict[str, dict[str, float]] = {}
+    for name, amount in lines.items():
+        kind = kind_of_line(name)
+        found.setdefault(kind if kind in OWN_NAMES else layer_of(name), {})[name] = amount
+    return found
 
 
 def sum_by_layer(lines: Mapping[str, float]) -> dict[str, float]:
@@ -154,7 +163,7 @@ def layer_of(name: str) -> str:
     return ".".join(parts[: 2 if numbered is None else numbered + 1])
 
 
-def verdict(ledger: Ledger) -> str:
+def closing_line(ledger: Ledger) -> str:
     """One line on whether the ledger closes."""
     state, times = "closed" if ledger.closed else "NOT closed", "times" if ledger.error >= 1 else "of"
     scale = "all other lines together" if ledger.magnitude < ledger.size else "what the score is the difference of"

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from headwater.results.ledger import Ledger
-from headwater.results.meanings import kind_of_line, meaning_of
+from headwater.results.meanings import OWN_NAMES, kind_of_line, meaning_of
 
 from .reading import LedgerRow
 
@@ -44,8 +44,19 @@ def sum_places(score: float) -> int:
 
 def ledger_parts(ledger: Ledger, unit: str = "words") -> list[tuple[str, float]]:
     """The lines of a ledger that are summed in a sentence, by name."""
-    groups = [(name, lines.total) for name, lines in ledger.groups.items()]
-    return [(unit, ledger.inputs), *groups, ("readout", ledger.readout), ("unaccounted", ledger.unaccounted)]
+    groups = {name: lines.total for name, lines in ledger.groups.items() if name != "constants"}
+    others = {**groups, **constants_by_kind(ledger), "readout": ledger.readout, "unaccounted": ledger.unaccounted}
+    return [(unit, ledger.inputs), *others.items()]
+
+
+def constants_by_kind(ledger: Ledger) -> dict[str, float]:
+    """The constants' sum, apart from lines that have a name of their own, such as the attention offset."""
+    sums: dict[str, float] = {}
+    for name, amount in ledger.constants.items():
+        kind = kind_of_line(name)
+        kind = kind if kind in OWN_NAMES else "constants"
+        sums[kind] = sums.get(kind, 0.0) + amount
+    return sums
 
 
 def ledger_sum(ledger: Ledger, unit: str = "words") -> str:
@@ -75,10 +86,7 @@ def shown_amounts(rows: Sequence[LedgerRow], score: float, places: int) -> list[
 
 
 def large_lines(ledger: Ledger) -> list[tuple[str, str]]:
-    """What the large lines of a ledger are, in words; of the constants, those that have a name of their own."""
+    """What the large parts of a ledger's sum are, in words."""
     least = LARGE * max(abs(ledger.score), abs(ledger.inputs))
-    sums = dict(ledger_parts(ledger)[1:])
-    for name, amount in ledger.constants.items():
-        sums[kind_of_line(name)] = sums.get(kind_of_line(name), 0.0) + amount
-    large = [name for name, amount in sums.items() if abs(amount) >= least and amount]
+    large = [name for name, amount in ledger_parts(ledger)[1:] if abs(amount) >= least and amount]
     return [(name, meaning_of(name)) for name in large if meaning_of(name)]

@@ -24,7 +24,17 @@ from headwater.results.verdict import Phrase
 
 from .audits import tables
 from .colour import INK, Shade, Theme, largest, shade
-from .reading import TokenCell, by_part, decimals, headline, ledger_rows, token_cells, units_name, verdict, with_sign
+from .reading import (
+    TokenCell,
+    by_part,
+    closing_line,
+    decimals,
+    headline,
+    ledger_rows,
+    token_cells,
+    units_name,
+    with_sign,
+)
 from .sums import large_lines, ledger_sum, shown_amounts
 from .tables import Named, Table, method_tables, within
 
@@ -182,7 +192,7 @@ def ledger_table(ledger: Ledger, full: bool = False, unit: str = "inputs") -> Re
         style = "dim" if row.depth else ""
         grid.add_row(Text("  " * row.depth + row.name, style), Text(with_sign(amount, places), style))
     said = [Padding(Text(f"{name}: {meaning}", style="dim"), (0, 0, 0, 1)) for name, meaning in large_lines(ledger)]
-    closing = Text(f" {verdict(ledger)}", style="" if ledger.closed else "bold")
+    closing = Text(f" {closing_line(ledger)}", style="" if ledger.closed else "bold")
     return Group(grid, Text(f" {ledger_sum(ledger, unit)}"), closing, *said)
 
 

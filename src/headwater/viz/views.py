@@ -12,6 +12,7 @@ from headwater.results.explanation import Explanation
 from headwater.results.picture import Box, Picture
 
 from .colour import largest
+from .panels import describe_panel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,7 +84,7 @@ def by_patch(e: Explanation, shape: Picture, box: Box, many: bool) -> View:
     grid = shape.grid
     xs = (*(grid.edges(0, c)[0] / grid.width for c in range(grid.columns)), 1.0)
     ys = (*(grid.edges(r, 0)[1] / grid.height for r in range(grid.rows)), 1.0)
-    return View(name, note(e, scale), values, scale, box, (xs, ys), named=True)
+    return View(name, describe_panel(e, scale), values, scale, box, (xs, ys), named=True)
 
 
 def by_pixel(e: Explanation, shape: Picture, box: Box, size: tuple[int, int], many: bool) -> View:
@@ -99,11 +100,9 @@ def by_pixel(e: Explanation, shape: Picture, box: Box, size: tuple[int, int], ma
     what = "pixels" if block == 1 else f"blocks of {block} x {block} pixels"
     xs = (*(columns / shape.grid.width).tolist(), 1.0)
     ys = (*(rows / shape.grid.height).tolist(), 1.0)
-    return View(f"{e.method}, {what}" if not many else f"{e.method}", note(e, scale), values, scale, box, (xs, ys))
-
-
-def note(e: Explanation, scale: float) -> str:
-    return f"full colour ±{scale:.3g}, sum {e.ledger.inputs:+.3g}"
+    return View(
+        f"{e.method}, {what}" if not many else f"{e.method}", describe_panel(e, scale), values, scale, box, (xs, ys)
+    )
 
 
 def shape_of(e: Explanation) -> Picture:

@@ -66,13 +66,15 @@ def audit_report(found: Sequence[Audit], form: Format) -> str:
     return audit_page.page(found)
 
 
-def sheet_report(found: Comparison, svg: str, form: PictureFormat, colours: str, prediction: str = "") -> str:
+def sheet_report(
+    found: Comparison, svg: str, form: PictureFormat, colours: str, prediction: str = "", tested: str = ""
+) -> str:
     """Of a molecule or an image, the sheet as it is on the screen."""
     if form == "json":
         return to_json(found.to_dict())
     check_form(form)
     with palette(colours):
-        return svg if form == "svg" else comparison.page(found, picture=svg, before=prediction)
+        return svg if form == "svg" else comparison.page(found, picture=svg, more=tested, before=prediction)
 
 
 def image_png(found: Comparison, image: Image, level: str, colours: str) -> bytes:

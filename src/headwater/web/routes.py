@@ -14,9 +14,10 @@ from ..viz.colour import PALETTES
 from .generation import generation_answer
 from .jobs import RESPONSES, JobName, app_state, submit
 from .layers import audit_answer
-from .masked_report import predict_for_report, put_to_the_test
+from .mask_tests import masked_image, masked_molecule, masked_text
+from .masked_report import mask_section
 from .models import Kind, LazyModel
-from .pictures import image_answer, image_sheet, molecule_answer, molecule_sheet
+from .pictures import image_answer, image_sheet, make_graph, molecule_answer, molecule_sheet
 from .reports import (
     MEDIA,
     Format,
@@ -37,6 +38,7 @@ from .schemas import (
     GenerateAsked,
     ImageAsked,
     JobShown,
+    MaskAnswer,
     MethodAbout,
     ModelAbout,
     MoleculeAsked,
@@ -112,10 +114,13 @@ async def explain_report(
         words = unit_for(found.explanations[0], ask.unit) == "word"
         if form != "html":
             return text_report(found, words, form, palette)
-        said = predict_for_report(loaded, ask, found)
-        tested = put_to_the_test(said, ask, found) if ask.masked else ""
-        shown = prediction_part(said.before, found.explanations[0].prediction, said.after if ask.masked else ())
-        return text_report(found, words, form, palette, tested, shown)
+        predicted = found.explanations[0].prediction
+        if not ask.masked:
+            said = predict_with_masks(loaded, PredictAsked(text=ask.text))
+            return text_report(found, words, form, palette, prediction=prediction_part(said.before, predicted))
+        tested = masked_text(loaded, ask, found)
+        shown = prediction_part(tested.before, predicted, tested.after)
+        return text_report(found, words, form, palette, mask_section(tested), shown)
 
     return file(await submit(request, work, job), form, "explanation")
 
@@ -165,11 +170,19 @@ async def image_report(
         found, picture = state.image(ask)
         if form == "png":
             return image_png(found, picture, ask.level, ask.palette)
-        answer = image_answer(state.models.of("image", ask.model).take(), ask, found, picture)
-        shown = prediction_part(answer.classes, answer.prediction)
-        return sheet_report(found, image_sheet(found, picture, ask), form, ask.palette, shown)
+        loaded = state.models.of("image", ask.model).take()
+        answer = image_answer(loaded, ask, found, picture)
+        tested = masked_image(loaded, ask, found, picture) if ask.masked and form == "html" else None
+        return sheet_report(found, image_sheet(found, picture, ask), form, ask.palette, *page_parts(answer, tested))
 
     return file(await submit(request, work, job), form, "image")
+
+
+def page_parts(answer: PictureAnswer, tested: MaskAnswer | None) -> tuple[str, str]:
+    """Of a saved page: the prediction, and what masking showed."""
+    after = tested.after if tested is not None else ()
+    shown = prediction_part(answer.classes, answer.prediction, after)
+    return shown, mask_section(tested) if tested is not None else ""
 
 
 @router.post("/molecule", tags=["molecule"])
@@ -190,9 +203,11 @@ async def molecule_report(request: Request, ask: MoleculeAsked, form: Format = "
 
     def work() -> str:
         found = state.molecule(ask)
-        answer = molecule_answer(state.models.of("molecule", ask.model).take(), ask, found, state.limits)
-        shown = prediction_part(answer.classes, answer.prediction)
-        return sheet_report(found, molecule_sheet(found, ask), form, ask.palette, shown)
+        loaded = state.models.of("molecule", ask.model).take()
+        answer = molecule_answer(loaded, ask, found, state.limits)
+        graph = make_graph(ask, state.limits)
+        tested = masked_molecule(loaded, ask, found, graph) if ask.masked and form == "html" else None
+        return sheet_report(found, molecule_sheet(found, ask), form, ask.palette, *page_parts(answer, tested))
 
     return file(await submit(request, work, job), form, "molecule")
 

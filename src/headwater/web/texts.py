@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from ..results.ledger import Ledger, Lines
 from ..results.verdict import Phrase
 from ..results.words import continues
 from ..viz.colour import largest
-from ..viz.reading import layer_of, sum_by_layer, token_cells, verdict
+from ..viz.reading import closing_line, fold_lines, token_cells
 from ..viz.sums import ledger_sum
 from .models import Loaded
 from .schemas import (
@@ -117,27 +117,29 @@ def ledger_answer(ledger: Ledger, unit: str = "words") -> LedgerShown:
     return LedgerShown(
         score=ledger.score,
         inputs=ledger.inputs,
-        biases=fold_lines(ledger.biases),
-        constants=fold_lines(ledger.constants),
-        cut_off=fold_lines(ledger.cut_off),
-        held=fold_lines(ledger.held),
+        biases=folded_answer(ledger.biases),
+        constants=folded_answer(ledger.constants),
+        cut_off=folded_answer(ledger.cut_off),
+        held=folded_answer(ledger.held),
         readout=ledger.readout,
         unaccounted=ledger.unaccounted,
         closed=ledger.closed,
         error=ledger.error,
-        verdict=verdict(ledger),
+        verdict=closing_line(ledger),
         sum=ledger_sum(ledger, unit),
     )
 
 
-def fold_lines(lines: Lines) -> list[Folded]:
-    """Lines by layer, each with what it is the sum of; what is exactly zero is left out."""
-    inside: dict[str, list[LedgerEntry]] = {}
-    for name, amount in lines.items():
-        if amount:
-            inside.setdefault(layer_of(name), []).append(LedgerEntry(name=name, amount=amount))
-    sums: Mapping[str, float] = sum_by_layer(lines)
-    return [Folded(name=name, amount=sums[name], lines=found) for name, found in inside.items()]
+def folded_answer(lines: Lines) -> list[Folded]:
+    """Lines by kind or layer, each with what it is the sum of; what is exactly zero is left out."""
+    return [
+        Folded(
+            name=name,
+            amount=sum(inside.values()),
+            lines=[LedgerEntry(name=line, amount=amount) for line, amount in inside.items()],
+        )
+        for name, inside in fold_lines({name: amount for name, amount in lines.items() if amount}).items()
+    ]
 
 
 def cells_of(e: Explanation, unit: str) -> list[TokenAnswer]:

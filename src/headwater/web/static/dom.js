@@ -28,6 +28,7 @@ export function signed(value, scale = Math.abs(value)) {
 
 export const percent = (share) => {
   const value = share * 100;
+  if (value === 0 || value === 100) return `${value} %`;
   return `${value < 99.95 && value >= 0.05 ? value.toFixed(1) : value.toFixed(2)} %`;
 };
 

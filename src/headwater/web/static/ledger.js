@@ -65,8 +65,11 @@ function folded(name, layers, note) {
     amount: layer.amount,
     parts: layer.lines.length > 1 ? layer.lines.map((line) => ({ ...line, name: within(line.name, layer.name), title: line.name })) : undefined,
   }));
-  return { name, note: note ?? (layers.length > 1 ? counted(layers.map((layer) => layer.name)) : short(layers[0].name)), amount, parts };
+  return { name, note: note ?? named(layers.map((layer) => layer.name)), amount, parts };
 }
+
+// What a line is made of: kinds that have a meaning by name, layers by their number.
+const named = (names) => (names.length > 1 && !names.every(knows) ? counted(names) : names.map(short).join(', '));
 
 // A parameter's name inside its layer.
 const within = (name, layer) => (name.startsWith(`${layer}.`) ? name.slice(layer.length + 1) : name);

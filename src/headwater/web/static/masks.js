@@ -2,7 +2,8 @@
 
 import { Latest, post } from './api.js';
 import { classes } from './classes.js';
-import { h, signed } from './dom.js';
+import { h } from './dom.js';
+import { placesFor, shown } from './sums.js';
 import { phrases } from './verdict.js';
 
 export class MaskBox {
@@ -25,12 +26,14 @@ export class MaskBox {
   }
 
   show(found) {
-    const change = found.score_after - found.score_before;
+    const moved = found.score_after - found.score_before;
+    const places = placesFor(moved || found.score_before); // those of the sentence, so that its number is the difference of these
+    const [before, change] = [found.score_before, moved].map((value) => Number(value.toFixed(places)));
     this.element.replaceChildren(
       h('h3', {}, 'Put to the test'),
       h('p', { className: 'found' }, phrases(found.said), '.'),
-      h('p', { className: 'soft' }, `The score of ${found.target} goes from ${signed(found.score_before)} to ${signed(found.score_after)}: `,
-        h('b', { className: 'change' }, signed(change, found.score_before)), '.'),
+      h('p', { className: 'soft' }, `The score of ${found.target} goes from ${shown(before, places)} to ${shown(before + change, places)}: `,
+        h('b', { className: 'change' }, shown(change, places)), '.'),
       h('p', {}, h('button', { type: 'button', className: 'quiet', onclick: () => this.unmask() }, `Show all ${this.unit} again`), ' ', this.more(found)));
   }
 }

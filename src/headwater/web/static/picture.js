@@ -178,6 +178,6 @@ export class PictureView {
   }
 
   report() {
-    return this.found ? { path: `/api/${this.kind}/report`, name: this.kind, body: this.body(), png: this.png } : null;
+    return this.found ? { path: `/api/${this.kind}/report`, name: this.kind, body: { ...this.body(), masked: [...this.masked] }, png: this.png } : null;
   }
 }

@@ -3,7 +3,7 @@
 import { h } from './dom.js';
 import { term } from './terms.js';
 
-const GROUPS = /(biases|constants|cut off|held|readout|unaccounted)/;
+const GROUPS = /(attention offset|attention sink|special tokens|score of the baseline|biases|constants|cut off|held|readout|unaccounted)/;
 
 export const placesFor = (scale) => {
   const size = Math.abs(scale);
