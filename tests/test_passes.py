@@ -38,7 +38,6 @@ from headwater.engine.checks import (
     unlike,
 )
 from headwater.engine.forward import (
-    KNOWN,
     Demand,
     Known,
     Read,
