@@ -65,7 +65,7 @@ def test_a_span_takes_one_forward_and_one_backward_pass_however_long_it_is(monke
     plain = propagate.backward
     monkeypatch.setattr(propagate, "backward", lambda *a: passes.update(backward=passes["backward"] + 1) or plain(*a))
     model = deepcopy(talker("gpt2"))
-    found = hw.explain_answer(model, "the capital is", tokenizer=speaker(), documents=DOCUMENTS, answer=ANSWER * 3)
+    found = hw.explain_answer(model, "the capital is", tokenizer=speaker(), documents=DOCUMENTS, answer=f"{ANSWER} {ANSWER}")
     found.whole()  # at its first explanation a model is looked at closely
     model.register_forward_pre_hook(lambda *_: passes.update(forward=passes["forward"] + 1))
     passes.update(forward=0, backward=0)

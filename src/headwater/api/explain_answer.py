@@ -137,8 +137,9 @@ def after_prompt(answer: str | Sequence[int], said: Prompt, material: Material) 
 
 def without_end(tokenizer: Any, ids: list[int]) -> list[int]:
     """The answer without the special tokens that end it: they say nothing."""
-    special, end = set(tokenizer.all_special_ids), len(ids)
-    while end and ids[end - 1] in special:
+    ends = {*tokenizer.all_special_ids} - {getattr(tokenizer, "unk_token_id", None)}
+    end = len(ids)
+    while end and ids[end - 1] in ends:
         end -= 1
     if not end:
         raise InputError("the answer is empty: the model ended it at once. Give answer=, or ask otherwise.")
@@ -184,7 +185,7 @@ class AnswerExplainer:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The sentences of the answer."""
-        return tuple(self.text[a:b] for a, b in split_sentences(self.text))
+        return tuple("".join(self.pieces[start:end]).strip() for start, end in self._sentence_spans())
 
     def sentence(self, number: int) -> SpanExplanation:
         """What one sentence of the answer rests on, by its number from 0, negative from the end."""
@@ -211,7 +212,7 @@ class AnswerExplainer:
 
     def all_sentences(self) -> list[SpanExplanation]:
         """What every sentence rests on: one forward pass for all, and few backward passes."""
-        return self._explain(self._sentence_spans())
+        return list(self._sentences)
 
     def tokens(self) -> Generation:
         """The answer token by token, as `explain_generation` gives it: one row per output token."""
@@ -273,6 +274,10 @@ class AnswerExplainer:
         said, _ = material.render(self._text.tokenizer)
         session = self._session
         return measure_logprobs(session, Text.of(session.model, self._text.tokenizer, said, self._text.output))
+
+    @functools.cached_property
+    def _sentences(self) -> tuple[SpanExplanation, ...]:
+        return tuple(self._explain(self._sentence_spans()))
 
     @functools.cached_property
     def _logprobs(self) -> Tensor:

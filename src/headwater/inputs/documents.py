@@ -139,9 +139,11 @@ def read_documents(documents: Documents | None) -> tuple[tuple[str, ...], tuple[
     """Names and texts. Documents without names are numbered from 1."""
     if isinstance(documents, (str, bytes)):
         raise InputError("documents= is a list of texts, or {name: text}, not one text.")
-    named = isinstance(documents, Mapping)
-    texts = tuple(documents.values()) if isinstance(documents, Mapping) else tuple(documents or ())
-    names = tuple(map(str, documents)) if named else tuple(f"Document {n}" for n in range(1, len(texts) + 1))
+    if isinstance(documents, Mapping):
+        names, texts = tuple(map(str, documents)), tuple(documents.values())
+    else:
+        texts = tuple(documents or ())
+        names = tuple(f"Document {n}" for n in range(1, len(texts) + 1))
     for name, text in zip(names, texts, strict=True):
         if not isinstance(text, str):
             raise InputError(f"{name} must be a text, not {type(text).__name__}.")
