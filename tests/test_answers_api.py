@@ -14,7 +14,7 @@ from tiny import CASTS
 import headwater as hw
 from headwater.engine import propagate
 from headwater.errors import InputError, UsageError
-from headwater.results.sentences import split_sentences
+from headwater.results.sentences import find_sentences
 
 approx = pytest.approx
 DOCUMENTS = ["the capital of France is Paris. it was a good film.", "", "she said London! the film was good."]
@@ -65,7 +65,9 @@ def test_a_span_takes_one_forward_and_one_backward_pass_however_long_it_is(monke
     plain = propagate.backward
     monkeypatch.setattr(propagate, "backward", lambda *a: passes.update(backward=passes["backward"] + 1) or plain(*a))
     model = deepcopy(talker("gpt2"))
-    found = hw.explain_answer(model, "the capital is", tokenizer=speaker(), documents=DOCUMENTS, answer=f"{ANSWER} {ANSWER}")
+    found = hw.explain_answer(
+        model, "the capital is", tokenizer=speaker(), documents=DOCUMENTS, answer=f"{ANSWER} {ANSWER}"
+    )
     found.whole()  # at its first explanation a model is looked at closely
     model.register_forward_pre_hook(lambda *_: passes.update(forward=passes["forward"] + 1))
     passes.update(forward=0, backward=0)
@@ -276,4 +278,4 @@ def test_words_and_sentences_that_are_not_there_are_refused():
     ],
 )
 def test_sentences_are_split_where_people_split_them(text, sentences):
-    assert [text[a:b] for a, b in split_sentences(text)] == sentences
+    assert [text[a:b] for a, b in find_sentences(text)] == sentences

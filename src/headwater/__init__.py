@@ -9,12 +9,12 @@ from . import moved
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .api.answers import AnswerExplainer as AnswerExplainer
     from .api.audit.trace import audit as audit
     from .api.compare import compare as compare
     from .api.entities import explain_entities as explain_entities
     from .api.estimate import estimate as estimate
     from .api.explain import explain as explain
-    from .api.explain_answer import AnswerExplainer as AnswerExplainer
     from .api.explain_answer import explain_answer as explain_answer
     from .api.explain_generation import explain_generation as explain_generation
     from .api.fast_attention import fast_attention as fast_attention
@@ -57,7 +57,7 @@ _PUBLIC = {
     "Audit": "results.audit",
     "explain_generation": "api.explain_generation",
     "explain_answer": "api.explain_answer",
-    "AnswerExplainer": "api.explain_answer",
+    "AnswerExplainer": "api.answers",
     "SpanExplanation": "results.answer",
     "Generation": "results.generation",
     "session": "api.sessions",

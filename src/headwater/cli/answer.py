@@ -17,7 +17,7 @@ from .models import load_chosen_model
 from .screen import waiting
 
 if TYPE_CHECKING:
-    from headwater.api.explain_answer import AnswerExplainer
+    from headwater.api.answers import AnswerExplainer
 
 DEFAULT = "smollm2"
 KINDS = (".txt", ".md")

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from ..errors import InputError, UsageError
-from ..results.answer import Place
-from ..results.sentences import split_sentences
+from ..results.answer import TextSentence
+from ..results.sentences import find_sentences
 from .prompt import TEMPLATE, Prompt, Turn, find_turns, tokenise_prompt
 
 Documents = Sequence[str] | Mapping[str, str]
@@ -20,7 +20,7 @@ ANSWER = "Answer:"  # the last line of a prompt for a model without a chat templ
 
 
 @dataclass(frozen=True)
-class Stretch:
+class PromptPart:
     """Characters of a text that belong to one part: a document by its number, the question, a turn of a chat."""
 
     start: int
@@ -28,7 +28,7 @@ class Stretch:
     role: str
     document: int | None = None
 
-    def moved(self, by: int) -> Stretch:
+    def move(self, by: int) -> PromptPart:
         return replace(self, start=self.start + by, end=self.end + by)
 
 
@@ -60,7 +60,7 @@ class Material:
         names, texts = read_documents(documents)
         return cls(question, texts, names, prompt, None if chat is None else tuple(chat))
 
-    def render(self, tokenizer: Any) -> tuple[Prompt, list[Stretch]]:
+    def render(self, tokenizer: Any) -> tuple[Prompt, list[PromptPart]]:
         """The prompt as tokens, and where its parts stand in its text."""
         if self.prompt is not None:
             return tokenise_prompt(tokenizer, self.prompt, None), self.find_parts(self.prompt)
@@ -71,28 +71,28 @@ class Material:
             return tokenise_prompt(tokenizer, f"{body}\n{ANSWER}", None), parts
         said = tokenise_prompt(tokenizer, None, [{"role": "user", "content": body}])
         start = find_turns(said.text, [{"role": "user", "content": body}])[0][0]
-        return said, [part.moved(start) for part in parts]
+        return said, [part.move(start) for part in parts]
 
-    def compose(self) -> tuple[str, list[Stretch]]:
+    def compose(self) -> tuple[str, list[PromptPart]]:
         """Documents under their names, then the question; and where each of them stands."""
         body, parts = "", []
         for number, (name, text) in enumerate(zip(self.names, self.texts, strict=True)):
             if number in self.left_out:
                 continue
             body += f"{name}:\n"
-            parts.append(Stretch(len(body), len(body) + len(text), DOCUMENT, number))
+            parts.append(PromptPart(len(body), len(body) + len(text), DOCUMENT, number))
             body += f"{text}\n\n"
         question = (self.question or "").strip()
         body += "Question: "
-        parts.append(Stretch(len(body), len(body) + len(question), QUESTION))
+        parts.append(PromptPart(len(body), len(body) + len(question), QUESTION))
         return body + question, parts
 
-    def _render_chat(self, tokenizer: Any, chat: tuple[Turn, ...]) -> tuple[Prompt, list[Stretch]]:
+    def _render_chat(self, tokenizer: Any, chat: tuple[Turn, ...]) -> tuple[Prompt, list[PromptPart]]:
         said = tokenise_prompt(tokenizer, None, chat)
         turns = find_turns(said.text, chat)
-        return said, [*self.find_parts(said.text), *(Stretch(start, end, role) for start, end, role in turns)]
+        return said, [*self.find_parts(said.text), *(PromptPart(start, end, role) for start, end, role in turns)]
 
-    def find_parts(self, text: str) -> list[Stretch]:
+    def find_parts(self, text: str) -> list[PromptPart]:
         """Where documents and question stand in a text that was given: in the order of the documents, or anywhere."""
         parts, cursor = [], 0
         for number, document in enumerate(self.texts):
@@ -104,10 +104,10 @@ class Material:
             if start < 0:
                 raise InputError(f"{self.names[number]} does not stand word for word in the prompt that was given.")
             cursor = start + len(wanted)
-            parts.append(Stretch(start, cursor, DOCUMENT, number))
+            parts.append(PromptPart(start, cursor, DOCUMENT, number))
         question = (self.question or "").strip()
         start = text.rfind(question) if question else -1
-        return [*parts, Stretch(start, start + len(question), QUESTION)] if start >= 0 else parts
+        return [*parts, PromptPart(start, start + len(question), QUESTION)] if start >= 0 else parts
 
     def without(self, document: int, start: int = 0, end: int | None = None) -> Material:
         """The same without a document, or without these characters of it."""
@@ -150,7 +150,7 @@ def read_documents(documents: Documents | None) -> tuple[tuple[str, ...], tuple[
     return names, texts
 
 
-def place_tokens(said: Prompt, parts: Sequence[Stretch], other: str) -> tuple[list[Place], list[int]]:
+def place_tokens(said: Prompt, parts: Sequence[PromptPart], other: str) -> tuple[list[TextSentence], list[int]]:
     """The sentences of a prompt, and which of them each token stands in.
 
     A token belongs to the part with its first letter. `other`: the role of words that are in no part.
@@ -159,33 +159,33 @@ def place_tokens(said: Prompt, parts: Sequence[Stretch], other: str) -> tuple[li
         raise InputError("documents need character offsets, which only a fast tokenizer gives.")
     cuts = cut_text(said.text, parts, other)
     begins = [first for first, _, _ in cuts]
-    places: list[Place] = []
+    places: list[TextSentence] = []
     of_token: list[int] = []
     known: dict[int, int] = {}
     for start, end in said.offsets:
         number = bisect_right(begins, first_letter(said.text, start, end)) - 1 if end > start else NOWHERE
         if number not in known:
             known[number] = len(places)
-            places.append(Place("", other) if number == NOWHERE else make_place(said.text, *cuts[number]))
+            places.append(TextSentence("", other) if number == NOWHERE else make_place(said.text, *cuts[number]))
         of_token.append(known[number])
     return places, of_token
 
 
-def make_place(text: str, start: int, end: int, part: Stretch) -> Place:
-    return Place(text[start:end].strip(), part.role, part.document)
+def make_place(text: str, start: int, end: int, part: PromptPart) -> TextSentence:
+    return TextSentence(text[start:end].strip(), part.role, part.document)
 
 
-def cut_text(text: str, parts: Sequence[Stretch], other: str) -> list[tuple[int, int, Stretch]]:
+def cut_text(text: str, parts: Sequence[PromptPart], other: str) -> list[tuple[int, int, PromptPart]]:
     """The whole text in pieces: a sentence of one part each. Where parts overlap, the first named has the letters."""
     edges = sorted({0, len(text), *(edge for part in parts for edge in (part.start, part.end))})
-    cuts: list[tuple[int, int, Stretch]] = []
+    cuts: list[tuple[int, int, PromptPart]] = []
     for start, end in pairwise(edges):
-        nothing = Stretch(start, end, other)
+        nothing = PromptPart(start, end, other)
         part = next((one for one in parts if one.start <= start and end <= one.end), nothing)
         inside = part is not nothing
-        begins = [start, *(start + first for first, _ in split_sentences(text[start:end])[1:])] if inside else [start]
+        begins = [start, *(start + first for first, _ in find_sentences(text[start:end])[1:])] if inside else [start]
         cuts += [(a, b, part) for a, b in zip(begins, [*begins[1:], end], strict=True)]
-    return cuts or [(0, 0, Stretch(0, 0, other))]
+    return cuts or [(0, 0, PromptPart(0, 0, other))]
 
 
 def first_letter(text: str, start: int, end: int) -> int:

@@ -19,7 +19,7 @@ OUTPUT, START = "output", "start"
 
 
 @dataclass(frozen=True)
-class Place:
+class TextSentence:
     """A sentence that tokens stand in. `document` is the number of the document that it is from, counted from 0."""
 
     text: str
@@ -44,7 +44,7 @@ class SpanExplanation(Shown, Saved):
 
     The score is the sum of the scores of the span's tokens. `relevance` has one number per token, the prompt's first,
     then the answer's; it has the unit of `score`, and its sum is `ledger.inputs`. `first` and `last` are the span's own
-    tokens among `tokens`; from `last` on, relevance is zero. `places` are the sentences of prompt and answer, `place`
+    tokens among `tokens`; from `last` on, relevance is zero. `passages` are the sentences of prompt and answer, `place`
     has the number of its sentence for every token. `log_probability` is the model's of the whole span, given what
     stands before it. `aside` marks tokens whose relevance was moved to a line of the ledger.
     """
@@ -58,7 +58,7 @@ class SpanExplanation(Shown, Saved):
     ledger: Ledger
     first: int
     last: int
-    places: tuple[Place, ...]
+    passages: tuple[TextSentence, ...]
     place: tuple[int, ...]
     documents: tuple[str, ...]
     log_probability: float
@@ -78,26 +78,26 @@ class SpanExplanation(Shown, Saved):
     @property
     def roles(self) -> tuple[str, ...]:
         """Of every token: "document", "question", a chat's role, "prompt" or "template" for other words, "output"."""
-        return tuple(self.places[number].role for number in self.place)
+        return tuple(self.passages[number].role for number in self.place)
 
     def by_role(self) -> dict[str, float]:
         """The relevance of all tokens of a role together. They add up to the ledger's `inputs`."""
-        return self._sum([place.role for place in self.places])
+        return self._sum([place.role for place in self.passages])
 
     def by_document(self) -> dict[str, float]:
         """The relevance of every document by its name, one without tokens too. They add up to the role "document"."""
         names: list[str | None] = [
-            None if place.document is None else self.documents[place.document] for place in self.places
+            None if place.document is None else self.documents[place.document] for place in self.passages
         ]
         found = self._sum(names)
         return {name: found.get(name, 0.0) for name in self.documents}
 
     def by_sentence(self) -> list[SourceSentence]:
         """The relevance of every sentence of the prompt and of the answer, in order. They add up to `inputs`."""
-        sums = self._sum(list(range(len(self.places))))
+        sums = self._sum(list(range(len(self.passages))))
         return [
             SourceSentence(place.text, sums.get(number, 0.0), place.role, place.document, number)
-            for number, place in enumerate(self.places)
+            for number, place in enumerate(self.passages)
         ]
 
     def _sum(self, keys: list[Any]) -> dict[Any, float]:
@@ -165,7 +165,7 @@ class SpanExplanation(Shown, Saved):
             "by_role": self.by_role(),
             "relevance": self.relevance.tolist(),
             "relevance_dtype": name_dtype(self.relevance),
-            "places": [asdict(place) for place in self.places],
+            "passages": [asdict(place) for place in self.passages],
             "ledger": self.ledger.to_dict(),
             "rules_met": dict(self.rules_met),
             "provenance": self.provenance.to_dict(),
@@ -181,7 +181,7 @@ class SpanExplanation(Shown, Saved):
         return cls(
             **plain,
             relevance=read_tensor(found["relevance"], found["relevance_dtype"]),
-            places=tuple(Place(**place) for place in found["places"]),
+            passages=tuple(TextSentence(**place) for place in found["passages"]),
             ledger=Ledger.from_dict(found["ledger"]),
             rules_met=tuple(found["rules_met"].items()),
             provenance=Provenance(**found["provenance"]),

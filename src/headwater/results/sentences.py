@@ -11,7 +11,7 @@ SHORT = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|vs|cf|ca|al|approx|Fig|e
 PAUSE = re.compile(r"(?:\.\.\.|…)$")  # "well… perhaps"
 
 
-def split_sentences(text: str) -> list[tuple[int, int]]:
+def find_sentences(text: str) -> list[tuple[int, int]]:
     """Start and end of every sentence, without the space around it. All letters of the text are in one of them."""
     found, start = [], 0
     for match in END.finditer(text):

@@ -21,16 +21,16 @@ def plain(span: SpanExplanation) -> str:
     roles = span.by_role()
     sentences = sorted(span.by_sentence(), key=lambda one: -abs(one.relevance))[:SHOWN]
     texts = [(source_name(span, one.document, one.role, one.text), one.relevance) for one in sentences]
-    lines = [*head, "", "by role:", *rows(list(roles.items()), span.ledger.inputs)]
+    lines = [*head, "", "by role:", *amount_rows(list(roles.items()), span.ledger.inputs)]
     if span.documents:
         ordered = sorted(span.by_document().items(), key=lambda one: -abs(one[1]))
-        lines += ["", "by document:", *rows(ordered[:SHOWN])]
+        lines += ["", "by document:", *amount_rows(ordered[:SHOWN])]
         lines += [f"  and {len(ordered) - SHOWN} more"] if len(ordered) > SHOWN else []
-    lines += ["", "largest sentences:", *rows(texts), "", *ledger_lines(span.ledger)]
+    lines += ["", "largest sentences:", *amount_rows(texts), "", *ledger_lines(span.ledger)]
     return "\n".join(lines)
 
 
-def rows(named: Sequence[tuple[str, float]], total: float | None = None) -> list[str]:
+def amount_rows(named: Sequence[tuple[str, float]], total: float | None = None) -> list[str]:
     """Amounts before their names. With a total, what is shown adds up to it."""
     values = [value for _, value in named]
     places = decimals([*values, 0.0 if total is None else total])
@@ -61,14 +61,14 @@ def plain_answer(
     lines = [visible(text.strip())]
     for number, (span, sources) in enumerate(zip(spans, citations, strict=True), 1):
         lines += ["", f"{number}. {clip(span.text)}"]
-        lines += [f"   {line}" for line in cited_lines(span, sources)]
+        lines += [f"   {line}" for line in citation_lines(span, sources)]
     if left_out:
         lines += ["", "log-probability of the same answer without a document:"]
         lines += [f"  {one.before:.2f} -> {one.after:.2f}  {clip(one.name)}" for one in left_out]
     return "\n".join(lines)
 
 
-def cited_lines(span: SpanExplanation, sources: Sequence[Citation]) -> list[str]:
+def citation_lines(span: SpanExplanation, sources: Sequence[Citation]) -> list[str]:
     """A line per source: its share, what its loss does, and how many others' matter less."""
     if not sources:
         return ["no sentence of a document carries it."]
