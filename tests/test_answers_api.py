@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from copy import deepcopy
 
@@ -10,8 +11,10 @@ import torch
 from hostile import HOSTILE
 from speaker import speaker, talker
 from tiny import CASTS
+from typer.testing import CliRunner
 
 import headwater as hw
+from headwater.cli import app
 from headwater.engine import propagate
 from headwater.errors import InputError, UsageError
 from headwater.results.sentences import find_sentences
@@ -130,8 +133,6 @@ def test_what_ended_on_the_models_own_words_is_passed_on_and_the_ledger_stays_wh
 def test_a_token_with_a_score_of_nearly_nothing_keeps_its_share():
     found = ask(score="logprob")
     rows, span = found.tokens(), found.whole()
-    import dataclasses
-
     small = dataclasses.replace(rows.ledgers[1], score=1e-9)
     traced = span.through(dataclasses.replace(rows, ledgers=(rows.ledgers[0], small, *rows.ledgers[2:])))
     assert float(traced.relevance[rows.prompt + 1]) != 0
@@ -279,3 +280,73 @@ def test_words_and_sentences_that_are_not_there_are_refused():
 )
 def test_sentences_are_split_where_people_split_them(text, sentences):
     assert [text[a:b] for a, b in find_sentences(text)] == sentences
+
+
+def test_a_session_answers_as_the_function_does():
+    with hw.session(talker("gpt2"), tokenizer=speaker(), method="lrp") as session:
+        found = session.answer("the capital is", documents=DOCUMENTS, answer=ANSWER).whole()
+    assert found.method == "lrp"
+    assert torch.equal(found.relevance, ask(method="lrp").whole().relevance)
+
+
+def test_what_is_printed_adds_up_and_obeys_no_document():
+    span = ask(documents=["Paris\x1b[31m is good.", "London."]).whole()
+    said = str(span)
+    assert "\x1b" not in said
+    assert "closed" in said
+    roles = said.partition("by role:\n")[2].partition("\n\n")[0].splitlines()
+    assert {line.split()[1] for line in roles} == set(span.by_role())
+    assert sum(float(line.split()[0]) for line in roles) == approx(span.ledger.inputs, abs=0.51 * unit_of(roles[0]))
+
+
+def unit_of(line: str) -> float:
+    """One unit of the last place of the number that a line begins with."""
+    return 10.0 ** -len(line.split()[0].partition(".")[2])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("answers")
+    talker("gpt2").save_pretrained(place / "model")
+    speaker().save_pretrained(place / "model")
+    (place / "notes").mkdir()
+    (place / "notes" / "b.txt").write_text("the capital of France is Paris. it was a good film.\n")
+    (place / "notes" / "a.md").write_text("she said London!")
+    (place / "notes" / "c.pdf").write_bytes(b"%PDF")
+    (place / "empty").mkdir()
+    (place / "latin.txt").write_bytes(b"caf\xe9")
+    return place
+
+
+def command(folder, *words: str):
+    return CliRunner().invoke(app, ["answer", "the capital is", "-m", str(folder / "model"), *words])
+
+
+def test_the_command_names_the_sources_of_every_sentence(folder):
+    given = ("--documents", str(folder / "notes"), "--answer", ANSWER, "--dtype", "float64", "--score", "logprob")
+    found = json.loads(command(folder, *given, "--json").stdout)
+    assert found["documents"] == ["a.md", "b.txt"]
+    assert [one["text"] for one in found["sentences"]] == ["Paris is good.", "it was London."]
+    assert all(one["ledger"]["closed"] for one in found["sentences"])
+    for one in found["sentences"]:
+        assert sum(one["by_role"].values()) == approx(one["ledger"]["inputs"], abs=1e-9)
+    before = sum(one["log_probability"] for one in found["sentences"])
+    assert [one["before"] for one in found["without"]] == approx([before, before], abs=1e-6)
+    said = command(folder, *given).stdout
+    assert said.splitlines()[0] == found["answer"].strip()
+    assert "without a document" in said
+    assert max(map(len, said.splitlines())) <= 80 + len(found["answer"])
+
+
+@pytest.mark.parametrize(
+    ("path", "says"), [("empty", "holds no file"), ("nowhere.txt", "cannot be read"), ("latin.txt", "UTF-8")]
+)
+def test_files_that_are_no_documents_are_refused(folder, path, says):
+    found = command(folder, "-d", str(folder / path))
+    assert found.exit_code != 0
+    assert says in found.output + str(found.exception)
+
+
+def test_a_file_of_another_kind_is_refused(folder):
+    found = command(folder, "-d", str(folder / "notes" / "c.pdf"))
+    assert ".txt or .md" in found.output + str(found.exception)
