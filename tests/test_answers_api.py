@@ -183,6 +183,15 @@ def test_citations_are_the_sources_with_the_largest_shares_and_what_their_loss_d
     assert source.drop == approx(found.sentence(source.sentence).log_probability - again.log_probability, abs=1e-9)
 
 
+def test_a_source_that_stands_twice_is_left_out_where_it_was_cited():
+    text = "the film is good. good. she said."
+    found = ask(documents=[text])
+    cited = [one for one in found.whole().by_sentence() if one.document == 0]
+    assert [one.text for one in cited] == ["the film is good.", "good.", "she said."]
+    left = [found._leave_out(one.number).texts[0] for one in cited]
+    assert left == [" good. she said.", "the film is good.  she said.", "the film is good. good. "]
+
+
 def test_a_span_is_a_value_that_goes_through_json():
     span = ask().sentence(1)
     again = hw.SpanExplanation.from_dict(json.loads(json.dumps(span.to_dict())))

@@ -140,11 +140,12 @@ class AnswerExplainer:
     def _leave_out(self, number: int) -> Material:
         place = self._places[0][number]
         assert place.document is not None
-        same = [p for p in self._places[0][:number] if p.document == place.document and p.text == place.text]
-        document, start = self._material.texts[place.document], -1
-        for _ in range(len(same) + 1):
-            start = document.find(place.text, start + 1)
-        return self._material.without(place.document, start, start + len(place.text))
+        document, start, end = self._material.texts[place.document], 0, 0
+        for one in self._places[0][: number + 1]:  # sentences come in order, so a repeated one is told apart
+            if one.document == place.document:
+                start = document.find(one.text, end)
+                end = start + len(one.text)
+        return self._material.without(place.document, start, end)
 
     def _read(self, material: Material) -> Tensor:
         said, _ = material.render(self._text.tokenizer)

@@ -24,7 +24,7 @@ KINDS = (".txt", ".md")
 
 EXAMPLES = (
     'headwater answer "When was the tower finished?" --documents notes/',
-    'headwater answer "When was the tower finished?" -d tower.txt -d paris.md --answer "It was finished in 1889."',
+    'headwater answer "When was it?" -d tower.txt -d paris.md --answer "In 1889."',
 )
 
 
