@@ -117,6 +117,7 @@ def test_a_memory_limit_out_of_its_range_is_refused(limit):
     "words",
     [
         *(("explain", "x"), ("compare", "x"), ("audit", "x"), ("generate", "x"), ("paper", "train", "sst2")),
+        ("answer", "x"),
         *(
             ("bundled", "evaluate"),
             ("image", "train"),

@@ -54,6 +54,17 @@ def test_generation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failed == 0
 
 
+@pytest.mark.slow
+def test_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    language = smollm2()
+    monkeypatch.setattr(hw, "load", lambda name: language)
+    failed, tried = doctest.testfile(
+        str(DOCS / "answers.md"), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE, encoding="utf-8"
+    )
+    assert tried > 12
+    assert failed == 0
+
+
 def test_the_first_hour_has_ten_tasks_of_five_lines_that_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("rdkit")
     pytest.importorskip("pyarrow")

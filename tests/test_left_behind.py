@@ -73,6 +73,10 @@ def generation() -> Any:
     return hw.explain_generation(llama(), "the movie", tokenizer=tokenizer(), answer=[7, 9]).relevance
 
 
+def answer() -> Any:
+    return hw.explain_answer(llama(), prompt="the movie", tokenizer=tokenizer(), answer=[7, 9]).whole().relevance
+
+
 @cache
 def tagger() -> nn.Module:
     return made(lambda: tf.BertForTokenClassification(tf.BertConfig(**SIZES, max_position_embeddings=8)))
@@ -127,6 +131,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "leave-one-out": partial(explain, method="leave-one-out"),
     "deeplift": partial(explain, method="deeplift"),
     "generation": generation,
+    "answer": answer,
     "closed in the middle": closed_in_the_middle,
     "estimate": estimate,
     "recorded": replayed,
@@ -188,7 +193,7 @@ def test_an_interrupt_at_any_line_leaves_nothing(name):
     act = CALLS[name]
     act()  # what is imported or cached comes first
     when = new_lines(act, again=name in AGAIN)
-    models = {"generation": llama, "closed in the middle": llama, "entities": tagger}
+    models = {"generation": llama, "answer": llama, "closed in the middle": llama, "entities": tagger}
     model = models.get(name, bert)()
     assert check_at(act, model, when) > 0.9 * len(when)
 

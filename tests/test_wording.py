@@ -52,7 +52,7 @@ def text_of(node: ast.expr) -> str:
     return ""
 
 
-@pytest.mark.parametrize("name", ["explain", "compare", "generate", "audit", "evaluate", "run", "bias"])
+@pytest.mark.parametrize("name", ["explain", "compare", "generate", "answer", "audit", "evaluate", "run", "bias"])
 def test_no_option_of_a_command_is_named_as_python_writes_it(name: str) -> None:
     options = options_of([commands()[name]])
     assert len(refusals()) > 30

@@ -22,6 +22,8 @@ def check_functions(model: nn.Module, tokenizer: Any, chats: list[Chat]) -> None
     assert_type(hw.explain_generation(model, ["a"], tokenizer=tokenizer), list[hw.Generation])
     assert_type(hw.explain_generation(model, chat=chats[0], tokenizer=tokenizer), hw.Generation)
     assert_type(hw.explain_generation(model, chat=chats, tokenizer=tokenizer), list[hw.Generation])
+    assert_type(hw.explain_answer(model, "a", tokenizer=tokenizer, documents=["b"]), hw.AnswerExplainer)
+    assert_type(hw.explain_answer(model, "a", tokenizer=tokenizer).whole(), hw.SpanExplanation)
 
 
 def check_session(session: hw.ExplainSession) -> None:

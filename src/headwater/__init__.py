@@ -9,11 +9,13 @@ from . import moved
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .api.answers import AnswerExplainer as AnswerExplainer
     from .api.audit.trace import audit as audit
     from .api.compare import compare as compare
     from .api.entities import explain_entities as explain_entities
     from .api.estimate import estimate as estimate
     from .api.explain import explain as explain
+    from .api.explain_answer import explain_answer as explain_answer
     from .api.explain_generation import explain_generation as explain_generation
     from .api.fast_attention import fast_attention as fast_attention
     from .api.sessions import ExplainSession as ExplainSession
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from .memory.cuda_graphs import recorded as recorded
     from .memory.estimate import Estimate as Estimate
     from .models.loading import load as load
+    from .results.answer import SpanExplanation as SpanExplanation
     from .results.audit import Audit as Audit
     from .results.comparison import Comparison as Comparison
     from .results.entities import Entity as Entity
@@ -53,6 +56,9 @@ _PUBLIC = {
     "Ledger": "results.ledger",
     "Audit": "results.audit",
     "explain_generation": "api.explain_generation",
+    "explain_answer": "api.explain_answer",
+    "AnswerExplainer": "api.answers",
+    "SpanExplanation": "results.answer",
     "Generation": "results.generation",
     "session": "api.sessions",
     "ExplainSession": "api.sessions",
@@ -70,6 +76,7 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "AnswerExplainer",
     "Audit",
     "BiasAudit",
     "Comparison",
@@ -81,6 +88,7 @@ __all__ = [
     "Generation",
     "Ledger",
     "Span",
+    "SpanExplanation",
     "StoredRun",
     "Token",
     "__version__",
@@ -90,6 +98,7 @@ __all__ = [
     "estimate",
     "evaluate",
     "explain",
+    "explain_answer",
     "explain_entities",
     "explain_generation",
     "fast_attention",

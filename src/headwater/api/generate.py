@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..defaults import LANGUAGE_OUTPUT
+from ..defaults import DEFAULT_OUTPUT, LANGUAGE_OUTPUT
 from ..engine.forward import Run
 from ..engine.kind import choose_method
 from ..engine.model import where_it_is
@@ -93,14 +93,23 @@ def explain_prompt(
     text = Text.of(ready, tokenizer, said, ids)
     text.check_length(length_limit(ready, tokenizer))
     if asked.memory_limit is not None:
-        batch = text.batch(len(ids), asked.tokens_at_once or len(ids), find_places(ready, asked.at))
-        step = Step(batch, Reader(ready, tokenizer, None, scoring.output))
-        fits = MemoryTrial(Request(model, None, options), session, chosen, step).fit(parse_bytes(asked.memory_limit))
-        options = options.with_memory(fits.room)
+        size = asked.tokens_at_once or len(ids)
+        options = fit_memory(model, session, options, text, size, asked.memory_limit)
     change = keep_run if asked.memory_limit is None else one_score_at_once  # the estimate is that of one score
     found = explain_tokens(session, options, text, scoring, asked.tokens_at_once or len(ids), change)
     made = join_tokens(found, text, scoring)
     return made.set_aside(sinks=asked.sinks == "aside", special=asked.special == "aside")
+
+
+def fit_memory(
+    model: nn.Module, session: Session, options: Options, text: Text, size: int, limit: int | str
+) -> Options:
+    """The options with which `size` output tokens of one forward pass stay within a limit of memory."""
+    batch = text.batch(len(text.output), size, find_places(session.model, options.at))
+    step = Step(batch, Reader(session.model, text.tokenizer, None, options.output or DEFAULT_OUTPUT))
+    method = choose_method(options.method, session.model)
+    fits = MemoryTrial(Request(model, None, options), session, method, step).fit(parse_bytes(limit))
+    return options.with_memory(fits.room)
 
 
 @dataclass(frozen=True)
@@ -174,24 +183,13 @@ class At:
         rows = logits_of(out)[:, -self.behind]
         named, count = self.name(self.token), len(rows)
         best: list[str | None] = [self.name(int(index)) for index in rows.detach().argmax(-1)]
-        if self.score == "logprob":
-            score = rows.log_softmax(-1)[:, self.token]
-            chosen = rows[:, self.token].detach()
-            return ScoreReading(score, [named] * count, best, sum_sizes(chosen, score.detach() - chosen))
-        if self.score == "logit":
-            return ScoreReading(rows[:, self.token], [named] * count, best)
-        if self.score == "advantage":
-            mean = mean_logit(rows)
-            sizes = sum_sizes(rows[:, self.token], mean)
-            return ScoreReading(rows[:, self.token] - mean, [named] * count, best, sizes)
-        if self.score != "contrast":
-            raise UnknownName("score", self.score, SCORES)
-        others = [runner_up(row, self.token) if self.other is None else self.other for row in rows.detach()]
-        against = rows[torch.arange(count, device=rows.device), torch.tensor(others, device=rows.device)]
-        sizes = sum_sizes(rows[:, self.token], against)
-        return ScoreReading(
-            rows[:, self.token] - against, [f"{named} - {self.name(other)}" for other in others], best, sizes
-        )
+        others = [self._other(row) for row in rows.detach()] if self.score == "contrast" else None
+        score, sizes = score_tokens(self.score, rows, [self.token] * count, others)
+        targets = [named] * count if others is None else [f"{named} - {self.name(other)}" for other in others]
+        return ScoreReading(score, targets, best, None if self.score == "logit" else sizes.tolist())
+
+    def _other(self, row: Tensor) -> int:
+        return runner_up(row, self.token) if self.other is None else self.other
 
     def with_fixed_target(self, out: Any, batch: Batch) -> At:
         """The same reader, set against the runner-up of one sample: changed inputs are read alike."""
@@ -204,10 +202,24 @@ class At:
         return positions + 1 - self.behind
 
 
-def sum_sizes(first: Tensor, second: Tensor) -> list[float]:
-    """The absolute values of two numbers, added up for each sample: what a score is the difference of."""
-    found: list[float] = (first.detach().abs() + second.detach().abs()).tolist()
-    return found
+def score_tokens(
+    score: str, rows: Tensor, tokens: Sequence[int], others: Sequence[int] | None
+) -> tuple[Tensor, Tensor]:
+    """[rows]: one token's score per row of logits, and the absolute sizes of what it is the difference of, summed."""
+    at = torch.arange(len(rows), device=rows.device)
+    chosen = rows[at, torch.tensor(tokens, device=rows.device)]
+    if score == "logit":
+        return chosen, chosen.detach().abs()
+    if score == "logprob":
+        found = rows.log_softmax(-1)[at, torch.tensor(tokens, device=rows.device)]
+        return found, chosen.detach().abs() + (found - chosen).detach().abs()
+    if score == "advantage":
+        against = mean_logit(rows)
+    elif score == "contrast" and others is not None:
+        against = rows[at, torch.tensor(others, device=rows.device)]
+    else:
+        raise UnknownName("score", score, SCORES)
+    return chosen - against, chosen.detach().abs() + against.detach().abs()
 
 
 def runner_up(row: Tensor, token: int) -> int:

@@ -20,10 +20,12 @@ from ..results.comparison import Comparison
 from ..results.entities import Entity
 from ..results.explanation import Explanation
 from ..results.generation import Generation
+from .answers import AnswerExplainer
 from .audit.trace import audit
 from .compare import compare
 from .entities import explain_entities
 from .explain import explain
+from .explain_answer import explain_answer
 from .explain_generation import explain_generation
 from .requests import Model, take_model
 
@@ -40,7 +42,7 @@ def session(
     plans: bool = True,
 ) -> ExplainSession:
     """A model made ready for many explanations: `session.explain(…)`, `.compare(…)`, `.audit(…)`,
-    `.generate(…)`, `.close()`.
+    `.generate(…)`, `.answer(…)`, `.close()`.
 
     Where `device` or `dtype` differ from the model's own (half precision is computed in float32 unless it is asked
     for), the model is copied once, not for every explanation; the copy does not follow later changes of the model.
@@ -123,6 +125,14 @@ class ExplainSession:
         for name in ("processor", "plans"):
             asked.pop(name)
         found: Generation | list[Generation] = explain_generation(self.model, prompt, **asked)
+        return found
+
+    def answer(self, question: str | None = None, **options: Any) -> AnswerExplainer:
+        """As `explain_answer`."""
+        asked = self._with(options, "method")
+        for name in ("processor", "plans"):
+            asked.pop(name)
+        found: AnswerExplainer = explain_answer(self.model, question, **asked)
         return found
 
     def close(self) -> None:

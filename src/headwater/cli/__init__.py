@@ -26,6 +26,7 @@ OURS = {
     "explain": "explain",
     "compare": "compare",
     "generate": "generate",
+    "answer": "answer",
     "audit": "audit",
     "methods": "methods",
     "evaluate": "evaluate",

@@ -15,13 +15,17 @@ TEMPLATE = "template"
 
 @dataclass(frozen=True)
 class Prompt:
-    """What is said to a model. `pieces` are the tokens as text, with the space before them."""
+    """What is said to a model. `pieces` are the tokens as text, with the space before them.
+
+    `offsets`: where each token stands in `text`, as a fast tokenizer knows it.
+    """
 
     text: str
     ids: list[int]
     pieces: tuple[str, ...]
     roles: tuple[str, ...]
     chat: bool
+    offsets: tuple[tuple[int, int], ...] | None = None
 
     @property
     def adds_special(self) -> bool:
@@ -38,7 +42,8 @@ def tokenise_prompt(tokenizer: Any, prompt: str | None, chat: Sequence[Turn] | N
         raise EmptyInput("the prompt is empty: there is nothing to continue.")
     ids, offsets = call_tokenizer(tokenizer, prompt, add_special_tokens=True)
     pieces = token_texts(tokenizer, prompt, ids, offsets)
-    return Prompt(prompt, ids, pieces, ("prompt",) * len(ids), chat=False)
+    places = None if offsets is None else tuple(offsets)
+    return Prompt(prompt, ids, pieces, ("prompt",) * len(ids), chat=False, offsets=places)
 
 
 def tokenise_chat(tokenizer: Any, chat: Sequence[Turn]) -> Prompt:
@@ -52,7 +57,8 @@ def tokenise_chat(tokenizer: Any, chat: Sequence[Turn]) -> Prompt:
         raise InputError("roles need character offsets, which only a fast tokenizer gives.")
     places = find_turns(text, chat)
     roles = tuple(role_of(text, start, end, places) for start, end in offsets)
-    return Prompt(text, ids, token_texts(tokenizer, text, ids, offsets), roles, chat=True)
+    pieces = token_texts(tokenizer, text, ids, offsets)
+    return Prompt(text, ids, pieces, roles, chat=True, offsets=tuple(offsets))
 
 
 def check_turns(chat: Sequence[Turn]) -> None:

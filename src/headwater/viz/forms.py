@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from headwater.results.answer import SpanExplanation
 from headwater.results.audit import Audit
 from headwater.results.comparison import Comparison
 from headwater.results.display import NOTEBOOK, SCREEN, TEXT, Shown, shows
@@ -16,7 +17,7 @@ from headwater.results.explanation import Explanation
 from headwater.results.generation import Generation
 from headwater.results.ledger import Ledger
 
-from . import comparison, frames, generation, notebook, plots, terminal
+from . import answers, comparison, frames, generation, notebook, plots, terminal
 from .html import ledger_section
 from .plain import ledger_lines, plain, plain_audit
 from .screen import draws_on_terminal
@@ -32,6 +33,7 @@ shows(TEXT, Explanation)(plain)
 shows(TEXT, Comparison)(comparison.plain)
 shows(TEXT, Generation)(generation.plain)
 shows(TEXT, Audit)(plain_audit)
+shows(TEXT, SpanExplanation)(answers.plain)
 
 
 @shows(TEXT, Ledger)

@@ -1,0 +1,136 @@
+"""`explain_answer`: what a model's whole answer rests on: documents, sentences, the question, its own words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..engine.options import SHOWN, check_handling, read_options
+from ..engine.session import Session, keep_run
+from ..errors import InputError
+from ..inputs.documents import ANSWER, Documents, Material
+from ..inputs.prompt import Prompt, Turn
+from ..inputs.restoring import restores
+from ..inputs.text import length_limit
+from ..memory.recompute import Count
+from ..methods import Method
+from .answers import AnswerExplainer
+from .generate import (
+    Contrast,
+    Scoring,
+    Text,
+    check_generates,
+    continue_text,
+    fit_memory,
+    one_score_at_once,
+    tokenise_answer,
+)
+from .requests import Model, take_model
+
+
+@restores
+def explain_answer(
+    model: Model,
+    question: str | None = None,
+    *,
+    tokenizer: Any = None,
+    documents: Documents | None = None,
+    answer: str | Sequence[int] | None = None,
+    prompt: str | None = None,
+    chat: Sequence[Turn] | None = None,
+    max_new_tokens: int = 100,
+    method: str | Method | None = None,
+    score: str | None = None,
+    contrast: Contrast = None,
+    sinks: str = "aside",
+    special: str = "show",
+    at: str = "embeddings",
+    keep: str = "device",
+    recompute: Count = None,
+    memory_limit: int | str | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    seed: int = 0,
+    **generate: Any,
+) -> AnswerExplainer:
+    """A model's answer to a question about documents, ready to be asked what it rests on.
+
+    `documents` are texts, or {name: text}. They are put into a prompt, each under its name, the question after them: as
+    the user's turn where the tokenizer has a chat template, else followed by "Answer:". With `prompt` or `chat` the
+    prompt is yours, and the documents and the question are found in it, word for word. The model writes the answer
+    greedily, at most `max_new_tokens`, or `answer` is explained as if the model had written it.
+
+    Nothing is explained until it is asked: `.sentence(2)`, `.span("in 1889")`, `.whole()` give a `SpanExplanation`, in
+    one backward pass each, however long the span. `score`, `contrast`, `sinks`, `special`, `keep`, `recompute` and
+    `memory_limit` are those of `explain_generation`; the score of a span is the sum over its tokens.
+    """
+    ready, asked = take_model(model, {"tokenizer": tokenizer, "device": device})
+    tokenizer = asked["tokenizer"]
+    check_generates(ready, tokenizer)
+    check_handling(sinks=sinks, special=special)
+    scoring = Scoring.of(score, contrast)
+    material = Material.of(question, documents, prompt, chat)
+    options = read_options(
+        tokenizer=tokenizer,
+        method=method,
+        sinks=SHOWN,  # set aside in the span
+        output=scoring.output,
+        at=at,
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        keep=keep,
+        recompute=recompute,
+    )
+    session = Session.open(ready, options)
+    said, parts = material.render(tokenizer)
+    limit = length_limit(session.model, tokenizer)
+    check_room(said, material, limit)
+    if answer is None:
+        ids = continue_text(session.model, said, most_tokens(session.model, said, max_new_tokens, limit), generate)
+    else:
+        ids = tokenise_answer(session.model, tokenizer, said, after_prompt(answer, said, material))
+    text = Text.of(session.model, tokenizer, said, without_end(tokenizer, ids))
+    text.check_length(limit)
+    if memory_limit is not None:
+        options = fit_memory(ready, session, options, text, len(text.output), memory_limit)
+    change = keep_run if memory_limit is None else one_score_at_once  # the estimate is that of one score
+    aside = (sinks == "aside", special == "aside")
+    return AnswerExplainer(session, options, scoring, material, text, parts, aside, change)
+
+
+def check_room(said: Prompt, material: Material, limit: int | None) -> None:
+    """A prompt that fills the model has no room for an answer. What to leave out is the user's to say."""
+    if limit is None or len(said.ids) < limit:
+        return
+    longest = max(range(len(material.texts)), key=lambda n: len(material.texts[n]), default=None)
+    which = "" if longest is None else f" The longest document is {material.names[longest]!r}."
+    raise InputError(
+        f"question and documents have {len(said.ids)} tokens, the model takes at most {limit}.{which} Give fewer or "
+        "shorter documents."
+    )
+
+
+def most_tokens(model: Any, said: Prompt, asked: int, limit: int | None) -> int:
+    """How many tokens may be written: what was asked for, or what the model has room for."""
+    decoder_alone = not getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    return min(asked, limit - len(said.ids)) if limit is not None and decoder_alone else asked
+
+
+def after_prompt(answer: str | Sequence[int], said: Prompt, material: Material) -> str | Sequence[int]:
+    """A given answer as it follows the prompt: after our own "Answer:", with a space before it."""
+    ours = not said.chat and material.prompt is None and said.text.endswith(ANSWER)
+    return f" {answer}" if ours and isinstance(answer, str) and not answer[:1].isspace() else answer
+
+
+def without_end(tokenizer: Any, ids: list[int]) -> list[int]:
+    """The answer without the special tokens that end it: they say nothing."""
+    ends = {*tokenizer.all_special_ids} - {getattr(tokenizer, "unk_token_id", None)}
+    end = len(ids)
+    while end and ids[end - 1] in ends:
+        end -= 1
+    if not end:
+        raise InputError("the answer is empty: the model ended it at once. Give answer=, or ask otherwise.")
+    return ids[:end]

@@ -1,0 +1,112 @@
+"""Spans of an answer: the sum of their tokens' scores, explained in one backward pass, however long they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..engine.kind import choose_method
+from ..engine.model import place_batch
+from ..engine.options import Options
+from ..engine.session import Change, Session, keep_run
+from ..inputs.batch import Batch
+from ..inputs.places import find_places
+from ..inputs.restoring import restores
+from ..inputs.targets import ScoreReading, logits_of
+from ..results.explanation import Explanation
+from .generate import Scoring, Text, runner_up, score_tokens
+
+
+@dataclass
+class SpanReader:
+    """Reads the sum of the scores of neighbouring output tokens, each off the logits that stand before it.
+
+    A model that reads from left to right gives a token's own term nothing from later positions, so the sum needs no
+    mask. `end` counts from the end of the logits to the row of the first token. `others`: the token that each is set
+    against in a contrast, the runner-up where it is None. `logprob` is the log-probability of the whole span at the
+    first reading, that of the unchanged input.
+    """
+
+    end: int
+    tokens: tuple[int, ...]
+    others: tuple[int | None, ...]
+    score: str
+    name: str
+    logprob: float | None = None
+
+    def __call__(self, out: Any, batch: Batch) -> ScoreReading:
+        rows = self._rows(logits_of(out))  # [samples, tokens, vocabulary]
+        samples, flat = len(rows), rows.flatten(0, 1)
+        if self.logprob is None:
+            self.logprob = float(logprobs_at(rows[0], self.tokens).sum())
+        others = self._others(flat.detach()) if self.score == "contrast" else None
+        scores, sizes = score_tokens(self.score, flat, self.tokens * samples, others)
+        magnitudes: list[float] = sizes.reshape(samples, -1).sum(1).tolist()
+        return ScoreReading(scores.reshape(samples, -1).sum(1), [self.name] * samples, [None] * samples, magnitudes)
+
+    def _rows(self, logits: Tensor) -> Tensor:
+        first = logits.shape[1] - self.end
+        return logits[:, first : first + len(self.tokens)]
+
+    def _others(self, flat: Tensor) -> list[int]:
+        named = zip(flat, self.others * (len(flat) // len(self.others)), range(len(flat)), strict=True)
+        return [
+            runner_up(row, self.tokens[i % len(self.tokens)]) if other is None else other for row, other, i in named
+        ]
+
+    def with_fixed_target(self, out: Any, batch: Batch) -> SpanReader:
+        """The same reader, set against the runners-up of one sample: changed inputs are read alike."""
+        self(out, batch)
+        if self.score != "contrast":
+            return self
+        return replace(self, others=tuple(self._others(self._rows(logits_of(out))[0].detach())))
+
+    def count_sources(self, positions: int) -> int:
+        """How many of the input's first `positions` stand before the span's last token."""
+        return positions - self.end + len(self.tokens)
+
+
+def explain_spans(
+    session: Session,
+    options: Options,
+    text: Text,
+    scoring: Scoring,
+    spans: Sequence[tuple[int, int]],
+    change: Change = keep_run,
+) -> Iterator[tuple[Explanation, SpanReader]]:
+    """An explanation per span (first output token, and the one after its last): one forward pass serves all of them."""
+    others, places = scoring.others(text), find_places(session.model, options.at)
+    method = choose_method(options.method, session.model)
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
+    readers = [
+        SpanReader(
+            end=last - start,
+            tokens=tuple(text.output[start:end]),
+            others=tuple(others.get(n) for n in range(start, end)),
+            score=scoring.score,
+            name=str(text.tokenizer.decode(text.output[start:end])).strip(),
+        )
+        for start, end in spans
+    ]
+    batch = text.batch(last, last - first, places)
+    yield from zip(session.explain_scores(batch, readers, method, options, change), readers, strict=True)
+
+
+@restores
+def measure_logprobs(session: Session, text: Text) -> Tensor:
+    """[outputs]: the log-probability of every output token, in one forward pass without gradients."""
+    count = len(text.output)
+    batch = place_batch(session.model, text.batch(count, count, []))
+    with torch.no_grad():
+        out = session.model(**batch.kwargs)
+    return logprobs_at(logits_of(out)[0, -count:], text.output)
+
+
+def logprobs_at(rows: Tensor, tokens: Sequence[int]) -> Tensor:
+    """[rows]: the log-probability of one token per row of logits."""
+    wide = rows.detach().double().log_softmax(-1)
+    return wide[torch.arange(len(rows)), torch.tensor(tokens)].cpu()

@@ -1,0 +1,264 @@
+"""What a span of a model's answer came from: values, with no model behind them and nothing left to compute."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..errors import UsageError
+from .display import Shown
+from .explanation import Explanation, Provenance
+from .files import Saved, name_dtype, read_tensor
+from .generation import OUTPUT_OF, Generation, sum_ledgers
+from .ledger import SINK, SPECIAL, Ledger, Lines
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+OUTPUT, START = "output", "start"
+
+
+@dataclass(frozen=True)
+class TextSentence:
+    """A sentence that tokens stand in. `document` is the number of the document that it is from, counted from 0."""
+
+    text: str
+    role: str
+    document: int | None = None
+
+
+@dataclass(frozen=True)
+class SourceSentence:
+    """What one sentence gave to a span; `number` is that of its place among all sentences of prompt and answer."""
+
+    text: str
+    relevance: float
+    role: str
+    document: int | None
+    number: int
+
+
+@dataclass(frozen=True)
+class SpanExplanation(Shown, Saved):
+    """How much each token of the prompt, and of the answer so far, contributed to one span of the answer.
+
+    The score is the sum of the scores of the span's tokens. `relevance` has one number per token, the prompt's first,
+    then the answer's; it has the unit of `score`, and its sum is `ledger.inputs`. `first` and `last` are the span's own
+    tokens among `tokens`; from `last` on, relevance is zero. `passages` are the sentences of prompt and answer, `place`
+    has the number of its sentence for every token. `log_probability` is the model's of the whole span, given what
+    stands before it. `aside` marks tokens whose relevance was moved to a line of the ledger.
+    """
+
+    kind: ClassVar[str] = "span"
+
+    text: str
+    tokens: tuple[str, ...]
+    pieces: tuple[str, ...]
+    relevance: Tensor
+    ledger: Ledger
+    first: int
+    last: int
+    passages: tuple[TextSentence, ...]
+    place: tuple[int, ...]
+    documents: tuple[str, ...]
+    log_probability: float
+    score_name: str
+    method: str
+    provenance: Provenance
+    special: tuple[bool, ...] = ()
+    aside: tuple[bool, ...] = ()
+    at: str = "embeddings"
+    rules_met: tuple[tuple[str, int], ...] = ()
+    traced: bool = False  # whether relevance of the model's own words was passed on
+
+    @property
+    def score(self) -> float:
+        return self.ledger.score
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Of every token: "document", "question", a chat's role, "prompt" or "template" for other words, "output"."""
+        return tuple(self.passages[number].role for number in self.place)
+
+    def by_role(self) -> dict[str, float]:
+        """The relevance of all tokens of a role together. They add up to the ledger's `inputs`."""
+        return self._sum([place.role for place in self.passages])
+
+    def by_document(self) -> dict[str, float]:
+        """The relevance of every document by its name, one without tokens too. They add up to the role "document"."""
+        names: list[str | None] = [
+            None if place.document is None else self.documents[place.document] for place in self.passages
+        ]
+        found = self._sum(names)
+        return {name: found.get(name, 0.0) for name in self.documents}
+
+    def by_sentence(self) -> list[SourceSentence]:
+        """The relevance of every sentence of the prompt and of the answer, in order. They add up to `inputs`."""
+        sums = self._sum(list(range(len(self.passages))))
+        return [
+            SourceSentence(place.text, sums.get(number, 0.0), place.role, place.document, number)
+            for number, place in enumerate(self.passages)
+        ]
+
+    def _sum(self, keys: list[Any]) -> dict[Any, float]:
+        sums: dict[Any, float] = {}
+        for number, amount in zip(self.place, self.relevance.double().tolist(), strict=True):
+            sums[keys[number]] = sums.get(keys[number], 0.0) + amount
+        return sums
+
+    def set_aside(self, *, sinks: bool = False, special: bool = False) -> SpanExplanation:
+        """The same, with the relevance of the attention sink or of special tokens moved to lines of the ledger."""
+        roles = self.roles
+        sink = roles.index(START) if START in roles else 0
+        lines = {
+            SINK: [sink] if sinks and not self.aside[sink] else [],
+            SPECIAL: [i for i, yes in enumerate(self.special) if special and yes and not self.aside[i]],
+        }
+        lines[SPECIAL] = [i for i in lines[SPECIAL] if i not in lines[SINK]]
+        moved = [i for places in lines.values() for i in places]
+        if not moved:
+            return self
+        relevance = self.relevance.clone()
+        relevance[moved] = 0
+        amounts = {name: float(self.relevance[at].double().sum()) for name, at in lines.items() if at}
+        aside = tuple(was or i in moved for i, was in enumerate(self.aside))
+        return replace(self, relevance=relevance, ledger=self.ledger.with_aside(amounts), aside=aside)
+
+    def through(self, tokens: Generation) -> SpanExplanation:
+        """The same, with what ended on the model's own earlier words passed on to what these came from.
+
+        `tokens` is the same answer, explained token by token. With R the relevance of its rows, s their scores and A =
+        R / s on the output's own columns, the weights of the rows are w = r (I - A)^-1, a triangular system. A token
+        whose score is a small difference of large parts would pass on many times what it got: it keeps its share.
+        """
+        return pass_on(self, tokens)
+
+    def as_explanation(self) -> Explanation:
+        """The same as an `Explanation`, which can be drawn: what stands before the span's last token."""
+        count = max(1, self.last)
+        return Explanation(
+            tokens=self.tokens[:count],
+            relevance=self.relevance[:count],
+            score=self.score,
+            target=self.text,
+            ledger=self.ledger,
+            method=self.method,
+            provenance=self.provenance,
+            text="".join(self.pieces[:count]),
+            output=OUTPUT_OF.get(self.score_name, "logit"),
+            at=self.at,
+            special=self.special[:count],
+            segments=self.roles[:count],
+            rules_met=self.rules_met,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, ready for JSON; `from_dict` gives the span back."""
+        same = ("text", "first", "last", "log_probability", "score_name", "method", "at", "traced")
+        lists = ("tokens", "pieces", "place", "documents", "special", "aside")
+        return {
+            **self._stamp(),
+            **{name: getattr(self, name) for name in same},
+            **{name: list(getattr(self, name)) for name in lists},
+            "score": self.score,
+            "by_document": self.by_document(),
+            "by_role": self.by_role(),
+            "relevance": self.relevance.tolist(),
+            "relevance_dtype": name_dtype(self.relevance),
+            "passages": [asdict(place) for place in self.passages],
+            "ledger": self.ledger.to_dict(),
+            "rules_met": dict(self.rules_met),
+            "provenance": self.provenance.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> SpanExplanation:
+        """What `to_dict` gave, also where it went through JSON."""
+        cls._check_stamp(found)
+        same = ("text", "first", "last", "log_probability", "score_name", "method", "at", "traced")
+        lists = ("tokens", "pieces", "place", "documents", "special", "aside")
+        plain: dict[str, Any] = {name: found[name] for name in same} | {name: tuple(found[name]) for name in lists}
+        return cls(
+            **plain,
+            relevance=read_tensor(found["relevance"], found["relevance_dtype"]),
+            passages=tuple(TextSentence(**place) for place in found["passages"]),
+            ledger=Ledger.from_dict(found["ledger"]),
+            rules_met=tuple(found["rules_met"].items()),
+            provenance=Provenance(**found["provenance"]),
+        )
+
+
+LEAST = 0.05  # of the absolute sum of a token's relevance: a smaller score is too small to divide by
+
+
+def pass_on(span: SpanExplanation, tokens: Generation) -> SpanExplanation:
+    """A span with the relevance of generated tokens traced on; its ledger has the lines of the tokens on the way."""
+    if tokens.tokens != span.tokens or tokens.unit != "token":
+        raise UsageError("what is passed on needs the same prompt and answer, explained token by token.")
+    relevance, ledgers = span.relevance.double().clone(), [span.ledger]
+    for row in reversed(range(span.last - tokens.prompt)):  # the last written first: it has its share from later ones
+        ledger, place = tokens.ledgers[row], tokens.prompt + row
+        amount, given = float(relevance[place]), tokens.relevance[row].double()
+        if amount == 0 or abs(ledger.score) < LEAST * float(given.abs().sum()):
+            continue
+        weight = amount / ledger.score
+        relevance[place] = 0
+        relevance += weight * given
+        ledgers.append(scale_ledger(ledger, weight))
+    summed = sum_ledgers(ledgers)
+    spread, inputs = float(relevance.abs().sum()), float(relevance.sum())
+    return replace(
+        span, relevance=relevance, ledger=replace(summed, score=span.score, inputs=inputs, spread=spread), traced=True
+    )
+
+
+def scale_ledger(ledger: Ledger, weight: float) -> Ledger:
+    """The ledger of a score that is multiplied by a number; what measures sizes stays positive."""
+    lines = {
+        name: Lines({line: weight * amount for line, amount in getattr(ledger, name).items()})
+        for name in ("biases", "constants", "cut_off", "held")
+    }
+    numbers = {name: weight * getattr(ledger, name) for name in ("score", "inputs", "readout")}
+    sizes = {name: abs(weight) * getattr(ledger, name) for name in ("magnitude", "spread", "cut_size")}
+    return replace(ledger, **lines, **numbers, **sizes)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Citation:
+    """A sentence of a document that carries a sentence of the answer.
+
+    `sentence` is the number of the answer's sentence. `share`: this source's part of all positive relevance that
+    sentences of documents have for it. `drop`: by how much its log-probability falls when the source is left out of the
+    prompt and the model reads the same answer again. `sure`: of other sources that were left out likewise, the part
+    whose drop is smaller; 1 where none matters as much, None where there was no other.
+    """
+
+    sentence: int
+    document: int
+    text: str
+    relevance: float
+    share: float
+    drop: float
+    sure: float | None
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The same answer, read again without a document: log-probabilities before and after, whole and by sentence."""
+
+    document: int
+    name: str
+    before: float
+    after: float
+    sentences_before: tuple[float, ...]
+    sentences_after: tuple[float, ...]
+
+    @property
+    def drop(self) -> float:
+        """By how much the log-probability of the answer falls. Below zero, the document stood against the answer."""
+        return self.before - self.after
+
+    @property
+    def drops(self) -> tuple[float, ...]:
+        """The same for every sentence of the answer."""
+        return tuple(a - b for a, b in zip(self.sentences_before, self.sentences_after, strict=True))
