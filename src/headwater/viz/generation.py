@@ -323,4 +323,6 @@ def closing(generation: Generation) -> list[str]:
     worst = max(generation.ledgers, key=lambda ledger: ledger.error)
     counted = "the ledger is" if len(generation) == 1 else f"{len(generation)} ledgers, the worst"
     said = [f"({name}: {meaning})" for name, meaning in large_lines(whole)]
-    return [f"{together}{ledger_sum(whole, f'{generation.unit}s')}", f"{counted} {closing_line(worst)}", *said]
+    total = ledger_sum(whole, f"{generation.unit}s")
+    sums = [f"{together}{total}"] if " + " in total else []  # of a single part there is nothing to add up
+    return [*sums, f"{counted} {closing_line(worst)}", *said]
