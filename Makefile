@@ -32,7 +32,7 @@ app: setup  ## open the explorer in the browser
 demo: setup  ## explain a sentence with the bundled model
 	$(BIN)/headwater explain "$(SENTENCE)"
 
-test: setup  ## run the quick part of the tests, a process a core (under four minutes on two cores)
+test: setup  ## run the quick part of the tests, a process a core
 	$(PYTEST) -m 'not slow'
 
 test-all: setup  ## run all tests, as CI does

@@ -69,6 +69,7 @@ def test_without_the_experiments_their_commands_say_how_to_have_them():
     assert done.stderr == "headwater: `headwater paper` needs: pip install 'headwater-experiments[all]'\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

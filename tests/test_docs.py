@@ -44,6 +44,7 @@ def test_the_readme_says_how_to_install_and_which_python() -> None:
     assert "pip install headwater" in page
 
 
+@pytest.mark.slow
 def test_generation(monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = smollm2()
     monkeypatch.setattr("headwater.models.loading.load", lambda name: (model, tokenizer))
@@ -65,6 +66,7 @@ def test_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failed == 0
 
 
+@pytest.mark.slow
 def test_the_first_hour_has_ten_tasks_of_five_lines_that_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("rdkit")
     pytest.importorskip("pyarrow")

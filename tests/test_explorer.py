@@ -171,6 +171,7 @@ def test_target_and_contrast(watched, home):
     page.wait_for_function("() => document.querySelector('.method header p').textContent.includes('probability')")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["html", "svg", "png", "json"])
 def test_a_view_is_saved_and_opens_from_disk_without_a_network(watched, chrome, home, tmp_path, form):
     page = watched.page
@@ -201,6 +202,7 @@ def test_what_was_masked_is_in_the_report(watched, home, tmp_path):
     assert "Masking <strong>wonderful</strong> took 4.87 from positive" in told
 
 
+@pytest.mark.slow
 def test_the_apis_page(watched, home):
     page = watched.page
     page.goto(f"{home}docs")
@@ -254,6 +256,7 @@ def test_keyboard_alone_suffices(watched, home):
     assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
 
 
+@pytest.mark.slow
 def test_images(watched, home, tmp_path):
     page = watched.page
     page.goto(f"{home}#tab=images")
@@ -273,6 +276,7 @@ def test_images(watched, home, tmp_path):
     assert serious(page) == []
 
 
+@pytest.mark.slow
 def test_molecules(watched, home, tmp_path):
     pytest.importorskip("rdkit")
     page = watched.page

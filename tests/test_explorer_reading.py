@@ -17,6 +17,8 @@ from test_explorer import TEXT, explained, serious, shot
 from headwater.web.models import LazyModel, Loaded, Loading, text_model
 from headwater.web.server import serve_in_thread
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("fastapi")
 STATIC = Path(__file__).parents[1] / "src" / "headwater" / "web" / "static"
 SIZES = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]

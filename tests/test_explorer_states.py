@@ -14,6 +14,8 @@ from test_explorer import TEXT, chrome, explained, home, rows, serious, shot, wa
 
 from headwater.web.server import serve_in_thread
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("fastapi")
 HOSTILE = '<img src=x onerror=alert(1)> & "good" \' film'
 PHONE = {"width": 390, "height": 844}

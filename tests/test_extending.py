@@ -122,6 +122,7 @@ def test_a_method_is_chosen_and_shown_in_the_explorer(installed):
         assert watched.trouble == []
 
 
+@pytest.mark.slow
 def test_a_method_of_a_package_conforms(installed):
     code = """
 from headwater.models.bundled import load_bundled
@@ -132,6 +133,7 @@ print(len(check_method("grad-norm", model, ["a gripping film", "dull"], tokenize
     assert python(installed, "-c", code).strip() == "2"
 
 
+@pytest.mark.slow
 def test_a_rule_closes_the_ledger_that_was_open(installed):
     code = """
 import torch, headwater as hw
@@ -155,6 +157,7 @@ print(torch.allclose(gi.relevance, (gradient * x)[0].detach()), gi.ledger.closed
     assert python(ROOT / "tests", "-c", code).split()[0] == "False"  # without the package
 
 
+@pytest.mark.slow
 def test_a_variant_of_attention_has_a_name(installed):
     method = "lrp(ah=mostly-values+ln+act+gate)"
     found = json.loads(headwater(installed, "explain", "a gripping film", "--method", method, "--json"))
@@ -165,6 +168,7 @@ def test_a_variant_of_attention_has_a_name(installed):
     assert found["relevance"] != pytest.approx(plain.relevance.tolist(), rel=1e-2)
 
 
+@pytest.mark.slow
 def test_a_measure_is_computed_saved_and_shown(installed, texts, tmp_path):
     out = tmp_path / "judged"
     words = ("evaluate", "--data", texts, "--methods", "lrp,gi", "--measures", "auac,half", "--no-runtime")
@@ -179,6 +183,7 @@ def test_a_command_is_among_the_others(installed, texts):
     assert headwater(installed, "longest", texts).strip() == "a beautifully acted movie,1"
 
 
+@pytest.mark.slow
 def test_a_picture_is_drawn(installed, tmp_path):
     code = """
 import sys, headwater as hw

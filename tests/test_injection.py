@@ -121,6 +121,7 @@ def test_the_watch_would_notice(page, tmp_path):
     assert found.page.evaluate(FOREIGN) != []
 
 
+@pytest.mark.slow
 def test_in_the_app_text_labels_and_model_name_stay_text(page, bad):
     base = make_state()
     model = LazyModel("text", MODEL, lambda: bad)
@@ -144,6 +145,7 @@ def test_in_the_app_text_labels_and_model_name_stay_text(page, bad):
         assert [t for t in found.trouble if not t.startswith("console")] == []
 
 
+@pytest.mark.slow
 def test_in_the_app_file_names_smiles_and_prompts_stay_text(page):
     base = make_state(language=lambda: Loaded(talker("llama"), one_token()))
     with serve_in_thread(base) as home:
@@ -200,6 +202,7 @@ def test_reports_are_harmless_even_without_their_policy(page, bad, tmp_path):
     open_all(page(), {"every.html": stripped(whole), **texts}, tmp_path)
 
 
+@pytest.mark.slow
 def test_pictures_generations_and_notebooks_are_harmless(page, bad, tmp_path):
     made = hw.explain_generation(talker("llama"), "the capital of France is", tokenizer=speaker(), max_new_tokens=3)
     e = hw.explain(bad.model, "a film", tokenizer=bad.reader)
@@ -228,6 +231,7 @@ def image_reports() -> Iterator[tuple[str, str]]:
         yield f"image-{number}.html", stripped(sheet_report(found, image_sheet(found, image, ask), "html", ask.palette))
 
 
+@pytest.mark.slow
 def test_results_on_disk_are_harmless(page, tmp_path, bad):
     folder = tmp_path / "<img src=x onerror=pwn()>"
     hostile_run(folder, bad)
