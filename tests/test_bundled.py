@@ -89,3 +89,7 @@ def test_no_training_row_holds_a_tune_sentence() -> None:
     need_real_data()
     rows = "\n".join(" ".join(split_words(text)) for text in load("sst2", "train-without-tune").texts)
     assert not [text for text in load("sst2", "tune").texts if " ".join(split_words(text)) in rows]
+
+
+def test_results_name_the_model_and_not_where_it_lies():
+    assert load_bundled()[0].config._name_or_path == "headwater/sentiment"

@@ -179,3 +179,12 @@ def test_a_hostile_name_of_a_layer_stays_text():
     drawn = flow_chart(Audit(e, (ModuleFlow("<b>.0", "B", 1.0, 1.0, 0.0),), (), (), ()))
     assert "<b>" not in drawn
     assert "<i>" not in drawn
+
+
+def test_the_bars_of_a_page_add_up_as_they_are_shown():
+    from headwater.viz.bars import ledger_bars
+
+    ledger = Ledger(3.3140, 4.1364, biases=Lines({"layer.bias": -0.8224}))  # rounded one by one, 4.14 - 0.82 is 3.32
+    *parts, score = (float(n) for n in re.findall(r'class="n">([^<]*)<', ledger_bars(ledger)))
+    assert sum(parts) == pytest.approx(score)
+    assert score == 3.31

@@ -21,7 +21,9 @@ def load_bundled() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
     The weights are stored in half precision. Computed in it, a ledger would close no better than to three digits.
     """
-    return load_classifier(bundled_path())
+    model, tokenizer = load_classifier(bundled_path())
+    model.config._name_or_path = NAME  # for results: where the package lies on this machine says nothing
+    return model, tokenizer
 
 
 def load_classifier(source: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -9,6 +9,7 @@ from headwater.results.ledger import Ledger
 from headwater.results.verdict import percent
 
 from .reading import with_sign
+from .sums import round_to_sum, sum_places
 
 Share = tuple[str, float]
 
@@ -43,20 +44,20 @@ def ledger_bars(ledger: Ledger) -> str:
         ends.append(ends[-1] + amount)
     low, high = min(*ends, ledger.score), max(*ends, ledger.score)
     scale = (low, (high - low) or 1.0)
-    rows = [_bar(name, start, start + amount, scale) for (name, amount), start in zip(lines, ends, strict=False)]
-    return (
-        f'<div class="bars" aria-hidden="true">{"".join(rows)}{_bar("score", 0.0, ledger.score, scale, "total")}</div>'
-    )
+    places = sum_places(ledger.score)
+    shown = [with_sign(amount, places) for amount in round_to_sum([a for _, a in lines], ledger.score, places)]
+    rows = [_bar(name, at, scale, said) for (name, _), said, *at in zip(lines, shown, ends, ends[1:], strict=False)]
+    total = _bar("score", [0.0, ledger.score], scale, with_sign(ledger.score, places), "total")
+    return f'<div class="bars" aria-hidden="true">{"".join(rows)}{total}</div>'
 
 
-def _bar(name: str, start: float, end: float, scale: tuple[float, float], kind: str = "") -> str:
-    low, span = scale
+def _bar(name: str, ends: Sequence[float], scale: tuple[float, float], said: str, kind: str = "") -> str:
+    (start, end), (low, span) = ends, scale
     left, width = 100 * (min(start, end) - low) / span, 100 * abs(end - start) / span
     sign = kind or ("add" if end >= start else "take")
     zero = f'<span class="zero" style="left:{-100 * low / span:.2f}%"></span>'
     bar = f'<span class="bar {sign}" style="left:{left:.2f}%;width:{width:.2f}%"></span>'
-    amount = with_sign(end - start, 2).strip()
-    return f'<span>{escape(name)}</span><span class="track">{zero}{bar}</span><span class="n">{amount}</span>'
+    return f'<span>{escape(name)}</span><span class="track">{zero}{bar}</span><span class="n">{said.strip()}</span>'
 
 
 BARS = """
