@@ -31,7 +31,6 @@ def on_card(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         real(program, *args)
 
     monkeypatch.setattr(elementwise, "is_served_card", lambda tensor: True)
-    monkeypatch.setattr(elementwise, "ONE_PASS_ON_CARD", True)
     monkeypatch.setattr(launch, "launch_program", note)
     return begun
 

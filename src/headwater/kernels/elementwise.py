@@ -16,10 +16,6 @@ from torch import Tensor
 from .batching import is_batched
 from .cards import is_served_card
 
-# Whether these kernels are used on a card. Their numbers were compared in Triton's interpreter alone, so torch's
-# operations serve until they are compared on a card.
-ONE_PASS_ON_CARD = False
-
 
 @dataclass(frozen=True, eq=False)
 class Activation:
@@ -37,7 +33,7 @@ class Activation:
 def fit_one_pass(*tensors: Tensor) -> bool:
     """Whether a kernel may go through all of them at once: on a card, alike, one number after the other."""
     first = tensors[0]
-    if not ONE_PASS_ON_CARD or is_batched(first) or not is_served_card(first):
+    if is_batched(first) or not is_served_card(first):
         return False
     known = first.dtype in (torch.float16, torch.bfloat16, torch.float32)
     return known and all(

@@ -2,7 +2,8 @@
 
 `python -m headwater_experiments.paper.choose prepare --out parts.jsonl.gz` draws the samples, `… measure --parts
 parts.jsonl.gz --out found.npz --device cuda --processes 12` measures every candidate and row on every model, and
-`… compare found.npz` says which candidate the rule picks.
+`… compare found.npz` says which candidate the rule picks. `prepare --part test` draws the test parts of the 16 columns,
+on which the chosen one is reported.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 from headwater.methods import resolve_method
 
 from . import path_gradients  # noqa: F401 - registers the method
-from .validation_parts import BUNDLED, MINILM, list_models, part_key, read_parts, write_parts
+from .validation_parts import BUNDLED, MINILM, TEST, VALIDATION, list_models, part_key, read_parts, write_parts
 from .verdicts import MEASURES, ROWS, Found, read_found, write_found, write_verdicts
 
 
@@ -116,8 +117,8 @@ def sort_by_cost(models: Sequence[str]) -> list[str]:
     return sorted(models, key=cost, reverse=True)
 
 
-def prepare(out: Path, rows: int, reviews: int, digits: int) -> str:
-    counts = write_parts(out, rows, reviews, digits)
+def prepare(out: Path, part: str, rows: int, reviews: int, digits: int) -> str:
+    counts = write_parts(out, rows, reviews, digits, part)
     return json.dumps({"file": str(out), "bytes": out.stat().st_size, "samples": counts}, indent=2) + "\n"
 
 
@@ -160,8 +161,9 @@ def _choose_parser() -> argparse.ArgumentParser:
     name = "python -m headwater_experiments.paper.choose"
     parser = argparse.ArgumentParser(prog=name, description="The default for encoders, chosen on validation parts.")
     commands = parser.add_subparsers(required=True)
-    preparing = commands.add_parser("prepare", help="draw the samples of all validation parts into one file")
+    preparing = commands.add_parser("prepare", help="draw the samples of all parts into one file")
     preparing.add_argument("--out", type=Path, required=True)
+    preparing.add_argument("--part", choices=(VALIDATION, TEST), default=VALIDATION, help="(default: validation)")
     preparing.add_argument("--rows", type=int, default=200, help="texts or molecules of a part (default: 200)")
     preparing.add_argument("--reviews", type=int, default=80, help="of IMDB (default: 80)")
     preparing.add_argument("--digits", type=int, default=60, help="of MNIST (default: 60)")

@@ -1,4 +1,4 @@
-"""The validation parts of the paper's models in one small file, so that methods can be chosen on them anywhere.
+"""The validation or test parts of the paper's models in one small file, so that methods can be compared anywhere.
 
 Lines of JSON, packed: a text with its label, or a graph as lists of numbers. Reading them needs neither the datasets
 nor RDKit, pyarrow or SciPy.
@@ -27,12 +27,13 @@ from headwater_experiments.models.superpixels import Superpixels, load_mnist_ima
 from .checkpoints import RECIPES, find, seeds
 from .graph_arrays import PARTS, read_bace
 from .graph_checkpoints import record_of
-from .graph_data import draw_indices
+from .graph_data import draw_indices, unseen
 from .graphs import VALID_DIGITS, bace_split
 from .published import TEXTS
 
 BUNDLED = "bundled"  # the model that comes with the package
 MINILM = "minilm"
+VALIDATION, TEST = "validation", "test"
 Sample = tuple[Any, int]  # a text or a graph, and its class
 
 
@@ -54,29 +55,40 @@ def part_key(model: str) -> str:
     return name if name in TEXTS else f"{kind}/{name}/{seed}"
 
 
-def write_parts(path: Path, rows: int, reviews: int, digits: int, seed: int = 0) -> dict[str, int]:
-    """Draws the samples of all parts, writes them, and says how many each part has."""
+def is_reported(column: str) -> bool:
+    """Whether a column, or a model of it, is one of the 16."""
+    return column.split("/")[0] in ("paper", MINILM)
+
+
+def write_parts(
+    path: Path, rows: int, reviews: int, digits: int, part: str = VALIDATION, seed: int = 0
+) -> dict[str, int]:
+    """Draws the samples of all parts, writes them, and says how many each part has; of test parts those reported."""
     path.parent.mkdir(parents=True, exist_ok=True)
     counts: dict[str, int] = {}
     with gzip.open(path, "wt", encoding="utf-8") as file:
-        for key, make in sorted({part_key(model): model for model in list_models()}.items()):
-            for given, label in draw_part(make, rows, reviews, digits, seed):
+        models = [model for model in list_models() if part == VALIDATION or is_reported(model)]
+        for key, model in sorted({part_key(model): model for model in models}.items()):
+            for given, label in draw_part(model, part, rows, reviews, digits, seed):
                 line = {"part": key, "label": label, **write_sample(given)}
                 file.write(json.dumps(line) + "\n")
                 counts[key] = counts.get(key, 0) + 1
     return counts
 
 
-def draw_part(model: str, rows: int, reviews: int, digits: int, seed: int) -> Iterator[Sample]:
+def draw_part(model: str, part: str, rows: int, reviews: int, digits: int, seed: int) -> Iterator[Sample]:
     key = part_key(model)
     if key in (*TEXTS, "sst2-tune"):
-        table = data.load("sst2", "tune") if model == BUNDLED else data.experiment(key).validation
+        table = data.load("sst2", "tune") if model == BUNDLED else getattr(data.experiment(key), part)
         chosen = draw_indices(len(table), reviews if key == "imdb" else rows, seed)
         yield from ((table.texts[i], int(table.labels[i])) for i in chosen)
         return
     kind, name, number = model.split("/")
     record = record_of(find(kind, name, int(number)))
-    if name == "bace":
+    if part == TEST:
+        graphs = unseen(name, record, rows if name == "bace" else digits, seed)
+        yield from ((graph, int(graph.label)) for graph in graphs if graph.label is not None)
+    elif name == "bace":
         yield from draw_molecules(record, rows, seed)
     else:
         yield from draw_digits(record, digits, seed)

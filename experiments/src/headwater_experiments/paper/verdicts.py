@@ -18,7 +18,7 @@ from headwater.evaluation.ranking import Floats
 from headwater.evaluation.statistics import percentile_interval, resample_means
 
 from .trainings import over_trainings
-from .validation_parts import MINILM
+from .validation_parts import is_reported
 
 ROWS = (
     *("random", "a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)"),
@@ -103,11 +103,6 @@ def columns_of(found: Mapping[str, Found]) -> dict[str, list[Found]]:
     for model in sorted(found):
         columns.setdefault(model.rpartition("/")[0] or model, []).append(found[model])
     return columns
-
-
-def is_reported(column: str) -> bool:
-    """Whether a column is one of the 16."""
-    return column.split("/")[0] in ("paper", MINILM)
 
 
 def compare_candidates(found: Mapping[str, Found], rows: Sequence[str] = ROWS) -> dict[str, list[Cell]]:
