@@ -255,6 +255,7 @@ WAY = [
 ]
 
 
+@pytest.mark.slow
 def test_the_way_of_an_explanation_is_the_one_that_the_page_walks(ways):
     way = ways[0]
     places = [way.index(hop) for hop in WAY]

@@ -364,13 +364,18 @@ def home(ready: AppState) -> Iterator[str]:
         yield address
 
 
-def test_the_view_is_walked(home: str, tmp_path: Path) -> None:
-    with browser() as chrome:
-        context = chrome.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-        found = Watched(context, home)
-        walk(found.page, home, tmp_path)
-        assert found.trouble == []
-        context.close()
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Any]:
+    with browser() as found:
+        yield found
+
+
+def test_the_view_is_walked(home: str, chrome: Any, tmp_path: Path) -> None:
+    context = chrome.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    found = Watched(context, home)
+    walk(found.page, home, tmp_path)
+    assert found.trouble == []
+    context.close()
 
 
 def walk(page: Any, home: str, folder: Path) -> None:
@@ -420,40 +425,47 @@ def walk(page: Any, home: str, folder: Path) -> None:
     shot(page, "results-bias")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light"), (390, "dark")])
-def test_cells_of_the_matrix_filter_and_two_runs_stand_beside_each_other(home, width, scheme):
-    with browser() as chrome:
-        context = chrome.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
-        found = Watched(context, home)
-        page = found.page
-        page.goto(f"{home}#tab=results&result=run&part=slices")
-        cell = page.get_by_role("button", name=re.compile("^[1-9] rows: label negative, prediction negative"))
-        cell.wait_for()
-        shot(page, f"results-slices-{width}-{scheme}")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        count = int(cell.inner_text())
-        cell.click()
-        page.wait_for_function(f"() => document.querySelectorAll('.rows-table tbody tr').length === {count}")
-        assert page.locator(".conditions .chip").count() == 2
-        page.locator(".conditions .chip").first.click()
-        page.locator(".conditions .chip").first.click()
-        page.wait_for_function("() => document.querySelectorAll('.rows-table tbody tr').length === 6")
-        page.get_by_label("side by side with").select_option("run-by-gi")
-        page.wait_for_function("() => document.querySelectorAll('.rows-table .row-text').length === 12")
-        assert page.locator(".rows-table tr td.text small").first.inner_text() == "lrp"
-        page.get_by_label("Open row 0", exact=True).click()
-        page.locator(".opened .ledger").nth(1).wait_for()
-        shot(page, f"results-beside-{width}-{scheme}")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert serious(page) == []
-        assert found.trouble == []
-        context.close()
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(390, "light", marks=pytest.mark.slow),
+        (390, "dark"),
+    ],
+)
+def test_cells_of_the_matrix_filter_and_two_runs_stand_beside_each_other(home, chrome, width, scheme):
+    context = chrome.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    found = Watched(context, home)
+    page = found.page
+    page.goto(f"{home}#tab=results&result=run&part=slices")
+    cell = page.get_by_role("button", name=re.compile("^[1-9] rows: label negative, prediction negative"))
+    cell.wait_for()
+    shot(page, f"results-slices-{width}-{scheme}")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    count = int(cell.inner_text())
+    cell.click()
+    page.wait_for_function(f"() => document.querySelectorAll('.rows-table tbody tr').length === {count}")
+    assert page.locator(".conditions .chip").count() == 2
+    page.locator(".conditions .chip").first.click()
+    page.locator(".conditions .chip").first.click()
+    page.wait_for_function("() => document.querySelectorAll('.rows-table tbody tr').length === 6")
+    page.get_by_label("side by side with").select_option("run-by-gi")
+    page.wait_for_function("() => document.querySelectorAll('.rows-table .row-text').length === 12")
+    assert page.locator(".rows-table tr td.text small").first.inner_text() == "lrp"
+    page.get_by_label("Open row 0", exact=True).click()
+    page.locator(".opened .ledger").nth(1).wait_for()
+    shot(page, f"results-beside-{width}-{scheme}")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert serious(page) == []
+    assert found.trouble == []
+    context.close()
 
 
 HOSTILE = '"><img src=x onerror=alert(1)>'
 
 
-def test_hostile_names_and_values_of_columns_are_text(ready, tmp_path):
+@pytest.mark.slow
+def test_hostile_names_and_values_of_columns_are_text(ready, chrome, tmp_path):
     import jobs_here
 
     columns = {
@@ -464,7 +476,7 @@ def test_hostile_names_and_values_of_columns_are_text(ready, tmp_path):
     jobs_here.made(tmp_path / "run", columns)
     jobs_here.made(tmp_path / "<b>run<b>", columns, method="gi")
     state = AppState(ready.models, stores=stores_in([tmp_path]))
-    with serve_in_thread(state) as home, browser() as chrome:
+    with serve_in_thread(state) as home:
         found = Watched(chrome.new_context(), home)
         page = found.page
         for part, ready_when in (("slices", ".confusion .count"), ("words", ".numbers .w"), ("rows", ".row-text .w")):
