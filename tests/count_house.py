@@ -41,9 +41,11 @@ def modules(package: Path) -> dict[str, Path]:
     return found
 
 
-@cache
 def parse_module(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return parse_text(path.read_text(encoding="utf-8"))
+
+
+parse_text = cache(ast.parse)
 
 
 def imports(name: str, path: Path, known: set[str]) -> set[str]:
