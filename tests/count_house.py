@@ -10,6 +10,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -40,11 +41,18 @@ def modules(package: Path) -> dict[str, Path]:
     return found
 
 
+def parse_module(path: Path) -> ast.Module:
+    return parse_text(path.read_text(encoding="utf-8"))
+
+
+parse_text = cache(ast.parse)
+
+
 def imports(name: str, path: Path, known: set[str]) -> set[str]:
     """The modules of the same package that one imports: at the top, inside functions, or for types alone."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parse_module(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -90,7 +98,7 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
 def definitions(known: dict[str, Path]) -> Iterator[Definition]:
     """Functions and classes at the top of modules, and the methods of classes."""
     for name, path in known.items():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parse_module(path).body:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 yield Definition(name, node.name, node)
             if isinstance(node, ast.ClassDef):

@@ -57,6 +57,7 @@ def test_it_is_what_the_sums_say(fused: bool) -> None:
     assert e.ledger.closed
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", BUILD)
 def test_the_ledger_closes(name: str, method: str) -> None:

@@ -600,6 +600,7 @@ def test_the_public_names():
 # ---- SST-2
 
 
+@pytest.mark.slow
 def test_sst2_with_the_bundled_model():
     need_real_data()
     from headwater.models.bundled import load_bundled

@@ -74,6 +74,7 @@ def test_the_interval_is_wilsons() -> None:
     assert Accuracy(0, 10).interval == pytest.approx((0.0, 0.2775), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_accuracy_on_sst2_dev() -> None:
     need_real_data()
     accuracy = evaluate_accuracy(split="dev")
@@ -85,6 +86,7 @@ def test_accuracy_on_sst2_dev() -> None:
     assert abs(int(stated[1]) - accuracy.correct) <= 1  # one sentence is so near the line that arithmetic may decide
 
 
+@pytest.mark.slow
 def test_no_training_row_holds_a_tune_sentence() -> None:
     need_real_data()
     rows = "\n".join(" ".join(split_words(text)) for text in load("sst2", "train-without-tune").texts)

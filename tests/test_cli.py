@@ -112,6 +112,7 @@ def test_a_memory_limit_out_of_its_range_is_refused(limit):
     assert "memory" in refusal("explain", SENTENCE, f"--memory-limit={limit}")
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("device", ["gpu9", "", "meta", "cuda:99", *([] if torch.cuda.is_available() else ["cuda"])])
 @pytest.mark.parametrize(
     "words",

@@ -73,6 +73,7 @@ def explained() -> tuple[set[str], str, str]:
     return run(COMMAND.format(words=["explain", "a wonderful film"]))
 
 
+@pytest.mark.slow
 def test_an_explanation_loads_no_needless_module(explained):
     modules, shown, _ = explained
     assert "wonderful" in shown
@@ -86,6 +87,7 @@ def test_an_explanation_adds_no_heavy_module_to_those_of_transformers(explained)
     assert [name for name in WITH_MODELS if name in explained[0] - models] == []
 
 
+@pytest.mark.slow
 def test_nothing_is_said_when_the_command_ends(explained):
     """Objects kept from Python's search for garbage to the very end would be reported as leaks by triton."""
     assert explained[2] == ""

@@ -180,6 +180,7 @@ def test_sst2_tune_is_the_same_for_ever() -> None:
     assert not {split_words(text) for text in tune.texts} & {split_words(text) for text in rest.texts}
 
 
+@pytest.mark.slow
 def test_sst2_training_rows_share_no_phrase_with_tune() -> None:
     """The slow check by substring on every twentieth row, independent of the sets that did the work."""
     need_real_data()

@@ -25,6 +25,7 @@ def explain_tiny(name: str, method: str = "lrp-difference", **options: Any) -> l
     return found if isinstance(found, list) else [found]
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("name", tiny.BUILD)
 @pytest.mark.parametrize("method", ["lrp-difference", "lrp-difference(0.05)"])
 def test_the_ledger_closes(name: str, method: str) -> None:

@@ -11,7 +11,7 @@ from tiny import tiny
 
 from headwater.errors import HeadwaterError
 from headwater.inputs.places import find_places
-from headwater.inputs.targets import read_out
+from headwater.inputs.readouts import read_out
 from headwater.inputs.text import pad_values
 from headwater.jobs.running import open_engine
 from headwater.memory.policy import MemoryPolicy

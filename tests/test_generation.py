@@ -32,6 +32,7 @@ def made(name: str = "gpt2", prompt: str | None = PROMPT, **options) -> hw.Gener
     return hw.explain_generation(talker(name), prompt, tokenizer=speaker(), **options)
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("method", ["lrp", "lrp-query", "lrp-language"])
 @pytest.mark.parametrize("score", ["logit", "logprob", "contrast"])
 @pytest.mark.parametrize("name", [*DECODERS, *SEQ2SEQ])
@@ -355,6 +356,7 @@ def test_a_classifier_does_not_generate():
         hw.explain_generation(tiny("bert"), PROMPT, tokenizer=speaker())
 
 
+@pytest.mark.slow
 def test_the_capital_of_france_is_explained_by_france_and_capital():
     from real_models import smollm2
 

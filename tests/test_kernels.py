@@ -270,6 +270,7 @@ class TestOnTheProcessor:
         assert found.dtype is dtype
         assert apart(found, case.expected()) < ROOM[dtype]
 
+    @pytest.mark.crossed
     @pytest.mark.parametrize("masked", MASKS)
     @pytest.mark.parametrize("shape", [Shape(300, 300, 32, 32, groups=2), Shape(90, 40, 48, 32)], ids=str)
     @pytest.mark.parametrize("stretch", [(0, 1), (-1, None), (20, 23), (17, 61), (0, 0)], ids=str)

@@ -40,6 +40,7 @@ def explain_at(name: str, place: object, data: object = None, **options: object)
     return hw.explain(tiny(name), data or TEXTS, tokenizer=tokenizer(side=side_of(name)), inputs=place, **options)
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("name", LAYERS)
 def test_ledgers_close_at_every_layer_batched_and_padded(name: str, number: int) -> None:

@@ -40,6 +40,7 @@ def test_ledger_closes(name: str, at: str) -> None:
         assert lines == pytest.approx(e.score, rel=1e-9)
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("method", [*PAPER, "lrp"])
 @pytest.mark.parametrize("name", BUILD)
 def test_prediction_is_untouched(name: str, method: str) -> None:
@@ -81,6 +82,7 @@ def test_batch_as_large_as_the_text_is_long(name: str) -> None:
         assert dict(e.ledger.biases) == pytest.approx(dict(alone.ledger.biases), abs=1e-9)
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("method", [*PAPER, "lrp"])
 @pytest.mark.parametrize("name", sorted(set(BUILD) - {"vit", "xlnet"}))
 def test_padding_changes_nothing(name: str, method: str) -> None:

@@ -366,6 +366,7 @@ def test_a_model_in_a_wheel_is_found_by_its_short_and_its_hub_name(monkeypatch):
     assert pretrained.locate("someone/else") == "someone/else"
 
 
+@pytest.mark.slow
 def test_smollm2_is_loaded_from_its_wheel_and_results_call_it_by_name():
     from real_models import smollm2
 

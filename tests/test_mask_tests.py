@@ -99,6 +99,16 @@ def test_a_saved_page_says_what_masking_showed(client, path, body):
 
 
 @pytest.mark.parametrize("unit", ["token", "word"])
+def test_the_saved_page_of_a_generated_text_says_it_too(client, unit):
+    body = {"prompt": "the capital of France is", "new_tokens": 3, "unit": unit}
+    asked = {**body, "masked": [3], "masked_for": 1}
+    said = ask(client, "generate/mask", **asked)["said"]
+    sentence = "".join(f"<strong>{part['text']}</strong>" if part["named"] else part["text"] for part in said)
+    assert sentence in client.post("/api/generate/report", json=asked).text
+    assert "Put to the test" not in client.post("/api/generate/report", json=body).text
+
+
+@pytest.mark.parametrize("unit", ["token", "word"])
 @pytest.mark.parametrize("score", ["advantage", "logprob", "contrast"])
 def test_tokens_of_a_prompt(client, unit, score):
     body = {"prompt": "the capital of France is", "new_tokens": 3, "unit": unit, "score": score}

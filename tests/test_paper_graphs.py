@@ -359,6 +359,7 @@ def test_graphs_are_measured_in_both_readings(measured):
     assert (out / "tuned" / "bace" / "1" / "masked" / "evaluation.json").is_file()
 
 
+@pytest.mark.slow
 def test_the_page_has_a_column_a_dataset_and_the_other_reading_below(measured):
     _, found = measured
     text = Trial("sst2", "tuned", (Run(0, made_evaluation(dict.fromkeys(CHOSEN, (0.8, 1.0))), None),))
@@ -373,6 +374,7 @@ def test_the_page_has_a_column_a_dataset_and_the_other_reading_below(measured):
     assert "the other reading" not in tables.tables_page([text])
 
 
+@pytest.mark.slow
 def test_the_csv_says_which_reading_it_was(measured):
     _, found = measured
     rows = list(csv.DictReader(io.StringIO(tables.as_csv(found))))
@@ -384,6 +386,7 @@ def test_the_csv_says_which_reading_it_was(measured):
     assert {r["removal"] for r in rows if r["method"] == "a-flow"} == {"induced"}
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_not_measured_again(home, measured, monkeypatch):
     out, found = measured
     monkeypatch.setattr("headwater.evaluation.run.EvaluationJob.run", lambda *_: pytest.fail("measured again"))

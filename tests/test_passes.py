@@ -64,7 +64,8 @@ from headwater.errors import (
 from headwater.inputs.batch import Batch
 from headwater.inputs.places import Captured
 from headwater.inputs.protocol import SideInput
-from headwater.inputs.targets import Reader, ScoreReading
+from headwater.inputs.readouts import ScoreReading
+from headwater.inputs.targets import Reader
 from headwater.rules import Books, RuleSet, Scope
 from headwater.rules.constants import BESIDE_HELD, EnteredConstant
 from headwater.rules.cuts import Choice, Chosen

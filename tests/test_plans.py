@@ -76,7 +76,10 @@ def new(name: str) -> nn.Module:
     return BUILD[name]().double().eval()
 
 
-@pytest.mark.parametrize("name", [name for name in BUILD if name != "vit"])  # an image has no length
+@pytest.mark.parametrize(
+    "name",  # an image has no length
+    [pytest.param(name, marks=() if name in SOME else pytest.mark.slow) for name in BUILD if name != "vit"],
+)
 def test_played_it_says_the_same_at_every_length(name: str) -> None:
     model = tiny(name)
     ways = []

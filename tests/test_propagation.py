@@ -21,7 +21,8 @@ from headwater.engine.propagate import Outcome, Watch, not_finite, propagate, pr
 from headwater.errors import AnotherPrediction, HiddenOperation, NoSignal, NotFinite, RuleNotMet, UsageError
 from headwater.inputs.batch import Batch
 from headwater.inputs.protocol import SideInput
-from headwater.inputs.targets import Reader, ScoreReading
+from headwater.inputs.readouts import ScoreReading
+from headwater.inputs.targets import Reader
 from headwater.rules import Books, RuleSet, Scope
 from headwater.rules.sources import Site, Sort
 

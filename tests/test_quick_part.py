@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import budget
 import pytest
 from budget import SPENT, Budget
+from crossing import cover_values, mark_slow_cases
 from missing import describe_skips, skip_without
 
 HERE = Path(__file__).parent
@@ -56,6 +57,27 @@ def test_a_test_that_is_marked_would_be_seen(tmp_path, monkeypatch):
     assert not is_quick("one.py", "test_a")
     assert is_quick("one.py", "test_b")
     assert not is_quick("all.py", "test_a")
+
+
+def test_of_crossed_parameters_every_value_is_in_the_quick_part():
+    cases = [{"name": a, "method": b, "masked": c} for a in "abcdefg" for b in "xyz" for c in (True, False)]
+    quick = [cases[number] for number in cover_values(cases)]
+    assert len(quick) == 7
+    for name in ("name", "method", "masked"):
+        assert {case[name] for case in quick} == {case[name] for case in cases}
+
+
+@pytest.mark.crossed
+@pytest.mark.parametrize("first", "abc")
+@pytest.mark.parametrize("second", "xy")
+def test_the_cases_left_out_of_the_quick_part_are_marked(first, second, request):
+    quick = request.node.get_closest_marker("slow") is None
+    assert quick == (first + second in ("ax", "by", "cx"))
+
+
+def test_a_test_that_is_not_crossed_keeps_all_its_cases(request):
+    mark_slow_cases([request.node])
+    assert request.node.get_closest_marker("slow") is None
 
 
 def report(name: str, seconds: float, slow: bool = False) -> SimpleNamespace:

@@ -210,7 +210,7 @@ def test_probabilities_of_a_language_model_are_the_likeliest_and_that_of_the_exp
 
 
 def test_many_classes_keep_the_likeliest_and_the_target() -> None:
-    from headwater.inputs.targets import LIKELIEST, MOST_CLASSES, ClassLogits, Names
+    from headwater.inputs.classes import LIKELIEST, MOST_CLASSES, ClassLogits, Names
 
     logits = torch.linspace(3, -3, MOST_CLASSES + 1)
     names = Names(len(logits), str, int)

@@ -66,6 +66,7 @@ def check_refused(found: httpx.Response, *statuses: int) -> str:
 # what cannot be read
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("path", ASKED)
 @pytest.mark.parametrize(
     "value",

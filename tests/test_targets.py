@@ -12,7 +12,7 @@ from torch import nn
 
 import headwater as hw
 from headwater.errors import TargetError, UnknownName
-from headwater.inputs.targets import read_out
+from headwater.inputs.readouts import read_out
 
 TEXT = "a gripping, beautifully acted film"
 LABELS = ("negative", "neutral", "positive")

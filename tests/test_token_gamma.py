@@ -205,6 +205,7 @@ def cached(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("cached")
 class TestOnTheProcessor:
+    @pytest.mark.crossed
     @pytest.mark.parametrize("offset", [0.0, 0.5])
     @pytest.mark.parametrize("masked", cases.MASKS)
     @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -302,6 +303,7 @@ class TestTriton:
         assert not cases.fused.supports(*given, replace(ruled(case), value=case.key.double()))
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", BUILD)
 def test_ledgers_of_models_close(name: str, method: str) -> None:
@@ -328,6 +330,7 @@ def test_written_out_or_fused_it_is_the_same(name: str, method: str) -> None:
     fused_and_written(name, method)
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["llama", "gpt2", "t5-lm", "gemma2", "gemma3", "mixtral"])
 def test_one_pass_for_several_tokens(
@@ -338,6 +341,7 @@ def test_one_pass_for_several_tokens(
     at_once.check_equal(found, at_once.one_by_one(monkeypatch, name, method))
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", test_plans.SOME)
 def test_played_it_says_the_same(name: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:

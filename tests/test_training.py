@@ -70,6 +70,7 @@ def teacher(tmp_path: Path) -> str:
     return str(tmp_path / "teacher")
 
 
+@pytest.mark.slow
 def test_a_training_writes_a_model_that_has_learnt(sst2: LabelledTexts, teacher: str, tmp_path: Path) -> None:
     report = bundled.train_bundled(tmp_path / "out", teacher, seed=1, keep_teacher=tmp_path / "tuned", recipe=TINY)
     assert report.student_validation.value > 0.9

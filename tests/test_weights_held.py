@@ -128,6 +128,7 @@ def cut(value: Any, samples: int) -> Any:
 METHODS = ("lrp", "lrp(ah)", "lrp-secant", "lrp-query", "attnlrp", "gi")
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("name", MASKS)
@@ -188,6 +189,7 @@ class Spelled(Attention):
         return SPELLINGS[self.name]((query @ key.mT * SIZE**-0.5).softmax(-1), value)
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_weights_times_values_in_every_spelling(name: str, method: str) -> None:
@@ -283,6 +285,7 @@ MIXED = (
 )
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize(
     ("mask", "groups", "method"),
     [(mask, groups, method) for mask in ("none", "added", "allowed") for groups in (1, 2) for method in EVERY]
@@ -333,6 +336,7 @@ class Softmax(nn.Module):
         return self.after((weights @ self.value(x)).flatten(1))
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("dead", [False, True])
 @pytest.mark.parametrize("how", ["torch", "named", "method", "method, named", "typed", "turned"])

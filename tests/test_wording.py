@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import headwater
 from headwater.cli import app
+from headwater.cli.help import OTHER, sort_into_groups
 from headwater.cli.wording import in_options, options_of
 
 SOURCES = Path(headwater.__file__).parent
@@ -121,6 +122,14 @@ def test_help_is_grouped_uncut_and_ends_in_two_examples(name: str, monkeypatch: 
         assert given[: 1 + len(name.split())] == ["headwater", *name.split()]
         known = {opt for param in command.params for opt in (*param.opts, *param.secondary_opts)}
         assert {word for word in given if word.startswith("-")} <= known
+
+
+@pytest.mark.parametrize("name", [*commands()])
+def test_what_names_a_model_stands_with_the_model(name: str) -> None:
+    """Not among the other options, where nobody looks for it."""
+    found = sort_into_groups(commands()[name].params)
+    other = [opt for param in found.get(OTHER, ()) for opt in param.opts]
+    assert [opt for opt in other if "model" in opt] == []
 
 
 def test_the_whole_help_lists_the_commands_and_ends_in_two_examples(monkeypatch: pytest.MonkeyPatch) -> None:

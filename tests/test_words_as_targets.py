@@ -16,8 +16,8 @@ import headwater as hw
 from headwater import errors
 from headwater.cli import app
 from headwater.inputs.batch import Item
+from headwater.inputs.classes import class_names
 from headwater.inputs.entities import find_entities
-from headwater.inputs.targets import class_names
 from headwater.inputs.word_positions import find_words
 
 TEXT = "mary was unable to act in paris"
@@ -35,6 +35,12 @@ def tagger() -> tf.PreTrainedModel:
 def reader() -> tf.PreTrainedModel:
     torch.manual_seed(0)
     return randomised(tf.BertForQuestionAnswering(tf.BertConfig(**SMALL)).double())
+
+
+@cache
+def masked() -> tf.PreTrainedModel:
+    torch.manual_seed(0)
+    return randomised(tf.BertForMaskedLM(tf.BertConfig(**SMALL)).double())
 
 
 def explain_word(position: int | str, text: str = TEXT, label: str | None = None) -> hw.Explanation:
@@ -73,6 +79,24 @@ def test_of_a_language_model_it_is_the_token_after_which_the_next_is_predicted()
     asked = {"tokenizer": tokenizer(), "method": "lrp", "output": "logit"}
     by_word = hw.explain(tiny("gpt2"), TEXT, target=hw.Token("unable"), **asked)
     assert by_word.score == hw.explain(tiny("gpt2"), TEXT, target=hw.Token(4), **asked).score
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert-masked"])
+def test_a_word_that_is_predicted_and_not_in_the_text_is_answered_with_the_line_to_write(name) -> None:
+    """`hw.Token("great")` names a place; whoever means the word that is predicted there reads how to say it."""
+    model = tiny(name) if name == "gpt2" else masked()
+    text = TEXT if name == "gpt2" else f"{TEXT} [MASK]"
+    asked = {"tokenizer": tokenizer(), "method": "lrp"}
+    with pytest.raises(errors.TargetError, match=r"'great' is not in the text.*hw\.Token\(label='great'\)") as told:
+        hw.explain(model, text, target=hw.Token("great"), **asked)
+    assert "target='great'" in str(told.value)
+    by_word = hw.explain(model, text, target="great", **asked)
+    assert by_word.target == "great"
+    if name == "gpt2":  # the last position is where the next token is predicted
+        assert hw.explain(model, text, target=hw.Token(label="great"), **asked).score == by_word.score
+    with pytest.raises(errors.TargetError) as plain:  # with a label beside it, it can only be a place
+        hw.explain(model, text, target=hw.Token("great", "good"), **asked)
+    assert "label=" not in str(plain.value)
 
 
 def test_words_are_found_without_offsets() -> None:

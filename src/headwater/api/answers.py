@@ -16,8 +16,10 @@ from ..inputs.restoring import restores
 from ..results.answer import OUTPUT, START, Citation, LeftOut, SourceSentence, SpanExplanation, TextSentence
 from ..results.generation import Generation
 from ..results.sentences import find_sentences
-from .generate import Scoring, Text, explain_tokens, join_tokens
+from .generate import explain_tokens, join_tokens
+from .output_text import Text
 from .span_scores import explain_spans, measure_logprobs
+from .token_scores import Scoring
 
 SOURCES, LEAST_SHARE, COMPARED = 3, 0.1, 8  # of citations: most sources a sentence, the least share, others left out
 

@@ -16,10 +16,11 @@ from ..engine.session import Session
 from ..engine.texts import TextJob
 from ..errors import UsageError
 from ..inputs.batch import Batch
+from ..inputs.classes import class_names, is_vocabulary
 from ..inputs.entities import EntityReader, PredictedEntity, check_token_scores, find_entities
 from ..inputs.places import find_place
+from ..inputs.readouts import logits_of
 from ..inputs.restoring import restores
-from ..inputs.targets import class_names, is_vocabulary, logits_of
 from ..inputs.text import Text, encode
 from ..inputs.walking import walk_once
 from ..methods.registry import Method

@@ -17,17 +17,10 @@ from ..inputs.text import length_limit
 from ..memory.recompute import Count
 from ..methods import Method
 from .answers import AnswerExplainer
-from .generate import (
-    Contrast,
-    Scoring,
-    Text,
-    check_generates,
-    continue_text,
-    fit_memory,
-    one_score_at_once,
-    tokenise_answer,
-)
+from .generate import check_generates, fit_memory, one_score_at_once
+from .output_text import Text, continue_text, tokenise_answer
 from .requests import Model, take_model
+from .token_scores import Contrast, Scoring
 
 
 @restores

@@ -16,8 +16,9 @@ from ..inputs.restoring import restores
 from ..memory.recompute import Count
 from ..methods import Method
 from ..results.generation import Generation
-from .generate import Contrast, GenerationSettings, explain_prompt
+from .generate import GenerationSettings, explain_prompt
 from .requests import Model, take_model
+from .token_scores import Contrast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Chat = Sequence[Turn]

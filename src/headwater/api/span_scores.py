@@ -15,10 +15,11 @@ from ..engine.options import Options
 from ..engine.session import Change, Session, keep_run
 from ..inputs.batch import Batch
 from ..inputs.places import find_places
+from ..inputs.readouts import ScoreReading, logits_of
 from ..inputs.restoring import restores
-from ..inputs.targets import ScoreReading, logits_of
 from ..results.explanation import Explanation
-from .generate import Scoring, Text, runner_up, score_tokens
+from .output_text import Text
+from .token_scores import Scoring, runner_up, score_tokens
 
 
 @dataclass

@@ -28,7 +28,7 @@ def command(
         typer.Option(
             "--model",
             "-m",
-            help="A text classifier, too. May be given several times, as the next three may: the page has a choice.",
+            help="Another text classifier. May be given several times, as the other models may: the page has a choice.",
         ),
     ] = None,
     image_model: Annotated[

@@ -8,7 +8,7 @@ import torch
 
 from ..defaults import DEFAULT_OUTPUT
 from ..inputs.batch import Batch
-from ..inputs.targets import ScoreReading
+from ..inputs.readouts import ScoreReading
 from ..methods.registry import Method
 from ..results.explanation import Explanation, Provenance
 from ..results.ledger import SINK, Ledger, Lines

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..errors import NoSignal, NotApplicable
 from ..inputs.batch import Batch, map_leaves
 from ..inputs.places import Captured, capture_inputs, start
-from ..inputs.targets import ScoreReading
+from ..inputs.readouts import ScoreReading
 from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, RuleSet, Scope
 from ..rules.difference import DifferenceScope

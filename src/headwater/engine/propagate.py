@@ -21,8 +21,8 @@ from ..errors import (
 from ..inputs.batch import Batch, list_leaves, map_leaves
 from ..inputs.hooks import hook_modules
 from ..inputs.places import Captured
+from ..inputs.readouts import ScoreReading
 from ..inputs.restoring import outside_inference
-from ..inputs.targets import ScoreReading
 from ..results.ledger import BASELINE_SCORE
 from ..rules import Books, RuleSet, Scope
 from ..rules.difference import DifferenceScope

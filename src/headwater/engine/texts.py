@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from ..errors import InputError, TargetError, UsageError
 from ..inputs.batch import Batch, group_by_length
 from ..inputs.places import InputPlace
-from ..inputs.targets import Reader, logits_of
+from ..inputs.readouts import logits_of
+from ..inputs.targets import Reader
 from ..inputs.text import (
     Encoded,
     Text,

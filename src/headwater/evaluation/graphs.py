@@ -20,7 +20,7 @@ from ..engine.model import where_it_is
 from ..engine.options import Options, Request
 from ..engine.session import answer_all
 from ..errors import DataError, EmptyInput, HeadwaterError, UsageError
-from ..inputs.targets import class_names
+from ..inputs.classes import class_names
 from ..models.graphormer import GraphormerForGraphClassification
 from ..models.graphs import Graph, as_graph, collate, induce_subgraphs
 from ..models.graphs.explained import check_graph

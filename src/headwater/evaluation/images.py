@@ -18,8 +18,9 @@ from ..engine.model import where_it_is
 from ..engine.options import Options, Request
 from ..engine.session import answer_all
 from ..errors import DataError, HeadwaterError, InputError, UsageError
+from ..inputs.classes import class_names
 from ..inputs.images import Boxes, Seen, batch_images, channels_of, is_image, list_images, prepare_images
-from ..inputs.targets import class_names, logits_of
+from ..inputs.readouts import logits_of
 from ..results.explanation import Explanation
 from .bounds import Bounds
 from .perturbation import Perturbed

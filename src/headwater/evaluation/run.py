@@ -18,8 +18,8 @@ from ..api.requests import Model, take_model
 from ..engine.model import describe_model, prepare_model, where_it_is
 from ..engine.session import answer_request
 from ..errors import UsageError
+from ..inputs.classes import Names, class_names
 from ..inputs.restoring import restores
-from ..inputs.targets import Names, class_names
 from ..memory.estimate import parse_bytes
 from ..memory.policy import MemoryPolicy
 from ..memory.recompute import Count

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, MissingExtra, TargetError, UnknownName, UsageError
+from ..inputs.classes import Names
 from ..inputs.given import is_column
 from ..inputs.table import LabelledTexts
-from ..inputs.targets import Names
 from ..inputs.text import check_characters
 
 Columns = Mapping[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from ..errors import DataError, UsageError
-from ..inputs.targets import Names
+from ..inputs.classes import Names
 from ..results.explanation import Explanation
 from ..store.manifest import holds_run
 from ..store.runs import StoredRun, open_run

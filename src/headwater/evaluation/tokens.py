@@ -19,7 +19,7 @@ from ..engine.options import SHOWN, Options, Request
 from ..engine.session import answer_all
 from ..errors import HeadwaterError, InputError, ModelError, NotFinite, TargetError, UsageError
 from ..inputs.batch import group_by_length
-from ..inputs.targets import logits_of
+from ..inputs.readouts import logits_of
 from ..inputs.text import Encoded, Text, encode, filler, length_limit, pad_values, padding_id, padding_side, to_batch
 from ..results.explanation import Explanation
 from .bounds import Bounds

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ..errors import TargetError
 from .batch import Batch, Item
-from .targets import Names, ScoreReading, logits_of, read_out
+from .classes import Names
+from .readouts import ScoreReading, logits_of, read_out
 from .word_positions import bare, word_starts
 
 OUTSIDE = "O"

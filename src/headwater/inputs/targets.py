@@ -6,9 +6,8 @@ A target is None (the predicted class, the predicted next token), a class by ind
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,13 +15,11 @@ from torch import Tensor
 
 from ..errors import TargetError, UnknownName
 from .batch import Batch, Item
+from .classes import ClassLogits, Names, class_names, is_vocabulary, name_prediction, split_difference, token_names
+from .output_positions import best_spans, nth, real_outputs, span_name
+from .readouts import OUTPUTS, UNDIVIDED, ScoreReading, logits_of, read_out
 from .text import can_generate
 from .word_positions import find_words
-
-OUTPUTS = ("logit", "advantage", "probability", "log-probability")
-UNDIVIDED = ("logit", "probability")  # scores that are no difference of two numbers
-MOST_CLASSES, LIKELIEST = 1000, 10  # past so many classes (a vocabulary), so many probabilities are kept
-TEMPERATURE = 2.0  # at which an advantage weighs the logits: chosen in docs/generation.md
 
 
 @dataclass(frozen=True)
@@ -63,59 +60,6 @@ class Span:
 
 
 Target = int | str | Token | Span | Callable[[Any], Tensor] | None
-
-
-@dataclass
-class ScoreReading:
-    """One score per sample, with what it is called and what the model predicted.
-
-    `magnitudes`: where a score is a sum or a difference of two numbers, the sum of their absolute values (a
-    log-probability is a logit minus the logarithm of a sum). `classes`: the logits that the score was read from.
-    """
-
-    score: Tensor
-    targets: list[str]
-    predictions: list[str | None]
-    magnitudes: list[float] | None = None
-    classes: list[ClassLogits] = field(default_factory=list)
-
-
-def join_readings(parts: Sequence[ScoreReading], score: Tensor) -> ScoreReading:
-    """What was read of samples one by one, as that of a batch with these scores."""
-    return ScoreReading(
-        score,
-        [target for part in parts for target in part.targets],
-        [prediction for part in parts for prediction in part.predictions],
-        [size for part in parts for size in part.magnitudes or ()] or None,
-        [one for part in parts for one in part.classes],
-    )
-
-
-@dataclass(frozen=True)
-class ClassLogits:
-    """The logits of one sample and what its classes are called; `independent`: each class has a probability alone."""
-
-    row: Tensor
-    names: Names
-    independent: bool = False
-
-    @classmethod
-    def of(cls, rows: Tensor, names: Names, independent: bool = False) -> list[ClassLogits]:
-        """One for each sample. They keep a copy: a later run may write into the same memory."""
-        return [cls(row, names, independent) for row in rows.detach().clone()]
-
-    def probabilities(self, target: str | None = None) -> dict[str, float]:
-        """Every class by name; of a vocabulary the likeliest, and `target` where it is one token of it."""
-        wide = self.row.double()
-        found = wide.sigmoid() if self.independent else wide.softmax(-1)
-        if len(found) <= MOST_CLASSES:
-            chosen = list(range(len(found)))
-        else:
-            chosen = found.topk(LIKELIEST).indices.tolist()
-            if target is not None and self.names.knows(target) and self.names.index(target) not in chosen:
-                chosen.append(self.names.index(target))
-        numbers = found[chosen].tolist()
-        return dict(sorted(zip(map(self.names, chosen), numbers, strict=True), key=lambda named: -named[1]))
 
 
 @dataclass(frozen=True)
@@ -194,7 +138,8 @@ class Reader:
         vocabulary = is_vocabulary(self.model, logits.shape[-1])
         at = self._positions(batch, logits, vocabulary)
         rows = logits[torch.arange(len(logits), device=logits.device), at]
-        names = self._vocabulary(logits.shape[-1]) if vocabulary else class_names(self.model.config, logits.shape[-1])
+        size = logits.shape[-1]
+        names = token_names(self.tokenizer, size) if vocabulary else class_names(self.model.config, size)
         best = rows.argmax(-1)
         score, targets, sizes = self._contrast(rows, best, names, independent=False)
         said: list[str | None] = [names(int(i)) for i in best]
@@ -203,8 +148,7 @@ class Reader:
     def _positions(self, batch: Batch, logits: Tensor, vocabulary: bool) -> Tensor:
         real = real_outputs(batch, logits)
         if isinstance(self.target, Token):
-            last = vocabulary and can_generate(self.model)
-            places = [self._place(self.target.position, batch, i, last) for i in range(len(real))]
+            places = [self._place(self.target, batch, i, vocabulary) for i in range(len(real))]
             return torch.stack([nth(row, place) for row, place in zip(real, places, strict=True)])
         mask = getattr(self.tokenizer, "mask_token_id", None)
         if vocabulary and can_generate(self.model):
@@ -218,32 +162,24 @@ class Reader:
             f"{'' if vocabulary else ' hw.explain_entities explains all that it finds.'}"
         )
 
-    def _place(self, position: int | str, batch: Batch, sample: int, last: bool) -> int:
+    def _place(self, target: Token, batch: Batch, sample: int, vocabulary: bool) -> int:
         """A position by its number among the real tokens."""
-        if not isinstance(position, str):
-            return position
+        if not isinstance(target.position, str):
+            return target.position
         if isinstance(batch.kwargs.get("decoder_input_ids"), Tensor):
-            raise TargetError(f"a decoder's positions are no words of the text: give a number, not {position!r}.")
-        return find_words(batch.items[sample], position)[1 if last else 0]
-
-    def _vocabulary(self, size: int) -> Names:
-        def name(index: int) -> str:
-            return str(self.tokenizer.convert_ids_to_tokens(index)) if self.tokenizer is not None else str(index)
-
-        def find(text: str) -> int:
-            if self.tokenizer is None:
-                raise TargetError(f"the token {text!r} can only be found with a tokenizer; pass it or give the index.")
-            known = self.tokenizer.get_vocab()
-            if text in known:
-                return int(known[text])
-            pieces = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-            if getattr(self.tokenizer, "unk_token_id", None) in pieces:
-                raise TargetError(f"{text!r} is not in the tokenizer's vocabulary.")
-            if len(pieces) != 1:
-                raise TargetError(f"{text!r} is {len(pieces)} tokens for this tokenizer; a target is one.")
-            return int(pieces[0])
-
-        return Names(size, name, find)
+            raise TargetError(
+                f"a decoder's positions are no words of the text: give a number, not {target.position!r}."
+            )
+        try:
+            first, last = find_words(batch.items[sample], target.position)
+        except TargetError as error:
+            if not vocabulary or target.label is not None:
+                raise
+            word = target.position
+            raise TargetError(
+                f"{error} To explain {word!r} as what is predicted: target={word!r}, or hw.Token(label={word!r})."
+            ) from error
+        return last if vocabulary and can_generate(self.model) else first
 
     def _contrast(
         self, rows: Tensor, best: Tensor, names: Names, independent: bool
@@ -304,135 +240,3 @@ class Reader:
             raise TargetError(
                 f"{error} An answer is a span of the text: hw.Span('its words') or hw.Span(start, end)."
             ) from error
-
-
-@dataclass(frozen=True)
-class Names:
-    """Classes by index and by name."""
-
-    size: int
-    name: Callable[[int], str]
-    find: Callable[[str], int]
-
-    def __call__(self, index: int) -> str:
-        return self.name(index)
-
-    def knows(self, label: str) -> bool:
-        try:
-            self.find(label)
-        except (TargetError, UnknownName):
-            return False
-        return True
-
-    def index(self, label: int | str) -> int:
-        if isinstance(label, str):
-            return self.find(label)
-        if isinstance(label, bool) or not isinstance(label, int):
-            raise TargetError(f"a class is an index or a name, not {type(label).__name__}.")
-        if not -self.size <= label < self.size:
-            raise TargetError(f"no class {label}: the model has {self.size}, 0 to {self.size - 1}.")
-        return label % self.size
-
-
-def class_names(config: Any, size: int) -> Names:
-    table = getattr(config, "id2label", None) or {}
-    names = [str(table.get(i, f"LABEL_{i}")) for i in range(size)]
-    lower = {name.lower(): i for i, name in reversed(list(enumerate(names)))}
-
-    def find(text: str) -> int:
-        if text in names:
-            return names.index(text)
-        if text.strip().lower() in lower:
-            return lower[text.strip().lower()]
-        if re.fullmatch(r"\d+", text) and int(text) < size:
-            return int(text)
-        raise UnknownName("class", text, names)
-
-    return Names(size, names.__getitem__, find)
-
-
-def split_difference(label: str) -> tuple[str, str | None]:
-    """ "positive - negative" -> its two classes."""
-    parts = label.split(" - ")
-    return (parts[0], parts[1]) if len(parts) == 2 else (label, None)
-
-
-def name_prediction(row: Tensor, names: Names, multi: bool) -> str | None:
-    if multi:
-        return ", ".join(names(int(i)) for i in (row > 0).nonzero().flatten()) or "none"
-    return None if len(row) == 1 else names(int(row.argmax()))
-
-
-def read_out(logits: Tensor, output: str, independent: bool) -> Tensor:
-    """Logits as they are, or as probabilities: over the classes, or each on its own (multi-label, one output)."""
-    if output == "logit":
-        return logits
-    if output == "advantage":
-        return logits if independent else logits - mean_logit(logits).unsqueeze(-1)
-    if output == "probability":
-        return logits.sigmoid() if independent else logits.softmax(-1)
-    if output == "log-probability":
-        return torch.nn.functional.logsigmoid(logits) if independent else logits.log_softmax(-1)
-    raise UnknownName("output", output, OUTPUTS)
-
-
-def mean_logit(logits: Tensor) -> Tensor:
-    """The mean of all logits, weighed by their probabilities at a temperature of 2, which are held constant.
-
-    A logit minus this mean has the gradient of the log-probability at that temperature (times it). A number that is
-    added to all logits changes no probability, and does not change this difference either. As it is linear in the
-    logits, the ledger needs no line for the readout.
-    """
-    wide = logits if logits.dtype == torch.float64 else logits.float()
-    weights = (wide.detach() / TEMPERATURE).softmax(-1)
-    return (weights * wide.masked_fill(weights == 0, 0)).sum(-1).to(logits.dtype)  # a logit may be -inf
-
-
-def is_vocabulary(model: Any, size: int) -> bool:
-    get = getattr(getattr(model, "config", None), "get_text_config", None)
-    config = get() if get is not None else getattr(model, "config", None)
-    return size == getattr(config, "vocab_size", None) or can_generate(model)
-
-
-def real_outputs(batch: Batch, logits: Tensor) -> Tensor:
-    """[samples, positions] of the output that are no padding; those of a decoder have a mask of their own."""
-    real = batch.real
-    if isinstance(batch.kwargs.get("decoder_input_ids"), Tensor):
-        mask = batch.kwargs.get("decoder_attention_mask")
-        real = mask.bool() if isinstance(mask, Tensor) else None
-    if real is not None and real.shape == logits.shape[:2]:
-        return real
-    return torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
-
-
-def nth(real: Tensor, position: int) -> Tensor:
-    """The n-th real position of a padded row."""
-    places = real.nonzero().flatten()
-    if not -len(places) <= position < len(places):
-        raise TargetError(f"no position {position}: the sample has {len(places)} tokens.")
-    return places[position]
-
-
-def best_spans(starts: Tensor, ends: Tensor, real: Tensor | None) -> Tensor:
-    """The pair start <= end with the largest sum, among real tokens."""
-    if real is not None and real.shape == starts.shape:
-        starts, ends = starts.masked_fill(~real, -torch.inf), ends.masked_fill(~real, -torch.inf)
-    sums = (starts.unsqueeze(2) + ends.unsqueeze(1)).masked_fill(
-        ~torch.ones(starts.shape[1], starts.shape[1], dtype=torch.bool, device=starts.device).triu(), -torch.inf
-    )
-    flat = sums.flatten(1).argmax(1)
-    return torch.stack([flat // starts.shape[1], flat % starts.shape[1]], 1)
-
-
-def span_name(pair: Tensor) -> str:
-    return f"tokens {int(pair[0])} to {int(pair[1])}"
-
-
-def logits_of(out: Any) -> Tensor:
-    if isinstance(out, Tensor):
-        return out
-    named = out.get("logits") if isinstance(out, Mapping) else getattr(out, "logits", None)
-    for value in (named, *(out if isinstance(out, (tuple, list)) else ())):
-        if isinstance(value, Tensor):
-            return value
-    raise TargetError(f"the model gives {type(out).__name__} without logits; pass score= to say what is explained.")

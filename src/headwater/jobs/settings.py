@@ -13,7 +13,8 @@ from .. import methods
 from ..defaults import DEFAULT_METHOD
 from ..engine.options import SHOWN, check_handling
 from ..errors import UnknownName, UsageError
-from ..inputs.targets import OUTPUTS, Span, Token
+from ..inputs.readouts import OUTPUTS
+from ..inputs.targets import Span, Token
 from ..store.columns import RESERVED
 
 Target = int | str | Token | Span | None

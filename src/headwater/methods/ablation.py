@@ -18,8 +18,8 @@ from torch import Tensor
 from ..engine.forward import Run
 from ..engine.propagate import Outcome
 from ..errors import NotFinite
+from ..inputs.readouts import ScoreReading, join_readings
 from ..inputs.restoring import outside_inference
-from ..inputs.targets import ScoreReading, join_readings
 from ..rules import Books
 from .parameters import baseline, whole_number
 from .perturbation import Function, choose_token, functions_of, nothing, per_feature, positions_mask, split_samples

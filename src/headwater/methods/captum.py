@@ -21,8 +21,8 @@ from ..engine.forward import Run
 from ..engine.propagate import Outcome
 from ..errors import MissingExtra
 from ..inputs.hooks import detach, find_hooks_of
+from ..inputs.readouts import ScoreReading, join_readings
 from ..inputs.restoring import outside_inference, undone
-from ..inputs.targets import ScoreReading, join_readings
 from ..results.ledger import BASELINE_SCORE
 from ..rules import Books
 from .parameters import Parameter, whole_number

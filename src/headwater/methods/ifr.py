@@ -23,8 +23,8 @@ from ..engine.compiled import run_eagerly
 from ..engine.forward import Demand, Run, forward, read_score, scope_for
 from ..engine.propagate import Outcome
 from ..errors import NotApplicable, NotFinite
+from ..inputs.readouts import ScoreReading, join_readings
 from ..inputs.restoring import outside_inference
-from ..inputs.targets import ScoreReading, join_readings
 from ..rules import Books, RuleSet
 from ..rules.residual_stream import NOTHING, MixedValues, ResidualScope, ResidualSum, Term
 from ..rules.sources import wide

@@ -17,7 +17,7 @@ from ..errors import NotApplicable, UnknownName
 from ..inputs.batch import Batch, find_moved, map_leaves
 from ..inputs.hooks import hook_modules
 from ..inputs.places import Captured, capture_inputs, find_explained, put_explained, start
-from ..inputs.targets import ScoreReading
+from ..inputs.readouts import ScoreReading
 from .parameters import BASELINES
 
 

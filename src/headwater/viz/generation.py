@@ -39,8 +39,11 @@ NAMES = {
 }
 
 
-def page(generation: Generation, *, title: str = "Headwater") -> str:
-    """The whole page: prompt and output as text, and for every output token what it came from, with its ledger."""
+def page(generation: Generation, *, title: str = "Headwater", tested: str = "") -> str:
+    """The whole page: prompt and output as text, and for every output token what it came from, with its ledger.
+
+    `tested` is HTML: what masking showed, where the explorer was asked for it.
+    """
     first = _sources(generation, 0)
     output = "".join(_output(generation, number, first) for number in range(len(generation)))
     body = (
@@ -50,7 +53,7 @@ def page(generation: Generation, *, title: str = "Headwater") -> str:
         "what it came from lights up. Enter or a tap keeps it.</p>\n"
         f"{_before(generation, first)}\n"
         f'<section class="said" aria-label="output"><b class="part">output</b> <p class="text">{output}</p></section>\n'
-        f"{heatmap(generation)}\n"
+        f"{tested}{heatmap(generation)}\n"
         f'<div id="panels">{"".join(_panel(generation, number) for number in range(len(generation)))}</div>\n'
         f"{_whole(generation)}\n{describe_making(generation.explanation(0))}</article>"
     )

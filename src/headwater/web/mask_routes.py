@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 
 from .jobs import RESPONSES, JobName, app_state, submit
-from .mask_tests import masked_image, masked_molecule, masked_prompt, masked_text
+from .mask_tests import masked_image, masked_molecule, masked_text
 from .pictures import make_graph
 from .schemas import GenerateAsked, ImageAsked, MaskAnswer, MoleculeAsked, TextAsked
 
@@ -46,9 +46,4 @@ async def mask_molecule(request: Request, ask: MoleculeAsked, job: JobName = Non
 async def mask_prompt(request: Request, ask: GenerateAsked, job: JobName = None) -> MaskAnswer:
     """Mask tokens before a piece of the output, and see how that piece's score changes."""
     state = app_state(request)
-
-    def work() -> MaskAnswer:
-        tokens = state.generation(ask.model_copy(update={"unit": "token"}))
-        return masked_prompt(state.models.of("language", ask.model).take(), ask, tokens, state.generation(ask))
-
-    return await submit(request, work, job)
+    return await submit(request, lambda: state.masked_prompt(ask), job)

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..api.generate import At, Scoring, Text, namer, runner_up
+from ..api.output_text import Text, namer
+from ..api.token_scores import At, Scoring, runner_up
 from ..engine.kind import choose_output
 from ..engine.model import where_it_is
 from ..errors import InputError, ModelError
@@ -21,7 +22,8 @@ from ..evaluation.images import ImageSource, ready
 from ..evaluation.protocols import Protocol
 from ..inputs.batch import Batch, Item
 from ..inputs.prompt import tokenise_prompt
-from ..inputs.targets import Reader, logits_of
+from ..inputs.readouts import logits_of
+from ..inputs.targets import Reader
 from ..inputs.text import find_nothing_token
 from ..results.comparison import Comparison
 from ..results.explanation import Explanation

@@ -243,7 +243,7 @@ def classifies(loaded: Loaded) -> bool:
     """Whether a model gives one row of classes for a text: it is asked, whatever it is called."""
     import torch
 
-    from ..inputs.targets import logits_of
+    from ..inputs.readouts import logits_of
 
     with torch.no_grad():
         out = loaded.model(**loaded.reader("a first text", return_tensors="pt").to(loaded.model.device))

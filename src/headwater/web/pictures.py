@@ -16,7 +16,7 @@ from ..engine.options import Options, Request
 from ..engine.plan import make_plan
 from ..engine.session import Session
 from ..errors import InputError
-from ..inputs.targets import logits_of
+from ..inputs.readouts import logits_of
 from ..results.comparison import Comparison
 from ..viz import images, molecules
 from ..viz.colour import palette

@@ -82,14 +82,15 @@ def image_png(found: Comparison, image: Image, level: str, colours: str) -> byte
         return images.png(found.explanations, image, levels=[level], columns=4)
 
 
-def generation_report(found: Generation, form: Format, colours: str) -> str:
+def generation_report(found: Generation, form: Format, colours: str, tested: str = "") -> str:
+    """`tested`: what masking showed, as a part of the page."""
     if form == "json":
         return to_json(found.to_dict())
     with palette(colours):
         check_form(form)
         if form == "svg":
             return picture(generation.render(found, theme="light"), width=WIDTH, theme="light", frame=False)
-        return generation.page(found)
+        return generation.page(found, tested=tested)
 
 
 def check_form(form: str) -> None:

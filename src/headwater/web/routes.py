@@ -225,8 +225,12 @@ async def generate_report(
 ) -> Response:
     """The generated text as one file; in the page every token lights up what it came from."""
     state = app_state(request)
-    made = await submit(request, lambda: generation_report(state.generation(ask), form, palette), job)
-    return file(made, form, "generation")
+
+    def work() -> str:
+        tested = mask_section(state.masked_prompt(ask)) if ask.masked and form == "html" else ""
+        return generation_report(state.generation(ask), form, palette, tested)
+
+    return file(await submit(request, work, job), form, "generation")
 
 
 @router.get("/jobs/{job}", tags=["jobs"])

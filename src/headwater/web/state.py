@@ -15,10 +15,11 @@ from .cache import Kept
 from .generation import generate_text
 from .layers import audit_text
 from .limits import Limits
+from .mask_tests import masked_prompt
 from .models import Models
 from .pictures import image_comparison, molecule_comparison, open_picture
 from .pool import JobPool
-from .schemas import AuditAsked, GenerateAsked, ImageAsked, MoleculeAsked, TextAsked
+from .schemas import AuditAsked, GenerateAsked, ImageAsked, MaskAnswer, MoleculeAsked, TextAsked
 from .stores import Sheet, Store
 from .stores.pairs import pair_sheet
 from .texts import compare_text, text_answer
@@ -87,6 +88,11 @@ class AppState:
     def generation(self, ask: GenerateAsked) -> Generation:
         found = self.kept.get(key(ask), lambda: generate_text(self.models.of("language", ask.model).take(), ask))
         return found.words() if ask.unit == "word" else found
+
+    def masked_prompt(self, ask: GenerateAsked) -> MaskAnswer:
+        """What becomes of one piece of the output when pieces before it are masked."""
+        tokens = self.generation(ask.model_copy(update={"unit": "token"}))
+        return masked_prompt(self.models.of("language", ask.model).take(), ask, tokens, self.generation(ask))
 
     def sheet(self, name: str, beside: str | None = None) -> Sheet:
         """The rows of a result; with another run beside it, those that both have."""

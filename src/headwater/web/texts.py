@@ -14,7 +14,8 @@ from ..engine.plan import make_plan
 from ..engine.session import Session
 from ..errors import InputError, ModelError
 from ..inputs.batch import Batch
-from ..inputs.targets import Reader, logits_of
+from ..inputs.readouts import logits_of
+from ..inputs.targets import Reader
 from ..inputs.text import encode, find_nothing_token
 from ..results.comparison import Comparison
 from ..results.explanation import Explanation

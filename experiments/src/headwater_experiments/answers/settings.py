@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from headwater.api.explain_generation import explain_generation
-from headwater.api.generate import SCORES
+from headwater.api.token_scores import SCORES
 from headwater.defaults import LANGUAGE_METHOD
 from headwater.errors import UnknownName
 from headwater.evaluation.language.asking import LATER

@@ -14,7 +14,7 @@ from headwater.api.explain import explain
 from headwater.engine.model import where_it_is
 from headwater.errors import NotApplicable, UnknownName, UsageError
 from headwater.evaluation.cost import Job
-from headwater.inputs.targets import logits_of
+from headwater.inputs.readouts import logits_of
 
 from .lxt_adapter import Lxt
 

@@ -27,7 +27,7 @@ from headwater.evaluation.measures import DEFAULT, resolve_measures
 from headwater.evaluation.protocols import ali2022
 from headwater.evaluation.ranking import Floats
 from headwater.evaluation.run import evaluate, read_labelled_texts
-from headwater.inputs.targets import logits_of
+from headwater.inputs.readouts import logits_of
 from headwater.inputs.text import length_limit
 from headwater.methods import resolve_method
 from headwater.viz.tables import Table

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ... import plugins
 from ...api.explain_generation import explain_generation
-from ...api.generate import decoder_start, encoder_decoder, takes, tokenise_answer
+from ...api.output_text import decoder_start, encoder_decoder, takes, tokenise_answer
 from ...defaults import DEFAULT_OUTPUT, LANGUAGE_METHOD, LANGUAGE_OUTPUT
 from ...engine.model import where_it_is
 from ...errors import InputError, NotFinite

@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from ... import plugins
-from ...api.generate import SCORES
+from ...api.token_scores import SCORES
 from ...defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
 from ...engine.model import describe_model, where_it_is
 from ...errors import DataError, HeadwaterError, UnknownName, UsageError

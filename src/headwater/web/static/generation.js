@@ -263,6 +263,6 @@ export class GenerationView {
   }
 
   report() {
-    return this.found ? { path: '/api/generate/report', name: 'generation', body: this.body(), query: `&palette=${state.get('palette', 'red-blue')}` } : null;
+    return this.found ? { path: '/api/generate/report', name: 'generation', body: { ...this.body(), masked: [...this.masked], masked_for: this.kept }, query: `&palette=${state.get('palette', 'red-blue')}` } : null;
   }
 }

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 from ...store.words import WordTotal, WordTotals
 from ...viz.html import document, facts_list
 from ...viz.reading import decimals, visible, with_sign
+from ...viz.sums import round_to_sum
 from .interface import Query, Sheet
 
 WORDS, ROWS, CLASSES = 40, 50, 12
+PARTS = ("inputs", "biases", "constants", "cut_off", "held", "readout", "unaccounted")  # of a score: they add up to it
+PLACES = 3
 
 
 def run_page(name: str, facts: Sequence[tuple[str, str]], words: Sequence[WordTotals], sheet: Sheet) -> str:
@@ -59,14 +63,25 @@ def row_table(sheet: Sheet, down: bool, title: str) -> str:
     names = list(sheet.columns)
     found = sheet.find(Query(sort="score", down=down, count=ROWS)).rows
     heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    rows = "".join("<tr>" + "".join(f"<td>{cell_html(cell)}</td>" for cell in row) + "</tr>" for row in found)
+    lines = [round_row(dict(zip(names, row, strict=True))) for row in found]
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{cell_html(cell)}</td>" for cell in line.values()) + "</tr>" for line in lines
+    )
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
     return f'<details><summary>{title}</summary><div class="wide">{table}</div></details>'
 
 
+def round_row(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its parts of the score rounded such that they add up to it as they are shown."""
+    names = [name for name in PARTS if name in row]
+    if row["score"] is None or any(row[name] is None for name in names):
+        return row
+    return row | dict(zip(names, round_to_sum([row[name] for name in names], row["score"], PLACES), strict=True))
+
+
 def cell_html(cell: object) -> str:
     if isinstance(cell, float):
-        return with_sign(cell, 3).strip()
+        return with_sign(cell, PLACES).strip()
     return escape(visible(str(cell))) if cell not in (None, "") else ""
 
 

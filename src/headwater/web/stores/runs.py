@@ -18,11 +18,13 @@ from ...store.columns import LATER, RESERVED
 from ...store.runs import StoredRun, open_run
 from ...store.words import PLACED, WordTotals
 from .interface import Lacking, Sheet
+from .run_page import PARTS, run_page
 
 ROWS = 200_000  # that are sorted and searched
 BYTES = 256 * 2**20  # of these rows: long texts make fewer of them
 COUNTED = 20_000  # whose words are added up
-NUMBERS = ("row_id", "prediction", "score", "inputs", "biases", "unaccounted", "closed")
+SELDOM = ("constants", "cut_off", "held", "readout")  # shown where a row has some
+NUMBERS = ("row_id", "prediction", "score", *PARTS, "closed")
 NO_LEDGER: dict[str, Any] = {"bias_lines": (), "constant_lines": (), "cut_off_lines": (), "held_lines": ()}
 RESERVED_SHORT = tuple(name for name in RESERVED if name not in NO_LEDGER and name not in LATER)
 
@@ -65,12 +67,14 @@ class RunStore(Lacking):
         kept: dict[str, list[NDArray[Any]]] = {name: [] for name in shown}
         rows = size = 0
         for batch in self.run.batches(shown):
+            held = set(batch.schema.names)  # runs of earlier versions have no column for what is cut off
             for name in shown:
-                kept[name].append(as_column(batch.column(name)))
+                kept[name].append(as_column(batch.column(name)) if name in held else np.zeros(batch.num_rows))
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= ROWS or size >= BYTES:
                 break
-        return Sheet({name: np.concatenate(parts)[:ROWS] for name, parts in kept.items() if parts})
+        found = {name: np.concatenate(parts)[:ROWS] for name, parts in kept.items() if parts}
+        return Sheet({name: column for name, column in found.items() if name not in SELDOM or column.any()})
 
     def words(self) -> tuple[WordTotals, ...]:
         with self._lock:
@@ -104,8 +108,6 @@ class RunStore(Lacking):
         return found
 
     def page(self) -> str:
-        from .run_page import run_page
-
         return run_page(self.name, self.facts(), self.words(), self.sheet())
 
 

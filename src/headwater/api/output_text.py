@@ -1,0 +1,155 @@
+"""A prompt and what follows it: generated or given, as ids and as text, and how they go into the model."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..engine.model import where_it_is
+from ..errors import InputError, ModelError, UsageError
+from ..inputs.batch import Batch, Item
+from ..inputs.prompt import Prompt
+from ..inputs.text import check_characters
+
+
+@dataclass(frozen=True)
+class Text:
+    """Prompt and output, as ids and as text; how they go into the model."""
+
+    model: nn.Module
+    tokenizer: Any
+    said: Prompt
+    output: list[int]
+    start: list[int]  # what an encoder-decoder's decoder begins with
+
+    @classmethod
+    def of(cls, model: nn.Module, tokenizer: Any, said: Prompt, output: list[int]) -> Text:
+        return cls(model, tokenizer, said, output, [decoder_start(model)] if encoder_decoder(model) else [])
+
+    @property
+    def said_output(self) -> str:
+        return str(self.tokenizer.decode(self.output))
+
+    @property
+    def prompt(self) -> int:
+        return len(self.said.ids) + len(self.start)
+
+    def check_length(self, limit: int | None) -> None:
+        length = max(len(self.said.ids), len(self.output)) if self.start else self.prompt + len(self.output)
+        if limit is not None and length > limit:
+            raise InputError(f"prompt and output have {length} tokens, the model takes at most {limit}.")
+
+    def batch(self, outputs: int, wanted: int, places: list[nn.Module]) -> Batch:
+        """What predicts the first `outputs` output tokens, of which the last `wanted` are asked for."""
+        ids, before = [*self.said.ids], self.output[: outputs - 1]
+        kwargs: dict[str, Any] = {}
+        if self.start:
+            kwargs["decoder_input_ids"] = torch.tensor([[*self.start, *before]])
+        else:
+            ids += before
+            if takes(self.model, "logits_to_keep"):
+                kwargs["logits_to_keep"] = wanted  # nothing of the vocabulary's size is made for the other positions
+        own = torch.tensor([ids])
+        real = torch.ones_like(own)
+        item = Item(tokens=tuple(self.tokenizer.convert_ids_to_tokens(ids)))
+        kwargs = {"input_ids": own, "attention_mask": real, **kwargs}
+        return Batch(samples=1, items=[item], kwargs=kwargs, ids=own, real=real.bool(), places=places)
+
+    def pieces(self) -> list[str]:
+        starts = [self.tokenizer.convert_ids_to_tokens(token) for token in self.start]
+        return [*self.said.pieces, *starts, *pieces_of(self.tokenizer, self.said.ids, self.output, bool(self.start))]
+
+
+def continue_text(model: nn.Module, said: Prompt, count: int, options: Mapping[str, Any]) -> list[int]:
+    """What the model says next, by its own `generate`."""
+    if count < 1:
+        raise UsageError(f"max_new_tokens must be at least 1, not {count}.")
+    device = where_it_is(model)[0]
+    ids = torch.tensor([said.ids], device=device)
+    settings = {"do_sample": False, "num_beams": 1, **padding(model), **options}
+    with torch.no_grad():
+        made = model.generate(  # type: ignore[operator]
+            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, **settings
+        )
+    rows = getattr(made, "sequences", made)
+    if len(rows) != 1:
+        raise UsageError(f"one continuation is explained, and generate gave {len(rows)}.")
+    found: list[int] = rows[0].tolist()[1 if encoder_decoder(model) else len(said.ids) :]
+    if not found:
+        raise InputError("the model generated nothing after this prompt.")
+    return found
+
+
+def padding(model: nn.Module) -> dict[str, Any]:
+    """A model without a padding token is given its end token, as it would choose with a warning."""
+    config = getattr(model, "generation_config", None)
+    end = getattr(config, "eos_token_id", None)
+    end = end[0] if isinstance(end, list) else end
+    return {"pad_token_id": end} if getattr(config, "pad_token_id", None) is None and end is not None else {}
+
+
+def tokenise_answer(model: nn.Module, tokenizer: Any, said: Prompt, answer: str | Sequence[int]) -> list[int]:
+    """Token ids of a given answer: as it is tokenised after the prompt, where that leaves the prompt's tokens alone."""
+    if isinstance(answer, str):
+        check_characters(answer, "the answer")
+    if not isinstance(answer, str):
+        found = [int(token) for token in answer]
+    elif encoder_decoder(model):
+        found = list(tokenizer(text_target=answer)["input_ids"])
+    else:
+        whole = list(tokenizer(said.text + answer, add_special_tokens=said.adds_special)["input_ids"])
+        kept = len(said.ids)
+        found = whole[kept:] if whole[:kept] == said.ids else []
+        found = found or list(tokenizer(answer, add_special_tokens=False)["input_ids"])
+    if not found:
+        raise InputError("answer= has no tokens: there is nothing to explain.")
+    return found
+
+
+def pieces_of(tokenizer: Any, before: list[int], output: list[int], fresh: bool) -> list[str]:
+    """Every output token as the text that it adds; of a character in several tokens, the last adds it."""
+    context = [] if fresh else before[-4:]  # a decoder may drop the first space, so a little of the prompt comes along
+    begin = shown = decode(tokenizer, context)
+    pieces = []
+    for k in range(1, len(output) + 1):
+        whole = decode(tokenizer, [*context, *output[:k]]).rstrip("\ufffd")
+        longer = len(whole) > max(len(shown), len(begin))
+        pieces.append(whole[len(shown) :] if longer else "")
+        shown = whole if longer else shown
+    return pieces
+
+
+def decode(tokenizer: Any, ids: list[int]) -> str:
+    return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+
+
+def namer(tokenizer: Any) -> Callable[[int], str]:
+    """A token by its text, without the space before it."""
+
+    def name(token: int) -> str:
+        text = decode(tokenizer, [token])
+        return text.strip(" ") or "␣" * len(text)
+
+    return name
+
+
+def takes(model: nn.Module, name: str) -> bool:
+
+    return name in inspect.signature(model.forward).parameters
+
+
+def encoder_decoder(model: nn.Module) -> bool:
+    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+
+
+def decoder_start(model: nn.Module) -> int:
+    for config in (getattr(model, "generation_config", None), getattr(model, "config", None)):
+        token = getattr(config, "decoder_start_token_id", None)
+        if isinstance(token, int):
+            return token
+    raise ModelError("the encoder-decoder's config names no decoder_start_token_id, so its output cannot begin.")

@@ -1,0 +1,127 @@
+"""What a model's outputs are called: classes by index and by name, tokens of a vocabulary, their probabilities."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ..errors import TargetError, UnknownName
+from .text import can_generate
+
+MOST_CLASSES, LIKELIEST = 1000, 10  # past so many classes (a vocabulary), so many probabilities are kept
+
+
+@dataclass(frozen=True)
+class Names:
+    """Classes by index and by name."""
+
+    size: int
+    name: Callable[[int], str]
+    find: Callable[[str], int]
+
+    def __call__(self, index: int) -> str:
+        return self.name(index)
+
+    def knows(self, label: str) -> bool:
+        try:
+            self.find(label)
+        except (TargetError, UnknownName):
+            return False
+        return True
+
+    def index(self, label: int | str) -> int:
+        if isinstance(label, str):
+            return self.find(label)
+        if isinstance(label, bool) or not isinstance(label, int):
+            raise TargetError(f"a class is an index or a name, not {type(label).__name__}.")
+        if not -self.size <= label < self.size:
+            raise TargetError(f"no class {label}: the model has {self.size}, 0 to {self.size - 1}.")
+        return label % self.size
+
+
+def class_names(config: Any, size: int) -> Names:
+    table = getattr(config, "id2label", None) or {}
+    names = [str(table.get(i, f"LABEL_{i}")) for i in range(size)]
+    lower = {name.lower(): i for i, name in reversed(list(enumerate(names)))}
+
+    def find(text: str) -> int:
+        if text in names:
+            return names.index(text)
+        if text.strip().lower() in lower:
+            return lower[text.strip().lower()]
+        if re.fullmatch(r"\d+", text) and int(text) < size:
+            return int(text)
+        raise UnknownName("class", text, names)
+
+    return Names(size, names.__getitem__, find)
+
+
+def token_names(tokenizer: Any, size: int) -> Names:
+    """The tokens of a vocabulary, each by itself."""
+
+    def name(index: int) -> str:
+        return str(tokenizer.convert_ids_to_tokens(index)) if tokenizer is not None else str(index)
+
+    def find(text: str) -> int:
+        if tokenizer is None:
+            raise TargetError(f"the token {text!r} can only be found with a tokenizer; pass it or give the index.")
+        known = tokenizer.get_vocab()
+        if text in known:
+            return int(known[text])
+        pieces = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if getattr(tokenizer, "unk_token_id", None) in pieces:
+            raise TargetError(f"{text!r} is not in the tokenizer's vocabulary.")
+        if len(pieces) != 1:
+            raise TargetError(f"{text!r} is {len(pieces)} tokens for this tokenizer; a target is one.")
+        return int(pieces[0])
+
+    return Names(size, name, find)
+
+
+def split_difference(label: str) -> tuple[str, str | None]:
+    """ "positive - negative" -> its two classes."""
+    parts = label.split(" - ")
+    return (parts[0], parts[1]) if len(parts) == 2 else (label, None)
+
+
+def name_prediction(row: Tensor, names: Names, multi: bool) -> str | None:
+    if multi:
+        return ", ".join(names(int(i)) for i in (row > 0).nonzero().flatten()) or "none"
+    return None if len(row) == 1 else names(int(row.argmax()))
+
+
+def is_vocabulary(model: Any, size: int) -> bool:
+    get = getattr(getattr(model, "config", None), "get_text_config", None)
+    config = get() if get is not None else getattr(model, "config", None)
+    return size == getattr(config, "vocab_size", None) or can_generate(model)
+
+
+@dataclass(frozen=True)
+class ClassLogits:
+    """The logits of one sample and what its classes are called; `independent`: each class has a probability alone."""
+
+    row: Tensor
+    names: Names
+    independent: bool = False
+
+    @classmethod
+    def of(cls, rows: Tensor, names: Names, independent: bool = False) -> list[ClassLogits]:
+        """One for each sample. They keep a copy: a later run may write into the same memory."""
+        return [cls(row, names, independent) for row in rows.detach().clone()]
+
+    def probabilities(self, target: str | None = None) -> dict[str, float]:
+        """Every class by name; of a vocabulary the likeliest, and `target` where it is one token of it."""
+        wide = self.row.double()
+        found = wide.sigmoid() if self.independent else wide.softmax(-1)
+        if len(found) <= MOST_CLASSES:
+            chosen = list(range(len(found)))
+        else:
+            chosen = found.topk(LIKELIEST).indices.tolist()
+            if target is not None and self.names.knows(target) and self.names.index(target) not in chosen:
+                chosen.append(self.names.index(target))
+        numbers = found[chosen].tolist()
+        return dict(sorted(zip(map(self.names, chosen), numbers, strict=True), key=lambda named: -named[1]))
