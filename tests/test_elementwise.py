@@ -60,6 +60,39 @@ def test_its_way_back(on_card: list[str]) -> None:
     assert on_card == ["silu_share_program"]
 
 
+def test_what_an_activation_is_divided_by(on_card: list[str]) -> None:
+    x = drawn(1, 3, 37, 50)[0]
+    expected = torch.where(x == 0, 0.5, F.gelu(x) / x)
+    assert apart(elementwise.divide_by_input(x, F.gelu(x), 0.5), expected) < ROOM
+    assert on_card == ["ratio_program"]
+
+
+@pytest.mark.parametrize("weighed", [True, False])
+def test_what_a_norm_passes_on(on_card: list[str], weighed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    gradient, scale = drawn(1, 3, 37, 50)[0], torch.rand(3, 37, 1) + 0.1
+    weight = torch.randn(50) if weighed else None
+    flow = gradient * (1 if weight is None else weight)
+    found = elementwise.centre_scaled(gradient, weight, scale)
+    assert found is not None
+    assert apart(found, (flow - flow.mean(-1, keepdim=True)) * scale) < ROOM
+    monkeypatch.setattr(elementwise, "WIDEST_ROW", 49)
+    assert elementwise.centre_scaled(gradient, weight, scale) is None
+
+
+def test_explanations_of_an_encoder_are_the_same(on_card: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data = tiny.tiny("bert", torch.float32), {"input_ids": torch.arange(5, 25)[None]}
+    begun: list[object] = []
+    real = launch.launch_centring
+    monkeypatch.setattr(launch, "launch_centring", lambda *args: begun.append(args) or real(*args))
+    found = hw.explain(model, data, method="lrp", plans=False)[0]
+    assert begun
+    assert "ratio_program" in on_card
+    monkeypatch.setattr(elementwise, "is_served_card", lambda tensor: False)
+    plain = hw.explain(model, data, method="lrp", plans=False)[0]
+    assert apart(found.relevance, plain.relevance) < 1e-5
+    assert found.ledger.error < 1e-5
+
+
 def test_it_conserves(on_card: list[str]) -> None:
     gradient, gate, other = (part.double() for part in drawn(3, 40, 50))
     to_gate, to_other = elementwise.share_gate(gradient.float(), gate.float(), other.float(), SILU, 0.5, SHARE)
@@ -95,7 +128,7 @@ def test_the_gamma_rule(on_card: list[str], biased: bool, monkeypatch: pytest.Mo
     z = F.linear(x, weight, bias)
     z[0, :3] = 0.0
     found = Boost(x, z, bias, 0.5).back(gradient, weight, None)
-    assert on_card == (["join_program"] if biased else ["flow_program", "join_program"])
+    assert on_card == (["ratio_program", "join_program"] if biased else ["flow_program", "join_program"])
     monkeypatch.setattr(elementwise, "is_served_card", lambda tensor: False)
     assert apart(found, Boost(x, z, bias, 0.5).back(gradient, weight, None)) < ROOM
 

@@ -95,13 +95,15 @@ def find_sink(batch: Batch, part: Attributed) -> int | None:
 
 @dataclass(frozen=True)
 class Totals:
-    """The books of a batch, [samples] for every name."""
+    """The books of a batch, a number per sample for every name; its scores, and what of them is not linear."""
 
     biases: dict[str, list[float]]
     constants: dict[str, list[float]]
     cut_off: dict[str, list[float]]
     held: dict[str, list[float]]
     cut_size: list[float]
+    score: list[float]
+    readout: list[float]
 
     @classmethod
     def of(cls, outcome: Outcome) -> Totals:
@@ -109,20 +111,21 @@ class Totals:
             {name: amounts.tolist() for name, amounts in outcome.books.totals(sort).items()}
             for sort in (Sort.BIAS, Sort.CONSTANT, Sort.CUT_OFF, Sort.HELD)
         )
-        return cls(biases, {**constants, **outcome.constants}, cut_off, held, outcome.books.cut_size().tolist())
+        numbers = (outcome.books.cut_size().tolist(), outcome.score.tolist(), outcome.readout.tolist())
+        return cls(biases, {**constants, **outcome.constants}, cut_off, held, *numbers)
 
 
 def make_ledger(index: int, outcome: Outcome, lines: Totals, part: Attributed, dtype: str) -> Ledger:
     constants = {name: values[index] for name, values in lines.constants.items()}
     return Ledger(
-        score=float(outcome.score[index]),
+        score=lines.score[index],
         inputs=float(part.relevance.double().sum()),
         biases=Lines({name: values[index] for name, values in lines.biases.items()}),
         constants=Lines({**constants, **part.constants}),
         cut_off=Lines({**{name: values[index] for name, values in lines.cut_off.items()}, **part.untold}),
         cut_size=lines.cut_size[index] + sum(map(abs, part.untold.values())),
         held=Lines({name: values[index] for name, values in lines.held.items()}),
-        readout=float(outcome.readout[index]),
+        readout=lines.readout[index],
         dtype=coarser(dtype, outcome.coarsest),
         spread=float(part.relevance.double().abs().sum()),
         magnitude=0.0 if outcome.reading.magnitudes is None else outcome.reading.magnitudes[index],

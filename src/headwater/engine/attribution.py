@@ -75,8 +75,9 @@ def of_items(batch: Batch, outcome: Outcome) -> list[Attributed]:
     decoder = bool(batch.lookups) and any(how == "prefix" for _, how in rows)  # one of its layers was asked for
     if not decoder and not any(how in OWN for _, how in rows):
         raise ModelError("the model looks up other tokens than those of the text, so it cannot be told which is which.")
-    whole = real_of(batch).all(1).tolist()
-    return [_sample(batch, i, rows, whole[i]) for i in range(batch.samples)]
+    real, rows = real_of(batch).cpu(), [(row.cpu(), how) for row, how in rows]  # of a card, all samples at once
+    whole = real.all(1).tolist()
+    return [_sample(batch, i, rows, real[i], whole[i]) for i in range(batch.samples)]
 
 
 TARGET = "target"  # the segment of what a decoder is given
@@ -191,13 +192,12 @@ def real_of(batch: Batch) -> Tensor:
     return torch.ones_like(batch.ids, dtype=torch.bool)
 
 
-def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]], whole: bool) -> Attributed:
-    """`whole`: none of its positions is padding."""
+def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]], real: Tensor, whole: bool) -> Attributed:
+    """`real`: its positions that are no padding; `whole`: all are."""
     item: Item = batch.items[i]
     if whole and len(rows) == 1 and rows[0][1] in ("own", "sequence first"):
-        kept = rows[0][0][i].clone().cpu()
+        kept = rows[0][0][i].clone()
         return Attributed(kept, item.tokens or tuple(str(k) for k in range(len(kept))))
-    real = real_of(batch)[i]
     own = torch.zeros(len(real)).to(rows[0][0])
     prefix: list[Tensor] = []
     constants: dict[str, float] = {}
@@ -224,11 +224,11 @@ def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]], whole: bool) -
     padding = float(own[~real].double().sum())
     if padding:
         constants["padding"] = constants.get("padding", 0.0) + padding
-    kept = own[real].cpu()
+    kept = own[real]
     tokens = item.tokens or tuple(str(k) for k in range(len(kept)))
     if not prefix:
         return Attributed(kept, tokens, (), constants, untold)
-    target = torch.stack(prefix).sum(0).cpu()
+    target = torch.stack(prefix).sum(0)
     ids = batch.kwargs["decoder_input_ids"][i].tolist()
     segments = ("source",) * len(kept) + (TARGET,) * len(target)
     names = tokens + tuple(str(t) for t in ids)

@@ -253,7 +253,7 @@ def outcome_of(
         score - linear,
         [one for one, _ in items],
         relevance,
-        books,
+        books.on_host(),
         scope.met,
         coarsest=scope.coarsest,
         beside=[(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if one.beside],

@@ -14,6 +14,7 @@ from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference
 from ..rules import Books
 from ..rules.difference import ReferenceValues
+from ..rules.sources import copy_all_to_host
 from ..traces.join import fits, join_traces
 from ..traces.play import Left, Program, compile_trace
 from ..traces.record import Slot
@@ -125,13 +126,15 @@ def play_run(plan: RunPlan, run: Run) -> Played | None:
             ]
             if reference is not None:
                 reference = Reference([player.own(one) for one in reference.inputs], player.own(reference.score))
-            amounts = {index: player.own(next(tensors)) for index in written.amounts}
-            sizes = {index: player.own(next(tensors)) for index in written.sizes}
+            booked = [next(tensors) for _ in (*written.amounts, *written.sizes)]
             read.reading = replace(read.reading, score=player.own(read.reading.score.detach()))
             inputs = [
                 Captured(player.own(leaf), own if own is None else player.own(own), beside)
                 for leaf, own, beside in zip(leaves, ids, written.beside, strict=True)
             ]
+            numbers = iter(own_numbers(player, booked))  # last, for a card has to be waited for
+            amounts = {index: next(numbers) for index in written.amounts}
+            sizes = {index: next(numbers) for index in written.sizes}
     except Left:
         plan.left += 1
         return None
@@ -139,6 +142,13 @@ def play_run(plan: RunPlan, run: Run) -> Played | None:
     books = replace(written.books, sites=list(written.books.sites), amounts=amounts, sizes=sizes)
     books.length = run.batch.length
     return Played(read, linear, inputs, gradients, books, dict(written.met), written.coarsest, player.way, reference)
+
+
+def own_numbers(player: Player, booked: list[Tensor]) -> list[Tensor]:
+    """What was booked, in memory that no later run writes into; of a card, in main memory."""
+    if booked and booked[0].is_cuda:
+        return copy_all_to_host(booked)
+    return [player.own(one) for one in booked]
 
 
 def fill_output(written: Written, tensors: Iterator[Tensor]) -> tuple[Any, dict[int, Tensor]]:

@@ -94,6 +94,11 @@ def name_prediction(row: Tensor, names: Names, multi: bool) -> str | None:
     return None if len(row) == 1 else names(int(row.argmax()))
 
 
+def copy_to_host(logits: Tensor) -> Tensor:
+    """A copy in main memory: a card is asked once for all samples, and a later run may write into the same memory."""
+    return logits.detach().to("cpu", copy=True)
+
+
 def is_vocabulary(model: Any, size: int) -> bool:
     get = getattr(getattr(model, "config", None), "get_text_config", None)
     config = get() if get is not None else getattr(model, "config", None)
@@ -110,8 +115,8 @@ class ClassLogits:
 
     @classmethod
     def of(cls, rows: Tensor, names: Names, independent: bool = False) -> list[ClassLogits]:
-        """One for each sample. They keep a copy: a later run may write into the same memory."""
-        return [cls(row, names, independent) for row in rows.detach().clone()]
+        """One for each sample, of rows that nobody writes into (`copy_to_host`)."""
+        return [cls(row, names, independent) for row in rows]
 
     def probabilities(self, target: str | None = None) -> dict[str, float]:
         """Every class by name; of a vocabulary the likeliest, and `target` where it is one token of it."""

@@ -15,7 +15,16 @@ from torch import Tensor
 
 from ..errors import TargetError, UnknownName
 from .batch import Batch, Item
-from .classes import ClassLogits, Names, class_names, is_vocabulary, name_prediction, split_difference, token_names
+from .classes import (
+    ClassLogits,
+    Names,
+    class_names,
+    copy_to_host,
+    is_vocabulary,
+    name_prediction,
+    split_difference,
+    token_names,
+)
 from .output_positions import best_spans, nth, real_outputs, span_name
 from .readouts import OUTPUTS, UNDIVIDED, ScoreReading, logits_of, read_out
 from .text import can_generate
@@ -124,12 +133,12 @@ class Reader:
         names = class_names(config, logits.shape[-1])
         single = logits.shape[-1] == 1
         multi = getattr(config, "problem_type", None) == "multi_label_classification"
-        best = logits.argmax(-1)
-        said = [name_prediction(row, names, multi) for row in logits.detach()]
+        shown = copy_to_host(logits)
+        said = [name_prediction(row, names, multi) for row in shown]
         if isinstance(self.target, (Token, Span)):
             raise TargetError("this model gives one prediction a sample, so its target is a class, not a position.")
-        score, targets, sizes = self._contrast(logits, best, names, independent=multi or single)
-        return ScoreReading(score, targets, said, sizes, ClassLogits.of(logits, names, multi or single))
+        score, targets, sizes = self._contrast(logits, shown.argmax(-1), names, independent=multi or single)
+        return ScoreReading(score, targets, said, sizes, ClassLogits.of(shown, names, multi or single))
 
     def _at_position(self, logits: Tensor, batch: Batch) -> ScoreReading:
         """[samples, positions, classes]: language models, masked language models, token classifiers."""
@@ -140,10 +149,11 @@ class Reader:
         rows = logits[torch.arange(len(logits), device=logits.device), at]
         size = logits.shape[-1]
         names = token_names(self.tokenizer, size) if vocabulary else class_names(self.model.config, size)
-        best = rows.argmax(-1)
+        shown = copy_to_host(rows)
+        best = shown.argmax(-1)
         score, targets, sizes = self._contrast(rows, best, names, independent=False)
-        said: list[str | None] = [names(int(i)) for i in best]
-        return ScoreReading(score, targets, said, sizes, ClassLogits.of(rows, names))
+        said: list[str | None] = [names(i) for i in best.tolist()]
+        return ScoreReading(score, targets, said, sizes, ClassLogits.of(shown, names))
 
     def _positions(self, batch: Batch, logits: Tensor, vocabulary: bool) -> Tensor:
         real = real_outputs(batch, logits)
@@ -184,7 +194,10 @@ class Reader:
     def _contrast(
         self, rows: Tensor, best: Tensor, names: Names, independent: bool
     ) -> tuple[Tensor, list[str], list[float] | None]:
-        """The chosen class, or the difference of two; and the size of what that is a difference of."""
+        """The chosen class, or the difference of two; and the size of what that is a difference of.
+
+        `best` is the likeliest class of each sample, and lies in main memory.
+        """
         target = self.target
         label = target.label if isinstance(target, Token) else target
         versus = target.versus if isinstance(target, Token) else None
@@ -208,13 +221,14 @@ class Reader:
 
         A log-probability or an advantage is a logit minus something of the size of the logits: their sizes add up.
         """
-        index = (best if label is None else torch.full_like(best, names.index(label))).unsqueeze(-1)
+        chosen = best if label is None else torch.full_like(best, names.index(label))
+        index = chosen.to(rows.device).unsqueeze(-1)
         score = read_out(rows, self.output, independent).gather(-1, index).squeeze(-1)
         size = score.detach().abs()
         if self.output not in UNDIVIDED:
             logit = rows.detach().gather(-1, index).squeeze(-1)
             size = logit.abs() + (logit - score.detach()).abs()
-        return score, [names(int(i)) for i in index.squeeze(-1)], size
+        return score, [names(i) for i in chosen.tolist()], size
 
     def _span(self, starts: Tensor, ends: Tensor, batch: Batch) -> ScoreReading:
         """Answer span: start logit + end logit; by default the best pair with start <= end."""

@@ -273,7 +273,8 @@ def from_fields(fields: dict[str, Any], tokenizer: Any, place: InputPlace) -> Ba
     real = (
         mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids, dtype=torch.bool)
     )
-    items = [_item_of_ids(row[keep].tolist(), tokenizer) for row, keep in zip(ids, real, strict=True)]
+    rows = zip(ids.cpu(), real.cpu(), strict=True)  # of a card, all at once
+    items = [_item_of_ids(row[keep].tolist(), tokenizer) for row, keep in rows]
     drop = ("special_tokens_mask", "offset_mapping")
     kwargs = {k: v for k, v in fields.items() if k not in drop}
     return Batch(

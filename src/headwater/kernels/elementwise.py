@@ -16,6 +16,7 @@ from torch import Tensor
 from .batching import is_batched
 from .cards import is_served_card
 
+WIDEST_ROW = 16384  # numbers that one program of a kernel goes through at a time
 
 @dataclass(frozen=True, eq=False)
 class Activation:
@@ -68,6 +69,15 @@ def join_in_one_pass(whole: Tensor, x: Tensor, other: Tensor, half: float) -> Te
     return elementwise_launch.launch_join(whole, x, other, half)
 
 
+def centre_scaled(gradient: Tensor, weight: Tensor | None, scale: Tensor) -> Tensor | None:
+    """s (g w - E[g w]) along the last axis, with one s for each row; None where no kernel is made for it."""
+    if gradient.shape[-1] > WIDEST_ROW or not fit_one_pass(gradient) or (weight is not None and is_batched(weight)):
+        return None
+    from . import elementwise_launch
+
+    return elementwise_launch.launch_centring(gradient, weight, scale)
+
+
 def multiply_gate(gate: Tensor, other: Tensor, function: Activation) -> Tensor:
     """f(g) u."""
     if function.name == "silu" and fit_one_pass(gate, other):
@@ -99,7 +109,11 @@ def times_gradient(own: Tensor, gradient: Tensor) -> Tensor:
 
 
 def divide_by_input(x: Tensor, value: Tensor, slope: float, into: Tensor | None = None) -> Tensor:
-    """f(x) / x of a function with f(0) = 0; f'(0) where x is 0. `into` is memory that may be written over."""
+    """f(x) / x of a function with f(0) = 0; f'(0) where x is 0. `into` is memory that may be used for it."""
+    if fit_one_pass(x, value):
+        from . import elementwise_launch
+
+        return elementwise_launch.launch_ratio(x, value, slope)
     if x.device.type != "cpu":
         close = x == 0
         return torch.div(value, x, out=into).masked_fill_(close, slope)

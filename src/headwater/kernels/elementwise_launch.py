@@ -9,7 +9,15 @@ import triton
 from torch import Tensor
 
 from ..traces.record import as_operation
-from .elementwise_programs import dot_program, flow_program, join_program, silu_product_program, silu_share_program
+from .elementwise_programs import (
+    centring_program,
+    dot_program,
+    flow_program,
+    join_program,
+    ratio_program,
+    silu_product_program,
+    silu_share_program,
+)
 from .fused import on_device
 
 BLOCK = 2048  # numbers of each tensor in a program
@@ -46,6 +54,24 @@ def launch_flow(size: Tensor, z: Tensor, gradient: Tensor, half: float) -> tuple
 def launch_join(whole: Tensor, x: Tensor, other: Tensor, half: float) -> Tensor:
     made = torch.empty_like(whole)
     launch_program(join_program, (whole, x, other), (made,), half)
+    return made
+
+
+@as_operation
+def launch_ratio(x: Tensor, value: Tensor, slope: float) -> Tensor:
+    made = torch.empty_like(x)
+    launch_program(ratio_program, (x, value), (made,), slope)
+    return made
+
+
+@as_operation
+def launch_centring(gradient: Tensor, weight: Tensor | None, scale: Tensor) -> Tensor:
+    made, width = torch.empty_like(gradient), gradient.shape[-1]
+    scale, vector = scale.float().contiguous(), scale if weight is None else weight.contiguous()
+    with on_device(made):
+        centring_program[(gradient.numel() // width,)](
+            *(gradient, vector, scale, made, width), WEIGHED=weight is not None, BLOCK=triton.next_power_of_2(width)
+        )
     return made
 
 

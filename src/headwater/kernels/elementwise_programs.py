@@ -57,6 +57,27 @@ def join_program(WHOLE, X, OTHER, OUT, count, half, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def ratio_program(X, VALUE, OUT, count, slope, BLOCK: tl.constexpr):
+    """f(x) / x, and the slope f'(0) where x is 0."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(X + at, mask=at < count, other=1.0).to(tl.float32)
+    value = tl.load(VALUE + at, mask=at < count, other=0.0).to(tl.float32)
+    ratio = tl.where(x == 0, slope, tl.fdiv(value, tl.where(x == 0, 1.0, x)))
+    tl.store(OUT + at, ratio.to(OUT.dtype.element_ty), mask=at < count)
+
+
+@triton.jit
+def centring_program(D, W, SCALE, OUT, width, WEIGHED: tl.constexpr, BLOCK: tl.constexpr):
+    """s (d w - E[d w]) of one row."""
+    row, at = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    flow = tl.load(D + row * width + at, mask=at < width, other=0.0).to(tl.float32)
+    if WEIGHED:
+        flow *= tl.load(W + at, mask=at < width, other=0.0).to(tl.float32)
+    flow = (flow - tl.sum(flow, 0) / width) * tl.load(SCALE + row)
+    tl.store(OUT + row * width + at, flow.to(OUT.dtype.element_ty), mask=at < width)
+
+
+@triton.jit
 def dot_program(D, V, SUMS, count, BLOCK: tl.constexpr):
     """The sum of d v over one block; nothing where d is 0, also if v is no number there."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)

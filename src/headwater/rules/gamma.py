@@ -70,7 +70,9 @@ class Boost:
             if self.bias is not None:
                 part.sub_(self.bias)
             torch.add(whole, part, alpha=0.5 * self.gamma, out=part)
-            ratio(part, whole, 0.0, 0.0, into=part)  # nothing but 0 is divided by 0
+            found = ratio(part, whole, 0.0, 0.0, into=part)  # nothing but 0 is divided by 0
+            if found is not part:
+                part.copy_(found)
         return made
 
     def _remember(self, weight: Tensor) -> None:

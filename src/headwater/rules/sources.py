@@ -230,13 +230,20 @@ class Books:
         amounts, sizes = ({i: t.clone() for i, t in found.items()} for found in (self.amounts, self.sizes))
         return replace(self, amounts=amounts, sizes=sizes)
 
+    def on_host(self) -> Books:
+        """The same in main memory, where they were booked on a card."""
+        if not any(amount.is_cuda for amount in self.amounts.values()):
+            return self
+        numbers = iter(copy_all_to_host([*self.amounts.values(), *self.sizes.values()]))
+        amounts, sizes = ({index: next(numbers) for index in found} for found in (self.amounts, self.sizes))
+        return replace(self, amounts=amounts, sizes=sizes)
+
     def is_finite(self) -> bool:
         """Whether every amount is a number: one question a device, not one a source."""
-        sums: dict[torch.device, Tensor] = {}
+        alike: dict[tuple[torch.device, torch.Size], list[Tensor]] = {}
         for amount in self.amounts.values():
-            total = amount.sum()
-            sums[amount.device] = sums[amount.device] + total if amount.device in sums else total
-        return all(bool(total.isfinite()) for total in sums.values())
+            alike.setdefault((amount.device, amount.shape), []).append(amount)
+        return all(bool(torch.stack(amounts).isfinite().all()) for amounts in alike.values())
 
     def totals(self, sort: Sort) -> dict[str, Tensor]:
         """Relevance by name, [samples]. A bias that no gradient reached stands there with zero; others do not."""
@@ -255,6 +262,18 @@ class Books:
     def resort(self, index: int, name: str, sort: Sort) -> None:
         """A source turned out to be of another sort."""
         self.sites[index] = replace(self.sites[index], name=name, sort=sort)
+
+
+def copy_all_to_host(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copies in main memory of tensors on a card: one copy for all that are alike, for each has to be waited for."""
+    alike: dict[tuple[torch.Size, torch.dtype, torch.device], list[int]] = {}
+    for place, one in enumerate(tensors):
+        alike.setdefault((one.shape, one.dtype, one.device), []).append(place)
+    found = list(tensors)
+    for places in alike.values():
+        for place, own in zip(places, torch.stack([tensors[i] for i in places]).cpu(), strict=True):
+            found[place] = own
+    return found
 
 
 def wide(tensor: Tensor) -> Tensor:
