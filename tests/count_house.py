@@ -21,7 +21,7 @@ IRREGULAR = set(
 ) - {"run", "cut", "split", "spread", "found", "left", "bound"}  # verbs or nouns just as well
 VERBS = {"need", "feed", "seed", "embed", "speed", "exceed", "proceed", "shed", "red", "bed", "indeed"}
 MOST_PARAMETERS = 6
-PROGRAMS = tuple(f"headwater.kernels.{name}" for name in ("programs", "shared_programs", "elementwise_programs"))
+PROGRAMS = tuple(f"headwater.kernels.{name}" for name in ("programs", "elementwise_programs"))
 
 
 @dataclass(frozen=True)

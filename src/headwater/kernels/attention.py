@@ -8,17 +8,10 @@ from torch import Tensor
 
 from . import blocked
 from .batching import close_batch, map_batch, open_batch
-from .cards import has_triton, is_served_card
+from .cards import has_triton
 from .forward import is_usual_shape
 from .scoring import ScoreForm
 from .token_sums import TokenRule
-
-# Whether kernels of ours give queries and keys their gradient where values have a rule. Their numbers were compared in
-# Triton's interpreter alone, so torch's gradient serves until they are compared on a card.
-SHARED_ON_CARD = False
-TOKENS_ON_CARD = (
-    True  # whether a kernel computes the rule for sums over tokens on a card; if not, torch does, in blocks
-)
 
 
 def values_gradient(
@@ -52,7 +45,7 @@ def values_gradient_on_card(
     gradient: Tensor, query: Tensor, key: Tensor, sums: Tensor | None, mask: Tensor | None, options: Any
 ) -> Tensor | None:
     rule: TokenRule | None = options.get("rule")
-    if not has_triton(query.device) or (rule is not None and not TOKENS_ON_CARD):
+    if not has_triton(query.device):
         return None
     from . import fused
 
@@ -60,32 +53,6 @@ def values_gradient_on_card(
         return None
     form = ScoreForm.read(query, mask, options)
     found: Tensor = map_batch(lambda one: fused.values_gradient_triton(one, query, key, sums, form, rule), gradient)
-    return found
-
-
-def can_share_gradients(
-    query: Tensor, key: Tensor, value: Tensor, sums: Tensor | None, mask: Tensor | None, options: Any
-) -> bool:
-    """Whether kernels on a card give the gradients of queries and keys together with that of values by a rule."""
-    if sums is None or options.get("offset") or not is_usual_shape(query, key, mask, options):
-        return False
-    if not SHARED_ON_CARD or not is_served_card(query):
-        return False
-    from . import shared_gradients as shared
-
-    return shared.can_share(query, key, value, ScoreForm.read(query, mask, options))
-
-
-def share_gradients(
-    gradient: Tensor, parts: tuple[Tensor, Tensor, Tensor], result: Tensor, sums: Tensor, options: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of queries, keys and values, where `can_share_gradients`."""
-    from . import shared_gradients as shared
-
-    form = ScoreForm.read(parts[0], None, options)
-    found: tuple[Tensor, Tensor, Tensor] = map_batch(
-        lambda one: shared.shared_gradients(one, parts, result, sums, form, options["token"]), gradient
-    )
     return found
 
 

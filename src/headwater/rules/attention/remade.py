@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...kernels import attention as kernels
 from ...kernels import forward
 from ...kernels.batching import map_batch, outside_batches
 from ..call import is_signal
@@ -56,17 +55,14 @@ class RemadeAttention:
         return not self._options["token"] and not self._options["offset"]
 
     def _make(self) -> tuple[Tensor, ...]:
-        """The result, with a graph of its own unless kernels of ours go back; queries, keys and values."""
+        """The result, with a graph of its own; queries, keys and values."""
         if self._made is None:
             query, key, value = (part.tensor().detach() for part in self._parts)
-            mask, sums = self._mask_and_sums()
-            shares = not self._by_gradient and kernels.can_share_gradients(query, key, value, sums, mask, self._options)
-            by_torch = not shares
+            mask = self._mask_and_sums()[0]
             options = {name: one for name, one in self._options.items() if name not in ("token", "offset")}
-            with outside_batches(), torch.set_grad_enabled(by_torch):
-                if by_torch:
-                    query, key = query.requires_grad_(), key.requires_grad_()
-                    value = value.requires_grad_(self._by_gradient)
+            with outside_batches(), torch.enable_grad():
+                query, key = query.requires_grad_(), key.requires_grad_()
+                value = value.requires_grad_(self._by_gradient)
                 made, _ = forward.attend_by_torch(self._func, query, key, value, mask, options)
             self._made = made, query, key, value
         return self._made
@@ -80,9 +76,6 @@ class RemadeAttention:
         (made, query, key, value), (mask, sums) = self._make(), self._mask_and_sums()
         self._made = None
         parts = query.detach(), key.detach(), value
-        if sums is not None and not made.requires_grad:
-            return kernels.share_gradients(gradient, parts, made, sums, self._options)
-
         sources = (query, key, value) if self._by_gradient else (query, key)
 
         def by_torch(one: Tensor) -> tuple[Tensor, ...]:
