@@ -14,7 +14,7 @@ from ..errors import HiddenOperation, InputError, ModelError, TrainingMode, Unkn
 from ..inputs.batch import Batch
 from ..inputs.restoring import outside_inference
 from ..inputs.text import with_decoder_start
-from ..inputs.walking import named_modules, named_weights
+from ..inputs.walking import list_weights, named_modules, named_weights
 from ..results.explanation import Provenance
 from ..version import __version__
 
@@ -26,10 +26,11 @@ def prepare_model(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"the model must be a torch.nn.Module, not {type(model).__name__}.")
     model = getattr(model, "_orig_mod", model)  # torch.compile keeps the module it compiled
+    scripted = torch.jit.ScriptModule
     for name, module in named_modules(model):
         if module.training:
             raise TrainingMode(f"the module {name!r}" if name else "the model")
-        if isinstance(module, torch.jit.ScriptModule):
+        if isinstance(module, scripted):
             raise HiddenOperation(f"the module {name!r} is TorchScript, which hides its operations from the rules.")
     chosen = getattr(getattr(model, "config", None), "_attn_implementation", None)
     if isinstance(chosen, str) and ("flash" in chosen or "flex" in chosen):
@@ -55,14 +56,16 @@ def prepare_model(model: nn.Module, device: Any, dtype: Any) -> nn.Module:
 
 def state_of(model: nn.Module) -> tuple[str, bool]:
     """Why weights cannot be copied to another dtype or device ("" if they can); whether any is an inference tensor."""
-    fixed, inference = "", False
+    weights = [tensor for tensor in list_weights(model) if tensor is not None]
+    inference = any(tensor.is_inference() for tensor in weights)
+    if all(type(tensor) in (Tensor, nn.Parameter) and not tensor.is_meta for tensor in weights):
+        return "", inference
     for name, tensor in named_weights(model):
-        inference |= tensor.is_inference()
         if tensor.is_meta:
-            fixed = fixed or f"the weights {name!r} are offloaded"
-        elif type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
-            fixed = fixed or f"the weights {name!r} are packed ({type(tensor).__name__})"
-    return fixed, inference
+            return f"the weights {name!r} are offloaded", inference
+        if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+            return f"the weights {name!r} are packed ({type(tensor).__name__})", inference
+    return "", inference
 
 
 def choose_dtype(dtype: str | torch.dtype | None, have: torch.dtype | None) -> torch.dtype | None:

@@ -85,8 +85,8 @@ def word_modules(model: nn.Module) -> list[nn.Module]:
             f"Pass inputs= with that module or its dotted name{guess_embedding(model)}; for tensors, also the tensor."
         )
     table = getattr(first, "weight", None)
-    twins = [m for _, m in named_modules(model) if table is not None and getattr(m, "weight", None) is table]
-    return unique([first, *(m for m in twins if isinstance(m, nn.Embedding))])
+    tables = (module for _, module in named_modules(model) if table is not None and isinstance(module, nn.Embedding))
+    return unique([first, *(module for module in tables if module.weight is table)])
 
 
 def guess_embedding(model: nn.Module) -> str:

@@ -53,6 +53,13 @@ def walk_modules(model: nn.Module) -> Named:
     return found
 
 
+def list_weights(model: nn.Module) -> Iterator[Tensor | None]:
+    """Parameters and buffers without their names, a shared one as often as it is shared."""
+    for _, module in named_modules(model):
+        yield from module._parameters.values()
+        yield from module._buffers.values()
+
+
 def named_weights(model: nn.Module, modules: Named | None = None) -> Iterator[tuple[str, Tensor]]:
     """As `model.named_parameters()` and then `model.named_buffers()`: each once."""
     modules = named_modules(model) if modules is None else modules
