@@ -6,7 +6,7 @@ import { debounced, h, signed } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
 import { state } from './state.js';
-import { placesFor, roundToSum, shown } from './sums.js';
+import { partsOf } from './sums.js';
 
 // A text that can be read comes before its numbers.
 function textsFirst(found) {
@@ -16,18 +16,7 @@ function textsFirst(found) {
 }
 
 const SHARES = new Set(['relevance moved', 'score difference']); // never below 0
-const PARTS = new Set(['inputs', 'biases', 'constants', 'cut_off', 'held', 'readout', 'unaccounted']); // of the score
 export const COUNT = 50; // rows of a page
-
-// The parts of a row's score by their place in it, rounded such that they add up to the score as they are shown.
-export function partsOf(columns, row) {
-  const score = row[columns.findIndex((column) => column.name === 'score')];
-  const at = columns.map((_, i) => i).filter((i) => PARTS.has(columns[i].name) && Number.isFinite(row[i]));
-  if (!Number.isFinite(score) || !at.length) return new Map();
-  const places = placesFor(score);
-  const rounded = roundToSum(at.map((i) => row[i]), score, places);
-  return new Map(at.map((i, n) => [i, shown(rounded[n], places)]));
-}
 
 export class RowsPart {
   constructor(view) {
@@ -83,8 +72,9 @@ export class RowsPart {
     const whole = found.columns.map((_, i) => found.rows.every((row) => row[i] === null || Number.isInteger(row[i])));
     const id = found.columns.findIndex((column) => column.name === 'row_id');
     this.texts = new Map();
+    const names = found.columns.map((column) => column.name);
     const lines = found.rows.map((row) => {
-      const parts = this.coloured ? partsOf(found.columns, row) : new Map();
+      const parts = this.coloured ? partsOf(names, row) : new Map();
       return h('tr', {}, row.map((value, i) => (parts.has(i) ? h('td', { 'data-name': found.columns[i].name }, parts.get(i)) : this.cell(found.columns[i], value, whole[i], i === id, row[id]))));
     });
     this.table.replaceChildren(h('table', { className: 'numbers rows-table' }, h('thead', {}, h('tr', {}, found.columns.map((column) => this.head(column)))), h('tbody', {}, lines)));
