@@ -467,6 +467,24 @@ def test_cells_of_the_matrix_filter_and_two_runs_stand_beside_each_other(home, c
     context.close()
 
 
+def test_a_late_answer_of_a_part_that_was_left_draws_nothing_on_the_next(home, chrome):
+    page = chrome.new_page()
+    page.set_default_timeout(60_000)
+    held: list[Any] = []
+    page.route("**/words?**", lambda route: held.append(route))  # playwright notes something on a function
+    with page.expect_request("**/words?**"):
+        page.goto(f"{home}#tab=results&result=run&part=words")
+    page.locator('[data-part="rows"]').click()
+    page.locator(".rows-table .row-text .w").first.wait_for()
+    with page.expect_response("**/words?**") as late:
+        held[0].continue_()
+    late.value.finished()
+    page.evaluate("() => new Promise((done) => setTimeout(done, 100))")  # for what the page makes of it
+    assert page.locator(".rows-table").is_visible()
+    assert page.get_by_label("Words for the class").count() == 0
+    page.close()
+
+
 APART = {"score": 2.0008, "inputs": 1.0004, "biases": 1.0004, "unaccounted": 0.0}  # one by one: 1.000 + 1.000
 
 

@@ -47,18 +47,23 @@ export class ResultsView {
   get path() { return `/api/datasets/${encodeURIComponent(this.choice.value)}`; }
 
   async open() {
+    const opened = (this.opened = {});
     this.status.working(() => {});
     try {
       const found = await get(this.path);
+      if (opened !== this.opened) return;
       this.facts.replaceChildren(...found.facts.map((fact) => h('div', {}, h('dt', {}, fact.name), h('dd', {}, fact.value))));
       const part = found.has.includes(state.get('part')) ? state.get('part') : found.has[0];
       this.parts.replaceChildren(...found.has.map((name) => h('button', { type: 'button', 'aria-pressed': String(name === part), 'data-part': name, onclick: () => { state.set({ part: name }); this.open(); } }, NAMES[name])));
       this.kind = found.kind;
       this.part = part;
+      const body = h('div');
+      this.body.replaceWith(body);
+      this.body = body;
       await this[part]();
-      this.status.say('');
+      if (opened === this.opened) this.status.say('');
     } catch (error) {
-      this.status.fail(error.message);
+      if (opened === this.opened) this.status.fail(error.message);
     }
   }
 
@@ -97,8 +102,9 @@ export class ResultsView {
   }
 
   async curves() {
+    const { body } = this;
     const found = await get(`${this.path}/curves`);
-    this.body.replaceChildren(...found.map((one) => h('figure', { className: 'curve' },
+    body.replaceChildren(...found.map((one) => h('figure', { className: 'curve' },
       h('figcaption', {}, `${one.name}: a ${one.better} curve is better`),
       lines({
         series: one.series.map((s) => ({ name: s.method, values: s.mean })), places: one.fractions.map((f) => `${Math.round(f * 100)} %`), x: one.fractions,

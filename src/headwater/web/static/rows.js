@@ -21,6 +21,7 @@ export const COUNT = 50; // rows of a page
 export class RowsPart {
   constructor(view) {
     this.view = view;
+    this.body = view.body; // its own: a late answer of a part that was left draws nothing on the next
     this.start = 0;
   }
 
@@ -45,7 +46,7 @@ export class RowsPart {
     this.table = h('div', { className: 'wide', role: 'region', tabindex: 0, 'aria-label': 'Rows' });
     this.pager = h('div', { className: 'pager' });
     this.detail = h('div', { 'aria-live': 'polite' });
-    this.view.body.replaceChildren(
+    this.body.replaceChildren(
       h('div', { className: 'asked' }, h('label', { for: 'find' }, 'Search the rows', search), h('label', { for: 'within' }, 'in', this.within),
         this.others().length ? h('label', { for: 'beside' }, 'side by side with', beside) : null),
       this.chips, this.detail, this.table, this.pager, this.coloured ? heat.key() : '');
@@ -151,10 +152,10 @@ export class RowsPart {
       this.detail.replaceChildren(h('article', { className: 'test opened' },
         h('div', { className: 'headed' }, h('h3', {}, `Row ${number}`), h('button', { type: 'button', className: 'quiet small', onclick: () => this.detail.replaceChildren() }, 'Close')),
         h('div', { className: found.length > 1 ? 'pair' : '' }, found.map((one) => this.opened(one, number)))));
-      this.detail.scrollIntoView({ block: 'nearest' });
     } catch (error) {
-      this.view.status.fail(error.message);
+      this.detail.replaceChildren(h('p', { className: 'status failed', role: 'alert' }, error.message)); // the other status may be far above
     }
+    this.detail.scrollIntoView({ block: 'nearest' });
   }
 
   opened(found, number) {

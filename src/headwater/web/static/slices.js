@@ -7,7 +7,10 @@ import { state } from './state.js';
 import { partsOf } from './sums.js';
 
 export class SlicesPart {
-  constructor(view) { this.view = view; }
+  constructor(view) {
+    this.view = view;
+    this.body = view.body; // its own: a late answer of a part that was left draws nothing on the next
+  }
 
   async show() {
     const { columns } = await get(`${this.view.path}/rows?count=1`);
@@ -17,7 +20,7 @@ export class SlicesPart {
     this.table = h('div', { className: 'wide', role: 'region', tabindex: 0, 'aria-label': 'Slices' });
     const by = h('select', { id: 'slices-by', onchange: () => { state.set({ by: by.value }); this.view.open(); } }, names.map((name) => h('option', { value: name }, name)));
     by.value = this.column;
-    this.view.body.replaceChildren(chips(() => this.view.open(), true) ?? '', this.matrix,
+    this.body.replaceChildren(chips(() => this.view.open(), true) ?? '', this.matrix,
       h('div', { className: 'asked' }, h('label', { for: 'slices-by' }, 'Slices by', by)), this.table);
     await this.confusion();
     try {
