@@ -214,6 +214,11 @@ def test_a_row_that_cannot_be_opened_says_so_where_one_looks(chrome, tmp_path): 
         page = found.page
         page.goto(f"{address}#tab=results&result=run&part=rows")
         page.locator(".row-text .w").first.wait_for()
+        other = chrome.new_page()
+        explained(other, address, f"text={TEXT}")
+    other.locator("#tab-results").click()  # a view that was not opened before
+    other.locator("#panel-results .status.failed", has_text="The server does not answer").wait_for()
+    other.close()
     page.get_by_label("Open row 11", exact=True).click()
     said = page.locator("#panel-results .status.failed", has_text="The server does not answer")
     said.wait_for()

@@ -28,7 +28,12 @@ export class ResultsView {
       return;
     }
     if (!this.list) {
-      this.list = await get('/api/datasets');
+      try {
+        this.list = await get('/api/datasets');
+      } catch (error) {
+        this.element.replaceChildren(h('p', { className: 'note status failed', role: 'alert' }, error.message));
+        return;
+      }
       this.choice = h('select', { id: 'result', onchange: () => { state.set({ result: this.choice.value, part: '', ...FRESH }); this.open(); } },
         this.list.map((one) => h('option', { value: one.id }, `${one.name} (${KINDS[one.kind]})`)));
       this.facts = h('dl', { className: 'facts-row' });
