@@ -207,6 +207,12 @@ def test_the_model_stands_on_its_tab_and_another_can_be_chosen(watched, home):
     page.wait_for_function("() => document.querySelector('.classes .best .label')?.textContent === 'good'")
     assert "model=another" in page.url
     assert page.locator(".says").inner_text().startswith("99.8 % good")
+    page.go_back()  # a step back is the model before, in the choice and in what is shown
+    page.wait_for_function("() => document.querySelector('.classes .best .label')?.textContent === 'positive'")
+    assert choice.input_value() == "headwater/sentiment"
+    page.go_forward()
+    page.wait_for_function("() => document.querySelector('.classes .best .label')?.textContent === 'good'")
+    assert choice.input_value() == "another"
     link = page.url
     page.goto("about:blank")
     page.goto(link)

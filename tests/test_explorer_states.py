@@ -8,11 +8,14 @@ import xml.etree.ElementTree as tree
 from pathlib import Path
 from typing import Any
 
+import jobs_here
 import pytest
 from browsing import Watched, make_state, saved
 from test_explorer import TEXT, chrome, explained, home, rows, serious, shot, watched  # noqa: F401  (fixtures)
 
 from headwater.web.server import serve_in_thread
+from headwater.web.state import AppState
+from headwater.web.stores import stores_in
 
 pytestmark = pytest.mark.slow
 
@@ -202,6 +205,28 @@ def test_a_server_that_went_away_is_said_in_a_sentence(chrome):  # noqa: F811
     found.page.context.close()
 
 
+def test_a_row_that_cannot_be_opened_says_so_where_one_looks(chrome, tmp_path):  # noqa: F811
+    """On a phone the rows are far below the status of the page."""
+    columns = {"text": [f"a good film, part {i}" for i in range(12)]}
+    jobs_here.made(tmp_path / "run", columns)
+    with serve_in_thread(AppState(make_state().models, stores=stores_in([tmp_path]))) as address:
+        found = Watched(chrome.new_context(viewport=PHONE), address)
+        page = found.page
+        page.goto(f"{address}#tab=results&result=run&part=rows")
+        page.locator(".row-text .w").first.wait_for()
+        other = chrome.new_page()
+        explained(other, address, f"text={TEXT}")
+    other.locator("#tab-results").click()  # a view that was not opened before
+    other.locator("#panel-results .status.failed", has_text="The server does not answer").wait_for()
+    other.close()
+    page.get_by_label("Open row 11", exact=True).click()
+    said = page.locator("#panel-results .status.failed", has_text="The server does not answer")
+    said.wait_for()
+    box = said.bounding_box()
+    assert -1 <= box["y"] <= PHONE["height"] - box["height"]  # less than a pixel may be cut
+    page.context.close()
+
+
 # the ledger's layers, the tip
 
 
@@ -266,6 +291,8 @@ def test_a_phone_shows_words_before_settings_and_never_scrolls_sideways(chrome, 
         "all => all.map(t => { const b = t.getBoundingClientRect(); return b.left >= 0 && b.right <= innerWidth; })"
     )
     assert all(tabs)
+    tools = page.locator(".tools button").all()
+    assert all(tool.bounding_box()["height"] < 44 for tool in tools)  # one line each
     assert serious(page) == []
     assert found.trouble == []
     context.close()
@@ -309,6 +336,10 @@ def ask_batch(page: Any, found: Watched) -> None:
     page.wait_for_function("() => document.querySelectorAll('.batch-table tbody tr').length === 3", timeout=60_000)
     page.wait_for_function("() => !document.querySelector('#batch .status.busy')")
     assert page.locator(".batch-table .w.add, .batch-table .w.take").count() > 6
+    page.set_viewport_size(PHONE)
+    assert page.locator(".batch-table").evaluate("table => table.scrollWidth <= table.parentElement.clientWidth")
+    shot(page, "batch-on-a-phone")
+    page.set_viewport_size({"width": 1280, "height": 900})
     page.locator("#prompts").fill("x\n" * 30)
     page.locator("#ask-all").click()
     assert "At most 24 prompts" in page.locator("#batch .status").inner_text()

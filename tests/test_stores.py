@@ -6,7 +6,9 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -29,7 +31,7 @@ from headwater.web.server import serve_in_thread
 from headwater.web.state import AppState
 from headwater.web.stores import Store, stores_in
 from headwater.web.stores.interface import Query, Sheet
-from headwater.web.stores.pairs import share_apart
+from headwater.web.stores.pairs import pair_names, share_apart
 from headwater.web.stores.run_page import PARTS, round_row
 from headwater.web.stores.runs import RunStore
 from headwater.web.stores.slicing import confusion
@@ -442,6 +444,9 @@ def test_cells_of_the_matrix_filter_and_two_runs_stand_beside_each_other(home, c
     cell = page.get_by_role("button", name=re.compile("^[1-9] rows: label negative, prediction negative"))
     cell.wait_for()
     shot(page, f"results-slices-{width}-{scheme}")
+    for row in page.locator(".slices-table tbody tr").all():
+        score, *parts = [Decimal(cell.replace("−", "-")) for cell in row.locator("td").all_inner_texts()[2:]]
+        assert sum(parts) == score
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     count = int(cell.inner_text())
     cell.click()
@@ -462,6 +467,24 @@ def test_cells_of_the_matrix_filter_and_two_runs_stand_beside_each_other(home, c
     context.close()
 
 
+def test_a_late_answer_of_a_part_that_was_left_draws_nothing_on_the_next(home, chrome):
+    page = chrome.new_page()
+    page.set_default_timeout(60_000)
+    held: list[Any] = []
+    page.route("**/words?**", lambda route: held.append(route))  # playwright notes something on a function
+    with page.expect_request("**/words?**"):
+        page.goto(f"{home}#tab=results&result=run&part=words")
+    page.locator('[data-part="rows"]').click()
+    page.locator(".rows-table .row-text .w").first.wait_for()
+    with page.expect_response("**/words?**") as late:
+        held[0].continue_()
+    late.value.finished()
+    page.evaluate("() => new Promise((done) => setTimeout(done, 100))")  # for what the page makes of it
+    assert page.locator(".rows-table").is_visible()
+    assert page.get_by_label("Words for the class").count() == 0
+    page.close()
+
+
 APART = {"score": 2.0008, "inputs": 1.0004, "biases": 1.0004, "unaccounted": 0.0}  # one by one: 1.000 + 1.000
 
 
@@ -475,13 +498,27 @@ def test_the_parts_of_a_row_add_up_to_its_score_as_they_are_shown(home, chrome):
     page = chrome.new_page()
     page.goto(home)
     for given, wanted in zip(scores, (["+1.00", "+1.01"], ["+1.00", "+1.00"]), strict=True):  # what is apart stays so
-        columns = [{"name": name} for name in given]
         found = page.evaluate(
-            "([columns, row]) => import('/static/rows.js').then((m) => [...m.partsOf(columns, row).values()])",
-            [columns, list(given.values())],
+            "([names, row]) => import('/static/sums.js').then((m) => [...m.partsOf(names, row).values()])",
+            [list(given), list(given.values())],
         )
         assert sorted(set(found) - {"0.00"}) == sorted(set(wanted))
     page.close()
+
+
+@pytest.mark.parametrize(
+    ("models", "names"),
+    [(("a/small", "a/large"), ("a/small", "a/large")), (("a/small", "/models/of/mine/0"), ("one run", "another"))],
+)
+def test_two_runs_are_told_apart_by_names_that_can_be_read(models, names):
+    """Of two methods by these, of two models by their names on the hub; a path would push the columns off the page."""
+    runs = [
+        SimpleNamespace(name=name, id=name, run=SimpleNamespace(method="lrp", provenance=SimpleNamespace(model=model)))
+        for name, model in zip(("one run", "another"), models, strict=True)
+    ]
+    assert pair_names(*runs) == names
+    runs[1].run.method = "gi"
+    assert pair_names(*runs) == ("lrp", "gi")
 
 
 def test_a_run_shows_every_part_of_its_scores_that_is_not_zero_everywhere(made):

@@ -21,6 +21,7 @@ from headwater.viz.flow_chart import flow_chart
 from headwater.viz.html import ledger_section
 from headwater.viz.layers import layer_sums
 from headwater.viz.notebook import show_explanation
+from headwater.viz.panels import panel_sum
 from headwater.viz.plain import ledger_lines, plain
 from headwater.viz.reading import ledger_rows
 from headwater.viz.sums import large_lines, ledger_sum, round_to_sum, shown_amounts
@@ -188,3 +189,16 @@ def test_the_bars_of_a_page_add_up_as_they_are_shown():
     *parts, score = (float(n) for n in re.findall(r'class="n">([^<]*)<', ledger_bars(ledger)))
     assert sum(parts) == pytest.approx(score)
     assert score == 3.31
+
+
+@pytest.mark.parametrize(
+    ("ledger", "line"),
+    [
+        (LEDGER, "sum 4.31 + biases -1.18 = 3.13"),
+        (Ledger(1.0, 1.0), "sum 1.00 = 1.00"),
+        (replace(LEDGER, score=4.1290, constants=Lines({"x": 1.0})), "sum 4.31 + others -0.18 = 4.13"),
+        (Ledger(2.0, 1.0, Lines(), Lines({f"{BASELINE_SCORE}": 1.0})), "sum 1.00 + others 1.00 = 2.00"),  # a long name
+    ],
+)
+def test_the_line_below_a_panel_is_a_sum_that_adds_up(ledger, line):
+    assert panel_sum(ledger) == line

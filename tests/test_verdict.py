@@ -240,6 +240,9 @@ def test_who_is_far_off_did_not_come_near():
 
 def test_ties_one_method_and_hardly_any_change():
     assert str(MaskTest(("a",), "p", 2.0, 1.0, (("x", 1.5), ("y", 0.5)))).endswith("both were equally near")
+    off = MaskTest(("not",), "p", 0.59, 0.47, (("x", 0.44), ("y", 0.45)))  # both say almost four times what it took
+    assert str(off).endswith("neither came near")
+    assert MaskTest(("not",), "p", 0.59, 0.47, (("x", 0.44), ("y", 0.60))).nearest == ("x",)
     assert (
         str(MaskTest(("a", "b"), "p", 2.0, 1.0, (("x", 1.5),)))
         == "Masking *a* and *b* took 1.00 from p; *x* had said 1.50"

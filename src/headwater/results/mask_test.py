@@ -9,7 +9,8 @@ from .verdict import Phrase, amount, list_names
 
 NAMED = 6  # masked inputs that a sentence names
 SMALL = 0.02  # of the score before: a change that is no change
-TIE = 0.02  # of the change: methods that differ by less were equally near
+TIE = 0.02  # of the change: methods that differ by less were equally near,
+TIE_OFF = 0.05  # and of the distance: of two that are far off, a little less far is not nearer
 FAR = 0.75  # of the change: who is further off did not come near
 
 
@@ -37,7 +38,8 @@ class MaskTest:
         """The methods whose claim came nearest to what was lost; several, where they were equally near."""
         off = {method: abs(claim - self.took) for method, claim in self.claims}
         least = min(off.values(), default=0.0)
-        return tuple(method for method, far in off.items() if far - least <= TIE * abs(self.took))
+        room = max(TIE * abs(self.took), TIE_OFF * least)
+        return tuple(method for method, far in off.items() if far - least <= room)
 
     @property
     def phrases(self) -> tuple[Phrase, ...]:

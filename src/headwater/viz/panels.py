@@ -8,12 +8,15 @@ from html import escape
 
 from headwater.errors import UsageError
 from headwater.results.explanation import Explanation
+from headwater.results.ledger import Ledger
 from headwater.results.readable import readable
 
 from .colour import NEGATIVE, POSITIVE, Rgb
+from .sums import abs_zero, ledger_parts, round_to_sum, sum_places
 
 FONT = "font-family='system-ui, sans-serif'"
 MARGIN, HEAD, LEGEND, CAPTION = 16, 30, 34, 60
+LONGEST = len("unaccounted")  # name of a line that stands below a panel
 WIDE = 560  # the least width that heading and legend need
 INK, SOFT = "#111", "#595959"
 
@@ -32,9 +35,19 @@ def picture_of(explanation: Explanation, scale: float, body: str) -> Panel:
 
 
 def describe_panel(explanation: Explanation, scale: float) -> str:
-    """Two lines: what full colour means, and how much of the score the panel has."""
-    ledger = explanation.ledger
-    return f"full colour ±{scale:.3g}\nsum {ledger.inputs:+.3g} of the score {ledger.score:+.3g}"
+    """Two lines: what full colour means, and how the panel's sum becomes the score."""
+    return f"full colour ±{scale:.3g}\n{panel_sum(explanation.ledger)}"
+
+
+def panel_sum(ledger: Ledger) -> str:
+    """`sum 1.56 + biases -0.46 = 1.10`. Several other lines, or one with a long name, are `others`."""
+    (_, own), *rest = ledger_parts(ledger)
+    lines = [(name, amount) for name, amount in rest if round(amount, sum_places(ledger.score))]
+    name = lines[0][0] if len(lines) == 1 and len(lines[0][0]) <= LONGEST else "others"
+    places = sum_places(ledger.score)
+    shown = round_to_sum([own, sum(amount for _, amount in rest)], ledger.score, places)
+    other = f" + {name} {shown[1]:.{places}f}" if shown[1] else ""
+    return f"sum {abs_zero(shown[0]):.{places}f}{other} = {abs_zero(round(ledger.score, places)):.{places}f}"
 
 
 def panel_sheet(

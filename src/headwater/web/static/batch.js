@@ -88,8 +88,8 @@ export class Batch {
     });
     const likely = Math.exp(one.rows.reduce((sum, row) => sum + Math.log(row.probability), 0) / one.rows.length);
     return h('tr', {}, h('td', { className: 'text row-text' }, h('div', { className: 'words' }, shown)),
-      h('td', { className: 'text' }, h('button', { type: 'button', className: 'quiet small', 'aria-label': `Open: ${one.asked}`, onclick: () => this.open(one.asked) }, one.text.trim() || '␣')),
-      h('td', {}, percent(likely)),
-      h('td', { className: 'text' }, one.rows[0].alternatives.slice(0, 3).map((other) => `${other.text} ${percent(other.probability)}`).join(', ')));
+      h('td', { className: 'text', 'data-name': 'it said' }, h('button', { type: 'button', className: 'quiet small', 'aria-label': `Open: ${one.asked}`, onclick: () => this.open(one.asked) }, one.text.trim() || '␣')),
+      h('td', { 'data-name': 'probability of a token' }, percent(likely)),
+      h('td', { className: 'text', 'data-name': 'likeliest first tokens' }, one.rows[0].alternatives.slice(0, 3).map((other) => `${other.text} ${percent(other.probability)}`).join(', ')));
   }
 }

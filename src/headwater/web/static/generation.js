@@ -8,7 +8,7 @@ import * as heat from './heat.js';
 import { ledger } from './ledger.js';
 import { MaskBox } from './masks.js';
 import { MatrixCard } from './matrix.js';
-import { chosenModel, modelAsked, modelLine } from './models.js';
+import { chosenModel, followedModel, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
 import { Status } from './status.js';
@@ -95,6 +95,8 @@ export class GenerationView {
 
   show() {
     if (this.none) return;
+    const model = followedModel(this.element, this.about, 'language', 'gmodel');
+    if (model.name !== this.model.name) { this.model = model; this.clear(''); }
     this.box.value = state.get('prompt', EXAMPLES[0][1]);
     this.count.value = state.get('n', '8');
     this.score.value = state.get('score', 'advantage');

@@ -24,3 +24,11 @@ export function modelLine(about, kind, key, change) {
   select.value = chosenModel(about, kind, key).name;
   return h('label', { className: 'which' }, 'Model', select);
 }
+
+// The model that the address names now, after a step back or forward; the choice shows it.
+export function followedModel(element, about, kind, key) {
+  const model = chosenModel(about, kind, key);
+  const select = element.querySelector(`[data-models="${kind}"]`);
+  if (select) select.value = model.name;
+  return model;
+}

@@ -7,7 +7,7 @@ import { h, plural } from './dom.js';
 import { drawing } from './drawing.js';
 import { ledger } from './ledger.js';
 import { MaskBox, maskButton } from './masks.js';
-import { chosenModel, modelAsked, modelLine } from './models.js';
+import { chosenModel, followedModel, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
 import { Status } from './status.js';
@@ -70,6 +70,8 @@ export class PictureView {
 
   show() {
     if (!this.sheet) return;
+    const model = followedModel(this.element, this.about, this.kind, this.name('model'));
+    if (model.name !== this.model.name) { this.model = model; this.clear(''); }
     this.methods.show();
     this.output.select.value = state.get(this.name('as'), 'logit');
     this.target.fill(this.model.classes);

@@ -28,7 +28,12 @@ export class ResultsView {
       return;
     }
     if (!this.list) {
-      this.list = await get('/api/datasets');
+      try {
+        this.list = await get('/api/datasets');
+      } catch (error) {
+        this.element.replaceChildren(h('p', { className: 'note status failed', role: 'alert' }, error.message));
+        return;
+      }
       this.choice = h('select', { id: 'result', onchange: () => { state.set({ result: this.choice.value, part: '', ...FRESH }); this.open(); } },
         this.list.map((one) => h('option', { value: one.id }, `${one.name} (${KINDS[one.kind]})`)));
       this.facts = h('dl', { className: 'facts-row' });
@@ -47,18 +52,23 @@ export class ResultsView {
   get path() { return `/api/datasets/${encodeURIComponent(this.choice.value)}`; }
 
   async open() {
+    const opened = (this.opened = {});
     this.status.working(() => {});
     try {
       const found = await get(this.path);
+      if (opened !== this.opened) return;
       this.facts.replaceChildren(...found.facts.map((fact) => h('div', {}, h('dt', {}, fact.name), h('dd', {}, fact.value))));
       const part = found.has.includes(state.get('part')) ? state.get('part') : found.has[0];
       this.parts.replaceChildren(...found.has.map((name) => h('button', { type: 'button', 'aria-pressed': String(name === part), 'data-part': name, onclick: () => { state.set({ part: name }); this.open(); } }, NAMES[name])));
       this.kind = found.kind;
       this.part = part;
+      const body = h('div');
+      this.body.replaceWith(body);
+      this.body = body;
       await this[part]();
-      this.status.say('');
+      if (opened === this.opened) this.status.say('');
     } catch (error) {
-      this.status.fail(error.message);
+      if (opened === this.opened) this.status.fail(error.message);
     }
   }
 
@@ -97,8 +107,9 @@ export class ResultsView {
   }
 
   async curves() {
+    const { body } = this;
     const found = await get(`${this.path}/curves`);
-    this.body.replaceChildren(...found.map((one) => h('figure', { className: 'curve' },
+    body.replaceChildren(...found.map((one) => h('figure', { className: 'curve' },
       h('figcaption', {}, `${one.name}: a ${one.better} curve is better`),
       lines({
         series: one.series.map((s) => ({ name: s.method, values: s.mean })), places: one.fractions.map((f) => `${Math.round(f * 100)} %`), x: one.fractions,

@@ -6,7 +6,7 @@ import { debounced, h, signed } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
 import { state } from './state.js';
-import { placesFor, roundToSum, shown } from './sums.js';
+import { partsOf } from './sums.js';
 
 // A text that can be read comes before its numbers.
 function textsFirst(found) {
@@ -16,22 +16,12 @@ function textsFirst(found) {
 }
 
 const SHARES = new Set(['relevance moved', 'score difference']); // never below 0
-const PARTS = new Set(['inputs', 'biases', 'constants', 'cut_off', 'held', 'readout', 'unaccounted']); // of the score
 export const COUNT = 50; // rows of a page
-
-// The parts of a row's score by their place in it, rounded such that they add up to the score as they are shown.
-export function partsOf(columns, row) {
-  const score = row[columns.findIndex((column) => column.name === 'score')];
-  const at = columns.map((_, i) => i).filter((i) => PARTS.has(columns[i].name) && Number.isFinite(row[i]));
-  if (!Number.isFinite(score) || !at.length) return new Map();
-  const places = placesFor(score);
-  const rounded = roundToSum(at.map((i) => row[i]), score, places);
-  return new Map(at.map((i, n) => [i, shown(rounded[n], places)]));
-}
 
 export class RowsPart {
   constructor(view) {
     this.view = view;
+    this.body = view.body; // its own: a late answer of a part that was left draws nothing on the next
     this.start = 0;
   }
 
@@ -56,7 +46,7 @@ export class RowsPart {
     this.table = h('div', { className: 'wide', role: 'region', tabindex: 0, 'aria-label': 'Rows' });
     this.pager = h('div', { className: 'pager' });
     this.detail = h('div', { 'aria-live': 'polite' });
-    this.view.body.replaceChildren(
+    this.body.replaceChildren(
       h('div', { className: 'asked' }, h('label', { for: 'find' }, 'Search the rows', search), h('label', { for: 'within' }, 'in', this.within),
         this.others().length ? h('label', { for: 'beside' }, 'side by side with', beside) : null),
       this.chips, this.detail, this.table, this.pager, this.coloured ? heat.key() : '');
@@ -83,8 +73,9 @@ export class RowsPart {
     const whole = found.columns.map((_, i) => found.rows.every((row) => row[i] === null || Number.isInteger(row[i])));
     const id = found.columns.findIndex((column) => column.name === 'row_id');
     this.texts = new Map();
+    const names = found.columns.map((column) => column.name);
     const lines = found.rows.map((row) => {
-      const parts = this.coloured ? partsOf(found.columns, row) : new Map();
+      const parts = this.coloured ? partsOf(names, row) : new Map();
       return h('tr', {}, row.map((value, i) => (parts.has(i) ? h('td', { 'data-name': found.columns[i].name }, parts.get(i)) : this.cell(found.columns[i], value, whole[i], i === id, row[id]))));
     });
     this.table.replaceChildren(h('table', { className: 'numbers rows-table' }, h('thead', {}, h('tr', {}, found.columns.map((column) => this.head(column)))), h('tbody', {}, lines)));
@@ -161,10 +152,10 @@ export class RowsPart {
       this.detail.replaceChildren(h('article', { className: 'test opened' },
         h('div', { className: 'headed' }, h('h3', {}, `Row ${number}`), h('button', { type: 'button', className: 'quiet small', onclick: () => this.detail.replaceChildren() }, 'Close')),
         h('div', { className: found.length > 1 ? 'pair' : '' }, found.map((one) => this.opened(one, number)))));
-      this.detail.scrollIntoView({ block: 'nearest' });
     } catch (error) {
-      this.view.status.fail(error.message);
+      this.detail.replaceChildren(h('p', { className: 'status failed', role: 'alert' }, error.message)); // the other status may be far above
     }
+    this.detail.scrollIntoView({ block: 'nearest' });
   }
 
   opened(found, number) {

@@ -4,9 +4,13 @@ import { get } from './api.js';
 import { chips, only } from './conditions.js';
 import { h, percent, signed } from './dom.js';
 import { state } from './state.js';
+import { partsOf } from './sums.js';
 
 export class SlicesPart {
-  constructor(view) { this.view = view; }
+  constructor(view) {
+    this.view = view;
+    this.body = view.body; // its own: a late answer of a part that was left draws nothing on the next
+  }
 
   async show() {
     const { columns } = await get(`${this.view.path}/rows?count=1`);
@@ -16,7 +20,7 @@ export class SlicesPart {
     this.table = h('div', { className: 'wide', role: 'region', tabindex: 0, 'aria-label': 'Slices' });
     const by = h('select', { id: 'slices-by', onchange: () => { state.set({ by: by.value }); this.view.open(); } }, names.map((name) => h('option', { value: name }, name)));
     by.value = this.column;
-    this.view.body.replaceChildren(chips(() => this.view.open(), true) ?? '', this.matrix,
+    this.body.replaceChildren(chips(() => this.view.open(), true) ?? '', this.matrix,
       h('div', { className: 'asked' }, h('label', { for: 'slices-by' }, 'Slices by', by)), this.table);
     await this.confusion();
     try {
@@ -55,7 +59,7 @@ export class SlicesPart {
       h('div', { className: 'asked' }, h('label', { for: 'labels' }, 'True classes are in', choice)),
       h('p', { className: 'soft' }, found.right === null ? 'The labels are not called as the model’s classes are, so what is right is not known.' : `${percent(found.right)} of the rows are predicted right (framed). A number shows its rows.`),
       h('div', { className: 'wide', role: 'region', tabindex: 0, 'aria-label': 'Confusion matrix' }, h('table', { className: 'numbers confusion' }, h('caption', {}, 'Labels by predictions'),
-        h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, `${found.label} ↓ ${found.prediction} →`), found.predictions.map((name) => h('th', { scope: 'col' }, name)))),
+        h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, `${found.label}\u00a0↓ ${found.prediction}\u00a0→`), found.predictions.map((name) => h('th', { scope: 'col' }, name)))),
         h('tbody', {}, found.labels.map((name, i) => h('tr', {}, h('th', { scope: 'row' }, this.label(found, name, i)), found.predictions.map((_, j) => cell(i, j))))))));
   }
 
@@ -74,6 +78,13 @@ export class SlicesPart {
       h('tbody', {}, found.slices.map((one) => h('tr', {},
         h('th', { scope: 'row' }, h('button', { type: 'button', className: 'sorts', 'aria-label': `Rows with ${found.column} ${one.name}`, onclick: () => this.rowsWith(one.where) }, one.name === '' ? 'none' : one.name)),
         h('td', {}, one.rows.toLocaleString('en')), judged ? h('td', {}, one.right === null ? '' : percent(one.right)) : null,
-        means.map((name) => h('td', {}, one.means[name] === null ? '' : signed(one.means[name], Math.max(Math.abs(one.means[name]), 0.01)))))))));
+        this.means(one.means))))));
+  }
+
+  // The mean of a sum is the sum of the means: they add up as those of a row do.
+  means(found) {
+    const [names, values] = [Object.keys(found), Object.values(found)];
+    const parts = partsOf(names, values);
+    return values.map((value, i) => h('td', {}, parts.get(i) ?? (value === null ? '' : signed(value, Math.max(Math.abs(value), 0.01)))));
   }
 }

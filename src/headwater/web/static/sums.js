@@ -28,6 +28,18 @@ export function shown(value, places) {
   return Number(text) === 0 ? text : (value < 0 ? '−' : '+') + text;
 }
 
+const PARTS = new Set(['inputs', 'biases', 'constants', 'cut_off', 'held', 'readout', 'unaccounted']); // of the score
+
+// The parts of a row's score by their place in it, rounded such that they add up to the score as they are shown.
+export function partsOf(names, row) {
+  const score = row[names.indexOf('score')];
+  const at = names.map((_, i) => i).filter((i) => PARTS.has(names[i]) && Number.isFinite(row[i]));
+  if (!Number.isFinite(score) || !at.length) return new Map();
+  const places = placesFor(score);
+  const rounded = roundToSum(at.map((i) => row[i]), score, places);
+  return new Map(at.map((i, n) => [i, shown(rounded[n], places)]));
+}
+
 // The inputs as the ledger's sum shows them; with other places than it has, as they are.
 export const shownInputs = (book, places) => (places === placesFor(book.score) ? Number(/-?\d+\.\d+/.exec(book.sum)[0]) : book.inputs);
 

@@ -8,7 +8,7 @@ import { debounced, h, plural, signed } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
 import { MaskBox } from './masks.js';
-import { chosenModel, modelAsked, modelLine } from './models.js';
+import { chosenModel, followedModel, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
 import { Status } from './status.js';
@@ -100,12 +100,16 @@ export class TextView {
   }
 
   async remodel() {
-    this.model = chosenModel(this.about, 'text', 'model');
-    this.clear('');
-    if (this.model.state !== 'ready') this.model = await this.latest.run((options) => ready('text', { ...options, name: this.model.name })) ?? this.model;
-    this.target.fill(this.model.classes);
+    await this.take(chosenModel(this.about, 'text', 'model'));
     this.target.set('', '');
     this.chosen();
+  }
+
+  async take(model) {
+    this.model = model;
+    this.clear('');
+    if (model.state !== 'ready') this.model = await this.latest.run((options) => ready('text', { ...options, name: model.name })) ?? this.model;
+    this.target.fill(this.model.classes);
   }
 
   // Nothing that was found for another input stays on the screen.
@@ -123,7 +127,9 @@ export class TextView {
 
   named() { return state.list('methods', [this.model.method, 'gi']); }
 
-  show() {
+  async show() {
+    const model = followedModel(this.element, this.about, 'text', 'model');
+    if (model.name !== this.model.name) await this.take(model);
     this.methods.show();
     this.box.value = state.get('text', EXAMPLES[0][1]);
     this.target.set(state.get('t'), state.get('v'));

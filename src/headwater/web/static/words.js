@@ -8,7 +8,10 @@ import { state } from './state.js';
 const HEADS = [['word', ''], ['times', ''], ['mean', 'mean'], ['in all', 'total']];
 
 export class WordsPart {
-  constructor(view) { this.view = view; }
+  constructor(view) {
+    this.view = view;
+    this.body = view.body; // its own: a late answer of a part that was left draws nothing on the next
+  }
 
   query() {
     const [target, by] = [state.get('wc'), state.get('wb')];
@@ -23,7 +26,7 @@ export class WordsPart {
     chosen.value = found.target;
     const scale = Math.max(...[...found.words, ...found.punctuation].map((word) => Math.abs(word[by])), 0);
     const sides = (words) => h('div', { className: 'pair' }, this.side('Add most', words.filter((w) => w[by] > 0), by, scale), this.side('Take away most', words.filter((w) => w[by] < 0).reverse(), by, scale));
-    this.view.body.replaceChildren(
+    this.body.replaceChildren(
       h('div', { className: 'asked' }, h('label', { for: 'words-class' }, 'Words for the class', chosen)),
       h('p', { className: 'soft' }, `Relevance for “${found.target}” over the ${found.rows.toLocaleString('en')} rows that explain its score. Word pieces are joined${found.least > 1 ? `; words that stand there less than ${found.least} times are left out` : ''}.`),
       sides(found.words),

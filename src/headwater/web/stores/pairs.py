@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,14 @@ def rows_in_common(one: Sheet, other: Sheet) -> tuple[NDArray[np.int64], NDArray
 
 
 def pair_names(one: RunStore, other: RunStore) -> tuple[str, str]:
-    """What tells the two apart: their methods, else their models, else their names."""
+    """What tells the two apart: their methods, else their models, else their names.
+
+    A model in a directory has a long name; then the names of the runs are easier to read.
+    """
+    models = (one.run.provenance.model, other.run.provenance.model)
     for first, second in (
         (one.run.method, other.run.method),
-        (one.run.provenance.model, other.run.provenance.model),
+        *([] if any(Path(name).is_absolute() for name in models) else [models]),
         (one.name, other.name),
     ):
         if first != second:
