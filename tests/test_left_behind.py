@@ -65,6 +65,12 @@ def audit() -> Any:
     return hw.audit(bert(), INPUTS).explanation.relevance
 
 
+def inside() -> Any:
+    (e,) = hw.explain(bert(), INPUTS, inside=["heads", "neurons", "layers", "queries", "bert.pooler"], plans=False)
+    assert e.inside is not None
+    return e.inside.positions.heads
+
+
 def compare() -> Any:
     return torch.stack([e.relevance for e in hw.compare(bert(), INPUTS, methods=("gi", "lrp", "gae")).explanations])
 
@@ -125,6 +131,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "entities": entities,
     "on disk, blocks again": partial(explain, keep="disk", recompute="blocks"),
     "audit": audit,
+    "inside": inside,
     "compare": compare,
     "gae": partial(explain, method="gae"),
     "occlusion": partial(explain, method="occlusion"),

@@ -14,6 +14,7 @@ from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference
 from ..rules import Books
 from ..rules.difference import ReferenceValues
+from ..rules.tapped import InsideRecord
 from ..traces.join import fits, join_traces
 from ..traces.play import Left, Program, compile_trace
 from ..traces.record import Slot
@@ -41,7 +42,7 @@ class RunPlan:
         """The slots that each of the two parts gives."""
         w = self.written
         first = [*slots_of(w.out), *w.leaves, *filter(None, w.ids), *(s for part in w.references or () for s in part)]
-        return [first, [*filter(None, w.gradients), *w.amounts.values(), *w.sizes.values()]]
+        return [first, [*filter(None, w.gradients), *w.amounts.values(), *w.sizes.values(), *w.noted.values()]]
 
     def takes(self, length: int) -> bool:
         return self.shortest <= length <= self.longest
@@ -96,6 +97,7 @@ class Played:
     coarsest: torch.dtype | None
     way: str
     reference: Reference | None = None
+    inside: InsideRecord | None = None
 
 
 def play_run(plan: RunPlan, run: Run) -> Played | None:
@@ -127,6 +129,7 @@ def play_run(plan: RunPlan, run: Run) -> Played | None:
                 reference = Reference([player.own(one) for one in reference.inputs], player.own(reference.score))
             amounts = {index: player.own(next(tensors)) for index in written.amounts}
             sizes = {index: player.own(next(tensors)) for index in written.sizes}
+            noted = {index: player.own(next(tensors)) for index in written.noted}
             read.reading = replace(read.reading, score=player.own(read.reading.score.detach()))
             inputs = [
                 Captured(player.own(leaf), own if own is None else player.own(own), beside)
@@ -138,7 +141,9 @@ def play_run(plan: RunPlan, run: Run) -> Played | None:
     plan.left = 0
     books = replace(written.books, sites=list(written.books.sites), amounts=amounts, sizes=sizes)
     books.length = run.batch.length
-    return Played(read, linear, inputs, gradients, books, dict(written.met), written.coarsest, player.way, reference)
+    inside = None if written.inside is None else written.inside.with_amounts(noted)
+    found_books = (books, dict(written.met), written.coarsest, player.way, reference, inside)
+    return Played(read, linear, inputs, gradients, *found_books)
 
 
 def fill_output(written: Written, tensors: Iterator[Tensor]) -> tuple[Any, dict[int, Tensor]]:
