@@ -44,6 +44,7 @@ _ALONG = frozenset((*STAY, *MOVE, "dropout", "mul", "div", "add", "sub"))  # a g
 _LINEAR = {"linear": 0, "addmm": 1, "matmul": 0, "mm": 0, "bmm": 0}  # the place of what a matrix multiplies
 
 
+Axes = tuple[int | None, int | None]  # of samples and of units
 NOTHING_ASKED = InsideDemand(frozenset())
 
 
@@ -103,9 +104,7 @@ class InsideScope(Scope):
         finally:
             self._busy = False
         self._note_made(call, result)
-        if mixing is not None and is_signal(result):
-            self._note_heads(result, mixing)
-        return result
+        return self._note_heads(result, mixing) if mixing is not None and is_signal(result) else result
 
     def _perform_once(self, call: Call) -> Any:
         """An operation that writes into what crosses a cut writes into a copy, whose gradient is of this use alone."""
@@ -172,13 +171,14 @@ class InsideScope(Scope):
 
     # nodes
 
-    def _cut_at(self, tensor: Tensor, kind: str, module: str, how: Sum, axes: tuple[int | None, int | None]) -> None:
-        """A cut whose nodes are those of `tensor`, which was made just now."""
+    def note_node(self, tensor: Tensor, kind: str, module: str, how: Sum, axes: Axes) -> Tensor:
+        """A cut whose nodes are those of `tensor`, which was made just now; the model goes on with what is returned."""
         record = self.record
         record.cuts.append(len(self.books.sites))
         number = len(record.cuts)
         setattr(tensor, _BORN, number)
         self._watch(tensor, NodeTap(kind, module, how, *axes, number - 1, number, layer=self.layer_of(module)))
+        return tensor
 
     def layer_of(self, module: str) -> tuple[str, int] | None:
         """The stack that a module lies in, and the number of its layer. Layers that are called again are counted on."""
@@ -197,9 +197,8 @@ class InsideScope(Scope):
             return call
         if any(is_signal(one) for number, one in enumerate(call.args) if number != place):
             return call
-        node = alias_of(x)
         axis = self.record.find_sample_axis(x.shape, self.books.scrambled)
-        self._cut_at(node, "neurons", self.where(), Sum.NOTHING, (axis, x.dim() - 1))
+        node = self.note_node(alias_of(x), "neurons", self.where(), Sum.NOTHING, (axis, x.dim() - 1))
         return replace(call, args=(*call.args[:place], node, *call.args[place + 1 :]))
 
     def _find_mixing(self, call: Call) -> tuple[int, ...] | None:
@@ -227,20 +226,20 @@ class InsideScope(Scope):
         origin = None if tensor.requires_grad else self.cuts.of(tensor)
         return origin is not None and origin.weights
 
-    def _note_heads(self, result: Tensor, order: tuple[int, ...]) -> None:
+    def _note_heads(self, result: Tensor, order: tuple[int, ...]) -> Tensor:
         setattr(result, _MIXED, True)
         if not self._wants_heads:
-            return
+            return result
         axes = head_axes([result.shape[axis] for axis in order], self.record.samples, self.books.scrambled)
         if axes is None:
             self.record.untold.append(self.where())
-            return
+            return result
         # summed over the last axis of the ordered result, what is left has the order of the others
         kept = [axis for axis in range(result.dim()) if axis != order[-1]]
         samples, units = (kept.index(order[axis]) for axis in axes)
         if order[-1] != result.dim() - 1:
             raise NotApplicable(f"the heads of {self.where()!r} have their features along another axis than the last.")
-        self._cut_at(result, "heads", self.where(), Sum.FEATURES, (samples, units))
+        return self.note_node(result, "heads", self.where(), Sum.FEATURES, (samples, units))
 
     def _with_roles(self, call: Call, order: tuple[int, ...]) -> Call:
         """Attention's queries, keys and values, each as this attention alone uses it."""
@@ -297,7 +296,7 @@ class InsideScope(Scope):
         node = self._own_alias(tensor, len(self.record.cuts))
         node = alias_of(tensor) if node is tensor else alias_of(node)
         axis = self.record.find_sample_axis(tensor.shape, self.books.scrambled)
-        self._cut_at(node, kind, module, Sum.FEATURES, (axis, None))
+        node = self.note_node(node, kind, module, Sum.FEATURES, (axis, None))
         return put_explained(output, tensor, node)
 
 
