@@ -27,7 +27,7 @@ from ..results.explanation import Explanation
 from ..results.inside import CutLedger, Inside, Node, NodeGroup
 from ..results.patching import InsideDifference, PatchEffect
 from ..rules.inside import watch_inside
-from ..rules.patching import PatchScope, Swap, mean_over_positions
+from ..rules.patching import PatchScope, ValueSwap, mean_over_positions
 from ..rules.scope import Scope
 from ..rules.tapped import NodeTap, SamplesUntold
 from .explain import explain
@@ -178,12 +178,12 @@ class Patcher:
         return found
 
     def _ask(self, questions: Sequence[Sequence[Chosen]], before: Any) -> list[PatchEffect]:
-        swaps: dict[int, list[Swap]] = {}
+        swaps: dict[int, list[ValueSwap]] = {}
         for row, nodes in enumerate(questions):
             for name in map(NodeName.read, nodes):
                 place = name.find(self.groups)
                 units = None if name.unit is None else [name.unit]
-                swaps.setdefault(place, []).append(Swap(row, units, self.values[place]))
+                swaps.setdefault(place, []).append(ValueSwap(row, units, self.values[place]))
         run = replace(self.run_of_text, batch=repeat_sample(self.run_of_text.batch, len(questions)))
         try:
             _, out = run_patched(run, self.demand, swaps, keeps=False)

@@ -18,7 +18,7 @@ from .saved import forget_maker
 from .tapped import NodeTap, Sum
 
 
-class Swap(NamedTuple):
+class ValueSwap(NamedTuple):
     """In sample `row`, the units (None: all) of one place take those of `value`, which is of one sample."""
 
     row: int
@@ -30,7 +30,7 @@ class Swap(NamedTuple):
 class PatchScope(InsideScope):
     """A scope that notes the values of nodes, place by place, and puts others where `swaps` says so."""
 
-    swaps: Mapping[int, Sequence[Swap]] = field(default_factory=dict)  # by the number of the place
+    swaps: Mapping[int, Sequence[ValueSwap]] = field(default_factory=dict)  # by the number of the place
     places: list[NodeTap] = field(default_factory=list)
     found: list[Tensor] = field(default_factory=list)
     keeps: bool = True  # whether values are noted
@@ -44,7 +44,7 @@ class PatchScope(InsideScope):
         return tensor if swaps is None else swap_values(tensor, place, swaps, self.record.samples)
 
 
-def swap_values(tensor: Tensor, place: NodeTap, swaps: Sequence[Swap], samples: int) -> Tensor:
+def swap_values(tensor: Tensor, place: NodeTap, swaps: Sequence[ValueSwap], samples: int) -> Tensor:
     """The same tensor with other values in some samples and units."""
     changed = give_attributes(tensor.clone(), tensor)
     forget_maker(changed)
