@@ -112,7 +112,7 @@ def study_task(task: PairTask, out: Path | None) -> list[PairAgreement]:
 
 
 def make_table(rows: list[PairAgreement], ours: str = "lrp") -> str:
-    """A table in Markdown: means over pairs, the correlation over all nodes of all pairs, and `ours` minus each other."""
+    """A table in Markdown: means over pairs, that over all nodes of all pairs, and `ours` minus each other."""
     lines = ["| task | nodes | method | Pearson | Spearman | Pearson, pooled | ours minus it (Pearson) |"]
     lines.append("|---|---|---|---|---|---|---|")
     for task in dict.fromkeys(row.task for row in rows):
