@@ -84,12 +84,12 @@ class Estimator:
         """[units] of every node: by how much the score would fall if it had its value of the other input."""
         return self._pass(rules, None)
 
-    def integrate(self, steps: int = STEPS) -> list[Tensor]:
-        """The same with plain gradients, averaged over inputs between the two."""
+    def integrate(self, rules: RuleSet, steps: int = STEPS) -> list[Tensor]:
+        """The same, averaged over inputs between the two."""
         total: list[Tensor] = []
         for step in range(steps):
             part = (step + 0.5) / steps
-            found = self._pass(RuleSet(frozenset()), part)
+            found = self._pass(rules, part)
             total = found if not total else [a + b for a, b in zip(total, found, strict=True)]
         return [one / steps for one in total]
 
