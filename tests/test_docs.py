@@ -66,6 +66,14 @@ def test_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failed == 0
 
 
+def test_inside() -> None:
+    failed, tried = doctest.testfile(
+        str(DOCS / "inside.md"), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE, encoding="utf-8"
+    )
+    assert tried > 15
+    assert failed == 0
+
+
 @pytest.mark.slow
 def test_the_first_hour_has_ten_tasks_of_five_lines_that_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("rdkit")

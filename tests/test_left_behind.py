@@ -65,6 +65,21 @@ def audit() -> Any:
     return hw.audit(bert(), INPUTS).explanation.relevance
 
 
+def inside() -> Any:
+    (e,) = hw.explain(bert(), INPUTS, inside=["heads", "neurons", "layers", "queries", "bert.pooler"], plans=False)
+    assert e.inside is not None
+    return e.inside.positions.heads
+
+
+def patch() -> Any:
+    effects = hw.patch_each(llama(), "the movie", ["layer 0 head 0", "layer 0"], with_="zeros", tokenizer=tokenizer())
+    return torch.tensor([effect.patched for effect in effects])
+
+
+def difference() -> Any:
+    return hw.difference(llama(), "the movie", "the act", inside=["heads"], tokenizer=tokenizer()).inside.heads
+
+
 def compare() -> Any:
     return torch.stack([e.relevance for e in hw.compare(bert(), INPUTS, methods=("gi", "lrp", "gae")).explanations])
 
@@ -125,6 +140,9 @@ CALLS: dict[str, Callable[[], Any]] = {
     "entities": entities,
     "on disk, blocks again": partial(explain, keep="disk", recompute="blocks"),
     "audit": audit,
+    "inside": inside,
+    "patch": patch,
+    "difference": difference,
     "compare": compare,
     "gae": partial(explain, method="gae"),
     "occlusion": partial(explain, method="occlusion"),

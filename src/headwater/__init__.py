@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from .api.explain_answer import explain_answer as explain_answer
     from .api.explain_generation import explain_generation as explain_generation
     from .api.fast_attention import fast_attention as fast_attention
+    from .api.patch import difference as difference
+    from .api.patch import patch as patch
+    from .api.patch import patch_each as patch_each
     from .api.sessions import ExplainSession as ExplainSession
     from .api.sessions import session as session
     from .bias.audit import audit_bias as audit_bias
@@ -36,7 +39,9 @@ if TYPE_CHECKING:
     from .results.entities import Entity as Entity
     from .results.explanation import Explanation as Explanation
     from .results.generation import Generation as Generation
+    from .results.inside import Inside as Inside
     from .results.ledger import Ledger as Ledger
+    from .results.patching import PatchEffect as PatchEffect
     from .store.runs import StoredRun as StoredRun
     from .store.runs import open_run as open_run
 
@@ -49,6 +54,11 @@ _PUBLIC = {
     "audit_bias": "bias.audit",
     "BiasAudit": "bias.results",
     "compare": "api.compare",
+    "patch": "api.patch",
+    "patch_each": "api.patch",
+    "difference": "api.patch",
+    "PatchEffect": "results.patching",
+    "Inside": "results.inside",
     "evaluate": "evaluation.run",
     "Evaluation": "evaluation.results",
     "Comparison": "results.comparison",
@@ -86,7 +96,9 @@ __all__ = [
     "ExplainSession",
     "Explanation",
     "Generation",
+    "Inside",
     "Ledger",
+    "PatchEffect",
     "Span",
     "SpanExplanation",
     "StoredRun",
@@ -95,6 +107,7 @@ __all__ = [
     "audit",
     "audit_bias",
     "compare",
+    "difference",
     "estimate",
     "evaluate",
     "explain",
@@ -104,6 +117,8 @@ __all__ = [
     "fast_attention",
     "load",
     "open_run",
+    "patch",
+    "patch_each",
     "recorded",
     "run",
     "session",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import torch
@@ -62,6 +62,7 @@ def explain(
     recompute: Count = None,
     memory_limit: int | str | None = None,
     plans: bool = True,
+    inside: str | Sequence[str] | None = None,
 ) -> Explanation | list[Explanation]:
     """How much each input contributed to a score of the model's prediction.
 
@@ -92,6 +93,8 @@ def explain(
     size, how much waits on the host and what is computed again, by an estimate from short pieces (`estimate`).
     `plans`: what earlier explanations of the model did is played again where that gives the same; False computes this
     one anew, and HEADWATER_PLANS=off all.
+    `inside`: parts of the model whose relevance is noted on the way, as `e.inside`: "heads", "neurons", "layers", the
+    "queries", "keys" and "values" of attention, and modules by their dotted names or patterns of them. docs/inside.md.
     """
     ask = make_request(
         model,
@@ -117,5 +120,6 @@ def explain(
         recompute=recompute,
         memory_limit=memory_limit,
         plans=plans,
+        inside=inside,
     )
     return answer_request(ask if memory_limit is None else fit_to_limit(ask))

@@ -13,13 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import NoSignal, NotApplicable
+from ..errors import NoSignal, NotApplicable, UsageError
 from ..inputs.batch import Batch, map_leaves
+from ..inputs.inside_demand import InsideDemand
 from ..inputs.places import Captured, capture_inputs, start
 from ..inputs.readouts import ScoreReading
 from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, RuleSet, Scope
 from ..rules.difference import DifferenceScope
+from ..rules.inside import InsideScope, watch_inside
 from ..rules.modules import watch_foreign_modules
 
 
@@ -54,6 +56,7 @@ class Run:
     planned: bool = False  # whether it may be played by a plan: the model is the caller's own, and lasts
     scores_at_once: int | None = None  # of one prediction's scores, how many a backward pass has at most
     links: bool = True  # whether what enters beside the items is asked for, too
+    inside: InsideDemand | None = None  # parts of the model at which relevance is noted, too
     scope: type[Scope] = Scope
     watch: Callable[[Scope], AbstractContextManager[Any]] = watch_nothing
     inspect: Callable[[Scope], None] | None = None  # called after the backward pass, the graph still there
@@ -105,13 +108,17 @@ def scope_for(run: Run, demand: Demand) -> Scope:
         {id(m): n for n, m in modules},
     )
     scope.fleeting = any(t.is_meta for _, t in weights)
+    if isinstance(scope, InsideScope) and run.inside is not None:
+        scope.ask(run.inside)
     return scope
 
 
 def scope_kind(run: Run, demand: Demand) -> type[Scope]:
+    if run.inside is not None and run.scope is not Scope:
+        raise UsageError("this function watches the model itself, so inside= has no place beside it.")
     if "difference" not in demand.rules:
-        return run.scope
-    if run.scope is not Scope:
+        return run.scope if run.inside is None else InsideScope
+    if run.scope is not Scope or run.inside is not None:
         raise NotApplicable("differences from a reference cannot be watched inside the model. Take 'lrp' for that.")
     return DifferenceScope
 
@@ -141,6 +148,7 @@ def forward(run: Run, scope: Scope, beside: bool = False) -> tuple[Any, list[Cap
         else nullcontext(given) as inputs,
         watch_foreign_modules(run.model, scope),
         run.watch(scope),
+        nullcontext() if run.inside is None else watch_inside(run.model, scope),
         scope,
     ):
         out = run.model(*args, **kwargs)

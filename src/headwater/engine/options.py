@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypedDict
 
@@ -48,6 +48,7 @@ class Options:
     recompute: Count = None
     memory_limit: int | str | None = None
     plans: bool = True
+    inside: str | Sequence[str] | None = None
     on_device: int = 0
 
     @property
@@ -119,6 +120,7 @@ class ExplainOptions(OptionsByName, total=False):
     """All of them: those of functions that take one method."""
 
     method: str | Method | None
+    inside: str | Sequence[str] | None
 
 
 @dataclass(frozen=True)

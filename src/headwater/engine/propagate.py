@@ -28,6 +28,7 @@ from ..rules import Books, RuleSet, Scope
 from ..rules.difference import DifferenceScope
 from ..rules.linear import dequantize
 from ..rules.sources import Sort, wide
+from ..rules.tapped import InsideRecord
 from .at_once import AtOnce
 from .checks import (
     check_met,
@@ -75,6 +76,7 @@ class Outcome:
     beside: list[tuple[Captured, Tensor]] = field(default_factory=list)  # what entered beside the items, its gradient
     gradients: list[Tensor] = field(default_factory=list)  # one for each captured input
     way: str = "plain"  # how it was computed
+    inside: InsideRecord | None = None  # relevance at parts of the model, where it was asked for
 
     def with_positions(self, positions: list[Tensor]) -> Outcome:
         """Relevance as one number per token, a row for each sample; biases and constants get nothing."""
@@ -147,6 +149,11 @@ def agree(found: Outcome, expected: Outcome) -> bool:
         ours, theirs = found.books.totals(sort), expected.books.totals(sort)
         nothing = torch.zeros_like(found.score).cpu()
         pairs += [(ours.get(name, nothing), theirs.get(name, nothing)) for name in ours | theirs]
+    if found.inside is not None and expected.inside is not None:
+        noted = expected.inside.amounts
+        pairs += [
+            (amount, noted.get(index, torch.zeros_like(amount))) for index, amount in found.inside.amounts.items()
+        ]
     return all(ours.shape == theirs.shape and bool(((ours - theirs).abs() <= room).all()) for ours, theirs in pairs)
 
 
@@ -258,6 +265,7 @@ def outcome_of(
         coarsest=scope.coarsest,
         beside=[(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if one.beside],
         gradients=[gradient for _, gradient in items],
+        inside=scope.inside,
     )
 
 

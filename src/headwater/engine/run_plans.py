@@ -221,7 +221,7 @@ def key_of_run(run: Run, demand: Demand) -> Any:
     )
     told = repr(map_leaves((batch.args, sorted(batch.kwargs.items())), lambda t: "?" if isinstance(t, Tensor) else t))
     aliases = tuple(first[id(t)] for t in given)
-    return (demand, shapes, aliases, batch.samples, modules, told, batch.before, surroundings())
+    return (demand, shapes, aliases, batch.samples, modules, told, batch.before, run.inside, surroundings())
 
 
 def surroundings() -> Any:

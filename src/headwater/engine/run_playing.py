@@ -15,6 +15,7 @@ from ..inputs.restoring import outside_inference
 from ..rules import Books
 from ..rules.difference import ReferenceValues
 from ..rules.sources import copy_all_to_host
+from ..rules.tapped import InsideRecord
 from ..traces.join import fits, join_traces
 from ..traces.play import Left, Program, compile_trace
 from ..traces.record import Slot
@@ -42,7 +43,7 @@ class RunPlan:
         """The slots that each of the two parts gives."""
         w = self.written
         first = [*slots_of(w.out), *w.leaves, *filter(None, w.ids), *(s for part in w.references or () for s in part)]
-        return [first, [*filter(None, w.gradients), *w.amounts.values(), *w.sizes.values()]]
+        return [first, [*filter(None, w.gradients), *w.amounts.values(), *w.sizes.values(), *w.noted.values()]]
 
     def takes(self, length: int) -> bool:
         return self.shortest <= length <= self.longest
@@ -97,6 +98,7 @@ class Played:
     coarsest: torch.dtype | None
     way: str
     reference: Reference | None = None
+    inside: InsideRecord | None = None
 
 
 def play_run(plan: RunPlan, run: Run) -> Played | None:
@@ -127,6 +129,7 @@ def play_run(plan: RunPlan, run: Run) -> Played | None:
             if reference is not None:
                 reference = Reference([player.own(one) for one in reference.inputs], player.own(reference.score))
             booked = [next(tensors) for _ in (*written.amounts, *written.sizes)]
+            noted = {index: player.own(next(tensors)) for index in written.noted}
             read.reading = replace(read.reading, score=player.own(read.reading.score.detach()))
             inputs = [
                 Captured(player.own(leaf), own if own is None else player.own(own), beside)
@@ -141,7 +144,9 @@ def play_run(plan: RunPlan, run: Run) -> Played | None:
     plan.left = 0
     books = replace(written.books, sites=list(written.books.sites), amounts=amounts, sizes=sizes)
     books.length = run.batch.length
-    return Played(read, linear, inputs, gradients, books, dict(written.met), written.coarsest, player.way, reference)
+    inside = None if written.inside is None else written.inside.with_amounts(noted)
+    found_books = (books, dict(written.met), written.coarsest, player.way, reference, inside)
+    return Played(read, linear, inputs, gradients, *found_books)
 
 
 def own_numbers(player: Player, booked: list[Tensor]) -> list[Tensor]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..inputs.batch import Batch, list_leaves
 from ..inputs.places import Captured
 from ..rules import Books, Scope
+from ..rules.tapped import InsideRecord
 from ..traces.record import Slot, Trace, TraceRecorder
 from .forward import Read, Run, map_output
 from .model_state import weights_of
@@ -39,13 +40,16 @@ class Written:
     books: Books
     met: dict[str, int]
     coarsest: torch.dtype | None
+    inside: InsideRecord | None  # what was noted inside the model, and where it lies
+    noted: dict[int, Slot]
 
     @property
     def shape(self) -> Any:
         """All but the trace itself: equal for two runs that can be played as one."""
         sites = [(site.name, site.sort, site.axis) for site in self.books.sites]
         found = (self.follows, self.ends, self.leaves, self.ids, self.beside, self.gradients, self.amounts, self.sizes)
-        return (*found, self.references, sites, self.met, self.coarsest, str(self.out))
+        taps = None if self.inside is None else self.inside.describe_taps()
+        return (*found, self.references, sites, self.met, self.coarsest, str(self.out), self.noted, taps)
 
 
 def length_of(batch: Batch) -> int:
@@ -115,11 +119,22 @@ class RunWriter:
             books=Books(books.samples, books.length, list(books.sites)),
             met=dict(scope.met),
             coarsest=scope.coarsest,
+            inside=None if scope.inside is None else scope.inside.with_amounts({}),
+            noted=self._place_noted(scope),
         )
         weights = {id(weight) for weight in weights_of(run.model)}
         if any(id(t) not in weights and t.numel() > 1 for t in recorder.trace.constants.values()):
             recorder.refuse("a tensor comes from outside torch's operations")
         self.learn(made)
+
+    def _place_noted(self, scope: Scope) -> dict[int, Slot]:
+        """Where the relevance lies that was noted inside the model."""
+        if scope.inside is None:
+            return {}
+        found = {index: self.recorder.find(amount) for index, amount in scope.inside.amounts.items()}
+        if len(found) < len(scope.inside.taps):
+            self.recorder.refuse("no gradient reaches some of the model's parts")
+        return {index: slot for index, slot in found.items() if slot is not None}
 
     def _place_references(self, scope: Scope, read: Read) -> tuple[tuple[Slot, ...], tuple[Slot, ...]] | None:
         values = scope.reference_values(read.ends)

@@ -9,14 +9,18 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..errors import NotApplicable, UsageError
 from ..inputs.batch import Batch
+from ..inputs.inside_demand import InsideDemand
 from ..inputs.restoring import restores_steps
 from ..inputs.text import find_special_tokens, first_of
 from ..inputs.walking import walk_once
 from ..methods.registry import Method
 from ..results.explanation import Explanation, Provenance
-from .assemble import make_explanations
+from ..rules.tapped import SamplesUntold
+from .assemble import coarser, make_explanations
 from .forward import Run
+from .inside_results import InsideBuilder, split_batch
 from .kind import choose_method, choose_sinks, settle_output
 from .model import describe_model, place_batch, prepare_model, where_it_is
 from .options import Options, Request
@@ -60,9 +64,25 @@ class Session:
         """The explanations of one batch; `change` may add to the run what watches it."""
         options = settle_output(options, self.model)
         run = change(self.make_run(step.batch, step.read, options))
+        if run.inside is not None:
+            return self.explain_inside(run, method, options)
         outcome = run_method(method, run, options)
         sinks = choose_sinks(options.sinks, method, self.model)
         return make_explanations(run.batch, outcome, method, options, self.describe(options.seed), sinks)
+
+    def explain_inside(self, run: Run, method: Method, options: Options) -> list[Explanation]:
+        """The same with relevance inside the model; sample by sample where a shape inside does not tell them apart."""
+        assert run.inside is not None
+        check_inside(run.inside, method, options)
+        try:
+            outcome = run_method(method, run, options)
+        except SamplesUntold:
+            singles = [replace(run, batch=one) for one in split_batch(run.batch)]
+            return [e for single in singles for e in self.explain_inside(single, method, options)]
+        sinks, provenance = choose_sinks(options.sinks, method, self.model), self.describe(options.seed)
+        dtype = coarser(provenance.dtype, outcome.coarsest)
+        inside = InsideBuilder.of(run.inside, run.batch, outcome, dtype)
+        return make_explanations(run.batch, outcome, method, options, provenance, sinks, inside)
 
     @restores_steps
     def explain_scores(
@@ -88,7 +108,21 @@ class Session:
         placed = place_batch(self.model, batch)
         planned = self.lasts and options.plans
         special = find_special_tokens(options.tokenizer)
-        return Run(self.model, placed, read, options.seed, first_of(special), special, planned=planned)
+        run = Run(self.model, placed, read, options.seed, first_of(special), special, planned=planned)
+        return run if options.inside is None else replace(run, inside=InsideDemand.read(options.inside))
+
+
+def check_inside(demand: InsideDemand, method: Method, options: Options) -> None:
+    """Whether relevance passes through the model's parts, once for each explanation."""
+    if method.group != "rules":
+        raise NotApplicable(
+            f"{method.name!r} gives no relevance to parts of the model. The methods that do are those of rules, such "
+            "as 'lrp', 'lrp-language' and 'gi'."
+        )
+    if options.window:
+        raise UsageError("inside= explains one pass of the model, and window= makes several: use truncate=.")
+    if options.recompute:
+        raise UsageError("inside= notes every operation, so no block can be computed again: leave out recompute=.")
 
 
 def run_method(method: Method, run: Run, options: Options) -> Outcome:

@@ -42,7 +42,8 @@ def rules() -> tuple[tuple[str, str], ...]:
 
 def make_method(name: str, summary: str, demand: Demand) -> Method:
     def run(job: Run) -> Outcome:
-        if sharing() and not demand.rules.names and job.scope is Scope and job.noise is None:
+        usual = job.scope is Scope and job.noise is None and job.inside is None
+        if sharing() and not demand.rules.names and usual:
             return plain_pass(job, backward=True)[0]
         recorder = find_recorder(job, demand)
         return propagate(job, demand) if recorder is None else recorder.explain_run(job, demand)

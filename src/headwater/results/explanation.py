@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..errors import InputError
 from .display import Plotted, Shown
 from .files import Saved, as_tuple, name_dtype, read_tensor
+from .inside import Inside
 from .ledger import Ledger
 from .picture import Grid, ImageFrame, Picture
 from .verdict import VerdictSentence, explanation_verdict
@@ -51,6 +52,8 @@ class Explanation(Shown, Plotted, Saved):
 
     `probabilities` has the model's probability of every class by name; of a language model those of the likeliest
     tokens and of the explained one. It is empty where the score is a function of your own.
+
+    `inside` has relevance at heads, neurons, layers and modules, where `explain(…, inside=…)` asked for it.
     """
 
     kind: ClassVar[str] = "explanation"
@@ -76,6 +79,7 @@ class Explanation(Shown, Plotted, Saved):
     edges: tuple[tuple[int, int, float], ...] | None = None
     image: Picture | None = None
     probabilities: Mapping[str, float] = field(default_factory=dict)
+    inside: Inside | None = None
 
     @property
     def probability(self) -> float | None:
@@ -135,6 +139,7 @@ class Explanation(Shown, Plotted, Saved):
             "windows": self.windows,
             **({} if self.edges is None else {"edges": [list(edge) for edge in self.edges]}),
             **({} if self.image is None else {"image": self._image_dict(self.image)}),
+            **({} if self.inside is None else {"inside": self.inside.to_dict()}),
             "provenance": self.provenance.to_dict(),
         }
 
@@ -153,6 +158,7 @@ class Explanation(Shown, Plotted, Saved):
             ledger=Ledger.from_dict(found["ledger"]),
             rules_met=tuple(found["rules_met"].items()),
             image=None if "image" not in found else _read_image(found["image"]),
+            inside=None if "inside" not in found else Inside.from_dict(found["inside"]),
             provenance=Provenance(**found["provenance"]),
         )
 

@@ -102,6 +102,12 @@ def mark_remade(tensor: Tensor, maker: ForWayBack) -> None:
     setattr(tensor, _MAKER, (maker, tensor._version))
 
 
+def forget_maker(tensor: Tensor) -> None:
+    """A tensor has got other numbers: nobody can make it again."""
+    if hasattr(tensor, _MAKER):
+        delattr(tensor, _MAKER)
+
+
 def find_maker(tensor: Tensor) -> ForWayBack | None:
     """Who can make a tensor again, as long as nobody has written into it."""
     found: tuple[ForWayBack, int] | None = getattr(tensor, _MAKER, None)

@@ -42,6 +42,7 @@ from .ratio import Pending, settle_ratio
 from .rule_set import RuleSet
 from .sources import Books, Sort
 from .spelling import canonical, operation_name, positional, torch_names
+from .tapped import InsideRecord
 
 _CHECKPOINT = "torch.utils.checkpoint"  # whose hooks are there where the running code lies in a checkpoint
 _top_hooks = torch._C._autograd._top_saved_tensors_default_hooks
@@ -74,6 +75,7 @@ class Scope(Mode):
     follows: bool = field(init=False)  # whether scores take part in attention, and what they leave is accounted for
     tells_branches: bool = field(init=False)  # whether a rule for sums asks which branch a signal belongs to
     entered: list[EnteredConstant] | None = None  # constants as they enter, where somebody compares them
+    inside: InsideRecord | None = None  # relevance at parts of the model, where it is asked for
     _frozen: dict[int, Tensor] = field(default_factory=dict)
     _unfolding: list[Any] = field(default_factory=list)
 

@@ -1,0 +1,1 @@
+"""Whether relevance inside a model can be believed: beside activation patching, which runs the model."""

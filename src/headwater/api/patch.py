@@ -1,0 +1,261 @@
+"""`patch`: what happens when parts of a model are replaced. `difference`: which parts make two answers differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from ..engine.compiled import run_eagerly
+from ..engine.forward import NO_RULES, Run, forward, scope_for
+from ..engine.options import OptionsByName, Request
+from ..engine.plan import make_plan
+from ..engine.session import Session
+from ..errors import UnknownName, UsageError
+from ..inputs.inside_demand import InsideDemand
+from ..inputs.restoring import outside_inference, restores
+from ..inputs.walking import walk_once
+from ..methods.perturbation import fix_target, repeat_sample
+from ..methods.registry import Method
+from ..results.explanation import Explanation
+from ..results.inside import CutLedger, Inside, Node, NodeGroup
+from ..results.patching import InsideDifference, PatchEffect
+from ..rules.inside import watch_inside
+from ..rules.patching import PatchScope, ValueSwap, mean_over_positions
+from ..rules.scope import Scope
+from ..rules.tapped import NodeTap, SamplesUntold
+from .explain import explain
+from .requests import Model, make_request
+
+ZEROS = "zeros"
+Chosen = str | Node
+
+
+@restores
+def patch(
+    model: Model,
+    text: Any,
+    nodes: Chosen | Sequence[Chosen],
+    *,
+    with_: Any = ZEROS,
+    **options: Unpack[OptionsByName],
+) -> PatchEffect:
+    """The score of a text when all of these nodes are replaced at once: activation patching.
+
+    `nodes` are those of `e.inside.top()`, or their names: "layer 3 head 5", "layer 3 neuron 17", "layer 3 heads",
+    "layer 3" (what the layer leaves), or a module by its dotted name (its output). `with_` is another text of as many
+    tokens, whose own values are put in; a list of texts, whose mean over all positions is; or "zeros".
+    """
+    named = (nodes,) if isinstance(nodes, (str, Node)) else tuple(nodes)
+    (found,) = Patcher.open(model, text, named, with_, options).run([named])
+    return found
+
+
+@restores
+def patch_each(
+    model: Model, text: Any, nodes: Sequence[Chosen], *, with_: Any = ZEROS, **options: Unpack[OptionsByName]
+) -> list[PatchEffect]:
+    """The same for each of these nodes alone, `batch_size` of them in one pass of the model."""
+    return Patcher.open(model, text, tuple(nodes), with_, options).run([(node,) for node in nodes])
+
+
+@restores
+def difference(
+    model: Model,
+    clean: Any,
+    other: Any,
+    *,
+    inside: str | Sequence[str],
+    method: str | Method | None = None,
+    **options: Unpack[OptionsByName],
+) -> InsideDifference:
+    """Which parts of a model make its answers to two inputs differ: relevance for `clean` minus that for `other`.
+
+    Both are explained for the same target, by default what is predicted for `clean`. Where both cuts close, the
+    difference of theirs closes, too: nodes + what by-passes them + biases so far = difference of the scores. Relevance
+    by token is there where both have as many tokens.
+    """
+    if options.get("score") is None and options.get("target") is None:
+        options["target"] = explain(model, clean, method=method, **options).target
+    one, two = (explain(model, text, inside=inside, method=method, **options) for text in (clean, other))
+    if not isinstance(one, Explanation) or not isinstance(two, Explanation):
+        raise UsageError("a difference is that of two inputs: pass one text and another.")
+    return InsideDifference(one, two, subtract(one, two))
+
+
+def subtract(one: Explanation, two: Explanation) -> Inside:
+    assert one.inside is not None
+    assert two.inside is not None
+    pairs = zip(one.inside.groups, two.inside.groups, strict=True)
+    return Inside(tuple(subtract_group(a, b) for a, b in pairs), one.tokens)
+
+
+def subtract_group(a: NodeGroup, b: NodeGroup) -> NodeGroup:
+    alike = a.relevance.shape == b.relevance.shape
+    relevance = a.relevance - b.relevance if alike else (a.units - b.units).unsqueeze(0)
+    ledger = None if a.ledger is None or b.ledger is None else subtract_ledger(a.ledger, b.ledger)
+    padding = a.padding - b.padding
+    return replace(a, relevance=relevance, by_token=a.by_token and alike, padding=padding, ledger=ledger)
+
+
+def subtract_ledger(a: CutLedger, b: CutLedger) -> CutLedger:
+    lines = ("score", "nodes", "by_passing", "sources", "readout")
+    return replace(a, size=a.size + b.size, **{name: getattr(a, name) - getattr(b, name) for name in lines})
+
+
+@dataclass(frozen=True)
+class NodeName:
+    """A node by name: its kind, its place (a layer or a module), and its number there; None for all of them."""
+
+    said: str
+    kind: str
+    place: str
+    unit: int | None = None
+
+    @classmethod
+    def read(cls, given: Chosen) -> NodeName:
+        if isinstance(given, Node):
+            return cls(given.name, given.kind, given.module, given.unit)
+        found = re.fullmatch(r"(.+) (head|neuron) (\d+)", given)
+        if found is not None:
+            return cls(given, f"{found[2]}s", found[1], int(found[3]))
+        found = re.fullmatch(r"(.+) (heads|neurons)", given)
+        if found is not None:
+            return cls(given, found[2], found[1])
+        return cls(given, "layers" if re.fullmatch(r"layer \d+", given) else "modules", given)
+
+    def find(self, groups: Sequence[NodeGroup]) -> int:
+        """The number of its place among those that the model has."""
+        inside = Inside(tuple(groups))
+        group = inside.find(self.place, self.kind)
+        size = group.relevance.shape[-1]
+        if self.unit is not None and self.unit >= size:
+            raise UnknownName("node", self.said, [f"{inside.label(group)} {self.kind[:-1]} {size - 1}"])
+        return next(number for number, one in enumerate(groups) if one is group)
+
+
+@dataclass(frozen=True)
+class Patcher:
+    """A model, a text, and what is put into which nodes."""
+
+    run_of_text: Run
+    demand: InsideDemand
+    values: dict[int, Tensor]  # by the number of the place
+    groups: list[NodeGroup]
+    batch_size: int
+
+    @classmethod
+    def open(cls, model: Model, text: Any, nodes: Sequence[Chosen], with_: Any, options: Any) -> Patcher:
+        names = [NodeName.read(node) for node in nodes]
+        if not names:
+            raise UsageError("no nodes were named. Name some, such as 'layer 3 head 5'.")
+        kinds = {name.kind for name in names} - {"modules"}
+        demand = InsideDemand(frozenset(kinds), tuple({name.place for name in names if name.kind == "modules"}))
+        ask = make_request(model, text, **options)
+        with walk_once():
+            session = Session.open(ask.model, ask.options)
+            run = make_one_run(session, ask)
+            scope, out = run_patched(run, demand, {})
+            run = replace(run, read=fix_target(run.read, out, run.batch))
+            groups = [name_place(place, scope.places[:number]) for number, place in enumerate(scope.places)]
+            used = sorted({name.find(groups) for name in names})
+            values = find_values(session, ask, demand, scope, with_, used)
+        return cls(run, demand, values, groups, ask.options.batch_size)
+
+    def run(self, questions: Sequence[Sequence[Chosen]]) -> list[PatchEffect]:
+        """The score when the nodes of each question are replaced, many questions in one pass."""
+        _, out = run_patched(self.run_of_text, self.demand, {})
+        before = self.run_of_text.read(out, self.run_of_text.batch)
+        found: list[PatchEffect] = []
+        for start in range(0, len(questions), self.batch_size):
+            found += self._ask(questions[start : start + self.batch_size], before)
+        return found
+
+    def _ask(self, questions: Sequence[Sequence[Chosen]], before: Any) -> list[PatchEffect]:
+        swaps: dict[int, list[ValueSwap]] = {}
+        for row, nodes in enumerate(questions):
+            for name in map(NodeName.read, nodes):
+                place = name.find(self.groups)
+                units = None if name.unit is None else [name.unit]
+                swaps.setdefault(place, []).append(ValueSwap(row, units, self.values[place]))
+        run = replace(self.run_of_text, batch=repeat_sample(self.run_of_text.batch, len(questions)))
+        try:
+            _, out = run_patched(run, self.demand, swaps, keeps=False)
+        except SamplesUntold:
+            return [one for question in questions for one in self._ask([question], before)]
+        after = run.read(out, run.batch)
+        return [
+            PatchEffect(
+                tuple(NodeName.read(node).said for node in nodes),
+                float(before.score[0].detach()),
+                float(after.score[row].detach()),
+                before.targets[0],
+                before.predictions[0],
+                after.predictions[row],
+            )
+            for row, nodes in enumerate(questions)
+        ]
+
+
+def make_one_run(session: Session, ask: Request) -> Run:
+    plan = make_plan(ask, session.model)
+    if len(plan.steps) != 1 or plan.steps[0].batch.samples != 1:
+        raise UsageError("patching is of one input: pass one text, and ask for each in turn.")
+    return session.make_run(plan.steps[0].batch, plan.steps[0].read, ask.options)
+
+
+def run_patched(run: Run, demand: InsideDemand, swaps: Any, keeps: bool = True) -> tuple[PatchScope, Any]:
+    """One pass of the model with some values replaced. Nothing of it is differentiated."""
+
+    @contextmanager
+    def watch(scope: Scope) -> Iterator[None]:
+        assert isinstance(scope, PatchScope)
+        scope.ask(demand)
+        scope.swaps, scope.keeps = swaps, keeps
+        with watch_inside(run.model, scope):
+            yield
+
+    run = replace(run, scope=PatchScope, watch=watch, inside=None)
+    scope = scope_for(run, NO_RULES)
+    assert isinstance(scope, PatchScope)
+    with outside_inference(), torch.enable_grad(), run_eagerly():
+        out, _ = forward(run, scope)
+    scope.release()
+    return scope, out
+
+
+def name_place(place: NodeTap, before: Sequence[NodeTap]) -> NodeGroup:
+    """A place as a group of nodes without relevance: what names are looked up in."""
+    units = 1 if place.units is None else place.kept[place.units]
+    call = sum((one.kind, one.module) == (place.kind, place.module) for one in before)
+    stack, layer = place.layer or ("", None)
+    return NodeGroup(place.kind, place.module, torch.zeros(1, units), layer, stack, call)
+
+
+def find_values(
+    session: Session, ask: Request, demand: InsideDemand, scope: PatchScope, with_: Any, used: Sequence[int]
+) -> dict[int, Tensor]:
+    """What is put into each place that is used."""
+    if isinstance(with_, str) and with_ == ZEROS:
+        return {number: torch.zeros_like(scope.found[number]) for number in used}
+    texts = with_ if isinstance(with_, list) else [with_]
+    runs = [make_one_run(session, make_request(ask.model, text, **asked(ask))) for text in texts]
+    others = [run_patched(run, demand, {})[0] for run in runs]
+    for other in others:
+        if [(a.kind, a.module) for a in other.places] != [(a.kind, a.module) for a in scope.places]:
+            raise UsageError("for the other text the model takes another way, so that their parts are not the same.")
+    if not isinstance(with_, list):
+        return {number: others[0].found[number] for number in used}
+    return {n: mean_over_positions([one.found[n] for one in others], scope.places[n]) for n in used}
+
+
+def asked(ask: Request) -> dict[str, Any]:
+    """What another text of the same request is read with."""
+    names = ("tokenizer", "processor", "inputs", "at", "truncate", "device", "dtype")
+    return {name: getattr(ask.options, name) for name in names}

@@ -1,0 +1,379 @@
+"""The scope that notes relevance inside the model: at heads, neurons, layers, attention's roles, and named modules.
+
+Parts are found by operation. A head is where a softmax mixes values; a neuron is an input of the linear layer after an
+activation or a gate. Nothing is named by architecture, and no number changes: each tap is a hook on a tensor.
+
+A cut is made at every group of nodes. What was made before a cut and is used after it goes around the nodes: there the
+operation gets its own alias of the tensor, whose gradient is that of this use alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import NotApplicable
+from ..inputs.hooks import hook_modules
+from ..inputs.inside_demand import InsideDemand, find_layer, find_stacks
+from ..inputs.places import Captured, find_explained, is_start, put_explained, start
+from ..inputs.walking import named_modules
+from ..results.inside import MODULES
+from .call import Call, is_signal
+from .cuts import tensors
+from .lineage import Kind, lineage_kind
+from .maps import order_of
+from .saved import borrow
+from .scope import Scope
+from .shape_ops import MOVE, STAY
+from .tapped import EDGE, InsideRecord, NodeTap, SamplesUntold, Sum
+
+_BORN = "_headwater_born"  # how many cuts there were when a tensor was made
+_GATED, _MIXED = "_headwater_gated", "_headwater_mixed"
+_FUSED = ("scaled_dot_product_attention", "capped_attention")
+_PRODUCTS = ("matmul", "bmm", "einsum", "baddbmm")
+_ROLES = ("query", "key", "value")
+_ROLE_KINDS = {"query": "queries", "key": "keys", "value": "values"}
+_ACTIVE = (Kind.ACTIVATED, Kind.SHIFTED)
+_ALONG = frozenset((*STAY, *MOVE, "dropout", "mul", "div", "add", "sub"))  # a gate's result stays one through these
+_LINEAR = {"linear": 0, "addmm": 1, "matmul": 0, "mm": 0, "bmm": 0}  # the place of what a matrix multiplies
+
+
+Axes = tuple[int | None, int | None]  # of samples and of units
+NOTHING_ASKED = InsideDemand(frozenset())
+
+
+@dataclass(eq=False)
+class InsideScope(Scope):
+    """A scope that also notes relevance at the nodes that `demand` asks for, and around them."""
+
+    demand: InsideDemand = NOTHING_ASKED
+    stacks: dict[str, list[nn.Module]] = field(default_factory=dict)
+    entered_layers: Counter[tuple[str, int]] = field(default_factory=Counter)  # how often each layer was called
+    _wants_heads: bool = False
+    _wants_neurons: bool = False
+    _roles: tuple[str, ...] = ()
+    _busy: bool = False
+    _scores: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # operands of products that may be scores
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.inside = InsideRecord(self.books.samples, self.books.length)
+
+    def ask(self, demand: InsideDemand) -> None:
+        """Says which nodes are asked for."""
+        self.demand, kinds = demand, demand.kinds
+        self._wants_heads, self._wants_neurons = "heads" in kinds, "neurons" in kinds
+        self._roles = tuple(role for role in _ROLES if _ROLE_KINDS[role] in kinds)
+
+    @property
+    def record(self) -> InsideRecord:
+        assert self.inside is not None
+        return self.inside
+
+    def enter_input(self, captured: Captured, started: Tensor) -> None:
+        """An input that enters after a cut goes around its nodes."""
+        super().enter_input(captured, started)
+        if self.record.cuts:
+            self._watch_edge(started, 0)
+        setattr(started, _BORN, len(self.record.cuts))
+
+    def stand_in(self, value: Any, seen: Any) -> None:
+        super().stand_in(value, seen)
+        for one in tensors(value):
+            setattr(one, _BORN, len(self.record.cuts))
+
+    def perform(self, call: Call) -> Any:
+        if self._busy:  # an operation that a rule is made of
+            return super().perform(call)
+        self._busy = True
+        try:
+            if self.record.cuts:
+                call = self._with_edges(call)
+            if self._wants_neurons:
+                call = self._with_neurons(call)
+            mixing = self._find_mixing(call)
+            if mixing is not None and self._roles:
+                call = self._with_roles(call, mixing)
+            result = self._perform_once(call)
+        finally:
+            self._busy = False
+        self._note_made(call, result)
+        return self._note_heads(result, mixing) if mixing is not None and is_signal(result) else result
+
+    def _perform_once(self, call: Call) -> Any:
+        """An operation that writes into what crosses a cut writes into a copy, whose gradient is of this use alone."""
+        target: Any = call.args[0] if call.inplace and call.args else None
+        if not is_signal(target) or self._born(target) >= len(self.record.cuts):
+            return super().perform(call)
+        done = give_attributes(target.clone(), target)
+        self._watch_edge(done, self._born(target))
+        super().perform(replace(call, args=(done, *call.args[1:])))
+        if is_signal(done):
+            target.copy_(done)
+        else:
+            with torch.no_grad():
+                target.copy_(done)
+        give_attributes(target, done)
+        return None if call.name == "setitem" else target
+
+    def _born(self, tensor: Tensor) -> int:
+        found: int | None = getattr(tensor, _BORN, None)
+        if found is None and tensor._base is not None:
+            found = getattr(tensor._base, _BORN, None)
+        return len(self.record.cuts) if found is None else found
+
+    def _note_made(self, call: Call, result: Any) -> None:
+        """When a tensor was made, and what of gates and mixed values went into it."""
+        signals = [one for one in tensors((call.args, call.kwargs)) if is_signal(one)]
+        linear = call.name in _LINEAR and len(signals) == 1
+        mixed = not linear and any(hasattr(one, _MIXED) for one in signals)
+        gated = self._wants_neurons and not mixed and is_gated(call, signals)
+        written = call.args[0] if call.inplace and call.args else None
+        for one in tensors((result, written)):
+            if is_signal(one):
+                setattr(one, _BORN, len(self.record.cuts))
+                set_flag(one, _MIXED, mixed)
+                set_flag(one, _GATED, gated)
+
+    # what goes around
+
+    def _with_edges(self, call: Call) -> Call:
+        count = len(self.record.cuts)
+        first = 1 if call.inplace else 0
+        args = (*call.args[:first], *(self._own_alias(value, count) for value in call.args[first:]))
+        kwargs = {name: self._own_alias(value, count) for name, value in call.kwargs.items()} if call.kwargs else {}
+        return replace(call, args=args, kwargs=kwargs)
+
+    def _own_alias(self, value: Any, count: int) -> Any:
+        if isinstance(value, Tensor):
+            if not value.requires_grad or self._born(value) >= count:
+                return value
+            alias = alias_of(value)
+            self._watch_edge(alias, self._born(value))
+            return alias
+        if type(value) in (list, tuple):
+            return type(value)([self._own_alias(one, count) for one in value])
+        return value
+
+    def _watch_edge(self, alias: Tensor, born: int) -> None:
+        record = self.record
+        axis = record.find_sample_axis(alias.shape, self.books.scrambled)
+        self._watch(alias, NodeTap(EDGE, "", Sum.SAMPLES, axis, None, born, len(record.cuts)))
+
+    def _watch(self, tensor: Tensor, tap: NodeTap) -> None:
+        self.pending.register_borrower(self.record.watch(tensor, tap, borrow(tensor), self.books))
+
+    # nodes
+
+    def note_node(self, tensor: Tensor, kind: str, module: str, how: Sum, axes: Axes) -> Tensor:
+        """A cut whose nodes are those of `tensor`, which was made just now; the model goes on with what is returned."""
+        record = self.record
+        record.cuts.append(len(self.books.sites))
+        number = len(record.cuts)
+        setattr(tensor, _BORN, number)
+        self._watch(tensor, NodeTap(kind, module, how, *axes, number - 1, number, layer=self.layer_of(module)))
+        return tensor
+
+    def layer_of(self, module: str) -> tuple[str, int] | None:
+        """The stack that a module lies in, and the number of its layer. Layers that are called again are counted on."""
+        found = find_layer(self.stacks, module)
+        if found is None:
+            return None
+        stack, number = found
+        return stack, number + len(self.stacks[stack]) * max(self.entered_layers[found] - 1, 0)
+
+    def _with_neurons(self, call: Call) -> Call:
+        place = _LINEAR.get(call.name)
+        if place is None or len(call.args) <= place or not is_signal(call.args[place]):
+            return call
+        x = call.args[place]
+        if hasattr(x, _MIXED) or not (hasattr(x, _GATED) or lineage_kind(x) in _ACTIVE):
+            return call
+        if any(is_signal(one) for number, one in enumerate(call.args) if number != place):
+            return call
+        axis = self.record.find_sample_axis(x.shape, self.books.scrambled)
+        node = self.note_node(alias_of(x), "neurons", self.where(), Sum.NOTHING, (axis, x.dim() - 1))
+        return replace(call, args=(*call.args[:place], node, *call.args[place + 1 :]))
+
+    def _find_mixing(self, call: Call) -> tuple[int, ...] | None:
+        """The order of the result's axes, [heads …, queries, size], where a softmax mixes values; else None."""
+        if not (self._wants_heads or self._roles or self._wants_neurons):
+            return None
+        if call.name in _FUSED:
+            value = call.get(2, "value")
+            return tuple(range(value.dim())) if is_signal(value) else None
+        if call.name not in _PRODUCTS or not all(isinstance(one, Tensor) for one in call.args[-2:]):
+            return None
+        weights, values = call.args[-2:]
+        if not self._is_weights(weights):
+            if self._roles and is_signal(weights) and is_signal(values):
+                self._scores = [*self._scores[-3:], (weights, values)]
+            return None
+        order = order_of(call)
+        if order is None and (self._wants_heads or self._roles):
+            self.record.untold.append(self.where())
+        return None if order is None else order.result
+
+    def _is_weights(self, tensor: Tensor) -> bool:
+        if lineage_kind(tensor) is Kind.WEIGHTS:
+            return True
+        origin = None if tensor.requires_grad else self.cuts.of(tensor)
+        return origin is not None and origin.weights
+
+    def _note_heads(self, result: Tensor, order: tuple[int, ...]) -> Tensor:
+        setattr(result, _MIXED, True)
+        if not self._wants_heads:
+            return result
+        axes = head_axes([result.shape[axis] for axis in order], self.record.samples, self.books.scrambled)
+        if axes is None:
+            self.record.untold.append(self.where())
+            return result
+        # summed over the last axis of the ordered result, what is left has the order of the others
+        kept = [axis for axis in range(result.dim()) if axis != order[-1]]
+        samples, units = (kept.index(order[axis]) for axis in axes)
+        if order[-1] != result.dim() - 1:
+            raise NotApplicable(f"the heads of {self.where()!r} have their features along another axis than the last.")
+        return self.note_node(result, "heads", self.where(), Sum.FEATURES, (samples, units))
+
+    def _with_roles(self, call: Call, order: tuple[int, ...]) -> Call:
+        """Attention's queries, keys and values, each as this attention alone uses it."""
+        if call.name not in _FUSED:
+            return self._with_written_roles(call)
+        for place, role in enumerate(_ROLES):
+            given = call.get(place, role)
+            if role in self._roles and is_signal(given):
+                alias = self._role_alias(given, role)
+                if len(call.args) > place:
+                    call = replace(call, args=(*call.args[:place], alias, *call.args[place + 1 :]))
+                else:
+                    call = replace(call, kwargs={**call.kwargs, role: alias})
+        return call
+
+    def _with_written_roles(self, call: Call) -> Call:
+        """Attention that is written out: queries and keys are what the last product of the weights' shape is of."""
+        weights, values = call.args[-2:]
+        fitting = [pair for pair in self._scores if scores_shape(*pair) == tuple(weights.shape)]
+        self._scores = []
+        if call.name == "einsum" or (not fitting and self._roles != ("value",)):
+            self.record.untold.append(self.where())
+            return call
+        if fitting:
+            self._watch_role(fitting[-1][0], "query", Sum.FEATURES)
+            self._watch_role(fitting[-1][1], "key", Sum.ROWS)
+        if "value" in self._roles and is_signal(values):
+            return replace(call, args=(*call.args[:-1], self._role_alias(values, "value")))
+        return call
+
+    def _role_alias(self, given: Tensor, role: str) -> Tensor:
+        alias = alias_of(given)
+        self._watch_role(alias, role, Sum.FEATURES)
+        return alias
+
+    def _watch_role(self, tensor: Tensor, role: str, how: Sum) -> None:
+        if role not in self._roles:
+            return
+        axes = head_axes(list(tensor.shape), self.record.samples, self.books.scrambled)
+        if axes is None:
+            self.record.untold.append(self.where())
+            return
+        module = self.where()
+        self._watch(tensor, NodeTap(_ROLE_KINDS[role], module, how, *axes, -1, -1, layer=self.layer_of(module)))
+
+    def note_output(self, kind: str, module: str, output: Any) -> Any:
+        """The output of a layer or of a named module: the module's callers get the node in its place."""
+        try:
+            tensor = find_explained(output)
+        except ValueError:
+            return None
+        if not is_signal(tensor) or tensor.is_leaf:
+            return None
+        node = self._own_alias(tensor, len(self.record.cuts))
+        node = alias_of(tensor) if node is tensor else alias_of(node)
+        axis = self.record.find_sample_axis(tensor.shape, self.books.scrambled)
+        node = self.note_node(node, kind, module, Sum.FEATURES, (axis, None))
+        return put_explained(output, tensor, node)
+
+
+def scores_shape(queries: Tensor, keys: Tensor) -> tuple[int, ...]:
+    """The shape of q k^T, for keys that are turned already."""
+    return (*queries.shape[:-1], keys.shape[-1])
+
+
+def is_gated(call: Call, signals: list[Tensor]) -> bool:
+    """Whether the result is a product with a gate, or such a product under another name."""
+    if call.name == "mul" and len(signals) == 2:
+        kinds = [lineage_kind(one) for one in signals]
+        return any(kind in _ACTIVE for kind in kinds) and not {Kind.NORM, Kind.WEIGHTS} & {*kinds}
+    return call.name in _ALONG and len(signals) == 1 and hasattr(signals[0], _GATED)
+
+
+def head_axes(shape: list[int], samples: int, scrambled: bool) -> tuple[int, int] | None:
+    """Where samples and heads lie in [heads …, rows, size]; None where that cannot be told.
+
+    With one sample, all axes before the rows but the last are windows of one image or text.
+    """
+    if len(shape) not in (3, 4):
+        return None
+    if samples == 1:
+        return 0, len(shape) - 3
+    if scrambled or shape[0] != samples:
+        raise SamplesUntold
+    return (0, 1) if len(shape) == 4 else None
+
+
+def alias_of(tensor: Tensor) -> Tensor:
+    """The same tensor for one use alone, with all that is known of it. The explained input stays one."""
+    with torch._C.DisableTorchFunction():
+        alias = start(tensor) if is_start(tensor) else tensor.view_as(tensor)
+    return give_attributes(alias, tensor)
+
+
+def give_attributes(target: Tensor, source: Tensor) -> Tensor:
+    """What rules noted of a tensor, noted of another."""
+    for name, value in vars(source).items():
+        setattr(target, name, value)
+    return target
+
+
+def set_flag(tensor: Tensor, name: str, value: bool) -> None:
+    if value:
+        setattr(tensor, name, True)
+    elif hasattr(tensor, name):
+        delattr(tensor, name)
+
+
+@contextmanager
+def watch_inside(model: nn.Module, scope: Scope) -> Iterator[None]:
+    """Layers and named modules, by hooks that stay for one forward pass."""
+    if not isinstance(scope, InsideScope):
+        yield
+        return
+    scope.stacks = find_stacks(model)
+    places = {id(part): (stack, n) for stack, parts in scope.stacks.items() for n, part in enumerate(parts)}
+    asked: dict[int, list[tuple[str, str]]] = {}
+    for name, module in scope.demand.find_modules(model).items():
+        asked.setdefault(id(module), []).append((MODULES, name))
+    if "layers" in scope.demand.kinds:
+        for number, (stack, place) in places.items():
+            asked.setdefault(number, []).append(("layers", f"{stack}.{place}" if stack else str(place)))
+
+    def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+        scope.entered_layers[places[id(module)]] += 1
+
+    def note(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        found = None
+        for kind, name in asked[id(module)]:
+            again = scope.note_output(kind, name, output if found is None else found)
+            found = found if again is None else again
+        return found
+
+    parts = [part for stack in scope.stacks.values() for part in stack]
+    watched = [module for _, module in named_modules(model) if id(module) in asked]
+    with hook_modules(parts, before=enter), hook_modules(watched, after=note):
+        yield

@@ -1,0 +1,141 @@
+"""Patching runs the model with other values, and nothing else; differences of cuts add up to that of two scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_inside import ByHand
+from tiny import arguments, tiny, tokenizer
+from torch import Tensor
+
+import headwater as hw
+from headwater.errors import InputError, UnknownName, UsageError
+from headwater.inputs.hooks import hook_modules
+
+ONE, TWO = "the movie was very good", "the movie was not bad"
+IDS, OTHER = torch.tensor([[1, 4, 7, 2]]), torch.tensor([[3, 4, 8, 2]])
+
+
+def score_by_hand(mixed: Tensor | None = None, hidden: Tensor | None = None) -> float:
+    """The second logit of `ByHand`, with other values of its heads or neurons."""
+    model = ByHand()
+    with torch.no_grad():
+        x = model.embed(IDS)
+        mixed = model.mix(x) if mixed is None else mixed
+        x = x + model.o(mixed.transpose(1, 2).flatten(2))
+        hidden = F.relu(model.up(x)) if hidden is None else hidden
+        return float(model.head((x + model.down(hidden)).mean(1))[0, 1])
+
+
+def named(node: str, with_: Any) -> hw.PatchEffect:
+    # neurons lie in `down`; this model has no stack of layers, and its attention no module of its own
+    return hw.patch(ByHand(), {"input_ids": IDS}, node, with_=with_, target=1)
+
+
+@pytest.mark.parametrize("with_", ["zeros", {"input_ids": OTHER}], ids=["zeros", "other"])
+def test_a_patched_neuron_and_head_are_what_a_hand_computes(with_: Any) -> None:
+    model = ByHand()
+    with torch.no_grad():
+        there, here = (model.embed(ids) for ids in (OTHER, IDS))
+        after = here + model.o(model.mix(here).transpose(1, 2).flatten(2))
+        neurons, mixed = F.relu(model.up(after)), model.mix(here)
+        other = there + model.o(model.mix(there).transpose(1, 2).flatten(2))
+        zeros = with_ == "zeros"
+        neurons[..., 3] = 0 if zeros else F.relu(model.up(other))[..., 3]
+        mixed[:, 1] = 0 if zeros else model.mix(there)[:, 1]
+    found = named("down neuron 3", with_)
+    assert found.score == pytest.approx(score_by_hand(), rel=1e-12)
+    assert found.patched == pytest.approx(score_by_hand(hidden=neurons), rel=1e-12)
+    (head,) = [one for one in hw.explain(model, {"input_ids": IDS}, inside=["heads"])[0].inside.top() if one.unit == 1]
+    assert hw.patch(model, {"input_ids": IDS}, head, with_=with_, target=1).patched == pytest.approx(
+        score_by_hand(mixed=mixed), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "gpt2", "deberta-v2"])
+def test_each_is_what_it_is_alone(name: str) -> None:
+    nodes = ["layer 0 head 1", "layer 1 head 3", "layer 1 neuron 5", "layer 0", "layer 1 heads"]
+    options: dict[str, Any] = {"tokenizer": tokenizer(), "with_": TWO}
+    effects = hw.patch_each(tiny(name), ONE, nodes, **options)
+    assert [effect.nodes for effect in effects] == [(node,) for node in nodes]
+    for effect, node in zip(effects, nodes, strict=True):
+        alone = hw.patch(tiny(name), ONE, node, **options)
+        assert effect.patched == pytest.approx(alone.patched, rel=1e-6)
+        assert effect.effect != 0
+    assert len({round(effect.patched, 9) for effect in effects}) == len(nodes)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "modernbert"])
+def test_put_into_itself_nothing_changes(name: str) -> None:
+    effect = hw.patch(tiny(name), ONE, "layer 1 heads", with_=ONE, tokenizer=tokenizer())
+    assert effect.effect == 0
+
+
+def test_the_last_layer_of_another_text_gives_its_score() -> None:
+    """All that leaves the last layer is replaced, so that the other text is all that is left."""
+    options: dict[str, Any] = {"tokenizer": tokenizer(), "target": 0}
+    assert hw.patch(tiny("bert"), ONE, "layer 1", with_=TWO, **options).patched == pytest.approx(
+        hw.explain(tiny("bert"), TWO, **options).score, rel=1e-12
+    )
+
+
+def test_a_module_is_what_a_hook_gives() -> None:
+    model, given = tiny("llama"), arguments("llama", 1)
+    effect = hw.patch(model, given, "model.layers.1.mlp", target=7, output="logit")
+    mlp = model.get_submodule("model.layers.1.mlp")
+    with torch.no_grad(), hook_modules([mlp], after=lambda module, args, kwargs, out: torch.zeros_like(out)):
+        expected = float(model(**given).logits[0, -1, 7])
+    assert effect.patched == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_mean_over_texts() -> None:
+    """Of one neuron over all positions of two texts, by hand."""
+    model = ByHand()
+    with torch.no_grad():
+        values = []
+        for ids in (IDS, OTHER):
+            x = model.embed(ids)
+            x = x + model.o(model.mix(x).transpose(1, 2).flatten(2))
+            values.append(F.relu(model.up(x)))
+        neurons = values[0].clone()
+        neurons[..., 2] = torch.cat(values)[..., 2].mean()
+    found = named("down neuron 2", [{"input_ids": IDS}, {"input_ids": OTHER}])
+    assert found.patched == pytest.approx(score_by_hand(hidden=neurons), rel=1e-12)
+
+
+def test_what_cannot_be_patched() -> None:
+    options: dict[str, Any] = {"tokenizer": tokenizer()}
+    with pytest.raises(UnknownName, match="layer 1 head 3"):
+        hw.patch(tiny("bert"), ONE, "layer 1 head 4", **options)
+    with pytest.raises(UnknownName, match="layer 1"):
+        hw.patch(tiny("bert"), ONE, "layer 2 head 0", **options)
+    with pytest.raises(InputError, match="same number of tokens"):
+        hw.patch(tiny("bert"), ONE, "layer 1 head 0", with_="dull", **options)
+    with pytest.raises(UsageError, match="one input"):
+        hw.patch(tiny("bert"), [ONE, TWO], "layer 1 head 0", **options)
+    with pytest.raises(UsageError, match="no nodes"):
+        hw.patch(tiny("bert"), ONE, [], **options)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "modernbert"])
+def test_a_difference_adds_up(name: str) -> None:
+    options: dict[str, Any] = {"tokenizer": tokenizer(), "method": "lrp"}
+    found = hw.difference(tiny(name), ONE, TWO, inside=["heads", "neurons", "layers"], **options)
+    assert found.score == pytest.approx(found.clean.score - found.other.score)
+    assert abs(found.score) > 1e-6
+    for group in found.inside.groups:
+        assert group.ledger is not None
+        assert group.ledger.score == pytest.approx(found.score)
+        assert group.ledger.error <= (1e-10 if found.clean.ledger.dtype == "float64" else 1e-6)
+    assert found.clean.target == found.other.target
+    assert torch.allclose(found.inside.heads, found.clean.inside.heads - found.other.inside.heads)
+
+
+def test_a_difference_of_texts_of_two_lengths() -> None:
+    found = hw.difference(tiny("bert"), ONE, "dull", inside=["heads"], tokenizer=tokenizer(), method="lrp")
+    assert found.inside.heads.shape == (2, 4)
+    assert found.ledger("layer 0").closed
+    assert not any(group.by_token for group in found.inside.groups)
