@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .memory.estimate import Estimate as Estimate
     from .models.loading import load as load
     from .results.answer import SpanExplanation as SpanExplanation
+    from .results.answer_report import AnswerReport as AnswerReport
     from .results.audit import Audit as Audit
     from .results.comparison import Comparison as Comparison
     from .results.entities import Entity as Entity
@@ -58,6 +59,7 @@ _PUBLIC = {
     "explain_generation": "api.explain_generation",
     "explain_answer": "api.explain_answer",
     "AnswerExplainer": "api.answers",
+    "AnswerReport": "results.answer_report",
     "SpanExplanation": "results.answer",
     "Generation": "results.generation",
     "session": "api.sessions",

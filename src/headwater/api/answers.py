@@ -13,12 +13,15 @@ from ..engine.session import Change, Session
 from ..errors import UsageError
 from ..inputs.documents import Material, PromptPart, place_tokens, role_of_others
 from ..inputs.restoring import restores
-from ..results.answer import OUTPUT, START, Citation, LeftOut, SourceSentence, SpanExplanation, TextSentence
+from ..results.answer import OUTPUT, START, SourceSentence, SpanExplanation, TextSentence, add_hop
+from ..results.answer_report import AnswerReport, Citation, LeftOut, name_source
 from ..results.generation import Generation
 from ..results.sentences import find_sentences
 from .generate import Scoring, Text, explain_tokens, join_tokens
-from .span_scores import explain_spans, measure_logprobs
+from .leave_out import Source, leave_out, measure_logprobs, sentences_of
+from .span_scores import SpanReader, explain_spans
 
+PASSED = 1e-3  # of a span's absolute relevance: where the model's own words have less, hops end
 SOURCES, LEAST_SHARE, COMPARED = 3, 0.1, 8  # of citations: most sources a sentence, the least share, others left out
 
 
@@ -68,7 +71,7 @@ class AnswerExplainer:
         spans = self._sentence_spans()
         if not -len(spans) <= number < len(spans):
             raise UsageError(f"no sentence {number}: the answer has {len(spans)}.")
-        return self._explain([spans[number]])[0]
+        return self._explain([spans[number]])[0][0]
 
     def span(self, words: str, occurrence: int = 0) -> SpanExplanation:
         """What some words of the answer rest on; all tokens with a letter of them belong to the span."""
@@ -80,11 +83,11 @@ class AnswerExplainer:
             raise UsageError(
                 f"{words!r} stands {len(found)} times in the answer {self.text!r}; asked for {occurrence}."
             )
-        return self._explain([self._tokens_of(found[occurrence], found[occurrence] + len(words))])[0]
+        return self._explain([self._tokens_of(found[occurrence], found[occurrence] + len(words))])[0][0]
 
     def whole(self) -> SpanExplanation:
         """What the whole answer rests on, as one score."""
-        return self._explain([(0, len(self._text.output))])[0]
+        return self._explain([(0, len(self._text.output))])[0][0]
 
     def all_sentences(self) -> list[SpanExplanation]:
         """What every sentence rests on: one forward pass for all, and few backward passes."""
@@ -95,70 +98,113 @@ class AnswerExplainer:
         return self._tokens
 
     def through(self, span: SpanExplanation) -> SpanExplanation:
-        """The span, with what ended on the model's own words passed on to what these came from: to the prompt."""
+        """The span, with what ended on the model's own words passed on to what these came from: to the prompt.
+
+        It explains every token of the answer, once. `span.through()` goes hop by hop instead, a pass for each.
+        """
         return span.through(self._tokens)
 
-    def without(self, document: int) -> LeftOut:
-        """Asks again without a document, by its number from 0: the log-probability of the same answer, then and now."""
-        count = len(self._material.texts)
-        if not -count <= document < count:
-            raise UsageError(f"no document {document}: there are {count}, counted from 0.")
-        number = document % count
-        before, after = self._by_sentence(self._logprobs), self._by_sentence(self._read(self._material.without(number)))
-        return LeftOut(
-            number,
-            self.documents[number],
-            before=sum(before),
-            after=sum(after),
-            sentences_before=before,
-            sentences_after=after,
-        )
+    def without(self, document: int, sentence: int | None = None) -> LeftOut:
+        """Asks again without a document, or without one sentence of it: the same answer's log-probability, then and
+        now. Both count from 0.
+        """
+        return self.without_all([(document, sentence)])
+
+    def without_all(self, sources: Sequence[Source]) -> LeftOut:
+        """Asks again without several sources at once: each a document and a sentence of it, or None for all of it."""
+        wanted = tuple(self._find_source(*source) for source in sources)
+        if not wanted:
+            raise UsageError("nothing is left out: name a document.")
+        return self._compare(wanted, self._read([wanted])[0])
 
     def citations(self, most: int = SOURCES, least: float = LEAST_SHARE) -> list[list[Citation]]:
         """For each sentence of the answer, the documents' sentences that carry it: at most so many, each of this share.
 
         Every source is then left out, and the model reads the same answer again: by how much the sentence's
         log-probability falls is `drop`. Some others are left out, too, for `sure`: a source is sure whose loss matters
-        more than theirs. Each costs one forward pass, which serves all sentences of the answer.
+        more than theirs. Prompts are read in batches without gradients, and each serves all sentences of the answer.
         """
         chosen = [choose_sources(span, most, least) for span in self.all_sentences()]
-        cited = {source.number: source for one in chosen for source, _ in one}
-        places = self._places[0]
-        rest = [n for n, place in enumerate(places) if place.document is not None and place.text and n not in cited]
+        cited = {self._source_of(source.number) for one in chosen for source, _ in one}
+        rest = [
+            (document, number)
+            for document in range(len(self.documents))
+            for number in range(len(sentences_of(document, self._places[0])))
+            if (document, number) not in cited
+        ]
         compared = [rest[k * len(rest) // COMPARED] for k in range(COMPARED)] if len(rest) > COMPARED else rest
+        asked = [*sorted(cited), *compared]
         before = self._by_sentence(self._logprobs)
-        drops = {number: self._drops(number, before) for number in [*cited, *compared]}
+        drops = {
+            source: self._compare((source,), after).drops
+            for source, after in zip(asked, self._read([(source,) for source in asked]), strict=True)
+        }
         return [
-            [cite(number, source, share, drops) for source, share in sources] for number, sources in enumerate(chosen)
+            [
+                cite(number, source, self._source_of(source.number), share, before[number], drops)
+                for source, share in sources
+            ]
+            for number, sources in enumerate(chosen)
         ]
 
-    def _drops(self, place: int, before: tuple[float, ...]) -> tuple[float, ...]:
-        """By how much each sentence's log-probability falls when one sentence of a document is left out."""
-        after = self._by_sentence(self._read(self._leave_out(place)))
-        return tuple(a - b for a, b in zip(before, after, strict=True))
+    def report(self, most: int = SOURCES, least: float = LEAST_SHARE) -> AnswerReport:
+        """All of the answer as one value: every sentence, its sources, and what happens without each document."""
+        whole = [((document, None),) for document in range(len(self.documents))]
+        return AnswerReport(
+            question=self._material.question,
+            text=self.text,
+            documents=self.documents,
+            spans=self._sentences,
+            citations=tuple(map(tuple, self.citations(most, least))),
+            without=tuple(self._compare(one, after) for one, after in zip(whole, self._read(whole), strict=True)),
+        )
 
-    def _leave_out(self, number: int) -> Material:
-        place = self._places[0][number]
-        assert place.document is not None
-        document, start, end = self._material.texts[place.document], 0, 0
-        for one in self._places[0][: number + 1]:  # sentences come in order, so a repeated one is told apart
-            if one.document == place.document:
-                start = document.find(one.text, end)
-                end = start + len(one.text)
-        return self._material.without(place.document, start, end)
+    def _find_source(self, document: int, sentence: int | None) -> tuple[int, int | None]:
+        """A source as it was named, with negative numbers from the end."""
+        count = len(self._material.texts)
+        if not -count <= document < count:
+            raise UsageError(f"no document {document}: there are {count}, counted from 0.")
+        number = document % count
+        if sentence is None:
+            return number, None
+        known = len(sentences_of(number, self._places[0]))
+        if not -known <= sentence < known:
+            raise UsageError(f"no sentence {sentence} in {self.documents[number]}: it has {known}, counted from 0.")
+        return number, sentence % known
 
-    def _read(self, material: Material) -> Tensor:
-        said, _ = material.render(self._text.tokenizer)
-        session = self._session
-        return measure_logprobs(session, Text.of(session.model, self._text.tokenizer, said, self._text.output))
+    def _source_of(self, place: int) -> tuple[int, int]:
+        """A place of the prompt as a document and the number of its sentence."""
+        document = self._places[0][place].document
+        assert document is not None
+        return document, sentences_of(document, self._places[0]).index(place)
+
+    def _compare(self, sources: tuple[Source, ...], after: Tensor) -> LeftOut:
+        then, now = self._by_sentence(self._logprobs), self._by_sentence(after)
+        return LeftOut(
+            sources[0][0],
+            " and ".join(name_source(self.documents[document], sentence) for document, sentence in sources),
+            before=sum(then),
+            after=sum(now),
+            sentences_before=then,
+            sentences_after=now,
+            sources=sources,
+        )
+
+    def _read(self, left_out: Sequence[Sequence[Source]]) -> list[Tensor]:
+        """The log-probabilities of the same answer, once without each of these."""
+        session, texts = self._session, []
+        for sources in left_out:
+            said, _ = leave_out(self._material, self._places[0], sources).render(self._text.tokenizer)
+            texts.append(Text.of(session.model, self._text.tokenizer, said, self._text.output))
+        return measure_logprobs(session, texts)
 
     @functools.cached_property
     def _sentences(self) -> tuple[SpanExplanation, ...]:
-        return tuple(self._explain(self._sentence_spans()))
+        return tuple(span for span, _ in self._explain(self._sentence_spans()))
 
     @functools.cached_property
     def _logprobs(self) -> Tensor:
-        return measure_logprobs(self._session, self._text)
+        return measure_logprobs(self._session, [self._text])[0]
 
     @functools.cached_property
     def _tokens(self) -> Generation:
@@ -200,14 +246,36 @@ class AnswerExplainer:
             places.append(TextSentence("".join(self.pieces[start:end]).strip(), OUTPUT))
         return tuple(places), tuple(of_token)
 
+    def _trace(self, span: SpanExplanation, hops: int | None) -> SpanExplanation:
+        """Hop by hop: what the model's own words have is the score of the next backward pass."""
+        if hops is not None and hops < 0:
+            raise UsageError(f"hops must be at least 0, not {hops}.")
+        start, count = self._text.prompt, len(self._text.output)
+        kept: set[int] = set()  # tokens whose score is nearly nothing
+        enough = PASSED * float(span.relevance.abs().sum())
+        while hops is None or len(span.hops) < hops:
+            own = span.relevance[start : start + count].double().tolist()
+            amounts = [0.0 if n in kept else amount for n, amount in enumerate(own)]
+            end = max((n + 1 for n, amount in enumerate(amounts) if amount), default=0)
+            if not end or (hops is None and sum(map(abs, amounts)) <= enough):
+                break
+            hop, reader = self._explain([(0, end)], amounts)[0]
+            weights = reader.weights or ()
+            passed = [start + n for n, weight in enumerate(weights) if weight]
+            kept |= {n for n, weight in enumerate(weights) if amounts[n] and not weight}
+            span = add_hop(span, hop, passed)
+        return span
+
     @restores
-    def _explain(self, spans: Sequence[tuple[int, int]]) -> list[SpanExplanation]:
+    def _explain(
+        self, spans: Sequence[tuple[int, int]], amounts: Sequence[float] | None = None
+    ) -> list[tuple[SpanExplanation, SpanReader]]:
         text, (places, of_token) = self._text, self._places
         ids = [*text.said.ids, *text.start, *text.output]
         special = set(text.tokenizer.all_special_ids)
         tokens, pieces = tuple(text.tokenizer.convert_ids_to_tokens(ids)), tuple(text.pieces())
         made = []
-        found = explain_spans(self._session, self._options, text, self._scoring, spans, self._change)
+        found = explain_spans(self._session, self._options, text, self._scoring, spans, self._change, amounts)
         for (start, end), (explanation, reader) in zip(spans, found, strict=True):
             relevance = explanation.relevance.new_zeros(len(ids))
             relevance[: len(explanation.relevance)] = explanation.relevance
@@ -230,8 +298,9 @@ class AnswerExplainer:
                 aside=(False,) * len(ids),
                 at=explanation.at,
                 rules_met=explanation.rules_met,
+                tracer=self._trace,
             )
-            made.append(span.set_aside(sinks=self._aside[0], special=self._aside[1]))
+            made.append((span.set_aside(sinks=self._aside[0], special=self._aside[1]), reader))
         return made
 
 
@@ -243,9 +312,15 @@ def choose_sources(span: SpanExplanation, most: int, least: float) -> list[tuple
     return [(one, one.relevance / total) for one in ordered if one.relevance >= least * total]
 
 
-def cite(sentence: int, source: SourceSentence, share: float, drops: dict[int, tuple[float, ...]]) -> Citation:
-    assert source.document is not None
-    own = drops[source.number][sentence]
-    others = [drop[sentence] for number, drop in drops.items() if number != source.number]
+def cite(
+    sentence: int,
+    found: SourceSentence,
+    source: tuple[int, int],
+    share: float,
+    before: float,
+    drops: dict[tuple[int, int], tuple[float, ...]],
+) -> Citation:
+    own = drops[source][sentence]
+    others = [drop[sentence] for other, drop in drops.items() if other != source]
     sure = sum(drop < own for drop in others) / len(others) if others else None
-    return Citation(sentence, source.document, source.text, source.relevance, share, own, sure)
+    return Citation(sentence, *source, found.text, found.relevance, share, before, own, sure)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,9 +14,6 @@ from headwater.errors import UsageError
 from . import options
 from .models import load_chosen_model
 from .screen import waiting
-
-if TYPE_CHECKING:
-    from headwater.api.answers import AnswerExplainer
 
 DEFAULT = "smollm2"
 KINDS = (".txt", ".md")
@@ -87,8 +83,11 @@ def command(
             dtype=dtype,
             seed=seed,
         )
-        written = write_json(question, found) if as_json else write_text(found)
-    typer.echo(written)
+        report = found.report()
+    if as_json:
+        typer.echo(json.dumps(report.summary(), ensure_ascii=False))
+    else:
+        typer.echo(str(report))
 
 
 def read_files(given: list[Path]) -> dict[str, str]:
@@ -116,36 +115,3 @@ def read_file(file: Path) -> str:
         raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{file} is no text in UTF-8.") from error
-
-
-def write_text(found: AnswerExplainer) -> str:
-    from headwater.viz.answers import plain_answer
-
-    left_out = [found.without(number) for number in range(len(found.documents))]
-    return plain_answer(found.text, found.all_sentences(), found.citations(), left_out)
-
-
-def write_json(question: str, found: AnswerExplainer) -> str:
-    """One object: the answer, its sentences with their sources and sums, and what happens without each document."""
-    cited = found.citations()
-    sentences: list[dict[str, Any]] = [
-        {
-            "text": span.text,
-            "score": span.score,
-            "log_probability": span.log_probability,
-            "by_role": span.by_role(),
-            "by_document": span.by_document(),
-            "citations": [asdict(one) for one in sources],
-            "ledger": span.ledger.to_dict(),
-        }
-        for span, sources in zip(found.all_sentences(), cited, strict=True)
-    ]
-    left_out = [found.without(number) for number in range(len(found.documents))]
-    made = {
-        "question": question,
-        "answer": found.text,
-        "documents": list(found.documents),
-        "sentences": sentences,
-        "without": [{**asdict(one), "drop": one.drop} for one in left_out],
-    }
-    return json.dumps(made, ensure_ascii=False)

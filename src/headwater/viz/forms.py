@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headwater.results.answer import SpanExplanation
+from headwater.results.answer_report import AnswerReport
 from headwater.results.audit import Audit
 from headwater.results.comparison import Comparison
 from headwater.results.display import NOTEBOOK, SCREEN, TEXT, Shown, shows
@@ -34,6 +35,7 @@ shows(TEXT, Comparison)(comparison.plain)
 shows(TEXT, Generation)(generation.plain)
 shows(TEXT, Audit)(plain_audit)
 shows(TEXT, SpanExplanation)(answers.plain)
+shows(TEXT, AnswerReport)(answers.plain_answer)
 
 
 @shows(TEXT, Ledger)
