@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -40,6 +40,7 @@ class AnswerExplainer:
     _parts: list[PromptPart]
     _aside: tuple[bool, bool]  # whether sinks and special tokens are set aside
     _change: Change
+    _left_out: dict[tuple[Source, ...], LeftOut] = field(default_factory=dict)  # what was read again already
 
     @functools.cached_property
     def pieces(self) -> tuple[str, ...]:
@@ -65,6 +66,13 @@ class AnswerExplainer:
     def sentences(self) -> tuple[str, ...]:
         """The sentences of the answer."""
         return tuple("".join(self.pieces[start:end]).strip() for start, end in self._sentence_spans())
+
+    @property
+    def document_sentences(self) -> tuple[tuple[str, ...], ...]:
+        """The sentences of every document; an empty document has none."""
+        places = self._places[0]
+        numbers = range(len(self.documents))
+        return tuple(tuple(places[place].text for place in sentences_of(number, places)) for number in numbers)
 
     def sentence(self, number: int) -> SpanExplanation:
         """What one sentence of the answer rests on, by its number from 0, negative from the end."""
@@ -112,10 +120,10 @@ class AnswerExplainer:
 
     def without_all(self, sources: Sequence[Source]) -> LeftOut:
         """Asks again without several sources at once: each a document and a sentence of it, or None for all of it."""
-        wanted = tuple(self._find_source(*source) for source in sources)
+        wanted = tuple(sorted({self._find_source(*source) for source in sources}, key=in_order))
         if not wanted:
             raise UsageError("nothing is left out: name a document.")
-        return self._compare(wanted, self._read([wanted])[0])
+        return self._leave_out([wanted])[0]
 
     def citations(self, most: int = SOURCES, least: float = LEAST_SHARE) -> list[list[Citation]]:
         """For each sentence of the answer, the documents' sentences that carry it: at most so many, each of this share.
@@ -125,20 +133,8 @@ class AnswerExplainer:
         more than theirs. Prompts are read in batches without gradients, and each serves all sentences of the answer.
         """
         chosen = [choose_sources(span, most, least) for span in self.all_sentences()]
-        cited = {self._source_of(source.number) for one in chosen for source, _ in one}
-        rest = [
-            (document, number)
-            for document in range(len(self.documents))
-            for number in range(len(sentences_of(document, self._places[0])))
-            if (document, number) not in cited
-        ]
-        compared = [rest[k * len(rest) // COMPARED] for k in range(COMPARED)] if len(rest) > COMPARED else rest
-        asked = [*sorted(cited), *compared]
+        drops = {one.sources[0]: one.drops for one in self._check_sources(chosen)}
         before = self._by_sentence(self._logprobs)
-        drops = {
-            source: self._compare((source,), after).drops
-            for source, after in zip(asked, self._read([(source,) for source in asked]), strict=True)
-        }
         return [
             [
                 cite(number, source, self._source_of(source.number), share, before[number], drops)
@@ -149,15 +145,32 @@ class AnswerExplainer:
 
     def report(self, most: int = SOURCES, least: float = LEAST_SHARE) -> AnswerReport:
         """All of the answer as one value: every sentence, its sources, and what happens without each document."""
-        whole = [((document, None),) for document in range(len(self.documents))]
+        cited = self.citations(most, least)
+        chosen = [choose_sources(span, most, least) for span in self.all_sentences()]
         return AnswerReport(
             question=self._material.question,
             text=self.text,
             documents=self.documents,
             spans=self._sentences,
-            citations=tuple(map(tuple, self.citations(most, least))),
-            without=tuple(self._compare(one, after) for one, after in zip(whole, self._read(whole), strict=True)),
+            citations=tuple(map(tuple, cited)),
+            without=tuple(self._leave_out([((document, None),) for document in range(len(self.documents))])),
+            tried=tuple(self._check_sources(chosen)),
         )
+
+    def _check_sources(self, chosen: Sequence[Sequence[tuple[SourceSentence, float]]]) -> list[LeftOut]:
+        """Each cited sentence left out, and some others to compare with."""
+        cited = {self._source_of(source.number) for one in chosen for source, _ in one}
+        every = [(d, n) for d, sentences in enumerate(self.document_sentences) for n in range(len(sentences))]
+        rest = [source for source in every if source not in cited]
+        compared = [rest[k * len(rest) // COMPARED] for k in range(COMPARED)] if len(rest) > COMPARED else rest
+        return self._leave_out([(source,) for source in [*sorted(cited), *compared]])
+
+    def _leave_out(self, wanted: Sequence[tuple[Source, ...]]) -> list[LeftOut]:
+        """The same answer without each of these; what was read before is not read again."""
+        new = [one for one in wanted if one not in self._left_out]
+        for sources, after in zip(new, self._read(new), strict=True):
+            self._left_out[sources] = self._compare(sources, after)
+        return [self._left_out[one] for one in wanted]
 
     def _find_source(self, document: int, sentence: int | None) -> tuple[int, int | None]:
         """A source as it was named, with negative numbers from the end."""
@@ -167,7 +180,7 @@ class AnswerExplainer:
         number = document % count
         if sentence is None:
             return number, None
-        known = len(sentences_of(number, self._places[0]))
+        known = len(self.document_sentences[number])
         if not -known <= sentence < known:
             raise UsageError(f"no sentence {sentence} in {self.documents[number]}: it has {known}, counted from 0.")
         return number, sentence % known
@@ -304,6 +317,11 @@ class AnswerExplainer:
         return made
 
 
+def in_order(source: Source) -> tuple[int, int]:
+    """Sources sort by their document, a whole one before sentences."""
+    return source[0], -1 if source[1] is None else source[1]
+
+
 def choose_sources(span: SpanExplanation, most: int, least: float) -> list[tuple[SourceSentence, float]]:
     """The sentences of documents that carry a span, each with its share of the positive relevance of all of them."""
     sources = [one for one in span.by_sentence() if one.document is not None and one.relevance > 0 and one.text]
@@ -318,7 +336,7 @@ def cite(
     source: tuple[int, int],
     share: float,
     before: float,
-    drops: dict[tuple[int, int], tuple[float, ...]],
+    drops: dict[Source, tuple[float, ...]],
 ) -> Citation:
     own = drops[source][sentence]
     others = [drop[sentence] for other, drop in drops.items() if other != source]

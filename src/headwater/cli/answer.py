@@ -13,7 +13,7 @@ from headwater.errors import UsageError
 
 from . import options
 from .models import load_chosen_model
-from .screen import waiting
+from .screen import save_file, waiting
 
 DEFAULT = "smollm2"
 KINDS = (".txt", ".md")
@@ -57,6 +57,7 @@ def command(
     dtype: options.Dtype = None,
     seed: options.Seed = 0,
     as_json: options.Json = False,
+    html: options.Html = None,
     allow_pickle: options.AllowPickle = False,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
@@ -84,6 +85,10 @@ def command(
             seed=seed,
         )
         report = found.report()
+    if html is not None:
+        from headwater.viz.answer_page import page
+
+        save_file(html, page(report))
     if as_json:
         typer.echo(json.dumps(report.summary(), ensure_ascii=False))
     else:

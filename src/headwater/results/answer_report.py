@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from ..errors import UsageError
-from .answer import OUTPUT, SpanExplanation
+from .answer import OUTPUT, SourceSentence, SpanExplanation
 from .display import Shown
 from .files import Saved
 from .readable import visible
@@ -87,7 +87,8 @@ class LeftOut:
 class AnswerReport(Shown, Saved):
     """An answer with all that is known of it. It needs no model, and is what pages, tables and files are made of.
 
-    `spans` has what each sentence rests on, `citations` its sources, `without` what happens without each document.
+    `spans` has what each sentence rests on, `citations` its sources, `without` what happens without each document, and
+    `tried` what happens without single sentences: those that are cited, and others to compare with.
     """
 
     kind: ClassVar[str] = "answer"
@@ -98,6 +99,13 @@ class AnswerReport(Shown, Saved):
     spans: tuple[SpanExplanation, ...]
     citations: tuple[tuple[Citation, ...], ...]
     without: tuple[LeftOut, ...]
+    tried: tuple[LeftOut, ...] = ()
+
+    def sources_of(self, sentence: int) -> tuple[tuple[SourceSentence, ...], ...]:
+        """By document, what each of its sentences gave to one sentence of the answer. An empty document has none."""
+        found = [one for one in self.spans[sentence].by_sentence() if one.text]
+        numbers = range(len(self.documents))
+        return tuple(tuple(one for one in found if one.document == number) for number in numbers)
 
     def verdict(self, sentence: int) -> tuple[Phrase, ...]:
         """What one sentence of the answer rests on, in plain words."""
@@ -125,6 +133,7 @@ class AnswerReport(Shown, Saved):
                 for number, span in enumerate(self.spans)
             ],
             "without": [one.to_dict() for one in self.without],
+            "tried": [one.to_dict() for one in self.tried],
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,7 +150,8 @@ class AnswerReport(Shown, Saved):
             documents=tuple(found["documents"]),
             spans=tuple(map(SpanExplanation.from_dict, found["spans"])),
             citations=tuple(tuple(Citation(**source) for source in one["citations"]) for one in found["sentences"]),
-            without=tuple(LeftOut.from_dict(one) for one in found["without"]),
+            without=tuple(map(LeftOut.from_dict, found["without"])),
+            tried=tuple(map(LeftOut.from_dict, found["tried"])),
         )
 
 
