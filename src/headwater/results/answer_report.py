@@ -158,7 +158,7 @@ class AnswerReport(Shown, Saved):
 def judge_sources(span: SpanExplanation, sources: Sequence[Citation], documents: Sequence[str]) -> tuple[Phrase, ...]:
     """What a sentence rests on. A source is named only where leaving it out matters; relevance alone proves nothing."""
     if not sources:
-        return (Phrase(f"rests on no sentence of a document; most comes from {largest_role(span)}"),)
+        return (Phrase(f"rests on no sentence of a document; {largest_role(span)}"),)
     best = max(sources, key=lambda one: one.drop)
     name = Phrase(name_source(documents[best.document], best.source), named=True)
     change = describe_change(best.before, best.after)
@@ -168,11 +168,15 @@ def judge_sources(span: SpanExplanation, sources: Sequence[Citation], documents:
 
 
 def largest_role(span: SpanExplanation) -> str:
-    """Whose words gave most to a span, in words that fit into a sentence."""
+    """Whose words gave most to a span, as the end of a sentence."""
     roles = span.by_role()
     named = {OUTPUT: "the answer's own beginning", "document": "the documents as a whole", "template": "the template"}
     best = max(roles, key=lambda role: roles[role])
-    return named.get(best, f"the {best}")
+    return (
+        f"most comes from {named.get(best, f'the {best}')}"
+        if roles[best] > 0
+        else "no words of the prompt speak for it"
+    )
 
 
 def name_source(document: str, sentence: int | None) -> str:
@@ -186,9 +190,9 @@ def describe_change(before: float, after: float) -> str:
         return f"{show_probability(before)} → {show_probability(after)}"
     factor = math.exp(min(abs(before - after), 700.0))
     if factor < 1.05:
-        return "it is as likely as before"
+        return "as likely as before"
     shown = f"{factor:,.0f}" if 10 <= factor < 1e6 else f"{factor:.1f}" if factor < 10 else f"{factor:.0e}"
-    return f"it is {shown} times {'less likely' if after < before else 'likelier'}"
+    return f"{shown} times {'less likely' if after < before else 'likelier'}"
 
 
 def show_probability(logprob: float) -> str:

@@ -115,7 +115,7 @@ def _left_out(report: AnswerReport, left_out: LeftOut | None) -> str:
     if left_out is None:
         return ""
     rows = "".join(
-        f"<li>{escape(visible(span.text))}: {escape(describe_change(*pair))}</li>"
+        f"<li><q>{escape(visible(span.text))}</q> {escape(describe_change(*pair))}</li>"
         for span, pair in zip(report.spans, pairs_of(left_out), strict=True)
     )
     return (
@@ -140,9 +140,9 @@ def _without(report: AnswerReport) -> str:
 STYLE = """
 main { max-width: 76rem; } .soft { color: var(--soft); }
 .hint { color: var(--soft); font-size: .9rem; margin: .5rem 0; }
-.pair { position: relative; display: grid; grid-template-columns: minmax(0, 1.25fr) minmax(0, 1fr); gap: 0 5rem; }
+.pair { position: relative; isolation: isolate; display: grid; grid-template-columns: minmax(0, 1.25fr) minmax(0, 1fr); gap: 0 5rem; }
 .pair h3 { margin: 1rem 0 .25rem; overflow-wrap: anywhere; } .lines { position: absolute; inset: 0; width: 100%;
-  height: 100%; pointer-events: none; overflow: visible; } .lines path { fill: none; stroke: rgb(var(--add)); }
+  height: 100%; z-index: -1; pointer-events: none; overflow: visible; } .lines path { fill: none; stroke: rgb(var(--add)); }
 .document { margin: 0; line-height: 1.9; overflow-wrap: anywhere; } .s, .o { cursor: pointer; }
 .s { -webkit-box-decoration-break: clone; box-decoration-break: clone; }
 .s[aria-pressed=true] { text-decoration: line-through; outline: 2px dashed var(--ink); outline-offset: 1px; }
@@ -150,11 +150,13 @@ main { max-width: 76rem; } .soft { color: var(--soft); }
 .o { font-size: 1.15rem; line-height: 1.7; border-bottom: 2px solid var(--soft); }
 .o.now, .o:hover, .o:focus-visible { outline: 2px solid var(--ink); outline-offset: 2px; }
 .o[aria-pressed=true] { outline: 3px solid var(--ink); outline-offset: 2px; } .s:focus-visible { outline: 2px solid; }
-.sources { width: 100%; } .sources th, .sources td { vertical-align: top; padding-right: 1rem; }
+.sources { width: 100%; } .sources th, .sources td { vertical-align: top; padding: .1rem 0 .1rem 1rem; }
+.sources th:first-child { padding-left: 0; } .sources th[scope=col] + th { text-align: right; }
+.sources th[scope=col] { overflow-wrap: normal; }
 td.change { white-space: normal; overflow-wrap: anywhere; } small { color: var(--soft); }
 .js .panel { display: none; } .js .panel.on { display: block; }
 @media (max-width: 48rem) { .pair { grid-template-columns: minmax(0, 1fr); } .said { order: -1; }
-  .lines { display: none; } .sources th, .sources td { padding-right: .5rem; } }
+  .lines { display: none; } .sources th, .sources td { padding-left: .4rem; } }
 @media print { .lines { display: none; } }
 """
 
@@ -171,9 +173,9 @@ SCRIPT = """
     const end = outputs[shown].getClientRects()[0];
     values.forEach((value, i) => {
       if (!(value > 0.05 * total)) return;
-      const box = sources[i].getBoundingClientRect();
+      const box = [...sources[i].getClientRects()].at(-1);
       const [x0, y0] = [box.right - frame.left, (box.top + box.bottom) / 2 - frame.top];
-      const [x1, y1] = [end.left - frame.left - 4, (end.top + end.bottom) / 2 - frame.top];
+      const [x1, y1] = [end.left - frame.left - 26, (end.top + end.bottom) / 2 - frame.top];
       const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
       path.setAttribute('d', `M${x0} ${y0} C${(x0 + x1) / 2} ${y0} ${(x0 + x1) / 2} ${y1} ${x1} ${y1}`);
       path.setAttribute('stroke-width', String(1 + 7 * value / total));

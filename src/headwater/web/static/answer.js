@@ -232,7 +232,7 @@ export class AnswerView {
     this.panel.replaceChildren(
       cited.length ? h('table', { className: 'numbers answer-sources' }, h('caption', {}, 'Its sources, each left out once'),
         h('thead', {}, h('tr', {}, ['source', 'share', 'without it', 'sure'].map((name) => h('th', { scope: 'col' }, name)))),
-        h('tbody', {}, cited.map((source) => h('tr', {}, h('th', { scope: 'row' }, source.name, h('small', {}, source.text)), h('td', {}, percent(source.share)), h('td', { className: 'text' }, source.change), h('td', {}, source.sure === null ? '' : percent(source.sure)))))) : '',
+        h('tbody', {}, cited.map((source) => h('tr', {}, h('th', { scope: 'row' }, source.name, h('small', {}, source.text)), h('td', {}, percent(source.share)), h('td', { className: 'change' }, source.change), h('td', {}, source.sure === null ? '' : percent(source.sure)))))) : '',
       h('table', { className: 'numbers' }, h('caption', {}, 'Whose words gave what'), h('tbody', {}, one.roles.map(({ name, amount }) => h('tr', {}, h('th', { scope: 'row' }, name === 'output' ? 'its own words before' : name), h('td', {}, signed(amount, size)))))),
       h('div', { className: 'headed' }, h('h3', {}, 'Ledger', ' ', term('ledger', '?'))), ledger(one.ledger, one.roles, 'token'));
   }

@@ -10,9 +10,9 @@ export function drawLines(frame, place, from, sources) {
   const end = from?.getClientRects()[0];
   if (!end) return;
   sources.filter(({ share }) => share > LEAST).forEach(({ element, share }) => {
-    const own = element.getBoundingClientRect();
+    const own = [...element.getClientRects()].at(-1);
     const [x0, y0] = [own.right - box.left, (own.top + own.bottom) / 2 - box.top];
-    const [x1, y1] = [end.left - box.left - 4, (end.top + end.bottom) / 2 - box.top];
+    const [x1, y1] = [end.left - box.left - 26, (end.top + end.bottom) / 2 - box.top];
     const middle = (x0 + x1) / 2;
     place.append(svg('path', { d: `M${x0} ${y0} C${middle} ${y0} ${middle} ${y1} ${x1} ${y1}`, 'stroke-width': 1 + 7 * share, 'stroke-opacity': 0.35 + 0.6 * share }));
   });
