@@ -9,14 +9,12 @@ from typing import Annotated
 import typer
 
 from headwater.defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
-from headwater.errors import UsageError
 
 from . import options
 from .models import load_chosen_model
 from .screen import save_file, waiting
 
 DEFAULT = "smollm2"
-KINDS = (".txt", ".md")
 
 EXAMPLES = (
     'headwater answer "When was the tower finished?" --documents notes/',
@@ -28,7 +26,9 @@ def command(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="What the model is asked.")],
     documents: Annotated[
         list[Path] | None,
-        typer.Option("--documents", "-d", help="A .txt or .md file, or a directory of them. May be given again."),
+        typer.Option(
+            "--documents", "-d", help="A .txt, .md, .html or .pdf file, or a directory of them. May be given again."
+        ),
     ] = None,
     answer: Annotated[
         str | None, typer.Option(help="Explain this answer, whether the model would give it or not.")
@@ -62,7 +62,9 @@ def command(
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Ask a language model about documents, and say which of their sentences carry its answer."""
-    texts = read_files(documents or [])
+    from headwater.inputs.document_files import read_documents_from
+
+    texts = read_documents_from(documents or [])
     loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
     with waiting("answering and explaining"):
         import headwater
@@ -93,30 +95,3 @@ def command(
         typer.echo(json.dumps(report.summary(), ensure_ascii=False))
     else:
         typer.echo(str(report))
-
-
-def read_files(given: list[Path]) -> dict[str, str]:
-    """The texts of files and of directories' files, in order, by their names; by their paths where two are alike."""
-    files = [file for path in given for file in files_of(path)]
-    names = [file.name for file in files]
-    return {str(file) if names.count(file.name) > 1 else file.name: read_file(file) for file in files}
-
-
-def files_of(path: Path) -> list[Path]:
-    if not path.is_dir():
-        if path.suffix.lower() not in KINDS:
-            raise UsageError(f"{path} is neither a directory nor a file that ends in {' or '.join(KINDS)}.")
-        return [path]
-    found = sorted(file for file in path.iterdir() if file.is_file() and file.suffix.lower() in KINDS)
-    if not found:
-        raise UsageError(f"{path} holds no file that ends in {' or '.join(KINDS)}.")
-    return found
-
-
-def read_file(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{file} is no text in UTF-8.") from error

@@ -140,9 +140,11 @@ def _without(report: AnswerReport) -> str:
 STYLE = """
 main { max-width: 76rem; } .soft { color: var(--soft); }
 .hint { color: var(--soft); font-size: .9rem; margin: .5rem 0; }
-.pair { position: relative; isolation: isolate; display: grid; grid-template-columns: minmax(0, 1.25fr) minmax(0, 1fr); gap: 0 5rem; }
+.pair { position: relative; isolation: isolate; display: grid;
+  grid-template-columns: minmax(0, 1.25fr) minmax(0, 1fr); gap: 0 5rem; }
 .pair h3 { margin: 1rem 0 .25rem; overflow-wrap: anywhere; } .lines { position: absolute; inset: 0; width: 100%;
-  height: 100%; z-index: -1; pointer-events: none; overflow: visible; } .lines path { fill: none; stroke: rgb(var(--add)); }
+  height: 100%; z-index: -1; pointer-events: none; overflow: visible; }
+.lines path { fill: none; stroke: rgb(var(--add)); }
 .document { margin: 0; line-height: 1.9; overflow-wrap: anywhere; } .s, .o { cursor: pointer; }
 .s { -webkit-box-decoration-break: clone; box-decoration-break: clone; }
 .s[aria-pressed=true] { text-decoration: line-through; outline: 2px dashed var(--ink); outline-offset: 1px; }
