@@ -127,12 +127,18 @@ class ExplainSession:
         found: Generation | list[Generation] = explain_generation(self.model, prompt, **asked)
         return found
 
-    def answer(self, question: str | None = None, **options: Any) -> AnswerExplainer:
+    @overload
+    def answer(self, question: str | None = None, **options: Any) -> AnswerExplainer: ...
+
+    @overload
+    def answer(self, question: Sequence[str], **options: Any) -> list[AnswerExplainer]: ...
+
+    def answer(self, question: Any = None, **options: Any) -> AnswerExplainer | list[AnswerExplainer]:
         """As `explain_answer`."""
         asked = self._with(options, "method")
         for name in ("processor", "plans"):
             asked.pop(name)
-        found: AnswerExplainer = explain_answer(self.model, question, **asked)
+        found: AnswerExplainer | list[AnswerExplainer] = explain_answer(self.model, question, **asked)
         return found
 
     def close(self) -> None:
