@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..inputs.documents import Material, PromptPart, place_tokens, role_of_others
 from ..inputs.restoring import restores
 from ..results.answer import OUTPUT, START, SourceSentence, SpanExplanation, TextSentence, add_hop
-from ..results.answer_report import AnswerReport, Citation, LeftOut, name_source
+from ..results.answer_report import AnswerReport, Citation, LeftOut, label_source
 from ..results.generation import Generation
 from ..results.sentences import find_sentences
 from .generate import Scoring, Text, explain_tokens, join_tokens
@@ -195,7 +195,7 @@ class AnswerExplainer:
         then, now = self._by_sentence(self._logprobs), self._by_sentence(after)
         return LeftOut(
             sources[0][0],
-            " and ".join(name_source(self.documents[document], sentence) for document, sentence in sources),
+            " and ".join(label_source(self.documents[document], sentence) for document, sentence in sources),
             before=sum(then),
             after=sum(now),
             sentences_before=then,
@@ -288,7 +288,8 @@ class AnswerExplainer:
         special = set(text.tokenizer.all_special_ids)
         tokens, pieces = tuple(text.tokenizer.convert_ids_to_tokens(ids)), tuple(text.pieces())
         made = []
-        found = explain_spans(self._session, self._options, text, self._scoring, spans, self._change, amounts)
+        scoring = replace(self._scoring, amounts=None if amounts is None else tuple(amounts))
+        found = explain_spans(self._session, self._options, text, scoring, spans, self._change)
         for (start, end), (explanation, reader) in zip(spans, found, strict=True):
             relevance = explanation.relevance.new_zeros(len(ids))
             relevance[: len(explanation.relevance)] = explanation.relevance

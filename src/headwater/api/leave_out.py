@@ -62,18 +62,18 @@ def measure_logprobs(session: Session, texts: Sequence[Text]) -> list[Tensor]:
     order = sorted(range(len(texts)), key=lambda n: len(texts[n].said.ids))
     for first in range(0, len(order), BATCH):
         numbers = order[first : first + BATCH]
-        for some in [numbers] if fits(session.model, [texts[n] for n in numbers]) else [[n] for n in numbers]:
+        for some in [numbers] if fit_at_once(session.model, [texts[n] for n in numbers]) else [[n] for n in numbers]:
             found |= dict(zip(some, read_batch(session, [texts[n] for n in some]), strict=True))
     return [found[n] for n in range(len(texts))]
 
 
-def fits(model: Any, texts: Sequence[Text]) -> bool:
+def fit_at_once(model: Any, texts: Sequence[Text]) -> bool:
     """Whether the logits that several texts need are few enough to be made at once."""
-    widest = len(rows_needed(texts)) if takes(model, "logits_to_keep") else len(texts[-1].said.ids)
+    widest = len(find_rows(texts)) if takes(model, "logits_to_keep") else len(texts[-1].said.ids)
     return len(texts) * widest * getattr(getattr(model, "config", None), "vocab_size", 0) <= ROOM
 
 
-def rows_needed(texts: Sequence[Text]) -> list[int]:
+def find_rows(texts: Sequence[Text]) -> list[int]:
     """Positions whose logits predict an output token of any of these texts."""
     starts = [first_row(text) for text in texts]
     return sorted({start + n for start in starts for n in range(len(texts[0].output))})
@@ -85,7 +85,7 @@ def first_row(text: Text) -> int:
 
 
 def read_batch(session: Session, texts: Sequence[Text]) -> list[Tensor]:
-    rows = rows_needed(texts)
+    rows = find_rows(texts)
     batch = place_batch(session.model, pad(texts))
     kwargs = dict(batch.kwargs)
     few = not texts[0].start and takes(session.model, "logits_to_keep")

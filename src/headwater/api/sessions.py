@@ -76,7 +76,7 @@ class ExplainSession:
     @property
     def dtype(self) -> str | None:
         """The name of the dtype that it computes in; None for a model that has no weights of one."""
-        return name_of(self._session.dtype)
+        return name_floating(self._session.dtype)
 
     @property
     def _session(self) -> Session:
@@ -173,6 +173,6 @@ class ExplainSession:
         return found
 
 
-def name_of(dtype: torch.dtype | None) -> str | None:
+def name_floating(dtype: torch.dtype | None) -> str | None:
     """The name of a floating dtype; None for a model that has no weights of one."""
     return next((name for name, known in DTYPES.items() if known is dtype), None)

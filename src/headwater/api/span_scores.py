@@ -93,12 +93,8 @@ def explain_spans(
     scoring: Scoring,
     spans: Sequence[tuple[int, int]],
     change: Change = keep_run,
-    amounts: Sequence[float] | None = None,
 ) -> Iterator[tuple[Explanation, SpanReader]]:
-    """An explanation per span (first output token, and the one after its last): one forward pass serves all of them.
-
-    `amounts` are those of the answer's tokens, one for each.
-    """
+    """An explanation per span (first output token, and the one after its last): one forward pass serves all of them."""
     others, places = scoring.others(text), find_places(session.model, options.at)
     method = choose_method(options.method, session.model)
     first, last = min(start for start, _ in spans), max(end for _, end in spans)
@@ -109,7 +105,7 @@ def explain_spans(
             others=tuple(others.get(n) for n in range(start, end)),
             score=scoring.score,
             name=str(text.tokenizer.decode(text.output[start:end])).strip(),
-            amounts=None if amounts is None else tuple(amounts[start:end]),
+            amounts=None if scoring.amounts is None else scoring.amounts[start:end],
         )
         for start, end in spans
     ]

@@ -48,11 +48,11 @@ def read_document(file: Path) -> str:
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
     kind = file.suffix.lower()
-    read: Callable[[bytes, Path], str] = read_pdf if kind == PDF else read_html if kind in PAGES else decode_text
+    read: Callable[[bytes, Path], str] = read_pdf if kind == PDF else read_html if kind in PAGES else decode_file
     return read(raw, file).strip()
 
 
-def decode_text(raw: bytes, file: Path, encoding: str = "utf-8-sig") -> str:
+def decode_file(raw: bytes, file: Path, encoding: str = "utf-8-sig") -> str:
     """Bytes as text. A byte of zero is in no text, whatever the encoding makes of it."""
     try:
         text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else encoding)
@@ -67,7 +67,7 @@ def read_html(raw: bytes, file: Path) -> str:
     """What a page shows, a line per block. Its styles are not computed: only what is marked `hidden` is left out."""
     named = CHARSET.search(raw[:2048])
     parser = ShownText()
-    parser.feed(decode_text(raw, file, named.group(1).decode("ascii") if named else "utf-8-sig"))
+    parser.feed(decode_file(raw, file, named.group(1).decode("ascii") if named else "utf-8-sig"))
     parser.close()
     return parser.text
 

@@ -160,7 +160,7 @@ def judge_sources(span: SpanExplanation, sources: Sequence[Citation], documents:
     if not sources:
         return (Phrase(f"rests on no sentence of a document; {largest_role(span)}"),)
     best = max(sources, key=lambda one: one.drop)
-    name = Phrase(name_source(documents[best.document], best.source), named=True)
+    name = Phrase(label_source(documents[best.document], best.source), named=True)
     change = describe_change(best.before, best.after)
     if best.drop < MATTERS:
         return Phrase("rests on no single sentence of a document; without "), name, Phrase(f" {change}")
@@ -179,7 +179,7 @@ def largest_role(span: SpanExplanation) -> str:
     )
 
 
-def name_source(document: str, sentence: int | None) -> str:
+def label_source(document: str, sentence: int | None) -> str:
     """A source as people count: sentences from 1."""
     return visible(document) if sentence is None else f"{visible(document)}, sentence {sentence + 1}"
 

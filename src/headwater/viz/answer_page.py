@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from headwater.results.answer_report import AnswerReport, Citation, LeftOut, describe_change, name_source
+from headwater.results.answer_report import AnswerReport, Citation, LeftOut, describe_change, label_source
 
 from .colour import largest, shade
 from .generation import NAMES, values_as_text
@@ -30,7 +30,7 @@ def page(report: AnswerReport, *, left_out: LeftOut | None = None, title: str = 
         f"{_left_out(report, left_out)}"
         f'<div class="pair">{_documents(report)}{_answer(report)}<svg class="lines" aria-hidden="true"></svg></div>\n'
         '<p id="left" class="verdict" role="status"></p>\n'
-        f'<div id="panels">{"".join(_panel(report, number) for number in range(len(report.spans)))}</div>\n'
+        f'<div id="panels">{"".join(_sentence_panel(report, number) for number in range(len(report.spans)))}</div>\n'
         f"{_without(report)}{describe_making(span.as_explanation())}</article>"
     )
     return document(body, title=title, style=STYLE, script=SCRIPT)
@@ -53,8 +53,8 @@ def _source(report: AnswerReport, document: int, place: int) -> str:
     colour = shade(found.relevance, largest(values))
     kind = {1: "add", 0: "none", -1: "take"}[colour.sign]
     tried = next((one for one in report.tried if one.sources == ((document, place),)), None)
-    changes = [] if tried is None else [describe_change(*pair) for pair in pairs_of(tried)]
-    name = name_source(report.documents[document], place)
+    changes = [] if tried is None else [describe_change(*pair) for pair in list_changes(tried)]
+    name = label_source(report.documents[document], place)
     return (
         f'<span role="button" tabindex="{0 if number == 0 else -1}" aria-pressed="false" class="s t {kind}" '
         f'data-t="{number}" data-name="{escape(name)}" data-w="{escape("|".join(changes))}" '
@@ -67,7 +67,7 @@ def flat_values(report: AnswerReport, sentence: int) -> list[float]:
     return [one.relevance for sources in report.sources_of(sentence) for one in sources]
 
 
-def pairs_of(left_out: LeftOut) -> list[tuple[float, float]]:
+def list_changes(left_out: LeftOut) -> list[tuple[float, float]]:
     return list(zip(left_out.sentences_before, left_out.sentences_after, strict=True))
 
 
@@ -81,7 +81,7 @@ def _answer(report: AnswerReport) -> str:
     return f'<section class="said" aria-label="answer"><h3>Answer</h3><ol>{items}</ol></section>'
 
 
-def _panel(report: AnswerReport, number: int) -> str:
+def _sentence_panel(report: AnswerReport, number: int) -> str:
     """What one sentence rests on: in words, its sources, whose words gave what, its ledger."""
     span = report.spans[number]
     roles = list(span.by_role().items())
@@ -100,7 +100,7 @@ def sources_table(documents: Sequence[str], sources: Sequence[Citation]) -> str:
     if not sources:
         return ""
     rows = "".join(
-        f'<tr><th scope="row">{escape(name_source(documents[one.document], one.source))}<br>'
+        f'<tr><th scope="row">{escape(label_source(documents[one.document], one.source))}<br>'
         f"<small>{escape(visible(one.text))}</small></th><td>{one.share:.0%}</td>"
         f'<td class="change">{escape(describe_change(one.before, one.after))}</td>'
         f"<td>{'' if one.sure is None else f'{one.sure:.0%}'}</td></tr>"
@@ -116,7 +116,7 @@ def _left_out(report: AnswerReport, left_out: LeftOut | None) -> str:
         return ""
     rows = "".join(
         f"<li><q>{escape(visible(span.text))}</q> {escape(describe_change(*pair))}</li>"
-        for span, pair in zip(report.spans, pairs_of(left_out), strict=True)
+        for span, pair in zip(report.spans, list_changes(left_out), strict=True)
     )
     return (
         f'<section aria-label="left out"><p class="verdict">Without <strong>{escape(visible(left_out.name))}</strong>, '

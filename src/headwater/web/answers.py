@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..results.answer_report import AnswerReport, Citation, LeftOut, describe_change, name_source
+from ..results.answer_report import AnswerReport, Citation, LeftOut, describe_change, label_source
 from ..viz import answer_page
 from ..viz.colour import palette
 from ..viz.reading import visible
@@ -108,7 +108,7 @@ def show_citation(document: str, one: Citation) -> CitationShown:
     return CitationShown(
         document=one.document,
         sentence=one.source,
-        name=name_source(document, one.source),
+        name=label_source(document, one.source),
         text=visible(one.text),
         share=one.share,
         drop=one.drop,
