@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .results.explanation import Explanation as Explanation
     from .results.generation import Generation as Generation
     from .results.ledger import Ledger as Ledger
+    from .results.who_told import WhoTold as WhoTold
     from .store.runs import StoredRun as StoredRun
     from .store.runs import open_run as open_run
 
@@ -60,6 +61,7 @@ _PUBLIC = {
     "explain_answer": "api.explain_answer",
     "AnswerExplainer": "api.answers",
     "AnswerReport": "results.answer_report",
+    "WhoTold": "results.who_told",
     "SpanExplanation": "results.answer",
     "Generation": "results.generation",
     "session": "api.sessions",

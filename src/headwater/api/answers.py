@@ -17,10 +17,13 @@ from ..results.answer import OUTPUT, START, SourceSentence, SpanExplanation, Tex
 from ..results.answer_report import AnswerReport, Citation, LeftOut, label_source
 from ..results.generation import Generation
 from ..results.sentences import find_sentences
+from ..results.who_told import WhoTold
 from .generate import Scoring, Text, explain_tokens, join_tokens
 from .leave_out import Source, leave_out, measure_logprobs, sentences_of
 from .span_scores import SpanReader, explain_spans
+from .tellers import choose_tellers, describe_teller, leave_place_out
 
+TELLERS = 3  # sentences of each role that are left out
 PASSED = 1e-3  # of a span's absolute relevance: where the model's own words have less, hops end
 SOURCES, LEAST_SHARE, COMPARED = 3, 0.1, 8  # of citations: most sources a sentence, the least share, others left out
 
@@ -143,6 +146,21 @@ class AnswerExplainer:
             for number, sources in enumerate(chosen)
         ]
 
+    def told(self, span: SpanExplanation | None = None, most: int = TELLERS) -> WhoTold:
+        """Who told it to say a span, by default the whole answer: the roles of a chat, and its decisive sentences.
+
+        Of every role the sentences with most relevance are left out one by one, at most so many each.
+        """
+        span = span or self.whole()
+        chosen = choose_tellers(span, most)
+        total = sum(one.relevance for one in span.by_sentence() if one.role != OUTPUT and one.relevance > 0)
+        left = [leave_place_out(self._material, self._places[0], one.number) for one in chosen]
+        own = slice(span.first - self._text.prompt, span.last - self._text.prompt)
+        before = float(self._logprobs[own].sum())
+        after = [float(found[own].sum()) for found in self._read_materials(left)]
+        told = [describe_teller(span, one, total, before, now) for one, now in zip(chosen, after, strict=True)]
+        return WhoTold(span.text, before, span.by_role(), tuple(sorted(told, key=lambda one: -one.drop)))
+
     def report(self, most: int = SOURCES, least: float = LEAST_SHARE) -> AnswerReport:
         """All of the answer as one value: every sentence, its sources, and what happens without each document."""
         cited = self.citations(most, least)
@@ -205,9 +223,12 @@ class AnswerExplainer:
 
     def _read(self, left_out: Sequence[Sequence[Source]]) -> list[Tensor]:
         """The log-probabilities of the same answer, once without each of these."""
+        return self._read_materials([leave_out(self._material, self._places[0], sources) for sources in left_out])
+
+    def _read_materials(self, materials: Sequence[Material]) -> list[Tensor]:
         session, texts = self._session, []
-        for sources in left_out:
-            said, _ = leave_out(self._material, self._places[0], sources).render(self._text.tokenizer)
+        for material in materials:
+            said, _ = material.render(self._text.tokenizer)
             texts.append(Text.of(session.model, self._text.tokenizer, said, self._text.output))
         return measure_logprobs(session, texts)
 

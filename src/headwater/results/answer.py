@@ -22,11 +22,14 @@ Tracer = Callable[["SpanExplanation", "int | None"], "SpanExplanation"]
 
 @dataclass(frozen=True)
 class TextSentence:
-    """A sentence that tokens stand in. `document` is the number of the document that it is from, counted from 0."""
+    """A sentence that tokens stand in. `document` and `turn` are the numbers of the document and of the chat's turn
+    that it is from, counted from 0.
+    """
 
     text: str
     role: str
     document: int | None = None
+    turn: int | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from textwrap import wrap
 
 from headwater.results.answer import SpanExplanation
 from headwater.results.answer_report import AnswerReport, Citation
+from headwater.results.who_told import WhoTold
 
 from .plain import ledger_lines
 from .reading import decimals, visible, with_sign
@@ -65,6 +66,21 @@ def plain_answer(report: AnswerReport) -> str:
     if report.without:
         lines += ["", "log-probability of the same answer without a document:"]
         lines += [f"  {one.before:.2f} -> {one.after:.2f}  {clip(one.name)}" for one in report.without]
+    return "\n".join(lines)
+
+
+def plain_told(told: WhoTold) -> str:
+    """Who told it to: in a sentence, the share of every role, and the sentences that were left out."""
+    said = "".join(part.text for part in told.verdict())
+    lines = [f"span: {clip(told.text)}", *wrap(f"{said}.", COLUMNS), "", "share of what adds, by role:"]
+    lines += [f"  {share:4.0%}  {visible(role)}" for role, share in told.shares.items()]
+    lines += ["", "sentences, left out one by one:", "  share    drop  who"]
+    for one in told.sentences:
+        mark = " *" if one.decisive else ""
+        where = one.role if one.turn is None else f"{one.role}, turn {one.turn + 1}"
+        lines.append(f"  {one.share:5.0%}  {one.drop:+6.2f}  {clip(f'{where}: {one.text}')}{mark}")
+    if any(one.decisive for one in told.sentences):
+        lines.append("* decisive: at least ten times less likely without it")
     return "\n".join(lines)
 
 

@@ -17,6 +17,7 @@ from headwater.results.display import NOTEBOOK, SCREEN, TEXT, Shown, shows
 from headwater.results.explanation import Explanation
 from headwater.results.generation import Generation
 from headwater.results.ledger import Ledger
+from headwater.results.who_told import WhoTold
 
 from . import answers, comparison, frames, generation, notebook, plots, terminal
 from .html import ledger_section
@@ -36,6 +37,7 @@ shows(TEXT, Generation)(generation.plain)
 shows(TEXT, Audit)(plain_audit)
 shows(TEXT, SpanExplanation)(answers.plain)
 shows(TEXT, AnswerReport)(answers.plain_answer)
+shows(TEXT, WhoTold)(answers.plain_told)
 
 
 @shows(TEXT, Ledger)
