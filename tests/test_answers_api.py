@@ -392,6 +392,7 @@ def test_a_report_is_a_value_that_goes_through_json():
         (0.05, 0.0123, "5 % → 1.2 %"),
         (1e-3, 1e-5, "100 times less likely"),
         (1e-5, 2e-5, "2.0 times likelier"),
+        (1e-5, 1e-20, "more than a million times less likely"),
         (1e-5, 1e-5, "as likely as before"),
     ],
 )

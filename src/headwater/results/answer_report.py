@@ -191,7 +191,7 @@ def describe_change(before: float, after: float) -> str:
     factor = math.exp(min(abs(before - after), 700.0))
     if factor < 1.05:
         return "as likely as before"
-    shown = f"{factor:,.0f}" if 10 <= factor < 1e6 else f"{factor:.1f}" if factor < 10 else f"{factor:.0e}"
+    shown = "more than a million" if factor >= 1e6 else f"{factor:,.0f}" if factor >= 10 else f"{factor:.1f}"
     return f"{shown} times {'less likely' if after < before else 'likelier'}"
 
 

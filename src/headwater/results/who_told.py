@@ -13,6 +13,7 @@ from .verdict import Phrase
 
 DECISIVE = math.log(10)  # a loss that makes the span ten times less likely
 OURS = ("user", "system", "question")  # who may tell a model what to do; what tools and documents say is only read
+OWN = "assistant"  # the model's own earlier turns
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,11 @@ class WhoTold(Shown):
 
     @property
     def strangers(self) -> tuple[ToldSentence, ...]:
-        """Decisive sentences of tool results, documents and others that may not tell a model what to do."""
-        return tuple(one for one in self.sentences if one.decisive and one.role not in OURS)
+        """Decisive sentences of tool results, documents and others that are neither user, system nor the model itself.
+
+        They may be data that the task needs, or an instruction that nobody gave: who reads them can tell.
+        """
+        return tuple(one for one in self.sentences if one.decisive and one.role not in (*OURS, OWN))
 
     def verdict(self) -> tuple[Phrase, ...]:
         """Who told it to, in plain words. A tool result whose loss decides is named before all others."""
@@ -94,5 +98,5 @@ def name_teller(one: ToldSentence) -> str:
     """Where a sentence stands, as people count."""
     if one.turn is None:
         return "a document" if one.document is not None else f"the {one.role}"
-    kind = {"tool": "a tool result", "assistant": "the model's own earlier words"}.get(one.role, f"the {one.role}")
+    kind = {"tool": "a tool result", OWN: "the model's own earlier words"}.get(one.role, f"the {one.role}")
     return f"{kind} (turn {one.turn + 1})"
