@@ -18,6 +18,7 @@ from ..results.answer_report import AnswerReport, Citation, LeftOut, label_sourc
 from ..results.generation import Generation
 from ..results.sentences import find_sentences
 from ..results.who_told import WhoTold
+from .ablations import weigh_sources
 from .generate import Scoring, Text, explain_tokens, join_tokens
 from .leave_out import Source, leave_out, measure_logprobs, sentences_of
 from .span_scores import SpanReader, explain_spans
@@ -128,23 +129,42 @@ class AnswerExplainer:
             raise UsageError("nothing is left out: name a document.")
         return self._leave_out([wanted])[0]
 
-    def citations(self, most: int = SOURCES, least: float = LEAST_SHARE) -> list[list[Citation]]:
+    def citations(
+        self, most: int = SOURCES, least: float = LEAST_SHARE, *, ablations: int | None = None
+    ) -> list[list[Citation]]:
         """For each sentence of the answer, the documents' sentences that carry it: at most so many, each of this share.
 
         Every source is then left out, and the model reads the same answer again: by how much the sentence's
         log-probability falls is `drop`. Some others are left out, too, for `sure`: a source is sure whose loss matters
         more than theirs. Prompts are read in batches without gradients, and each serves all sentences of the answer.
+
+        `ablations`: so many random halves of all sources are left out besides, and a sparse linear model is fitted to
+        the log-probabilities, as ContextCite does. A source then has a `weight`, and `sure` is how often that is above
+        zero when what was measured is drawn again: two sources that say the same are found by it, too.
         """
         chosen = [choose_sources(span, most, least) for span in self.all_sentences()]
         drops = {one.sources[0]: one.drops for one in self._check_sources(chosen)}
         before = self._by_sentence(self._logprobs)
-        return [
+        cited = [
             [
                 cite(number, source, self._source_of(source.number), share, before[number], drops)
                 for source, share in sources
             ]
             for number, sources in enumerate(chosen)
         ]
+        return self._weigh(cited, ablations) if ablations is not None and any(cited) else cited
+
+    def _weigh(self, cited: list[list[Citation]], ablations: int) -> list[list[Citation]]:
+        """Citations with their weights in a model of random halves."""
+        found = weigh_sources(self._all_sources(), self._leave_out, ablations, self._options.seed)
+        weighed = []
+        for one in (one for some in cited for one in some):
+            weight, sure = found.of(one.sentence, (one.document, one.source))
+            weighed.append(replace(one, weight=weight, sure=sure))
+        return [[one for one in weighed if one.sentence == number] for number in range(len(cited))]
+
+    def _all_sources(self) -> list[Source]:
+        return [(d, n) for d, sentences in enumerate(self.document_sentences) for n in range(len(sentences))]
 
     def told(self, span: SpanExplanation | None = None, most: int = TELLERS) -> WhoTold:
         """Who told it to say a span, by default the whole answer: the roles of a chat, and its decisive sentences.
@@ -178,8 +198,7 @@ class AnswerExplainer:
     def _check_sources(self, chosen: Sequence[Sequence[tuple[SourceSentence, float]]]) -> list[LeftOut]:
         """Each cited sentence left out, and some others to compare with."""
         cited = {self._source_of(source.number) for one in chosen for source, _ in one}
-        every = [(d, n) for d, sentences in enumerate(self.document_sentences) for n in range(len(sentences))]
-        rest = [source for source in every if source not in cited]
+        rest = [source for source in self._all_sources() if source not in cited]
         compared = [rest[k * len(rest) // COMPARED] for k in range(COMPARED)] if len(rest) > COMPARED else rest
         return self._leave_out([(source,) for source in [*sorted(cited), *compared]])
 

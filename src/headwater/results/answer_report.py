@@ -27,7 +27,8 @@ class Citation:
     this source's part of all positive relevance that sentences of documents have for it. `before`: the log-probability
     of the answer's sentence. `drop`: by how much that falls when the source is left out of the prompt and the model
     reads the same answer again. `sure`: of other sources that were left out likewise, the part whose drop is smaller; 1
-    where none matters as much, None where there was no other.
+    where none matters as much, None where there was no other. `weight` is that of a sparse model of random halves of
+    all sources, where it was asked for; `sure` is then how often it is above zero.
     """
 
     sentence: int
@@ -39,6 +40,7 @@ class Citation:
     before: float
     drop: float
     sure: float | None
+    weight: float | None = None
 
     @property
     def after(self) -> float:
