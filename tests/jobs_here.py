@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 import headwater as hw
 from headwater.jobs import running
-from headwater.jobs.explaining import Explainer, Place
+from headwater.jobs.explaining import Place
 from headwater.jobs.payload import Payload
 from headwater.jobs.reading.sources import find_sources
 from headwater.jobs.settings import JobSettings
@@ -47,7 +47,7 @@ class Here:
         return 1
 
     def results(self, payload, workers, chunks, tick):
-        explainer = Explainer(payload.model, payload.tokenizer, payload.settings, payload.sources)
+        explainer = payload.open(payload.model)
         for chunk in self.order(chunks):
             type(self).chunks.append(chunk)
             yield explainer.chunk(chunk, lambda place, rows, tokens: tick(rows, tokens))

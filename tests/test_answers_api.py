@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from copy import deepcopy
 
 import pytest
@@ -14,9 +15,11 @@ from tiny import CASTS
 from typer.testing import CliRunner
 
 import headwater as hw
+from headwater.api.leave_out import leave_out
 from headwater.cli import app
 from headwater.engine import propagate
 from headwater.errors import InputError, UsageError
+from headwater.results.answer_report import describe_change
 from headwater.results.sentences import find_sentences
 
 approx = pytest.approx
@@ -188,7 +191,7 @@ def test_a_source_that_stands_twice_is_left_out_where_it_was_cited():
     found = ask(documents=[text])
     cited = [one for one in found.whole().by_sentence() if one.document == 0]
     assert [one.text for one in cited] == ["the film is good.", "good.", "she said."]
-    left = [found._leave_out(one.number).texts[0] for one in cited]
+    left = [leave_out(found._material, found._places[0], [(0, n)]).texts[0] for n in range(3)]
     assert left == [" good. she said.", "the film is good.  she said.", "the film is good. good. "]
 
 
@@ -321,7 +324,6 @@ def folder(tmp_path_factory):
     (place / "notes").mkdir()
     (place / "notes" / "b.txt").write_text("the capital of France is Paris. it was a good film.\n")
     (place / "notes" / "a.md").write_text("she said London!")
-    (place / "notes" / "c.pdf").write_bytes(b"%PDF")
     (place / "empty").mkdir()
     (place / "latin.txt").write_bytes(b"caf\xe9")
     return place
@@ -357,5 +359,42 @@ def test_files_that_are_no_documents_are_refused(folder, path, says):
 
 
 def test_a_file_of_another_kind_is_refused(folder):
-    found = command(folder, "-d", str(folder / "notes" / "c.pdf"))
-    assert ".txt or .md" in found.output + str(found.exception)
+    (folder / "notes.docx").write_bytes(b"PK")
+    found = command(folder, "-d", str(folder / "notes.docx"))
+    assert ".html, .htm or .pdf" in found.output + str(found.exception)
+
+
+def test_the_command_writes_one_page(folder):
+    given = ("-d", str(folder / "notes"), "--answer", ANSWER, "--html", str(folder / "page.html"))
+    assert command(folder, *given).exit_code == 0
+    page = (folder / "page.html").read_text()
+    assert "she said London!" in page
+    assert "<title>" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_a_report_is_a_value_that_goes_through_json():
+    report = ask().report()
+    again = hw.AnswerReport.from_dict(json.loads(json.dumps(report.to_dict())))
+    assert again.to_dict() == report.to_dict()
+    assert [again.verdict(n) for n in range(2)] == [report.verdict(n) for n in range(2)]
+    assert str(again) == str(report)
+    with pytest.raises(UsageError, match="the answer has 2"):
+        report.verdict(2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (0.71, 0.09, "71 % → 9 %"),
+        (0.999, 0.05, "99.9 % → 5 %"),
+        (0.5, 1e-9, "50 % → less than 0.001 %"),
+        (0.05, 0.0123, "5 % → 1.2 %"),
+        (1e-3, 1e-5, "100 times less likely"),
+        (1e-5, 2e-5, "2.0 times likelier"),
+        (1e-5, 1e-20, "more than a million times less likely"),
+        (1e-5, 1e-5, "as likely as before"),
+    ],
+)
+def test_a_change_is_said_in_plain_words(before, after, said):
+    assert describe_change(math.log(before), math.log(after)) == said

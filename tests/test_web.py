@@ -511,7 +511,8 @@ def test_an_answer_takes_less_than_300_ms_of_a_core(made):
 # its own document
 
 
-SLOWER = ("/api/generate", "/api/generate/report", "/api/audit", "/api/audit/report")
+ANSWERS = tuple(f"/api/answer{part}" for part in ("", "/sources", "/without", "/report"))
+SLOWER = ("/api/generate", "/api/generate/report", "/api/audit", "/api/audit/report", *ANSWERS)
 
 
 @pytest.mark.slow

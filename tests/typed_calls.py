@@ -24,6 +24,8 @@ def check_functions(model: nn.Module, tokenizer: Any, chats: list[Chat]) -> None
     assert_type(hw.explain_generation(model, chat=chats, tokenizer=tokenizer), list[hw.Generation])
     assert_type(hw.explain_answer(model, "a", tokenizer=tokenizer, documents=["b"]), hw.AnswerExplainer)
     assert_type(hw.explain_answer(model, "a", tokenizer=tokenizer).whole(), hw.SpanExplanation)
+    assert_type(hw.explain_answer(model, ["a", "b"], tokenizer=tokenizer), list[hw.AnswerExplainer])
+    assert_type(hw.explain_answer(model, "a", tokenizer=tokenizer).report(), hw.AnswerReport)
 
 
 def check_session(session: hw.ExplainSession) -> None:

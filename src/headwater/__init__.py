@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .memory.estimate import Estimate as Estimate
     from .models.loading import load as load
     from .results.answer import SpanExplanation as SpanExplanation
+    from .results.answer_report import AnswerReport as AnswerReport
     from .results.audit import Audit as Audit
     from .results.comparison import Comparison as Comparison
     from .results.entities import Entity as Entity
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from .results.inside import Inside as Inside
     from .results.ledger import Ledger as Ledger
     from .results.patching import PatchEffect as PatchEffect
+    from .results.who_told import WhoTold as WhoTold
     from .store.runs import StoredRun as StoredRun
     from .store.runs import open_run as open_run
 
@@ -68,6 +70,8 @@ _PUBLIC = {
     "explain_generation": "api.explain_generation",
     "explain_answer": "api.explain_answer",
     "AnswerExplainer": "api.answers",
+    "AnswerReport": "results.answer_report",
+    "WhoTold": "results.who_told",
     "SpanExplanation": "results.answer",
     "Generation": "results.generation",
     "session": "api.sessions",

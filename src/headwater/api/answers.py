@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -13,14 +13,21 @@ from ..engine.session import Change, Session
 from ..errors import UsageError
 from ..inputs.documents import Material, PromptPart, place_tokens, role_of_others
 from ..inputs.restoring import restores
-from ..results.answer import OUTPUT, START, Citation, LeftOut, SourceSentence, SpanExplanation, TextSentence
+from ..results.answer import OUTPUT, START, SourceSentence, SpanExplanation, TextSentence, add_hop
+from ..results.answer_report import AnswerReport, Citation, LeftOut, label_source
 from ..results.generation import Generation
 from ..results.sentences import find_sentences
+from ..results.who_told import WhoTold
+from .ablations import weigh_sources
 from .generate import explain_tokens, join_tokens
+from .leave_out import Source, leave_out, measure_logprobs, sentences_of
 from .output_text import Text
-from .span_scores import explain_spans, measure_logprobs
+from .span_scores import SpanReader, explain_spans
+from .tellers import choose_tellers, describe_teller, leave_place_out
 from .token_scores import Scoring
 
+TELLERS = 3  # sentences of each role that are left out
+PASSED = 1e-3  # of a span's absolute relevance: where the model's own words have less, hops end
 SOURCES, LEAST_SHARE, COMPARED = 3, 0.1, 8  # of citations: most sources a sentence, the least share, others left out
 
 
@@ -39,6 +46,7 @@ class AnswerExplainer:
     _parts: list[PromptPart]
     _aside: tuple[bool, bool]  # whether sinks and special tokens are set aside
     _change: Change
+    _left_out: dict[tuple[Source, ...], LeftOut] = field(default_factory=dict)  # what was read again already
 
     @functools.cached_property
     def pieces(self) -> tuple[str, ...]:
@@ -65,12 +73,19 @@ class AnswerExplainer:
         """The sentences of the answer."""
         return tuple("".join(self.pieces[start:end]).strip() for start, end in self._sentence_spans())
 
+    @property
+    def document_sentences(self) -> tuple[tuple[str, ...], ...]:
+        """The sentences of every document; an empty document has none."""
+        places = self._places[0]
+        numbers = range(len(self.documents))
+        return tuple(tuple(places[place].text for place in sentences_of(number, places)) for number in numbers)
+
     def sentence(self, number: int) -> SpanExplanation:
         """What one sentence of the answer rests on, by its number from 0, negative from the end."""
         spans = self._sentence_spans()
         if not -len(spans) <= number < len(spans):
             raise UsageError(f"no sentence {number}: the answer has {len(spans)}.")
-        return self._explain([spans[number]])[0]
+        return self._explain([spans[number]])[0][0]
 
     def span(self, words: str, occurrence: int = 0) -> SpanExplanation:
         """What some words of the answer rest on; all tokens with a letter of them belong to the span."""
@@ -82,11 +97,11 @@ class AnswerExplainer:
             raise UsageError(
                 f"{words!r} stands {len(found)} times in the answer {self.text!r}; asked for {occurrence}."
             )
-        return self._explain([self._tokens_of(found[occurrence], found[occurrence] + len(words))])[0]
+        return self._explain([self._tokens_of(found[occurrence], found[occurrence] + len(words))])[0][0]
 
     def whole(self) -> SpanExplanation:
         """What the whole answer rests on, as one score."""
-        return self._explain([(0, len(self._text.output))])[0]
+        return self._explain([(0, len(self._text.output))])[0][0]
 
     def all_sentences(self) -> list[SpanExplanation]:
         """What every sentence rests on: one forward pass for all, and few backward passes."""
@@ -97,70 +112,154 @@ class AnswerExplainer:
         return self._tokens
 
     def through(self, span: SpanExplanation) -> SpanExplanation:
-        """The span, with what ended on the model's own words passed on to what these came from: to the prompt."""
+        """The span, with what ended on the model's own words passed on to what these came from: to the prompt.
+
+        It explains every token of the answer, once. `span.through()` goes hop by hop instead, a pass for each.
+        """
         return span.through(self._tokens)
 
-    def without(self, document: int) -> LeftOut:
-        """Asks again without a document, by its number from 0: the log-probability of the same answer, then and now."""
-        count = len(self._material.texts)
-        if not -count <= document < count:
-            raise UsageError(f"no document {document}: there are {count}, counted from 0.")
-        number = document % count
-        before, after = self._by_sentence(self._logprobs), self._by_sentence(self._read(self._material.without(number)))
-        return LeftOut(
-            number,
-            self.documents[number],
-            before=sum(before),
-            after=sum(after),
-            sentences_before=before,
-            sentences_after=after,
-        )
+    def without(self, document: int, sentence: int | None = None) -> LeftOut:
+        """Asks again without a document, or without one sentence of it: the same answer's log-probability, then and
+        now. Both count from 0.
+        """
+        return self.without_all([(document, sentence)])
 
-    def citations(self, most: int = SOURCES, least: float = LEAST_SHARE) -> list[list[Citation]]:
+    def without_all(self, sources: Sequence[Source]) -> LeftOut:
+        """Asks again without several sources at once: each a document and a sentence of it, or None for all of it."""
+        wanted = tuple(sorted({self._find_source(*source) for source in sources}, key=in_order))
+        if not wanted:
+            raise UsageError("nothing is left out: name a document.")
+        return self._leave_out([wanted])[0]
+
+    def citations(
+        self, most: int = SOURCES, least: float = LEAST_SHARE, *, ablations: int | None = None
+    ) -> list[list[Citation]]:
         """For each sentence of the answer, the documents' sentences that carry it: at most so many, each of this share.
 
         Every source is then left out, and the model reads the same answer again: by how much the sentence's
         log-probability falls is `drop`. Some others are left out, too, for `sure`: a source is sure whose loss matters
-        more than theirs. Each costs one forward pass, which serves all sentences of the answer.
+        more than theirs. Prompts are read in batches without gradients, and each serves all sentences of the answer.
+
+        `ablations`: so many random halves of all sources are left out besides, and a sparse linear model is fitted to
+        the log-probabilities, as ContextCite does. A source then has a `weight`, and `sure` is how often that is above
+        zero when what was measured is drawn again: two sources that say the same are found by it, too.
         """
         chosen = [choose_sources(span, most, least) for span in self.all_sentences()]
-        cited = {source.number: source for one in chosen for source, _ in one}
-        places = self._places[0]
-        rest = [n for n, place in enumerate(places) if place.document is not None and place.text and n not in cited]
-        compared = [rest[k * len(rest) // COMPARED] for k in range(COMPARED)] if len(rest) > COMPARED else rest
+        drops = {one.sources[0]: one.drops for one in self._check_sources(chosen)}
         before = self._by_sentence(self._logprobs)
-        drops = {number: self._drops(number, before) for number in [*cited, *compared]}
-        return [
-            [cite(number, source, share, drops) for source, share in sources] for number, sources in enumerate(chosen)
+        cited = [
+            [
+                cite(number, source, self._source_of(source.number), share, before[number], drops)
+                for source, share in sources
+            ]
+            for number, sources in enumerate(chosen)
         ]
+        return self._weigh(cited, ablations) if ablations is not None and any(cited) else cited
 
-    def _drops(self, place: int, before: tuple[float, ...]) -> tuple[float, ...]:
-        """By how much each sentence's log-probability falls when one sentence of a document is left out."""
-        after = self._by_sentence(self._read(self._leave_out(place)))
-        return tuple(a - b for a, b in zip(before, after, strict=True))
+    def _weigh(self, cited: list[list[Citation]], ablations: int) -> list[list[Citation]]:
+        """Citations with their weights in a model of random halves."""
+        found = weigh_sources(self._all_sources(), self._leave_out, ablations, self._options.seed)
+        weighed = []
+        for one in (one for some in cited for one in some):
+            weight, sure = found.of(one.sentence, (one.document, one.source))
+            weighed.append(replace(one, weight=weight, sure=sure))
+        return [[one for one in weighed if one.sentence == number] for number in range(len(cited))]
 
-    def _leave_out(self, number: int) -> Material:
-        place = self._places[0][number]
-        assert place.document is not None
-        document, start, end = self._material.texts[place.document], 0, 0
-        for one in self._places[0][: number + 1]:  # sentences come in order, so a repeated one is told apart
-            if one.document == place.document:
-                start = document.find(one.text, end)
-                end = start + len(one.text)
-        return self._material.without(place.document, start, end)
+    def _all_sources(self) -> list[Source]:
+        return [(d, n) for d, sentences in enumerate(self.document_sentences) for n in range(len(sentences))]
 
-    def _read(self, material: Material) -> Tensor:
-        said, _ = material.render(self._text.tokenizer)
-        session = self._session
-        return measure_logprobs(session, Text.of(session.model, self._text.tokenizer, said, self._text.output))
+    def told(self, span: SpanExplanation | None = None, most: int = TELLERS) -> WhoTold:
+        """Who told it to say a span, by default the whole answer: the roles of a chat, and its decisive sentences.
+
+        Of every role the sentences with most relevance are left out one by one, at most so many each.
+        """
+        span = span or self.whole()
+        chosen = choose_tellers(span, most)
+        total = sum(one.relevance for one in span.by_sentence() if one.role != OUTPUT and one.relevance > 0)
+        left = [leave_place_out(self._material, self._places[0], one.number) for one in chosen]
+        own = slice(span.first - self._text.prompt, span.last - self._text.prompt)
+        before = float(self._logprobs[own].sum())
+        after = [float(found[own].sum()) for found in self._read_materials(left)]
+        told = [describe_teller(span, one, total, before, now) for one, now in zip(chosen, after, strict=True)]
+        return WhoTold(span.text, before, span.by_role(), tuple(sorted(told, key=lambda one: -one.drop)))
+
+    def report(self, most: int = SOURCES, least: float = LEAST_SHARE) -> AnswerReport:
+        """All of the answer as one value: every sentence, its sources, and what happens without each document."""
+        cited = self.citations(most, least)
+        chosen = [choose_sources(span, most, least) for span in self.all_sentences()]
+        return AnswerReport(
+            question=self._material.question,
+            text=self.text,
+            documents=self.documents,
+            spans=self._sentences,
+            citations=tuple(map(tuple, cited)),
+            without=tuple(self._leave_out([((document, None),) for document in range(len(self.documents))])),
+            tried=tuple(self._check_sources(chosen)),
+        )
+
+    def _check_sources(self, chosen: Sequence[Sequence[tuple[SourceSentence, float]]]) -> list[LeftOut]:
+        """Each cited sentence left out, and some others to compare with."""
+        cited = {self._source_of(source.number) for one in chosen for source, _ in one}
+        rest = [source for source in self._all_sources() if source not in cited]
+        compared = [rest[k * len(rest) // COMPARED] for k in range(COMPARED)] if len(rest) > COMPARED else rest
+        return self._leave_out([(source,) for source in [*sorted(cited), *compared]])
+
+    def _leave_out(self, wanted: Sequence[tuple[Source, ...]]) -> list[LeftOut]:
+        """The same answer without each of these; what was read before is not read again."""
+        new = [one for one in wanted if one not in self._left_out]
+        for sources, after in zip(new, self._read(new), strict=True):
+            self._left_out[sources] = self._compare(sources, after)
+        return [self._left_out[one] for one in wanted]
+
+    def _find_source(self, document: int, sentence: int | None) -> tuple[int, int | None]:
+        """A source as it was named, with negative numbers from the end."""
+        count = len(self._material.texts)
+        if not -count <= document < count:
+            raise UsageError(f"no document {document}: there are {count}, counted from 0.")
+        number = document % count
+        if sentence is None:
+            return number, None
+        known = len(self.document_sentences[number])
+        if not -known <= sentence < known:
+            raise UsageError(f"no sentence {sentence} in {self.documents[number]}: it has {known}, counted from 0.")
+        return number, sentence % known
+
+    def _source_of(self, place: int) -> tuple[int, int]:
+        """A place of the prompt as a document and the number of its sentence."""
+        document = self._places[0][place].document
+        assert document is not None
+        return document, sentences_of(document, self._places[0]).index(place)
+
+    def _compare(self, sources: tuple[Source, ...], after: Tensor) -> LeftOut:
+        then, now = self._by_sentence(self._logprobs), self._by_sentence(after)
+        return LeftOut(
+            sources[0][0],
+            " and ".join(label_source(self.documents[document], sentence) for document, sentence in sources),
+            before=sum(then),
+            after=sum(now),
+            sentences_before=then,
+            sentences_after=now,
+            sources=sources,
+        )
+
+    def _read(self, left_out: Sequence[Sequence[Source]]) -> list[Tensor]:
+        """The log-probabilities of the same answer, once without each of these."""
+        return self._read_materials([leave_out(self._material, self._places[0], sources) for sources in left_out])
+
+    def _read_materials(self, materials: Sequence[Material]) -> list[Tensor]:
+        session, texts = self._session, []
+        for material in materials:
+            said, _ = material.render(self._text.tokenizer)
+            texts.append(Text.of(session.model, self._text.tokenizer, said, self._text.output))
+        return measure_logprobs(session, texts)
 
     @functools.cached_property
     def _sentences(self) -> tuple[SpanExplanation, ...]:
-        return tuple(self._explain(self._sentence_spans()))
+        return tuple(span for span, _ in self._explain(self._sentence_spans()))
 
     @functools.cached_property
     def _logprobs(self) -> Tensor:
-        return measure_logprobs(self._session, self._text)
+        return measure_logprobs(self._session, [self._text])[0]
 
     @functools.cached_property
     def _tokens(self) -> Generation:
@@ -202,14 +301,37 @@ class AnswerExplainer:
             places.append(TextSentence("".join(self.pieces[start:end]).strip(), OUTPUT))
         return tuple(places), tuple(of_token)
 
+    def _trace(self, span: SpanExplanation, hops: int | None) -> SpanExplanation:
+        """Hop by hop: what the model's own words have is the score of the next backward pass."""
+        if hops is not None and hops < 0:
+            raise UsageError(f"hops must be at least 0, not {hops}.")
+        start, count = self._text.prompt, len(self._text.output)
+        kept: set[int] = set()  # tokens whose score is nearly nothing
+        enough = PASSED * float(span.relevance.abs().sum())
+        while hops is None or len(span.hops) < hops:
+            own = span.relevance[start : start + count].double().tolist()
+            amounts = [0.0 if n in kept else amount for n, amount in enumerate(own)]
+            end = max((n + 1 for n, amount in enumerate(amounts) if amount), default=0)
+            if not end or (hops is None and sum(map(abs, amounts)) <= enough):
+                break
+            hop, reader = self._explain([(0, end)], amounts)[0]
+            weights = reader.weights or ()
+            passed = [start + n for n, weight in enumerate(weights) if weight]
+            kept |= {n for n, weight in enumerate(weights) if amounts[n] and not weight}
+            span = add_hop(span, hop, passed)
+        return span
+
     @restores
-    def _explain(self, spans: Sequence[tuple[int, int]]) -> list[SpanExplanation]:
+    def _explain(
+        self, spans: Sequence[tuple[int, int]], amounts: Sequence[float] | None = None
+    ) -> list[tuple[SpanExplanation, SpanReader]]:
         text, (places, of_token) = self._text, self._places
         ids = [*text.said.ids, *text.start, *text.output]
         special = set(text.tokenizer.all_special_ids)
         tokens, pieces = tuple(text.tokenizer.convert_ids_to_tokens(ids)), tuple(text.pieces())
         made = []
-        found = explain_spans(self._session, self._options, text, self._scoring, spans, self._change)
+        scoring = replace(self._scoring, amounts=None if amounts is None else tuple(amounts))
+        found = explain_spans(self._session, self._options, text, scoring, spans, self._change)
         for (start, end), (explanation, reader) in zip(spans, found, strict=True):
             relevance = explanation.relevance.new_zeros(len(ids))
             relevance[: len(explanation.relevance)] = explanation.relevance
@@ -232,9 +354,15 @@ class AnswerExplainer:
                 aside=(False,) * len(ids),
                 at=explanation.at,
                 rules_met=explanation.rules_met,
+                tracer=self._trace,
             )
-            made.append(span.set_aside(sinks=self._aside[0], special=self._aside[1]))
+            made.append((span.set_aside(sinks=self._aside[0], special=self._aside[1]), reader))
         return made
+
+
+def in_order(source: Source) -> tuple[int, int]:
+    """Sources sort by their document, a whole one before sentences."""
+    return source[0], -1 if source[1] is None else source[1]
 
 
 def choose_sources(span: SpanExplanation, most: int, least: float) -> list[tuple[SourceSentence, float]]:
@@ -245,9 +373,15 @@ def choose_sources(span: SpanExplanation, most: int, least: float) -> list[tuple
     return [(one, one.relevance / total) for one in ordered if one.relevance >= least * total]
 
 
-def cite(sentence: int, source: SourceSentence, share: float, drops: dict[int, tuple[float, ...]]) -> Citation:
-    assert source.document is not None
-    own = drops[source.number][sentence]
-    others = [drop[sentence] for number, drop in drops.items() if number != source.number]
+def cite(
+    sentence: int,
+    found: SourceSentence,
+    source: tuple[int, int],
+    share: float,
+    before: float,
+    drops: dict[Source, tuple[float, ...]],
+) -> Citation:
+    own = drops[source][sentence]
+    others = [drop[sentence] for other, drop in drops.items() if other != source]
     sure = sum(drop < own for drop in others) / len(others) if others else None
-    return Citation(sentence, source.document, source.text, source.relevance, share, own, sure)
+    return Citation(sentence, *source, found.text, found.relevance, share, before, own, sure)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, overload
 
 import torch
 
 from ..engine.options import SHOWN, check_handling, read_options
 from ..engine.session import Session, keep_run
-from ..errors import InputError
+from ..errors import InputError, UsageError
 from ..inputs.documents import ANSWER, Documents, Material
 from ..inputs.prompt import Prompt, Turn
 from ..inputs.restoring import restores
@@ -17,20 +17,29 @@ from ..inputs.text import length_limit
 from ..memory.recompute import Count
 from ..methods import Method
 from .answers import AnswerExplainer
-from .generate import check_generates, fit_memory, one_score_at_once
+from .explain_generation import answers_for
+from .generate import GenerationSettings, check_generates, fit_memory, one_score_at_once
 from .output_text import Text, continue_text, tokenise_answer
 from .requests import Model, take_model
 from .token_scores import Contrast, Scoring
 
 
+@overload
+def explain_answer(model: Model, question: str | None = None, **options: Any) -> AnswerExplainer: ...
+
+
+@overload
+def explain_answer(model: Model, question: Sequence[str], **options: Any) -> list[AnswerExplainer]: ...
+
+
 @restores
 def explain_answer(
     model: Model,
-    question: str | None = None,
+    question: str | Sequence[str] | None = None,
     *,
     tokenizer: Any = None,
-    documents: Documents | None = None,
-    answer: str | Sequence[int] | None = None,
+    documents: Documents | Sequence[Documents] | None = None,
+    answer: str | Sequence[int] | Sequence[str | Sequence[int] | None] | None = None,
     prompt: str | None = None,
     chat: Sequence[Turn] | None = None,
     max_new_tokens: int = 100,
@@ -47,50 +56,97 @@ def explain_answer(
     dtype: str | torch.dtype | None = None,
     seed: int = 0,
     **generate: Any,
-) -> AnswerExplainer:
+) -> AnswerExplainer | list[AnswerExplainer]:
     """A model's answer to a question about documents, ready to be asked what it rests on.
 
     `documents` are texts, or {name: text}. They are put into a prompt, each under its name, the question after them: as
     the user's turn where the tokenizer has a chat template, else followed by "Answer:". With `prompt` or `chat` the
     prompt is yours, and the documents and the question are found in it, word for word. The model writes the answer
-    greedily, at most `max_new_tokens`, or `answer` is explained as if the model had written it.
+    greedily, at most `max_new_tokens`, or `answer` is explained as if the model had written it. A list of questions
+    gives a list; `documents` are then those of all, or a list with the documents of each, and `answer` likewise.
 
     Nothing is explained until it is asked: `.sentence(2)`, `.span("in 1889")`, `.whole()` give a `SpanExplanation`, in
     one backward pass each, however long the span. `score`, `contrast`, `sinks`, `special`, `keep`, `recompute` and
     `memory_limit` are those of `explain_generation`; the score of a span is the sum over its tokens.
     """
     ready, asked = take_model(model, {"tokenizer": tokenizer, "device": device})
-    tokenizer = asked["tokenizer"]
-    check_generates(ready, tokenizer)
-    check_handling(sinks=sinks, special=special)
-    scoring = Scoring.of(score, contrast)
-    material = Material.of(question, documents, prompt, chat)
-    options = read_options(
-        tokenizer=tokenizer,
+    settings = GenerationSettings(
+        max_new_tokens=max_new_tokens,
         method=method,
-        sinks=SHOWN,  # set aside in the span
-        output=scoring.output,
+        score=score,
+        contrast=contrast,
+        sinks=sinks,
+        special=special,
         at=at,
-        seed=seed,
-        device=device,
-        dtype=dtype,
+        tokens_at_once=None,
         keep=keep,
         recompute=recompute,
+        memory_limit=memory_limit,
+        device=device,
+        dtype=dtype,
+        seed=seed,
+        generate=generate,
+    )
+    if question is None or isinstance(question, str):
+        material = Material.of(question, cast(Any, documents), prompt, chat)
+        return answer_one(ready, asked["tokenizer"], material, cast(Any, answer), settings)
+    if prompt is not None or chat is not None:
+        raise UsageError("several questions are put into prompts here: prompt= and chat= are for one.")
+    each = zip(question, documents_for(len(question), documents), answers_for(len(question), answer), strict=True)
+    return [
+        answer_one(ready, asked["tokenizer"], Material.of(one, given, None, None), said, settings)
+        for one, given, said in each
+    ]
+
+
+def documents_for(count: int, documents: Any) -> list[Documents | None]:
+    """The documents of each of several questions: the same for all, or a list with those of each."""
+    plain = documents is None or isinstance(documents, Mapping) or all(isinstance(one, str) for one in documents)
+    if plain:
+        return [documents] * count
+    if len(documents) != count:
+        raise UsageError(f"documents= has {len(documents)} lists for {count} questions; give one for each.")
+    return list(documents)
+
+
+def answer_one(
+    ready: Any,
+    tokenizer: Any,
+    material: Material,
+    answer: str | Sequence[int] | None,
+    asked: GenerationSettings,
+) -> AnswerExplainer:
+    """One question, or one prompt or chat."""
+    check_generates(ready, tokenizer)
+    check_handling(sinks=asked.sinks, special=asked.special)
+    scoring = Scoring.of(asked.score, asked.contrast)
+    options = read_options(
+        tokenizer=tokenizer,
+        method=asked.method,
+        sinks=SHOWN,  # set aside in the span
+        output=scoring.output,
+        at=asked.at,
+        seed=asked.seed,
+        device=asked.device,
+        dtype=asked.dtype,
+        keep=asked.keep,
+        recompute=asked.recompute,
     )
     session = Session.open(ready, options)
     said, parts = material.render(tokenizer)
     limit = length_limit(session.model, tokenizer)
     check_room(said, material, limit)
     if answer is None:
-        ids = continue_text(session.model, said, most_tokens(session.model, said, max_new_tokens, limit), generate)
+        most = most_tokens(session.model, said, asked.max_new_tokens, limit)
+        ids = continue_text(session.model, said, most, asked.generate)
     else:
         ids = tokenise_answer(session.model, tokenizer, said, after_prompt(answer, said, material))
     text = Text.of(session.model, tokenizer, said, without_end(tokenizer, ids))
     text.check_length(limit)
-    if memory_limit is not None:
-        options = fit_memory(ready, session, options, text, len(text.output), memory_limit)
-    change = keep_run if memory_limit is None else one_score_at_once  # the estimate is that of one score
-    aside = (sinks == "aside", special == "aside")
+    if asked.memory_limit is not None:
+        options = fit_memory(ready, session, options, text, len(text.output), asked.memory_limit)
+    change = keep_run if asked.memory_limit is None else one_score_at_once  # the estimate is that of one score
+    aside = (asked.sinks == "aside", asked.special == "aside")
     return AnswerExplainer(session, options, scoring, material, text, parts, aside, change)
 
 

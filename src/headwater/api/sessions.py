@@ -76,7 +76,7 @@ class ExplainSession:
     @property
     def dtype(self) -> str | None:
         """The name of the dtype that it computes in; None for a model that has no weights of one."""
-        return name_of(self._session.dtype)
+        return name_floating(self._session.dtype)
 
     @property
     def _session(self) -> Session:
@@ -127,12 +127,18 @@ class ExplainSession:
         found: Generation | list[Generation] = explain_generation(self.model, prompt, **asked)
         return found
 
-    def answer(self, question: str | None = None, **options: Any) -> AnswerExplainer:
+    @overload
+    def answer(self, question: str | None = None, **options: Any) -> AnswerExplainer: ...
+
+    @overload
+    def answer(self, question: Sequence[str], **options: Any) -> list[AnswerExplainer]: ...
+
+    def answer(self, question: Any = None, **options: Any) -> AnswerExplainer | list[AnswerExplainer]:
         """As `explain_answer`."""
         asked = self._with(options, "method")
         for name in ("processor", "plans"):
             asked.pop(name)
-        found: AnswerExplainer = explain_answer(self.model, question, **asked)
+        found: AnswerExplainer | list[AnswerExplainer] = explain_answer(self.model, question, **asked)
         return found
 
     def close(self) -> None:
@@ -167,6 +173,6 @@ class ExplainSession:
         return found
 
 
-def name_of(dtype: torch.dtype | None) -> str | None:
+def name_floating(dtype: torch.dtype | None) -> str | None:
     """The name of a floating dtype; None for a model that has no weights of one."""
     return next((name for name, known in DTYPES.items() if known is dtype), None)

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from ..engine.kind import choose_method
-from ..engine.model import place_batch
 from ..engine.options import Options
 from ..engine.session import Change, Session, keep_run
 from ..inputs.batch import Batch
 from ..inputs.places import find_places
 from ..inputs.readouts import ScoreReading, logits_of
-from ..inputs.restoring import restores
 from ..results.explanation import Explanation
 from .output_text import Text
 from .token_scores import Scoring, runner_up, score_tokens
+
+LEAST = 0.05  # of the mean absolute score of an answer's tokens: a smaller score is too small to divide by
 
 
 @dataclass
@@ -28,8 +28,10 @@ class SpanReader:
 
     A model that reads from left to right gives a token's own term nothing from later positions, so the sum needs no
     mask. `end` counts from the end of the logits to the row of the first token. `others`: the token that each is set
-    against in a contrast, the runner-up where it is None. `logprob` is the log-probability of the whole span at the
-    first reading, that of the unchanged input.
+    against in a contrast, the runner-up where it is None. `amounts`: what each token is to count for; its score is then
+    weighed by amount / score, held fixed, so that the sum is that of the amounts. A token whose score is nearly nothing
+    has no weight. `weights` and `logprob`, the log-probability of the whole span, are those of the first reading, that
+    of the unchanged input.
     """
 
     end: int
@@ -37,7 +39,9 @@ class SpanReader:
     others: tuple[int | None, ...]
     score: str
     name: str
+    amounts: tuple[float, ...] | None = None
     logprob: float | None = None
+    weights: tuple[float, ...] | None = None
 
     def __call__(self, out: Any, batch: Batch) -> ScoreReading:
         rows = self._rows(logits_of(out))  # [samples, tokens, vocabulary]
@@ -46,8 +50,13 @@ class SpanReader:
             self.logprob = float(logprobs_at(rows[0], self.tokens).sum())
         others = self._others(flat.detach()) if self.score == "contrast" else None
         scores, sizes = score_tokens(self.score, flat, self.tokens * samples, others)
-        magnitudes: list[float] = sizes.reshape(samples, -1).sum(1).tolist()
-        return ScoreReading(scores.reshape(samples, -1).sum(1), [self.name] * samples, [None] * samples, magnitudes)
+        scores, sizes = scores.reshape(samples, -1), sizes.reshape(samples, -1)
+        if self.amounts is not None:
+            self.weights = self.weights or weigh(self.amounts, scores[0].detach())
+            scores = scores * scores.new_tensor(self.weights)
+            sizes = sizes * sizes.new_tensor(self.weights).abs()
+        magnitudes: list[float] = sizes.sum(1).tolist()
+        return ScoreReading(scores.sum(1), [self.name] * samples, [None] * samples, magnitudes)
 
     def _rows(self, logits: Tensor) -> Tensor:
         first = logits.shape[1] - self.end
@@ -71,6 +80,13 @@ class SpanReader:
         return positions - self.end + len(self.tokens)
 
 
+def weigh(amounts: Sequence[float], scores: Tensor) -> tuple[float, ...]:
+    """What each score is multiplied by to become its amount; 0 where it is too small to divide by."""
+    found = scores.double().tolist()
+    least = LEAST * sum(map(abs, found)) / len(found)
+    return tuple(amount / score if abs(score) > least else 0.0 for amount, score in zip(amounts, found, strict=True))
+
+
 def explain_spans(
     session: Session,
     options: Options,
@@ -90,21 +106,12 @@ def explain_spans(
             others=tuple(others.get(n) for n in range(start, end)),
             score=scoring.score,
             name=str(text.tokenizer.decode(text.output[start:end])).strip(),
+            amounts=None if scoring.amounts is None else scoring.amounts[start:end],
         )
         for start, end in spans
     ]
     batch = text.batch(last, last - first, places)
     yield from zip(session.explain_scores(batch, readers, method, options, change), readers, strict=True)
-
-
-@restores
-def measure_logprobs(session: Session, text: Text) -> Tensor:
-    """[outputs]: the log-probability of every output token, in one forward pass without gradients."""
-    count = len(text.output)
-    batch = place_batch(session.model, text.batch(count, count, []))
-    with torch.no_grad():
-        out = session.model(**batch.kwargs)
-    return logprobs_at(logits_of(out)[0, -count:], text.output)
 
 
 def logprobs_at(rows: Tensor, tokens: Sequence[int]) -> Tensor:

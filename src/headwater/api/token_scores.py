@@ -24,10 +24,11 @@ Contrast = str | Mapping[int, int | str] | None
 
 @dataclass(frozen=True)
 class Scoring:
-    """Which number of an output token is explained."""
+    """Which number of an output token is explained. `amounts`: what each token is to count for, where that is given."""
 
     score: str
     contrast: Contrast
+    amounts: tuple[float, ...] | None = None
 
     @classmethod
     def of(cls, score: str | None, contrast: Contrast) -> Scoring:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from headwater.defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
-from headwater.errors import UsageError
 
 from . import options
 from .models import load_chosen_model
-from .screen import waiting
-
-if TYPE_CHECKING:
-    from headwater.api.answers import AnswerExplainer
+from .screen import save_file, waiting
 
 DEFAULT = "smollm2"
-KINDS = (".txt", ".md")
 
 EXAMPLES = (
     'headwater answer "When was the tower finished?" --documents notes/',
@@ -32,7 +26,9 @@ def command(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="What the model is asked.")],
     documents: Annotated[
         list[Path] | None,
-        typer.Option("--documents", "-d", help="A .txt or .md file, or a directory of them. May be given again."),
+        typer.Option(
+            "--documents", "-d", help="A .txt, .md, .html or .pdf file, or a directory of them. May be given again."
+        ),
     ] = None,
     answer: Annotated[
         str | None, typer.Option(help="Explain this answer, whether the model would give it or not.")
@@ -61,11 +57,14 @@ def command(
     dtype: options.Dtype = None,
     seed: options.Seed = 0,
     as_json: options.Json = False,
+    html: options.Html = None,
     allow_pickle: options.AllowPickle = False,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Ask a language model about documents, and say which of their sentences carry its answer."""
-    texts = read_files(documents or [])
+    from headwater.inputs.document_files import read_documents_from
+
+    texts = read_documents_from(documents or [])
     loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
     with waiting("answering and explaining"):
         import headwater
@@ -87,65 +86,12 @@ def command(
             dtype=dtype,
             seed=seed,
         )
-        written = write_json(question, found) if as_json else write_text(found)
-    typer.echo(written)
+        report = found.report()
+    if html is not None:
+        from headwater.viz.answer_page import page
 
-
-def read_files(given: list[Path]) -> dict[str, str]:
-    """The texts of files and of directories' files, in order, by their names; by their paths where two are alike."""
-    files = [file for path in given for file in files_of(path)]
-    names = [file.name for file in files]
-    return {str(file) if names.count(file.name) > 1 else file.name: read_file(file) for file in files}
-
-
-def files_of(path: Path) -> list[Path]:
-    if not path.is_dir():
-        if path.suffix.lower() not in KINDS:
-            raise UsageError(f"{path} is neither a directory nor a file that ends in {' or '.join(KINDS)}.")
-        return [path]
-    found = sorted(file for file in path.iterdir() if file.is_file() and file.suffix.lower() in KINDS)
-    if not found:
-        raise UsageError(f"{path} holds no file that ends in {' or '.join(KINDS)}.")
-    return found
-
-
-def read_file(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{file} is no text in UTF-8.") from error
-
-
-def write_text(found: AnswerExplainer) -> str:
-    from headwater.viz.answers import plain_answer
-
-    left_out = [found.without(number) for number in range(len(found.documents))]
-    return plain_answer(found.text, found.all_sentences(), found.citations(), left_out)
-
-
-def write_json(question: str, found: AnswerExplainer) -> str:
-    """One object: the answer, its sentences with their sources and sums, and what happens without each document."""
-    cited = found.citations()
-    sentences: list[dict[str, Any]] = [
-        {
-            "text": span.text,
-            "score": span.score,
-            "log_probability": span.log_probability,
-            "by_role": span.by_role(),
-            "by_document": span.by_document(),
-            "citations": [asdict(one) for one in sources],
-            "ledger": span.ledger.to_dict(),
-        }
-        for span, sources in zip(found.all_sentences(), cited, strict=True)
-    ]
-    left_out = [found.without(number) for number in range(len(found.documents))]
-    made = {
-        "question": question,
-        "answer": found.text,
-        "documents": list(found.documents),
-        "sentences": sentences,
-        "without": [{**asdict(one), "drop": one.drop} for one in left_out],
-    }
-    return json.dumps(made, ensure_ascii=False)
+        save_file(html, page(report))
+    if as_json:
+        typer.echo(json.dumps(report.summary(), ensure_ascii=False))
+    else:
+        typer.echo(str(report))

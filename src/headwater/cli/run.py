@@ -26,6 +26,7 @@ INTERRUPTED = 130
 EXAMPLES = (
     "headwater run --data reviews.parquet --out explained",
     "headwater run --data reviews.csv --out explained -m ./my-model --workers 4",
+    "headwater run --data asked.jsonl --out answered -m smollm2 --columns question --documents documents",
 )
 
 
@@ -44,6 +45,16 @@ def command(
     columns: Annotated[
         str, typer.Option(help="Columns, separated by commas: the texts first, then those that go along.")
     ] = "text",
+    documents: Annotated[
+        str | None,
+        typer.Option(help="Columns with documents: the first of --columns then holds questions, which are answered."),
+    ] = None,
+    answer: Annotated[
+        str | None, typer.Option(help="A column with answers, which are explained. Empty: the model answers.")
+    ] = None,
+    max_new_tokens: Annotated[
+        int, typer.Option(min=1, max=options.MOST, help="How many tokens an answer has at most.")
+    ] = 100,
     target: options.Target = None,
     output: options.Output = None,
     at: options.At = "embeddings",
@@ -96,6 +107,9 @@ def command(
             tokenizer=tokenizer,
             method=method,
             columns=split_names(columns),
+            documents=None if documents is None else split_names(documents),
+            answer=answer,
+            max_new_tokens=max_new_tokens,
             target=target,
             output=output,
             at=at,

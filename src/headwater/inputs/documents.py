@@ -27,6 +27,7 @@ class PromptPart:
     end: int
     role: str
     document: int | None = None
+    turn: int | None = None
 
     def move(self, by: int) -> PromptPart:
         return replace(self, start=self.start + by, end=self.end + by)
@@ -89,8 +90,12 @@ class Material:
 
     def _render_chat(self, tokenizer: Any, chat: tuple[Turn, ...]) -> tuple[Prompt, list[PromptPart]]:
         said = tokenise_prompt(tokenizer, None, chat)
-        turns = find_turns(said.text, chat)
-        return said, [*self.find_parts(said.text), *(PromptPart(start, end, role) for start, end, role in turns)]
+        numbers = [number for number, turn in enumerate(chat) if turn["content"].strip()]
+        turns = [
+            PromptPart(start, end, role, turn=number)
+            for number, (start, end, role) in zip(numbers, find_turns(said.text, chat), strict=True)
+        ]
+        return said, [*self.find_parts(said.text), *turns]
 
     def find_parts(self, text: str) -> list[PromptPart]:
         """Where documents and question stand in a text that was given: in the order of the documents, or anywhere."""
@@ -127,6 +132,12 @@ class Material:
                 turn["content"] = replace_part(turn["content"], text.strip(), kept.strip())
                 break
         return replace(changed, chat=tuple(turns))
+
+    def without_words(self, turn: int, start: int, end: int) -> Material:
+        """The same without these characters of a turn of the chat."""
+        turns = list(map(dict, self.chat or ()))
+        turns[turn]["content"] = turns[turn]["content"][:start] + turns[turn]["content"][end:]
+        return replace(self, chat=tuple(turns))
 
 
 def replace_part(text: str, old: str, new: str) -> str:
@@ -172,7 +183,7 @@ def place_tokens(said: Prompt, parts: Sequence[PromptPart], other: str) -> tuple
 
 
 def make_place(text: str, start: int, end: int, part: PromptPart) -> TextSentence:
-    return TextSentence(text[start:end].strip(), part.role, part.document)
+    return TextSentence(text[start:end].strip(), part.role, part.document, part.turn)
 
 
 def cut_text(text: str, parts: Sequence[PromptPart], other: str) -> list[tuple[int, int, PromptPart]]:

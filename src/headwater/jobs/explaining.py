@@ -32,7 +32,7 @@ from .failures import Place, RetryState
 from .planning import Chunk
 from .reading.rows import EMPTY, FAILED, TOO_LONG, Bad, escape_beginning
 from .reading.sources import InputFiles, RowReader
-from .settings import JobSettings, result_names
+from .settings import JobSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +86,7 @@ class Explainer:
         self.job = TextJob(ready, tokenizer, WINDOWS_AT_ONCE, settings.truncate, find_place(ready, None, settings.at))
         self.job.limit = min((n for n in (self.job.limit, settings.max_tokens) if n is not None), default=None)
         self.reader = Reader(ready, tokenizer, settings.target, settings.output)
-        self.carried = list(result_names(sources.columns).values())[1:]
+        self.carried = list(settings.result_names.values())[1:]
 
     def close(self) -> None:
         """Let go of what its explanations learned of the model."""
@@ -99,7 +99,7 @@ class Explainer:
 
     def _chunk(self, chunk: Chunk, tell: Tell, care: RetryState) -> Finished:
         rows = self.reading.read(chunk.start, chunk.stop)
-        usable, bad = self.usable(rows.start, rows.texts, care)
+        usable, bad = self.usable(rows.start, rows.texts, care, rows.carried)
         made: dict[int, Explanation] = {}
         done = (len(bad), 0)
         for number, batch in enumerate(self.batches(usable)):
@@ -122,9 +122,9 @@ class Explainer:
         return [[row] for row in rows if row.encoded is None] + [[short[i] for i in group] for group in groups]
 
     def usable(
-        self, start: int, texts: Sequence[str | Bad], care: RetryState
+        self, start: int, texts: Sequence[str | Bad], care: RetryState, carried: pa.Table | None = None
     ) -> tuple[list[TokenisedRow], dict[int, Bad]]:
-        """Texts as the model takes them; those it cannot take, with the reason."""
+        """Texts as the model takes them; those it cannot take, with the reason. `carried` has the other columns."""
         usable, bad = [], {}
         asked = self.tokenise_together([text for i, text in enumerate(texts, start) if i not in care.left_out])
         for i, text in enumerate(texts, start):

@@ -13,6 +13,7 @@ from ..engine.model import where_it_is
 from ..errors import JobStopped, ModelError, UnknownName
 from ..evaluation.provenance import versions
 from ..evaluation.run import keep_freed_memory
+from .answer_rows import AnswerRows
 from .explaining import Explainer
 from .reading.sources import InputFiles
 from .settings import JobSettings
@@ -37,6 +38,11 @@ class Payload:
             raise ModelError(f"the model cannot be handed to a worker process: {error}.") from error
         return pickle.dumps({"versions": relevant_versions(), "payload": inner}, protocol=pickle.HIGHEST_PROTOCOL)
 
+    def open(self, model: nn.Module) -> Explainer:
+        """Who explains its rows: of texts, or of questions about documents."""
+        kind = AnswerRows if self.settings.asks else Explainer
+        return kind(model, self.tokenizer, self.settings, self.sources)
+
     @classmethod
     def of(cls, model: nn.Module, tokenizer: Any, settings: JobSettings, sources: InputFiles) -> Payload:
         if where_it_is(model)[0].type != "cpu":
@@ -60,7 +66,7 @@ def unpack_payload(content: bytes, device: str) -> Explainer:
     torch.set_num_threads(payload.settings.threads)
     keep_freed_memory()
     try:
-        return Explainer(payload.model.to(device), payload.tokenizer, payload.settings, payload.sources)
+        return payload.open(payload.model.to(device))
     except UnknownName as error:
         raise JobStopped(
             f"a worker lacks what the job was started with: {error} Workers know what installed packages add by entry "

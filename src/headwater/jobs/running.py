@@ -32,7 +32,7 @@ from .payload import Payload, relevant_versions
 from .place import RunDirectory, job_of, open_run_directory
 from .planning import Chunk, Layout
 from .reading.sources import find_sources
-from .settings import BATCH_TOKENS, SHARD_ROWS, JobSettings, Target, result_names
+from .settings import BATCH_TOKENS, SHARD_ROWS, JobSettings, Target
 from .writing import Writer
 
 ENGINES = ("local", "ray")
@@ -48,6 +48,9 @@ def run(
     tokenizer: Any = None,
     method: str | None = None,
     columns: Sequence[str] = ("text",),
+    documents: str | Sequence[str] | None = None,
+    answer: str | None = None,
+    max_new_tokens: int = 100,
     target: Target = None,
     output: str | None = None,
     at: str = "embeddings",
@@ -74,6 +77,12 @@ def run(
     jsonl, or what `datasets.save_to_disk` wrote. The first of `columns` holds the texts, the others go along into the
     results.
 
+    With `documents` or `answer`, which name further columns, the first column holds questions, and each is asked and
+    explained as `explain_answer` does. A column of documents holds a text, a list of texts or {name: text}, also as
+    JSON; several columns hold a text each. Where the cell of `answer` is empty the model answers, with at most
+    `max_new_tokens`. The results then have the answer, its sentences with their sources, and what happens without each
+    document.
+
     `method` and `sinks` are those of `explain`: None takes the default for the kind of model, and the manifest names
     what was taken.
 
@@ -99,7 +108,10 @@ def run(
         ready, kind = prepare_model(given, None, dtype), staff.device(device)
         chosen = choose_method(method, ready)
         settings = JobSettings(
-            columns=tuple(columns),
+            columns=join_columns(columns, documents, answer),
+            documents=None if documents is None else as_names(documents),
+            answer=answer,
+            max_new_tokens=max_new_tokens,
             method=chosen.name,
             sinks=choose_sinks(sinks, chosen, ready),
             target=target,
@@ -119,6 +131,16 @@ def run(
         job = RunJob(Payload.of(ready, tokenizer, settings, sources), model_sha256(given), place, staff, strict)
         job.go(workers, progress)
     return open_run(out)
+
+
+def as_names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def join_columns(columns: Sequence[str], documents: str | Sequence[str] | None, answer: str | None) -> tuple[str, ...]:
+    """The columns that are read: the texts or questions first, then all that go along, each once."""
+    more = [*as_names(documents or ()), *([answer] if answer is not None else [])]
+    return (*columns, *(name for name in dict.fromkeys(more) if name not in columns))
 
 
 class Engine(Protocol):
@@ -172,7 +194,7 @@ class RunJob:
             asked=asked,
             provenance=job_provenance(payload),
             input={"rows": self.sources.rows, "files": [file.to_manifest() for file in self.sources.files]},
-            columns=result_names(self.settings.columns),
+            columns=self.settings.result_names,
             shard_rows=self.settings.shard_rows,
             started=now(),
         )
@@ -285,13 +307,13 @@ def job_provenance(payload: Payload) -> dict[str, Any]:
 
 def try_rows(payload: Payload) -> tuple[tuple[str, int], ...]:
     """The rules that a row meets. Three rows are tried: what fails on all of them is refused before any work."""
-    with closing(Explainer(payload.model, payload.tokenizer, payload.settings, payload.sources)) as explainer:
+    with closing(payload.open(payload.model)) as explainer:
         return try_rows_with(explainer)
 
 
 def try_rows_with(explainer: Explainer) -> tuple[tuple[str, int], ...]:
     rows = explainer.reading.read(0, min(PROBED, explainer.reading.sources.rows))
-    usable, _ = explainer.usable(0, rows.texts, RetryState())
+    usable, _ = explainer.usable(0, rows.texts, RetryState(), rows.carried)
     usable.sort(key=lambda row: row.length)
     failure: Exception | None = None
     for row in {row.id: row for row in (*usable[:1], *usable[len(usable) // 2 :][:1], *usable[-1:])}.values():

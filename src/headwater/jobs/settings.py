@@ -15,10 +15,11 @@ from ..engine.options import SHOWN, check_handling
 from ..errors import UnknownName, UsageError
 from ..inputs.readouts import OUTPUTS
 from ..inputs.targets import Span, Token
-from ..store.columns import RESERVED
+from ..store.columns import ANSWER_COLUMNS, RESERVED
 
 Target = int | str | Token | Span | None
 SHARD_ROWS = 4096
+SCORED = ("advantage", "logit", "log-probability")  # outputs that a token of an answer has
 BATCH_TOKENS = {"cpu": 1024, "cuda": 2**15}
 
 
@@ -26,10 +27,14 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 2**15}
 class JobSettings:
     """`method` and `sinks` are what is really done: `run` has chosen them by kind of model where nobody did.
 
-    `threads` are those of one worker. They are asked for and not found out: another number sums in another order.
+    With `documents` or `answer`, which are among the columns, rows are questions about documents. `threads` are those
+    of one worker. They are asked for and not found out: another number sums in another order.
     """
 
     columns: tuple[str, ...] = ("text",)
+    documents: tuple[str, ...] | None = None
+    answer: str | None = None
+    max_new_tokens: int = 100
     method: str = DEFAULT_METHOD
     target: Target = None
     output: str = "logit"
@@ -63,13 +68,36 @@ class JobSettings:
             raise UsageError("name the column of the texts first: columns=['text', 'label'].")
         if len(set(self.columns)) != len(self.columns):
             raise UsageError(f"a column is named twice: {', '.join(self.columns)}.")
-        result_names(self.columns)
+        if self.asks and self.output not in SCORED:
+            raise UnknownName("output of an answer", self.output, SCORED)
+        if self.max_new_tokens < 1:
+            raise UsageError(f"max_new_tokens must be at least 1, not {self.max_new_tokens}.")
+        if self.asks and (self.columns[0] in (self.documents or ()) or self.columns[0] == self.answer):
+            raise UsageError(f"the column {self.columns[0]!r} holds the questions: name others for the rest.")
+        if self.asks and (self.truncate or self.window or self.target is not None):
+            raise UsageError("answers have no target, and a prompt that is too long is not cut or read in windows.")
+        _ = self.result_names
+
+    @property
+    def asks(self) -> bool:
+        """Whether rows are questions, whose answers are explained."""
+        return self.documents is not None or self.answer is not None
+
+    @property
+    def result_names(self) -> dict[str, str]:
+        """Columns of the input -> what they are called in the results."""
+        return result_names(self.columns, ANSWER_COLUMNS if self.asks else ())
 
     def to_dict(self) -> dict[str, Any]:
         """In plain types, the method by its full name. Sinks are named where they are put aside."""
         found = {f.name: getattr(self, f.name) for f in fields(self)}
         if self.sinks == SHOWN:
             del found["sinks"]  # as in runs of earlier versions, which can go on
+        if not self.asks:
+            for name in ("documents", "answer", "max_new_tokens"):
+                del found[name]
+        elif self.documents is not None:
+            found["documents"] = list(self.documents)
         target = self.target if self.target is None or isinstance(self.target, (int, str)) else repr(self.target)
         return found | {
             "columns": list(self.columns),
@@ -78,11 +106,11 @@ class JobSettings:
         }
 
 
-def result_names(columns: Sequence[str]) -> dict[str, str]:
+def result_names(columns: Sequence[str], taken: Sequence[str] = ()) -> dict[str, str]:
     """Columns of the input -> what they are called in the results: as they are, or `input_…` where we have the name."""
     names = {columns[0]: "text"}
     for column in columns[1:]:
-        name = f"input_{column}" if column in RESERVED else column
+        name = f"input_{column}" if column in (*RESERVED, *taken) else column
         other = next((known for known, taken in names.items() if taken == name), None)
         if other is not None:
             raise UsageError(

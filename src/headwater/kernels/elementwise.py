@@ -18,6 +18,7 @@ from .cards import is_served_card
 
 WIDEST_ROW = 16384  # numbers that one program of a kernel goes through at a time
 
+
 @dataclass(frozen=True, eq=False)
 class Activation:
     """An activation as it was called, to be called again."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError
@@ -16,15 +17,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 OUTPUT, START = "output", "start"
+Tracer = Callable[["SpanExplanation", "int | None"], "SpanExplanation"]
 
 
 @dataclass(frozen=True)
 class TextSentence:
-    """A sentence that tokens stand in. `document` is the number of the document that it is from, counted from 0."""
+    """A sentence that tokens stand in. `document` and `turn` are the numbers of the document and of the chat's turn
+    that it is from, counted from 0.
+    """
 
     text: str
     role: str
     document: int | None = None
+    turn: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ class SpanExplanation(Shown, Saved):
     at: str = "embeddings"
     rules_met: tuple[tuple[str, int], ...] = ()
     traced: bool = False  # whether relevance of the model's own words was passed on
+    hops: tuple[Ledger, ...] = ()  # of each time that it was: what was passed on, as a score with its lines
+    tracer: Tracer | None = field(default=None, compare=False, repr=False)  # asks the model; no part of the value
 
     @property
     def score(self) -> float:
@@ -124,14 +131,29 @@ class SpanExplanation(Shown, Saved):
         aside = tuple(was or i in moved for i, was in enumerate(self.aside))
         return replace(self, relevance=relevance, ledger=self.ledger.with_aside(amounts), aside=aside)
 
-    def through(self, tokens: Generation) -> SpanExplanation:
+    def through(self, tokens: Generation | None = None, *, hops: int | None = None) -> SpanExplanation:
         """The same, with what ended on the model's own earlier words passed on to what these came from.
+
+        Hop by hop: with r_j the relevance of output token j and s_j its score, the next backward pass explains the sum
+        of s_j r_j / s_j, with 1 / s_j held fixed, which is all that these tokens have. `hops` are at most so many; by
+        default they end where the model's own words have less than a thousandth of the relevance. Each is a ledger in
+        `hops`. It asks the model, so a span that was read from a file needs `tokens`.
 
         `tokens` is the same answer, explained token by token. With R the relevance of its rows, s their scores and A =
         R / s on the output's own columns, the weights of the rows are w = r (I - A)^-1, a triangular system. A token
         whose score is a small difference of large parts would pass on many times what it got: it keeps its share.
         """
-        return pass_on(self, tokens)
+        if tokens is not None:
+            if hops is not None:
+                raise UsageError("with tokens= all is passed on at once: hops= has no place beside it.")
+            return pass_on(self, tokens)
+        if self.tracer is None:
+            raise UsageError("this span has no model behind it: give the answer's tokens, a.tokens().")
+        return self.tracer(self, hops)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, or what goes to another process, is the value without the model."""
+        return {**self.__dict__, "tracer": None}
 
     def as_explanation(self) -> Explanation:
         """The same as an `Explanation`, which can be drawn: what stands before the span's last token."""
@@ -167,6 +189,7 @@ class SpanExplanation(Shown, Saved):
             "relevance_dtype": name_dtype(self.relevance),
             "passages": [asdict(place) for place in self.passages],
             "ledger": self.ledger.to_dict(),
+            "hops": [one.to_dict() for one in self.hops],
             "rules_met": dict(self.rules_met),
             "provenance": self.provenance.to_dict(),
         }
@@ -183,6 +206,7 @@ class SpanExplanation(Shown, Saved):
             relevance=read_tensor(found["relevance"], found["relevance_dtype"]),
             passages=tuple(TextSentence(**place) for place in found["passages"]),
             ledger=Ledger.from_dict(found["ledger"]),
+            hops=tuple(map(Ledger.from_dict, found.get("hops", ()))),
             rules_met=tuple(found["rules_met"].items()),
             provenance=Provenance(**found["provenance"]),
         )
@@ -212,6 +236,17 @@ def pass_on(span: SpanExplanation, tokens: Generation) -> SpanExplanation:
     )
 
 
+def add_hop(span: SpanExplanation, hop: SpanExplanation, passed: Sequence[int]) -> SpanExplanation:
+    """A span with the relevance of these tokens replaced by a hop: the explanation of that amount as a score."""
+    kept = span.relevance.double().clone()
+    kept[list(passed)] = 0
+    relevance = kept + hop.relevance.double()
+    summed = sum_ledgers([span.ledger, hop.ledger])
+    spread, inputs = float(relevance.abs().sum()), float(relevance.sum())
+    ledger = replace(summed, score=span.score, inputs=inputs, spread=spread)
+    return replace(span, relevance=relevance, ledger=ledger, traced=True, hops=(*span.hops, hop.ledger))
+
+
 def scale_ledger(ledger: Ledger, weight: float) -> Ledger:
     """The ledger of a score that is multiplied by a number; what measures sizes stays positive."""
     lines = {
@@ -221,44 +256,3 @@ def scale_ledger(ledger: Ledger, weight: float) -> Ledger:
     numbers = {name: weight * getattr(ledger, name) for name in ("score", "inputs", "readout")}
     sizes = {name: abs(weight) * getattr(ledger, name) for name in ("magnitude", "spread", "cut_size")}
     return replace(ledger, **lines, **numbers, **sizes)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class Citation:
-    """A sentence of a document that carries a sentence of the answer.
-
-    `sentence` is the number of the answer's sentence. `share`: this source's part of all positive relevance that
-    sentences of documents have for it. `drop`: by how much its log-probability falls when the source is left out of the
-    prompt and the model reads the same answer again. `sure`: of other sources that were left out likewise, the part
-    whose drop is smaller; 1 where none matters as much, None where there was no other.
-    """
-
-    sentence: int
-    document: int
-    text: str
-    relevance: float
-    share: float
-    drop: float
-    sure: float | None
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """The same answer, read again without a document: log-probabilities before and after, whole and by sentence."""
-
-    document: int
-    name: str
-    before: float
-    after: float
-    sentences_before: tuple[float, ...]
-    sentences_after: tuple[float, ...]
-
-    @property
-    def drop(self) -> float:
-        """By how much the log-probability of the answer falls. Below zero, the document stood against the answer."""
-        return self.before - self.after
-
-    @property
-    def drops(self) -> tuple[float, ...]:
-        """The same for every sentence of the answer."""
-        return tuple(a - b for a, b in zip(self.sentences_before, self.sentences_after, strict=True))

@@ -25,6 +25,7 @@ RESERVED = (
     *("cut_off", "held", "spread", "cut_size", "cut_off_lines", "held_lines"),
     "probabilities",
 )
+ANSWER_COLUMNS = ("answer", "sentences", "without")  # of runs over questions, after all others
 LATER = RESERVED[-7:]  # runs of earlier versions have no such columns: nothing of theirs was known to be cut off
 
 
@@ -48,6 +49,18 @@ def types(relevance: str) -> dict[str, pa.DataType]:
     found |= {"row_id": pa.int64(), "windows": pa.int32(), "closed": pa.bool_(), "special": pa.list_(pa.bool_())}
     groups = ("bias_lines", "constant_lines", "cut_off_lines", "held_lines", "probabilities")
     return found | {"relevance": pa.list_(number), **dict.fromkeys(groups, lines)}
+
+
+def answer_types() -> dict[str, pa.DataType]:
+    """The types of the columns that a run over questions has besides."""
+    import pyarrow as pa
+
+    text, number, named = pa.string(), pa.float64(), pa.map_(pa.string(), pa.float64())
+    fields = {"document": text, "sentence": pa.int32(), "text": text, "share": number, "drop": number, "sure": number}
+    cited = pa.list_(pa.struct(list(fields.items())))
+    found = {"text": text, "verdict": text, "log_probability": number, "score": number, "closed": pa.bool_()}
+    found |= {"by_role": named, "by_document": named, "citations": cited}
+    return dict(zip(ANSWER_COLUMNS, (text, pa.list_(pa.struct(list(found.items()))), named), strict=True))
 
 
 def to_table(made: Sequence[Explanation], ids: Sequence[int], carried: pa.Table, relevance: str) -> pa.Table:

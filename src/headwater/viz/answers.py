@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
-from headwater.results.answer import Citation, LeftOut, SpanExplanation
+from headwater.results.answer import SpanExplanation
+from headwater.results.answer_report import AnswerReport, Citation
+from headwater.results.who_told import WhoTold
 
 from .plain import ledger_lines
 from .reading import decimals, visible, with_sign
@@ -12,6 +15,7 @@ from .sums import round_to_sum
 
 SHOWN = 5  # documents and sentences in a list
 WIDTH = 60  # characters of a sentence
+COLUMNS = 88  # characters of a line
 
 
 def plain(span: SpanExplanation) -> str:
@@ -51,30 +55,42 @@ def clip(text: str) -> str:
     return one_line if len(one_line) <= WIDTH else f"{one_line[: WIDTH - 1]}…"
 
 
-def plain_answer(
-    text: str,
-    spans: Sequence[SpanExplanation],
-    citations: Sequence[Sequence[Citation]],
-    left_out: Sequence[LeftOut],
-) -> str:
-    """The whole answer: each sentence with its sources, then what happens without each document."""
-    lines = [visible(text.strip())]
-    for number, (span, sources) in enumerate(zip(spans, citations, strict=True), 1):
-        lines += ["", f"{number}. {clip(span.text)}"]
-        lines += [f"   {line}" for line in citation_lines(span, sources)]
-    if left_out:
+def plain_answer(report: AnswerReport) -> str:
+    """The whole answer: each sentence with its verdict and its sources, then what happens without each document."""
+    lines = [visible(report.text.strip())]
+    for number, (span, sources) in enumerate(zip(report.spans, report.citations, strict=True)):
+        said = "".join(part.text for part in report.verdict(number))
+        lines += ["", f"{number + 1}. {clip(span.text)}"]
+        lines += wrap(f"{said}.", COLUMNS, initial_indent="   ", subsequent_indent="   ")
+        lines += [f"   {line}" for line in citation_lines(report.documents, sources)]
+    if report.without:
         lines += ["", "log-probability of the same answer without a document:"]
-        lines += [f"  {one.before:.2f} -> {one.after:.2f}  {clip(one.name)}" for one in left_out]
+        lines += [f"  {one.before:.2f} -> {one.after:.2f}  {clip(one.name)}" for one in report.without]
     return "\n".join(lines)
 
 
-def citation_lines(span: SpanExplanation, sources: Sequence[Citation]) -> list[str]:
+def plain_told(told: WhoTold) -> str:
+    """Who told it to: in a sentence, the share of every role, and the sentences that were left out."""
+    said = "".join(part.text for part in told.verdict())
+    lines = [f"span: {clip(told.text)}", *wrap(f"{said}.", COLUMNS), "", "share of what adds, by role:"]
+    lines += [f"  {share:4.0%}  {visible(role)}" for role, share in told.shares.items()]
+    lines += ["", "sentences, left out one by one:", "  share    drop  who"]
+    for one in told.sentences:
+        mark = " *" if one.decisive else ""
+        where = one.role if one.turn is None else f"{one.role}, turn {one.turn + 1}"
+        lines.append(f"  {one.share:5.0%}  {one.drop:+6.2f}  {clip(f'{where}: {one.text}')}{mark}")
+    if any(one.decisive for one in told.sentences):
+        lines.append("* decisive: at least ten times less likely without it")
+    return "\n".join(lines)
+
+
+def citation_lines(documents: Sequence[str], sources: Sequence[Citation]) -> list[str]:
     """A line per source: its share, what its loss does, and how many others' matter less."""
     if not sources:
-        return ["no sentence of a document carries it."]
+        return []
     found = ["share    drop  sure  source"]
     for one in sources:
         sure = "   -" if one.sure is None else f"{one.sure:4.0%}"
-        name = clip(f"{span.documents[one.document]}: {one.text}")
+        name = clip(f"{documents[one.document]}: {one.text}")
         found.append(f"{one.share:5.0%}  {one.drop:+6.2f}  {sure}  {name}")
     return found

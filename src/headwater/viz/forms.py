@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headwater.results.answer import SpanExplanation
+from headwater.results.answer_report import AnswerReport
 from headwater.results.audit import Audit
 from headwater.results.comparison import Comparison
 from headwater.results.display import NOTEBOOK, SCREEN, TEXT, Shown, shows
 from headwater.results.explanation import Explanation
 from headwater.results.generation import Generation
 from headwater.results.ledger import Ledger
+from headwater.results.who_told import WhoTold
 
 from . import answers, comparison, frames, generation, notebook, plots, terminal
 from .html import ledger_section
@@ -34,6 +36,8 @@ shows(TEXT, Comparison)(comparison.plain)
 shows(TEXT, Generation)(generation.plain)
 shows(TEXT, Audit)(plain_audit)
 shows(TEXT, SpanExplanation)(answers.plain)
+shows(TEXT, AnswerReport)(answers.plain_answer)
+shows(TEXT, WhoTold)(answers.plain_told)
 
 
 @shows(TEXT, Ledger)

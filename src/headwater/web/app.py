@@ -11,6 +11,7 @@ from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
 from ..version import __version__
+from .answer_routes import router as answers
 from .datasets import router as results
 from .help import router as documents
 from .jobs import explain_refusals
@@ -49,6 +50,7 @@ def create_app(state: AppState, *, hosts: Iterable[str] | None = LOOPBACK, token
     app.include_router(results)
     app.include_router(slices)
     app.include_router(masks)
+    app.include_router(answers)
     app.include_router(documents)
     explain_refusals(app)
     app.add_middleware(Guard, hosts=hosts, token=token, limits=state.limits)

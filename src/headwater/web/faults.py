@@ -10,6 +10,7 @@ NAMES = {
     "new_tokens": "new tokens",
     "masked": "masked words",
     "prompt": "the prompt",
+    "question": "the question",
     "text": "the text",
     "smiles": "the SMILES string",
     "image": "the image",

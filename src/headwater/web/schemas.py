@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 TEXT, PROMPT, SMILES, NAME = 20_000, 4_000, 400, 200
-METHODS, MASKED, IMAGE = 8, 512, 11_000_000
+METHODS, MASKED, IMAGE, DOCUMENTS = 8, 512, 11_000_000, 200
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME)]
 Methods = Annotated[list[Name], Field(min_length=1, max_length=METHODS)]
@@ -118,6 +118,36 @@ class GenerateAsked(Strict):
     model: ModelChosen = None
     masked: Masked = Field(default=[], description="Pieces before the output that are masked, counted from 0.")
     masked_for: int = Field(default=0, ge=0, le=48, description="The piece of the output that is asked for then.")
+
+
+class DocumentAsked(Strict):
+    """A document that is put into the prompt, under its name."""
+
+    name: str = Field(default="", max_length=NAME, description="Without one it is numbered.")
+    text: str = Field(max_length=TEXT)
+
+
+class SourceAsked(Strict):
+    """A source: a document, and one of its sentences or all of it. Both count from 0."""
+
+    document: int = Field(ge=0, lt=DOCUMENTS)
+    sentence: int | None = Field(default=None, ge=0, lt=TEXT)
+
+
+class AnswerAsked(Strict):
+    """A question about documents. The model answers it, or `answer` is explained as if it had."""
+
+    question: str = Field(min_length=1, max_length=PROMPT)
+    documents: list[DocumentAsked] = Field(default=[], max_length=DOCUMENTS)
+    answer: str | None = Field(default=None, min_length=1, max_length=PROMPT)
+    new_tokens: int = Field(default=60, ge=1, le=120)
+    method: Name | None = Field(default=None, description="By default the one of the model's kind.")
+    score: Literal["advantage", "logit", "logprob", "contrast"] = "advantage"
+    aside: bool = Field(default=True, description="Move the attention sink, the first token, to a line of the ledger.")
+    model: ModelChosen = None
+    left_out: list[SourceAsked] = Field(
+        default=[], max_length=MASKED, description="Sources without which the same answer is read again."
+    )
 
 
 class ModelAbout(BaseModel):
@@ -360,6 +390,71 @@ class GenerateAnswer(BaseModel):
     score: str
     unit: str
     model: str
+
+
+class DocumentShown(BaseModel):
+    name: str
+    sentences: list[str]
+
+
+class AnswerSentence(BaseModel):
+    """A sentence of the answer: what every sentence of every document gave to it, and whose words gave what."""
+
+    text: str
+    score: float
+    log_probability: float
+    sources: list[list[float]] = Field(description="Relevance by document, by sentence of it.")
+    roles: list[LedgerEntry]
+    ledger: LedgerShown
+
+
+class WholeAnswer(BaseModel):
+    text: str
+    documents: list[DocumentShown]
+    sentences: list[AnswerSentence]
+    method: str
+    score: str
+    model: str
+
+
+class CitationShown(BaseModel):
+    """A source that carries a sentence; `change` says in words what happens without it."""
+
+    document: int
+    sentence: int
+    name: str
+    text: str
+    share: float
+    drop: float
+    change: str
+    sure: float | None
+
+
+class SentenceSources(BaseModel):
+    verdict: list[PhraseShown] = Field(description="What the sentence rests on, in plain words.")
+    citations: list[CitationShown]
+
+
+class DocumentLoss(BaseModel):
+    name: str
+    change: str
+
+
+class SourcesAnswer(BaseModel):
+    """What every sentence rests on, after its sources were left out one by one."""
+
+    sentences: list[SentenceSources]
+    without: list[DocumentLoss] = Field(description="The whole answer without each document.")
+
+
+class WithoutAnswer(BaseModel):
+    """The same answer, read again without some sources: log-probabilities, and how they moved in words."""
+
+    name: str
+    before: float
+    after: float
+    change: str
+    sentences: list[str] = Field(description="How each sentence moved.")
 
 
 class JobShown(BaseModel):

@@ -11,6 +11,7 @@ from ..errors import DataError
 from ..results.audit import Audit
 from ..results.comparison import Comparison
 from ..results.generation import Generation
+from .answers import answer_question
 from .cache import Kept
 from .generation import generate_text
 from .layers import audit_text
@@ -19,7 +20,7 @@ from .mask_tests import masked_prompt
 from .models import Models
 from .pictures import image_comparison, molecule_comparison, open_picture
 from .pool import JobPool
-from .schemas import AuditAsked, GenerateAsked, ImageAsked, MaskAnswer, MoleculeAsked, TextAsked
+from .schemas import AnswerAsked, AuditAsked, GenerateAsked, ImageAsked, MaskAnswer, MoleculeAsked, TextAsked
 from .stores import Sheet, Store
 from .stores.pairs import pair_sheet
 from .texts import compare_text, text_answer
@@ -27,9 +28,19 @@ from .texts import compare_text, text_answer
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from ..api.answers import AnswerExplainer
+
 FIRST = ("text", "a first text, " * 6, "a first text")  # that a server explains before anybody asks
 PAIRS = 4  # pairs of runs whose rows are kept
-LOOKS = {"unit", "palette", "level", "masked", "masked_for", "columns"}  # what changes a picture, and no number
+LOOKS = {
+    "unit",
+    "palette",
+    "level",
+    "masked",
+    "masked_for",
+    "columns",
+    "left_out",
+}  # what changes a picture, and no number
 
 
 class AppState:
@@ -93,6 +104,10 @@ class AppState:
         """What becomes of one piece of the output when pieces before it are masked."""
         tokens = self.generation(ask.model_copy(update={"unit": "token"}))
         return masked_prompt(self.models.of("language", ask.model).take(), ask, tokens, self.generation(ask))
+
+    def answer(self, ask: AnswerAsked) -> AnswerExplainer:
+        """The answer, ready to be asked what it rests on."""
+        return self.kept.get(key(ask), lambda: answer_question(self.models.of("language", ask.model).take(), ask))
 
     def sheet(self, name: str, beside: str | None = None) -> Sheet:
         """The rows of a result; with another run beside it, those that both have."""

@@ -1,5 +1,6 @@
 // The frame: tabs, palette, theme, the link, and which view is on.
 
+import { AnswerView } from './answer.js';
 import { get } from './api.js';
 import { h } from './dom.js';
 import { GenerationView } from './generation.js';
@@ -21,6 +22,7 @@ const VIEWS = {
   images: ['Images', ImageView],
   molecules: ['Molecules', MoleculeView],
   generation: ['Generated text', GenerationView],
+  answer: ['Answer', AnswerView],
   results: ['Results', ResultsView],
 };
 

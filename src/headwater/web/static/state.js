@@ -3,7 +3,7 @@
 
 const BURST = 2500; // ms: what is typed within is one step
 const TYPED = new Set(['text', 'mask', 'find', 'smiles']); // what changes with every key
-const QUIET = new Set(['at', 'book']); // where one looks, not what is shown: no step of its own
+const QUIET = new Set(['at', 'sat', 'book']); // where one looks, not what is shown: no step of its own
 
 const listeners = new Set();
 let values = read();

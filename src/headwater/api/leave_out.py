@@ -1,0 +1,114 @@
+"""The same answer, read again without some of its sources: batches of prompts of different lengths, no gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..engine.model import place_batch
+from ..engine.session import Session
+from ..inputs.batch import Batch, Item
+from ..inputs.documents import Material
+from ..inputs.readouts import logits_of
+from ..inputs.restoring import restores
+from ..results.answer import TextSentence
+from .output_text import Text, takes
+from .span_scores import logprobs_at
+
+Source = tuple[int, int | None]  # a document, and one of its sentences or all of them; both count from 0
+BATCH = 8  # prompts that are read at once
+ROOM = 64 * 2**20  # logits that are made at once, a number each
+
+
+def leave_out(material: Material, places: Sequence[TextSentence], sources: Sequence[Source]) -> Material:
+    """What is asked without these documents and sentences."""
+    for document in sorted({document for document, _ in sources}):
+        own = {sentence for one, sentence in sources if one == document}
+        if None in own:
+            material = material.without(document)
+            continue
+        ranges = find_ranges(material.texts[document], document, places)
+        for sentence in sorted((one for one in own if one is not None), reverse=True):  # earlier ones stay in place
+            material = material.without(document, *ranges[sentence])
+    return material
+
+
+def sentences_of(document: int, places: Sequence[TextSentence]) -> list[int]:
+    """The numbers of a document's sentences among all places, in order."""
+    return [number for number, place in enumerate(places) if place.document == document and place.text]
+
+
+def find_ranges(text: str, document: int, places: Sequence[TextSentence]) -> list[tuple[int, int]]:
+    """Where the sentences of a document stand in it. They come in order, so a repeated one is told apart."""
+    found, end = [], 0
+    for number in sentences_of(document, places):
+        start = text.find(places[number].text, end)
+        end = start + len(places[number].text)
+        found.append((start, end))
+    return found
+
+
+@restores
+def measure_logprobs(session: Session, texts: Sequence[Text]) -> list[Tensor]:
+    """[texts][outputs]: the log-probability of every output token. All texts have the same output.
+
+    Those of like length are read together, the shorter ones filled up at their end, which a model that reads from left
+    to right does not see; an encoder is told by the mask.
+    """
+    found: dict[int, Tensor] = {}
+    order = sorted(range(len(texts)), key=lambda n: len(texts[n].said.ids))
+    for first in range(0, len(order), BATCH):
+        numbers = order[first : first + BATCH]
+        for some in [numbers] if fit_at_once(session.model, [texts[n] for n in numbers]) else [[n] for n in numbers]:
+            found |= dict(zip(some, read_batch(session, [texts[n] for n in some]), strict=True))
+    return [found[n] for n in range(len(texts))]
+
+
+def fit_at_once(model: Any, texts: Sequence[Text]) -> bool:
+    """Whether the logits that several texts need are few enough to be made at once."""
+    widest = len(find_rows(texts)) if takes(model, "logits_to_keep") else len(texts[-1].said.ids)
+    return len(texts) * widest * getattr(getattr(model, "config", None), "vocab_size", 0) <= ROOM
+
+
+def find_rows(texts: Sequence[Text]) -> list[int]:
+    """Positions whose logits predict an output token of any of these texts."""
+    starts = [first_row(text) for text in texts]
+    return sorted({start + n for start in starts for n in range(len(texts[0].output))})
+
+
+def first_row(text: Text) -> int:
+    """The position whose logits predict the first output token."""
+    return 0 if text.start else text.prompt - 1
+
+
+def read_batch(session: Session, texts: Sequence[Text]) -> list[Tensor]:
+    rows = find_rows(texts)
+    batch = place_batch(session.model, pad(texts))
+    kwargs = dict(batch.kwargs)
+    few = not texts[0].start and takes(session.model, "logits_to_keep")
+    if few:
+        kwargs["logits_to_keep"] = torch.tensor(rows, device=kwargs["input_ids"].device)
+    with torch.no_grad():
+        logits = logits_of(session.model(**kwargs))
+    shift = {row: n for n, row in enumerate(rows)} if few else {row: row for row in rows}
+    firsts = [shift[first_row(text)] for text in texts]
+    return [
+        logprobs_at(own[first : first + len(text.output)], text.output)
+        for own, first, text in zip(logits, firsts, texts, strict=True)
+    ]
+
+
+def pad(texts: Sequence[Text]) -> Batch:
+    """Several prompts with their output as one batch."""
+    rows = [[*text.said.ids] if text.start else [*text.said.ids, *text.output[:-1]] for text in texts]
+    longest = max(map(len, rows))
+    own = torch.tensor([[*row, *[row[-1]] * (longest - len(row))] for row in rows])
+    real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+    kwargs: dict[str, Any] = {"input_ids": own, "attention_mask": real}
+    if texts[0].start:
+        kwargs["decoder_input_ids"] = torch.tensor([[*text.start, *text.output[:-1]] for text in texts])
+    items = [Item(tokens=()) for _ in texts]
+    return Batch(samples=len(texts), items=items, kwargs=kwargs, ids=own, real=real.bool(), places=[])

@@ -1,0 +1,47 @@
+"""Finds who told a model to say a span: sentences of turns and documents, each left out once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..inputs.documents import Material
+from ..results.answer import OUTPUT, SourceSentence, SpanExplanation, TextSentence
+from ..results.who_told import ToldSentence
+from .leave_out import leave_out, sentences_of
+
+
+def choose_tellers(span: SpanExplanation, most: int) -> list[SourceSentence]:
+    """The sentences to leave out: of every role those with most relevance, at most so many each."""
+    found: dict[str, list[SourceSentence]] = {}
+    for one in sorted(span.by_sentence(), key=lambda one: -one.relevance):
+        place = span.passages[one.number]
+        named = one.text and one.role != OUTPUT and (place.turn is not None or place.document is not None)
+        if named and one.relevance > 0 and len(found.setdefault(one.role, [])) < most:
+            found[one.role].append(one)
+    return [one for some in found.values() for one in some]
+
+
+def leave_place_out(material: Material, places: Sequence[TextSentence], number: int) -> Material:
+    """What is asked without one sentence of a document or of a turn."""
+    place = places[number]
+    if place.document is not None:
+        own = sentences_of(place.document, places)
+        return leave_out(material, places, [(place.document, own.index(number))])
+    assert place.turn is not None
+    assert material.chat is not None
+    same = [n for n, one in enumerate(places) if one.turn == place.turn and one.document is None and one.text]
+    text, start, end = material.chat[place.turn]["content"], 0, 0
+    for one in same[: same.index(number) + 1]:  # sentences come in order, so a repeated one is told apart
+        start = text.find(places[one].text, end)
+        end = start + len(places[one].text)
+    return material.without_words(place.turn, start, end)
+
+
+def describe_teller(
+    span: SpanExplanation, one: SourceSentence, total: float, before: float, after: float
+) -> ToldSentence:
+    place = span.passages[one.number]
+    share = one.relevance / total if total else 0.0
+    return ToldSentence(
+        one.role, place.turn, one.document, one.text, one.relevance, share, before=before, drop=before - after
+    )

@@ -1,0 +1,131 @@
+"""Documents from files: plain text, Markdown, HTML, and PDF with the extra `documents`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from html.parser import HTMLParser
+from pathlib import Path
+
+from ..errors import InputError, MissingExtra, UsageError
+
+TEXTS, PAGES, PDF = (".txt", ".md"), (".html", ".htm"), ".pdf"
+KINDS = (*TEXTS, *PAGES, PDF)
+# What an HTML page holds and does not show, and elements after which a new line begins.
+UNSEEN = {"script", "style", "template", "noscript", "head", "title", "svg", "math", "iframe", "object", "select"}
+BLOCKS = set(
+    "address article aside blockquote br dd div dl dt figcaption figure footer form h1 h2 h3 h4 h5 h6 header hr li "
+    "main nav ol option p pre section table td th tr ul".split()
+)
+VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.-]+)", re.IGNORECASE)
+
+
+def read_documents_from(given: Iterable[Path]) -> dict[str, str]:
+    """The texts of files and of directories' files, in order, by their names; by their paths where two are alike."""
+    files = [file for path in given for file in list_documents(path)]
+    names = [file.name for file in files]
+    return {str(file) if names.count(file.name) > 1 else file.name: read_document(file) for file in files}
+
+
+def list_documents(path: Path) -> list[Path]:
+    """A file, or the files of a directory whose kind is known, by name."""
+    kinds = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
+    if not path.is_dir():
+        if path.suffix.lower() not in KINDS:
+            raise UsageError(f"{path} is neither a directory nor a file that ends in {kinds}.")
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.is_file() and file.suffix.lower() in KINDS)
+    if not found:
+        raise UsageError(f"{path} holds no file that ends in {kinds}.")
+    return found
+
+
+def read_document(file: Path) -> str:
+    """The text of one file. An empty file is an empty document; what is no text is refused."""
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
+    kind = file.suffix.lower()
+    read: Callable[[bytes, Path], str] = read_pdf if kind == PDF else read_html if kind in PAGES else decode_file
+    return read(raw, file).strip()
+
+
+def decode_file(raw: bytes, file: Path, encoding: str = "utf-8-sig") -> str:
+    """Bytes as text. A byte of zero is in no text, whatever the encoding makes of it."""
+    try:
+        text = raw.decode("utf-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else encoding)
+    except (UnicodeDecodeError, LookupError) as error:
+        raise UsageError(f"{file} is no text in UTF-8.") from error
+    if "\x00" in text:
+        raise UsageError(f"{file} is no text: it has bytes of zero.")
+    return text
+
+
+def read_html(raw: bytes, file: Path) -> str:
+    """What a page shows, a line per block. Its styles are not computed: only what is marked `hidden` is left out."""
+    named = CHARSET.search(raw[:2048])
+    parser = ShownText()
+    parser.feed(decode_file(raw, file, named.group(1).decode("ascii") if named else "utf-8-sig"))
+    parser.close()
+    return parser.text
+
+
+class ShownText(HTMLParser):
+    """Collects the text of a page that a reader sees. Nothing of it is run or fetched."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._parts: list[str] = []
+        self._unseen: list[str] = []  # open elements that show nothing, from the outermost one on
+
+    @property
+    def text(self) -> str:
+        """Lines without the space around them; empty ones are left out."""
+        lines = (" ".join(line.split()) for line in "".join(self._parts).split("\n"))
+        return "\n".join(line for line in lines if line)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "body":
+            self._unseen.clear()  # a head whose end is missing ends here
+        if tag not in VOID and (self._unseen or tag in UNSEEN or any(name == "hidden" for name, _ in attrs)):
+            self._unseen.append(tag)
+        elif tag in BLOCKS:
+            self._parts.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._unseen:
+            del self._unseen[len(self._unseen) - 1 - self._unseen[::-1].index(tag) :]
+        elif not self._unseen and tag in BLOCKS:
+            self._parts.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self._unseen:
+            self._parts.append(re.sub(r"\s+", " ", data))
+
+
+def read_pdf(raw: bytes, file: Path) -> str:
+    """The text of all pages. Lines of a paragraph are joined: where a line ends says nothing in a PDF."""
+    try:
+        import pypdf
+    except ImportError as error:
+        raise MissingExtra(f"reading {file}", "documents") from error
+    import io
+    import logging
+
+    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of every oddity that it can read past
+    try:
+        pages = [page.extract_text() for page in pypdf.PdfReader(io.BytesIO(raw)).pages]
+    except Exception as error:  # a broken PDF fails in many ways; pypdf names most of them, not all
+        raise InputError(f"{file} cannot be read as a PDF: {error}") from error
+    text = "\n\n".join(join_lines(page) for page in pages)
+    if pages and not text.strip():
+        raise InputError(f"{file} has {len(pages)} pages and no text: they are pictures, to be recognised first.")
+    return text
+
+
+def join_lines(page: str) -> str:
+    """Paragraphs, one a line. A word that was cut at the end of a line is whole again."""
+    whole = re.sub(r"(?<=[a-zà-ÿ])-\n(?=[a-zà-ÿ])", "", page)
+    return "\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", whole))

@@ -1,0 +1,19 @@
+// Lines from a sentence of the answer to its sources, as thick as their shares. On a narrow window there are none.
+
+import { svg } from './dom.js';
+
+const LEAST = 0.05; // of all that documents give: less has no line
+
+export function drawLines(frame, place, from, sources) {
+  place.replaceChildren();
+  const box = frame.getBoundingClientRect();
+  const end = from?.getClientRects()[0];
+  if (!end) return;
+  sources.filter(({ share }) => share > LEAST).forEach(({ element, share }) => {
+    const own = [...element.getClientRects()].at(-1);
+    const [x0, y0] = [own.right - box.left, (own.top + own.bottom) / 2 - box.top];
+    const [x1, y1] = [end.left - box.left - 26, (end.top + end.bottom) / 2 - box.top];
+    const middle = (x0 + x1) / 2;
+    place.append(svg('path', { d: `M${x0} ${y0} C${middle} ${y0} ${middle} ${y1} ${x1} ${y1}`, 'stroke-width': 1 + 7 * share, 'stroke-opacity': 0.35 + 0.6 * share }));
+  });
+}
