@@ -147,11 +147,11 @@ def count(package: Path) -> Counts:
     known = modules(package)
     graph = {name: imports(name, path, set(known)) for name, path in known.items()}
     every = list(definitions(known))
-    top: dict[str, list[str]] = defaultdict(list)
+    top: dict[str, dict[str, None]] = defaultdict(dict)  # an overload in one module is no second definition
     classes: dict[str, list[str]] = defaultdict(list)
     for one in every:
         if not one.inside:
-            top[one.name].append(one.module)
+            top[one.name][one.module] = None
             if isinstance(one.node, ast.ClassDef):
                 classes[one.name].append(one.module)
     functions = [d for d in every if not isinstance(d.node, ast.ClassDef) and not d.name.startswith("__")]
@@ -159,7 +159,7 @@ def count(package: Path) -> Counts:
         len(known),
         sum(len(path.read_text(encoding="utf-8").splitlines()) for path in known.values()),
         cycles(graph),
-        {name: where for name, where in top.items() if len(where) > 1},
+        {name: list(where) for name, where in top.items() if len(where) > 1},
         [f"{d.module}: {d.inside + '.' if d.inside else ''}{d.name}" for d in functions if is_participle(d.name)],
         len(functions),
         {name: where for name, where in classes.items() if len(where) > 1},

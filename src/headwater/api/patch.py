@@ -163,7 +163,7 @@ class Patcher:
             run = make_one_run(session, ask)
             scope, out = run_patched(run, demand, {})
             run = replace(run, read=fix_target(run.read, out, run.batch))
-            groups = [name_place(place, scope.places[:number]) for number, place in enumerate(scope.places)]
+            groups = [group_place(place, scope.places[:number]) for number, place in enumerate(scope.places)]
             used = sorted({name.find(groups) for name in names})
             values = find_values(session, ask, demand, scope, with_, used)
         return cls(run, demand, values, groups, ask.options.batch_size)
@@ -230,7 +230,7 @@ def run_patched(run: Run, demand: InsideDemand, swaps: Any, keeps: bool = True) 
     return scope, out
 
 
-def name_place(place: NodeTap, before: Sequence[NodeTap]) -> NodeGroup:
+def group_place(place: NodeTap, before: Sequence[NodeTap]) -> NodeGroup:
     """A place as a group of nodes without relevance: what names are looked up in."""
     units = 1 if place.units is None else place.kept[place.units]
     call = sum((one.kind, one.module) == (place.kind, place.module) for one in before)
