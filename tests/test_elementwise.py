@@ -72,11 +72,11 @@ def test_what_a_norm_passes_on(on_card: list[str], weighed: bool, monkeypatch: p
     gradient, scale = drawn(1, 3, 37, 50)[0], torch.rand(3, 37, 1) + 0.1
     weight = torch.randn(50) if weighed else None
     flow = gradient * (1 if weight is None else weight)
-    found = elementwise.centre_scaled(gradient, weight, scale)
+    found = elementwise.pass_back_norm(gradient, weight, scale)
     assert found is not None
     assert apart(found, (flow - flow.mean(-1, keepdim=True)) * scale) < ROOM
     monkeypatch.setattr(elementwise, "WIDEST_ROW", 49)
-    assert elementwise.centre_scaled(gradient, weight, scale) is None
+    assert elementwise.pass_back_norm(gradient, weight, scale) is None
 
 
 def test_explanations_of_an_encoder_are_the_same(on_card: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

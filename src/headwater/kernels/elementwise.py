@@ -70,7 +70,7 @@ def join_in_one_pass(whole: Tensor, x: Tensor, other: Tensor, half: float) -> Te
     return elementwise_launch.launch_join(whole, x, other, half)
 
 
-def centre_scaled(gradient: Tensor, weight: Tensor | None, scale: Tensor) -> Tensor | None:
+def pass_back_norm(gradient: Tensor, weight: Tensor | None, scale: Tensor) -> Tensor | None:
     """s (g w - E[g w]) along the last axis, with one s for each row; None where no kernel is made for it."""
     if gradient.shape[-1] > WIDEST_ROW or not fit_one_pass(gradient) or (weight is not None and is_batched(weight)):
         return None

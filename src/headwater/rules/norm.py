@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels.elementwise import centre_scaled
+from ..kernels.elementwise import pass_back_norm
 from .activation import apply_act_rule
 from .attention.registry import Softmax
 from .attention.softmax import hold_softmax, holds_softmax, softmax_by_hand
@@ -60,7 +60,7 @@ class _LayerNormHeld(torch.autograd.Function):
         weight, scale = ctx.saved_tensors
         if (record := getattr(ctx, "record", None)) is not None:
             record(gradients[0])
-        flow = centre_scaled(gradients[0], weight, scale) if len(ctx.axes) == 1 else None
+        flow = pass_back_norm(gradients[0], weight, scale) if len(ctx.axes) == 1 else None
         if flow is not None:
             return flow, None, None, None, None
         flow = wide(gradients[0])
