@@ -101,40 +101,32 @@ class Played:
     inside: InsideRecord | None = None
 
 
+@dataclass
+class PlayedForwards:
+    """What the first part of a played run gives: the score that was read, and what the second part is to be read by."""
+
+    read: Read
+    linear: Tensor
+    leaves: list[Tensor]
+    ids: list[Tensor | None]
+    reference: Reference | None
+
+
 def play_run(plan: RunPlan, run: Run) -> Played | None:
     """The run by its plan; None where it must be computed plainly."""
     written = plan.written
     try:
         with plan.player(run) as player:
-            with outside_inference():
-                found = player.forwards()
-            tensors = iter(found)
-            with outside_inference(), torch.enable_grad():
-                out, ends = fill_output(written, tensors)
-                leaves = [next(tensors) for _ in written.leaves]
-                ids = [None if slot is None else next(tensors) for slot in written.ids]
-                references = [[next(tensors) for _ in part] for part in written.references or ()]
-                read = read_score(run, out)
-                if [id(end) for end in read.ends] != [id(ends[slot.number]) for slot in written.ends]:
-                    raise Left
-                seeds = read.gradients()
-                linear = read.linear_part()
-                reference = read_reference(read, ReferenceValues(*references) if references else None)
+            first, seeds = play_forwards(written, run, player)
             with outside_inference():
                 tensors = iter(player.backwards(seeds))
             gradients = [
                 torch.zeros_like(leaf) if slot is None else player.own(next(tensors))
-                for leaf, slot in zip(leaves, written.gradients, strict=True)
+                for leaf, slot in zip(first.leaves, written.gradients, strict=True)
             ]
-            if reference is not None:
-                reference = Reference([player.own(one) for one in reference.inputs], player.own(reference.score))
             booked = [next(tensors) for _ in (*written.amounts, *written.sizes)]
             noted = {index: player.own(next(tensors)) for index in written.noted}
-            read.reading = replace(read.reading, score=player.own(read.reading.score.detach()))
-            inputs = [
-                Captured(player.own(leaf), own if own is None else player.own(own), beside)
-                for leaf, own, beside in zip(leaves, ids, written.beside, strict=True)
-            ]
+            read, inputs, reference = own_first_part(player, written, first)
             numbers = iter(own_numbers(player, booked))  # last, for a card has to be waited for
             amounts = {index: next(numbers) for index in written.amounts}
             sizes = {index: next(numbers) for index in written.sizes}
@@ -145,8 +137,40 @@ def play_run(plan: RunPlan, run: Run) -> Played | None:
     books = replace(written.books, sites=list(written.books.sites), amounts=amounts, sizes=sizes)
     books.length = run.batch.length
     inside = None if written.inside is None else written.inside.with_amounts(noted)
-    found_books = (books, dict(written.met), written.coarsest, player.way, reference, inside)
-    return Played(read, linear, inputs, gradients, *found_books)
+    rest = (books, dict(written.met), written.coarsest, player.way, reference, inside)
+    return Played(read, first.linear, inputs, gradients, *rest)
+
+
+def play_forwards(written: Written, run: Run, player: Player) -> tuple[PlayedForwards, list[Tensor]]:
+    """The forward pass, the score outside the plan, and the gradients with which the way back begins."""
+    with outside_inference():
+        tensors = iter(player.forwards())
+    with outside_inference(), torch.enable_grad():
+        out, ends = fill_output(written, tensors)
+        leaves = [next(tensors) for _ in written.leaves]
+        ids = [None if slot is None else next(tensors) for slot in written.ids]
+        references = [[next(tensors) for _ in part] for part in written.references or ()]
+        read = read_score(run, out)
+        if [id(end) for end in read.ends] != [id(ends[slot.number]) for slot in written.ends]:
+            raise Left
+        seeds = read.gradients()
+        reference = read_reference(read, ReferenceValues(*references) if references else None)
+        return PlayedForwards(read, read.linear_part(), leaves, ids, reference), seeds
+
+
+def own_first_part(
+    player: Player, written: Written, first: PlayedForwards
+) -> tuple[Read, list[Captured], Reference | None]:
+    """Score, inputs and reference in memory that no later run writes into."""
+    read, reference = first.read, first.reference
+    read.reading = replace(read.reading, score=player.own(read.reading.score.detach()))
+    if reference is not None:
+        reference = Reference([player.own(one) for one in reference.inputs], player.own(reference.score))
+    inputs = [
+        Captured(player.own(leaf), own if own is None else player.own(own), beside)
+        for leaf, own, beside in zip(first.leaves, first.ids, written.beside, strict=True)
+    ]
+    return read, inputs, reference
 
 
 def own_numbers(player: Player, booked: list[Tensor]) -> list[Tensor]:
