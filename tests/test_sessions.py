@@ -14,8 +14,10 @@ from tiny import tiny, tokenizer
 import headwater as hw
 from headwater.engine import model as engine_model
 from headwater.engine import run_plans
+from headwater.engine import session as engine_session
 from headwater.engine.model_state import ModelState
-from headwater.errors import UsageError
+from headwater.errors import TrainingMode, UsageError
+from headwater.inputs import walking
 from headwater.inputs.hooks import hook_modules
 
 TEXTS = ("a good film", "a bad film that I saw", "not a good film, alas", "a film")
@@ -170,3 +172,33 @@ def test_the_longest_and_the_shortest_batch_come_first() -> None:
     texts = ["good " * n for n in range(1, 9)]
     ways = [found.provenance.way for found in hw.explain(model, texts, tokenizer=tokenizer(), batch_size=1)]
     assert ways == ["plain", *["plan"] * 6, "plain"]
+
+
+def test_a_model_that_is_known_is_not_walked_again_and_one_that_changed_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = copy.deepcopy(tiny("bert", torch.float32))
+    data = {"input_ids": torch.arange(5, 25)[None]}
+    first = hw.explain(model, data)[0]
+    hw.explain(model, data)
+    walked, prepared = [], []
+    walk, prepare = walking.walk_modules, engine_session.prepare_model
+    monkeypatch.setattr(walking, "walk_modules", lambda model: walked.append(model) or walk(model))
+    monkeypatch.setattr(engine_session, "prepare_model", lambda *args: prepared.append(args) or prepare(*args))
+    assert torch.equal(hw.explain(model, data)[0].relevance, first.relevance)
+    assert (walked, prepared) == ([], [])
+    model.train()
+    with pytest.raises(TrainingMode):
+        hw.explain(model, data)
+    model.eval()
+    model.extra = torch.nn.Linear(2, 2).eval()
+    assert torch.equal(hw.explain(model, data)[0].relevance, first.relevance)
+    assert walked
+    assert len(prepared) == 2
+
+
+def test_a_known_model_is_still_copied_where_another_dtype_is_asked_for() -> None:
+    model = copy.deepcopy(tiny("bert", torch.float32))
+    data = {"input_ids": torch.arange(5, 25)[None]}
+    for _ in range(3):
+        hw.explain(model, data)
+    assert hw.explain(model, data, dtype="float64")[0].provenance.dtype == "float64"
+    assert hw.explain(model, data)[0].provenance.dtype == "float32"

@@ -117,9 +117,10 @@ class Totals:
 
 def make_ledger(index: int, outcome: Outcome, lines: Totals, part: Attributed, dtype: str) -> Ledger:
     constants = {name: values[index] for name, values in lines.constants.items()}
+    words = part.relevance.double()
     return Ledger(
         score=lines.score[index],
-        inputs=float(part.relevance.double().sum()),
+        inputs=float(words.sum()),
         biases=Lines({name: values[index] for name, values in lines.biases.items()}),
         constants=Lines({**constants, **part.constants}),
         cut_off=Lines({**{name: values[index] for name, values in lines.cut_off.items()}, **part.untold}),
@@ -127,7 +128,7 @@ def make_ledger(index: int, outcome: Outcome, lines: Totals, part: Attributed, d
         held=Lines({name: values[index] for name, values in lines.held.items()}),
         readout=lines.readout[index],
         dtype=coarser(dtype, outcome.coarsest),
-        spread=float(part.relevance.double().abs().sum()),
+        spread=float(words.abs().sum()),
         magnitude=0.0 if outcome.reading.magnitudes is None else outcome.reading.magnitudes[index],
     )
 

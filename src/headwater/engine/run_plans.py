@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from ..inputs.batch import list_leaves, map_leaves
 from ..inputs.restoring import dispatch_modes, function_modes
+from ..inputs.walking import Named, named_modules, recall_walk, take_unchanged
 from ..rules import Scope
 from ..rules.handlers import rules_there_are
 from .forward import Demand, Run, asks_links, side_modules, tables_of, watch_nothing
@@ -151,6 +152,8 @@ class PlansOfModel:
     """All plans of one model as it is: they go when anything of it changes."""
 
     state: ModelState
+    walk: Named = field(default_factory=list)  # its modules by name, without itself
+    ready: set[Any] = field(default_factory=set)  # devices and dtypes that were asked for, and are its own
     kinds: dict[Any, KindOfRun] = field(default_factory=dict)
     changes: int = 0  # of the model, since a plan was last of use
 
@@ -180,6 +183,22 @@ def forget_plans(model: nn.Module) -> None:
     PLANS.pop(model, None)
 
 
+def recall_model(model: nn.Module, wanted: Any) -> bool:
+    """Whether a model can be explained as it is on this device and in this dtype, for it could and has not changed."""
+    found = PLANS.get(model)
+    if found is None or found.changes >= PATIENCE or wanted not in found.ready or not found.state.holds(model):
+        return False
+    recall_walk(model, [("", model), *found.walk])
+    return True
+
+
+def remember_ready(model: nn.Module, wanted: Any) -> None:
+    """It was looked at, and is to be explained as it is."""
+    found = PLANS.get(model)
+    if found is not None and wanted not in found.ready and found.state.holds(model):
+        found.ready.add(wanted)
+
+
 def plans_are_on() -> bool:
     return os.environ.get(SWITCH, "on").lower() not in ("off", "0", "no", "false")
 
@@ -198,9 +217,11 @@ def can_be_planned(run: Run, demand: Demand) -> bool:
 def find_kind(run: Run, demand: Demand) -> KindOfRun | None:
     """The kind of this run; a new one where there was none, or the model has changed. None if it always changes."""
     found = PLANS.get(run.model)
-    if found is None or (found.changes < PATIENCE and not found.state.holds(run.model)):
+    unchanged = take_unchanged(run.model)
+    if found is None or (found.changes < PATIENCE and not unchanged and not found.state.holds(run.model)):
         changes = 0 if found is None or found.was_of_use else found.changes + 1
-        found = PLANS[run.model] = PlansOfModel(ModelState.of(run.model), changes=changes)
+        walk = named_modules(run.model)[1:]
+        found = PLANS[run.model] = PlansOfModel(ModelState.of(run.model), walk, changes=changes)
     if found.changes >= PATIENCE:
         return None
     return found.take(key_of_run(run, demand))

@@ -26,7 +26,7 @@ from .model import describe_model, place_batch, prepare_model, where_it_is
 from .options import Options, Request
 from .plan import make_plan
 from .propagate import Outcome
-from .run_plans import forget_plans
+from .run_plans import forget_plans, recall_model, remember_ready
 from .steps import Plan, Step
 
 Change = Callable[[Run], Run]
@@ -48,8 +48,13 @@ class Session:
     @classmethod
     def open(cls, model: nn.Module, options: Options) -> Session:
         """The caller's own model, or a copy where device or dtype must differ."""
-        ready = prepare_model(model, options.device, options.dtype)
-        return cls(ready, *where_it_is(ready), lasts=ready is getattr(model, "_orig_mod", model))
+        own, wanted = getattr(model, "_orig_mod", model), (options.device, options.dtype)
+        if isinstance(own, nn.Module) and recall_model(own, wanted):
+            return cls(own, *where_it_is(own), lasts=True)
+        ready = prepare_model(model, *wanted)
+        if ready is own:
+            remember_ready(own, wanted)
+        return cls(ready, *where_it_is(ready), lasts=ready is own)
 
     def close(self) -> None:
         """Let go of what explanations learned of the model."""
