@@ -25,8 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 # the files that take longest: of several processes, none should begin with one of these when the others are done
 LONG = """
-    test_explorer_reading test_run_processes test_left_behind test_explorer test_extending test_explorer_states test_paper
-    test_paper_graphs test_run_ray test_methods test_plans test_injection test_capped test_stores test_memory
+    test_explorer_reading test_run_processes test_left_behind test_explorer test_extending test_explorer_states
+    test_paper test_paper_graphs test_run_ray test_methods test_plans test_injection test_capped test_stores test_memory
     test_token_gamma test_run test_graph_explanations test_faithfulness
 """.split()
 
