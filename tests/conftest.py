@@ -25,8 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 # the files that take longest: of several processes, none should begin with one of these when the others are done
 LONG = """
-    test_left_behind test_run_ray test_run_processes test_memory test_evaluation test_run_faults test_faithfulness
-    test_extending
+    test_explorer_reading test_run_processes test_left_behind test_explorer test_extending test_explorer_states
+    test_paper test_paper_graphs test_run_ray test_methods test_plans test_injection test_capped test_stores test_memory
+    test_token_gamma test_run test_graph_explanations test_faithfulness
 """.split()
 
 
@@ -35,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     from crossing import mark_slow_cases
 
     mark_slow_cases(items)
-    items.sort(key=lambda item: item.path.stem not in LONG)
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
 @pytest.fixture(scope="module", autouse=True)

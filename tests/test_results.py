@@ -143,6 +143,8 @@ def test_another_file_is_refused(content: str, message: str, tmp_path: Path) -> 
     (tmp_path / "file.json").write_text(content)
     with pytest.raises(DataError, match=message):
         Explanation.load(tmp_path / "file.json")
+    with pytest.raises(DataError, match=r"nothing\.json cannot be read: No such file or directory\."):
+        hw.Explanation.load("nothing.json")
     with pytest.raises(DataError, match="cannot be written"):
         explained().save(tmp_path / "no such directory" / "e.json")
 

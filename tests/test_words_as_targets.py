@@ -16,7 +16,7 @@ import headwater as hw
 from headwater import errors
 from headwater.cli import app
 from headwater.inputs.batch import Item
-from headwater.inputs.classes import class_names
+from headwater.inputs.classes import class_names, token_names
 from headwater.inputs.entities import find_entities
 from headwater.inputs.word_positions import find_words
 
@@ -97,6 +97,31 @@ def test_a_word_that_is_predicted_and_not_in_the_text_is_answered_with_the_line_
     with pytest.raises(errors.TargetError) as plain:  # with a label beside it, it can only be a place
         hw.explain(model, text, target=hw.Token("great", "good"), **asked)
     assert "label=" not in str(plain.value)
+
+
+class Spaced:
+    """A tokenizer of GPT-2's kind: most words are one token only with the space before them."""
+
+    unk_token_id = None
+    words = ("ĠParis", "Par", "is", "Ġ", "London", "ĠLondon")
+
+    def get_vocab(self) -> dict[str, int]:
+        return {word: i for i, word in enumerate(self.words)}
+
+    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
+        known = {" Paris": [0], "Paris": [1, 2], "Paris is": [1, 2, 3, 2], " Paris is": [0, 3, 2]}
+        return {"input_ids": known[text]}
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(self.words[i] for i in ids)
+
+
+def test_a_word_that_is_one_token_after_a_space_is_found_as_it_is_written() -> None:
+    names = token_names(Spaced(), 6)
+    assert names.index("Paris") == names.index("ĠParis") == 0
+    assert names.index("London") == 4  # what stands in the vocabulary as it is written is taken so
+    with pytest.raises(errors.TargetError, match=r"'Paris is' is 4 tokens .* such as its first, 'Par'"):
+        names.index("Paris is")
 
 
 def test_words_are_found_without_offsets() -> None:

@@ -73,10 +73,16 @@ def token_names(tokenizer: Any, size: int) -> Names:
         if text in known:
             return int(known[text])
         pieces = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if len(pieces) != 1:  # many tokenizers have most words only with the space before them
+            spaced = tokenizer(f" {text}", add_special_tokens=False)["input_ids"]
+            pieces = spaced if len(spaced) == 1 else pieces
         if getattr(tokenizer, "unk_token_id", None) in pieces:
             raise TargetError(f"{text!r} is not in the tokenizer's vocabulary.")
         if len(pieces) != 1:
-            raise TargetError(f"{text!r} is {len(pieces)} tokens for this tokenizer; a target is one.")
+            first = tokenizer.decode(pieces[:1])
+            raise TargetError(
+                f"{text!r} is {len(pieces)} tokens for this tokenizer; a target is one, such as its first, {first!r}."
+            )
         return int(pieces[0])
 
     return Names(size, name, find)

@@ -45,7 +45,9 @@ class Saved:
         """Reads what `save` wrote; no model is needed."""
         try:
             found = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}.") from error
+        except ValueError as error:
             raise DataError(f"{path} is no saved {cls.kind}: {error}.") from error
         return cls.from_dict(found if isinstance(found, dict) else {})
 
