@@ -115,4 +115,4 @@ def sentiment_task(count: int, skip: int, seed: int) -> PairTask:
         else:
             names = model.config.id2label
             pairs.append(InputPair(text, other, f"{names[said]} - {names[1 - said]}"))
-    return PairTask("sst2", model, tokenizer, pairs[skip:], "*.layer.*.output.dense")
+    return PairTask("sst2", model, tokenizer, pairs[skip:], "*.layer.[0-9].output.dense")

@@ -1,0 +1,111 @@
+"""The study of patching: its estimates are exact where the model is linear, and its pairs are what they say."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from real_data import need_real_data
+from tiny import tiny, tokenizer
+
+from headwater.inputs.inside_demand import InsideDemand
+from headwater_experiments.inside.cuts import judge_entry
+from headwater_experiments.inside.estimating import Estimator
+from headwater_experiments.inside.pairs import InputPair, PairTask, agreement_pairs, name_pairs
+from headwater_experiments.inside.truth import RULES, PairAgreement, make_table, measure_pair, patch_truth
+from headwater_experiments.zoo.entries import entries
+
+PAIR = InputPair("the movie was very good", "the movie was not bad", 1)
+MLP = "bert.encoder.layer.[0-9].output.dense"
+
+
+def make_bert_task() -> PairTask:
+    return PairTask("tiny", tiny("bert"), tokenizer(), [PAIR], MLP)
+
+
+def small(task: PairTask) -> list[torch.Tensor]:
+    """What changes from the other text to this one, a thousandth of it: there gradients are exact."""
+    estimator = Estimator.of(task, PAIR, InsideDemand(frozenset(["heads"]), (MLP,)))
+    return [one / 1000 for one in estimator.changes]
+
+
+def test_the_estimate_by_gradients_is_the_slope_of_patching() -> None:
+    """Halfway to the other text and back, integrated gradients and the gradient there are one for tiny changes."""
+    task = make_bert_task()
+    estimator = Estimator.of(task, PAIR, InsideDemand(frozenset(["heads"]), (MLP,)))
+    nearby = replace(estimator, changes=small(task))
+    whole, part = estimator.estimate(RULES["gi"]), nearby.estimate(RULES["gi"])
+    for a, b in zip(whole, part, strict=True):
+        assert torch.allclose(a, 1000 * b, rtol=1e-9)
+    assert len(whole) == 4
+    assert {len(one) for one in whole} == {4, 1}
+
+
+def test_one_step_at_the_input_itself_is_the_estimate() -> None:
+    task = make_bert_task()
+    estimator = Estimator.of(task, replace(PAIR, other="the movie was very dull"), InsideDemand(frozenset(["heads"])))
+    here = replace(estimator, other_input=next(iter([estimator.other_input])))
+    same = replace(here, other_input=input_of_clean(task))
+    for a, b in zip(same.integrate(RULES["lrp"], 3), same.estimate(RULES["lrp"]), strict=True):
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-14)
+
+
+def input_of_clean(task: PairTask) -> torch.Tensor:
+    """The embeddings of the text itself: a way from there to there."""
+    turned = InputPair(PAIR.other, PAIR.clean, PAIR.target)
+    return Estimator.of(task, turned, InsideDemand(frozenset(["heads"]))).other_input
+
+
+def test_every_method_is_measured_beside_patching() -> None:
+    task = make_bert_task()
+    rows = list(measure_pair(task, PAIR, 0))
+    assert {row.part for row in rows} == {"heads", "mlp"}
+    assert len({row.method for row in rows}) == len(RULES) + 2
+    assert all(-1 <= row.pearson <= 1 and -1 <= row.spearman <= 1 for row in rows)
+    shown = patch_truth(task, PAIR)
+    heads = np.concatenate([group.units.numpy() for group in shown.groups if group.kind == "heads"])
+    assert rows[0].truth == tuple(heads)
+
+
+def test_a_perfect_and_a_reversed_method_in_the_table() -> None:
+    true = (1.0, 2.0, 4.0)
+    rows = [
+        PairAgreement("t", number, "heads", name, sign, sign, tuple(sign * one for one in true), true)
+        for number in range(3)
+        for name, sign in (("lrp(gate=half)", 1.0), ("gi", -1.0))
+    ]
+    table = make_table(rows)
+    assert "| lrp(gate=half) | 1.000 [1.000, 1.000] | 1.000 | 1.000 |  |" in table
+    assert "-1.000 [-1.000, -1.000] | -1.000 | -1.000 | +2.000 [+2.000, +2.000] |" in table
+
+
+class Spaces:
+    """A tokenizer whose tokens are words."""
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, Any]:
+        return {"input_ids": [hash(word) % 1000 for word in text.split()]}
+
+
+@pytest.mark.parametrize("find", [agreement_pairs, name_pairs])
+def test_pairs_differ_in_one_word_and_have_as_many_tokens(find: Any) -> None:
+    need_real_data("llm")
+    for _, pair in zip(range(12), find(Spaces(), random.Random(0)), strict=False):
+        clean, other = pair.clean.split(), pair.other.split()
+        assert len(clean) == len(other)
+        assert sum(a != b for a, b in zip(clean, other, strict=True)) == 1
+        assert pair.target.label != pair.target.versus
+
+
+def test_cuts_of_the_zoo() -> None:
+    (entry,) = entries(["causal-lm"], ["gpt2"])
+    found = judge_entry(entry)
+    assert [(one.kind, one.verdict) for one in found] == [
+        ("heads", "closed"),
+        ("neurons", "closed"),
+        ("layers", "closed"),
+    ]
+    assert all(one.error is not None and one.error <= 1e-10 for one in found)
