@@ -26,7 +26,6 @@ INTERRUPTED = 130
 EXAMPLES = (
     "headwater run --data reviews.parquet --out explained",
     "headwater run --data reviews.csv --out explained -m ./my-model --workers 4",
-    "headwater run --data asked.jsonl --out answered -m smollm2 --columns question --documents documents",
 )
 
 

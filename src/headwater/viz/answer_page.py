@@ -173,13 +173,14 @@ SCRIPT = """
     lines.replaceChildren();
     const frame = pair.getBoundingClientRect();
     const end = outputs[shown].getClientRects()[0];
+    const edge = pair.firstElementChild.getBoundingClientRect().right - frame.left;
     values.forEach((value, i) => {
       if (!(value > 0.05 * total)) return;
       const box = [...sources[i].getClientRects()].at(-1);
-      const [x0, y0] = [box.right - frame.left, (box.top + box.bottom) / 2 - frame.top];
+      const [x0, y0] = [box.right - frame.left, box.bottom - 1 - frame.top];
       const [x1, y1] = [end.left - frame.left - 26, (end.top + end.bottom) / 2 - frame.top];
       const path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
-      path.setAttribute('d', `M${x0} ${y0} C${(x0 + x1) / 2} ${y0} ${(x0 + x1) / 2} ${y1} ${x1} ${y1}`);
+      path.setAttribute('d', `M${x0} ${y0} H${edge} C${(edge + x1) / 2} ${y0} ${(edge + x1) / 2} ${y1} ${x1} ${y1}`);
       path.setAttribute('stroke-width', String(1 + 7 * value / total));
       path.setAttribute('stroke-opacity', String(0.35 + 0.6 * value / total));
       lines.append(path);

@@ -9,11 +9,12 @@ export function drawLines(frame, place, from, sources) {
   const box = frame.getBoundingClientRect();
   const end = from?.getClientRects()[0];
   if (!end) return;
+  const edge = frame.firstElementChild.getBoundingClientRect().right - box.left;
   sources.filter(({ share }) => share > LEAST).forEach(({ element, share }) => {
     const own = [...element.getClientRects()].at(-1);
-    const [x0, y0] = [own.right - box.left, (own.top + own.bottom) / 2 - box.top];
+    const [x0, y0] = [own.right - box.left, own.bottom - 1 - box.top]; // along the foot of its line to the edge of the column
     const [x1, y1] = [end.left - box.left - 26, (end.top + end.bottom) / 2 - box.top];
-    const middle = (x0 + x1) / 2;
-    place.append(svg('path', { d: `M${x0} ${y0} C${middle} ${y0} ${middle} ${y1} ${x1} ${y1}`, 'stroke-width': 1 + 7 * share, 'stroke-opacity': 0.35 + 0.6 * share }));
+    const middle = (edge + x1) / 2;
+    place.append(svg('path', { d: `M${x0} ${y0} H${Math.max(x0, edge)} C${middle} ${y0} ${middle} ${y1} ${x1} ${y1}`, 'stroke-width': 1 + 7 * share, 'stroke-opacity': 0.35 + 0.6 * share }));
   });
 }
