@@ -14,7 +14,7 @@ from .files import Saved
 from .readable import visible
 from .verdict import Phrase
 
-MATTERS = 0.1  # of a log-probability: a source whose loss takes less is not what a sentence rests on
+MATTERS = 0.4  # of a log-probability: what takes less (the sentence is a third less likely) is not what it rests on
 SHOWN = 0.005  # a probability from which on it is written as a percentage; below it, how many times less likely
 TINY = 1e-5  # of a probability, where percentages end
 
