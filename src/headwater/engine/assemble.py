@@ -15,20 +15,13 @@ from ..results.ledger import SINK, Ledger, Lines
 from ..results.picture import Picture
 from ..rules.sources import Sort
 from .attribution import TARGET, Attributed, attribute
-from .inside_results import InsideBuilder
 from .model import DTYPES
 from .options import SHOWN, Options
 from .propagate import Outcome
 
 
 def make_explanations(
-    batch: Batch,
-    outcome: Outcome,
-    method: Method,
-    options: Options,
-    provenance: Provenance,
-    sinks: str = SHOWN,
-    inside: InsideBuilder | None = None,
+    batch: Batch, outcome: Outcome, method: Method, options: Options, provenance: Provenance, sinks: str = SHOWN
 ) -> list[Explanation]:
     """One for each sample of the batch. With `sinks` "aside", the first token's relevance is a line of its ledger."""
     totals = Totals.of(outcome)
@@ -61,7 +54,6 @@ def make_explanations(
                 image=None if batch.patches is None else make_picture(batch, index, part),
                 rules_met=tuple(sorted(outcome.met.items())),
                 probabilities=read_probabilities(outcome.reading, index),
-                inside=None if inside is None else inside.make(index, part.tokens),
             )
         )
     return made

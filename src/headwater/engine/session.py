@@ -82,7 +82,8 @@ class Session:
         sinks, provenance = choose_sinks(options.sinks, method, self.model), self.describe(options.seed)
         dtype = coarser(provenance.dtype, outcome.coarsest)
         inside = InsideBuilder.of(run.inside, run.batch, outcome, dtype)
-        return make_explanations(run.batch, outcome, method, options, provenance, sinks, inside)
+        made = make_explanations(run.batch, outcome, method, options, provenance, sinks)
+        return [replace(e, inside=inside.make(index, e.tokens)) for index, e in enumerate(made)]
 
     @restores_steps
     def explain_scores(

@@ -103,7 +103,7 @@ class InsideScope(Scope):
             result = self._perform_once(call)
         finally:
             self._busy = False
-        self._note_made(call, result)
+        self._follow_result(call, result)
         return self._note_heads(result, mixing) if mixing is not None and is_signal(result) else result
 
     def _perform_once(self, call: Call) -> Any:
@@ -128,7 +128,7 @@ class InsideScope(Scope):
             found = getattr(tensor._base, _BORN, None)
         return len(self.record.cuts) if found is None else found
 
-    def _note_made(self, call: Call, result: Any) -> None:
+    def _follow_result(self, call: Call, result: Any) -> None:
         """When a tensor was made, and what of gates and mixed values went into it."""
         signals = [one for one in tensors((call.args, call.kwargs)) if is_signal(one)]
         linear = call.name in _LINEAR and len(signals) == 1
