@@ -215,7 +215,7 @@ class InsideScope(Scope):
             if self._roles and is_signal(weights) and is_signal(values):
                 self._scores = [*self._scores[-3:], (weights, values)]
             return None
-        order = order_of(call)
+        order = None if "..." in str(call.args[0])[:99] and call.name == "einsum" else order_of(call)
         if order is None and (self._wants_heads or self._roles):
             self.record.untold.append(self.where())
         return None if order is None else order.result
