@@ -260,11 +260,21 @@ class FiveAxes(ByHand):
         return (torch.softmax(q @ k.transpose(-2, -1), -1) @ v).squeeze(2)
 
 
-def test_heads_that_cannot_be_told() -> None:
+class Dots(ByHand):
+    """An einsum that does not name all of its axes, as LongT5's."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        q, k, v = (one(x).unflatten(-1, (2, 3)) for one in (self.q, self.k, self.v))
+        weights = torch.softmax(torch.einsum("...qhd,...khd->...hqk", q, k), -1)
+        return torch.einsum("...hqk,...khd->...qhd", weights, v).transpose(1, 2)
+
+
+@pytest.mark.parametrize("model", [FiveAxes, Dots])
+def test_heads_that_cannot_be_told(model: type[ByHand]) -> None:
     given = {"input_ids": torch.tensor([[1, 4, 7]])}
     with pytest.raises(NotApplicable, match="cannot be told"):
-        hw.explain(FiveAxes(), given, inside=["heads"])
-    (e,) = hw.explain(FiveAxes(), given, method="lrp", inside=["neurons"])
+        hw.explain(model(), given, inside=["heads"])
+    (e,) = hw.explain(model(), given, method="lrp", inside=["neurons"])
     assert e.inside is not None
     assert e.inside.groups[0].ledger is not None
     assert e.inside.groups[0].ledger.closed

@@ -161,16 +161,16 @@ class Patcher:
         with walk_once():
             session = Session.open(ask.model, ask.options)
             run = make_one_run(session, ask)
-            scope, out = run_patched(run, demand, {})
+            scope, out = run_with_swaps(run, demand, {})
             run = replace(run, read=fix_target(run.read, out, run.batch))
-            groups = [group_place(place, scope.places[:number]) for number, place in enumerate(scope.places)]
+            groups = [describe_place(place, scope.places[:number]) for number, place in enumerate(scope.places)]
             used = sorted({name.find(groups) for name in names})
             values = find_values(session, ask, demand, scope, with_, used)
         return cls(run, demand, values, groups, ask.options.batch_size)
 
     def run(self, questions: Sequence[Sequence[Chosen]]) -> list[PatchEffect]:
         """The score when the nodes of each question are replaced, many questions in one pass."""
-        _, out = run_patched(self.run_of_text, self.demand, {})
+        _, out = run_with_swaps(self.run_of_text, self.demand, {})
         before = self.run_of_text.read(out, self.run_of_text.batch)
         found: list[PatchEffect] = []
         for start in range(0, len(questions), self.batch_size):
@@ -186,7 +186,7 @@ class Patcher:
                 swaps.setdefault(place, []).append(ValueSwap(row, units, self.values[place]))
         run = replace(self.run_of_text, batch=repeat_sample(self.run_of_text.batch, len(questions)))
         try:
-            _, out = run_patched(run, self.demand, swaps, keeps=False)
+            _, out = run_with_swaps(run, self.demand, swaps, keeps=False)
         except SamplesUntold:
             return [one for question in questions for one in self._ask([question], before)]
         after = run.read(out, run.batch)
@@ -210,7 +210,7 @@ def make_one_run(session: Session, ask: Request) -> Run:
     return session.make_run(plan.steps[0].batch, plan.steps[0].read, ask.options)
 
 
-def run_patched(run: Run, demand: InsideDemand, swaps: Any, keeps: bool = True) -> tuple[PatchScope, Any]:
+def run_with_swaps(run: Run, demand: InsideDemand, swaps: Any, keeps: bool = True) -> tuple[PatchScope, Any]:
     """One pass of the model with some values replaced. Nothing of it is differentiated."""
 
     @contextmanager
@@ -230,7 +230,7 @@ def run_patched(run: Run, demand: InsideDemand, swaps: Any, keeps: bool = True) 
     return scope, out
 
 
-def group_place(place: NodeTap, before: Sequence[NodeTap]) -> NodeGroup:
+def describe_place(place: NodeTap, before: Sequence[NodeTap]) -> NodeGroup:
     """A place as a group of nodes without relevance: what names are looked up in."""
     units = 1 if place.units is None else place.kept[place.units]
     call = sum((one.kind, one.module) == (place.kind, place.module) for one in before)
@@ -245,8 +245,8 @@ def find_values(
     if isinstance(with_, str) and with_ == ZEROS:
         return {number: torch.zeros_like(scope.found[number]) for number in used}
     texts = with_ if isinstance(with_, list) else [with_]
-    runs = [make_one_run(session, make_request(ask.model, text, **asked(ask))) for text in texts]
-    others = [run_patched(run, demand, {})[0] for run in runs]
+    runs = [make_one_run(session, make_request(ask.model, text, **reading_options(ask))) for text in texts]
+    others = [run_with_swaps(run, demand, {})[0] for run in runs]
     for other in others:
         if [(a.kind, a.module) for a in other.places] != [(a.kind, a.module) for a in scope.places]:
             raise UsageError("for the other text the model takes another way, so that their parts are not the same.")
@@ -255,7 +255,7 @@ def find_values(
     return {n: mean_over_positions([one.found[n] for one in others], scope.places[n]) for n in used}
 
 
-def asked(ask: Request) -> dict[str, Any]:
+def reading_options(ask: Request) -> dict[str, Any]:
     """What another text of the same request is read with."""
     names = ("tokenizer", "processor", "inputs", "at", "truncate", "device", "dtype")
     return {name: getattr(ask.options, name) for name in names}

@@ -88,7 +88,7 @@ class Session:
         dtype = coarser(provenance.dtype, outcome.coarsest)
         inside = InsideBuilder.of(run.inside, run.batch, outcome, dtype)
         made = make_explanations(run.batch, outcome, method, options, provenance, sinks)
-        return [replace(one, inside=inside.make(index, one.tokens)) for index, one in enumerate(made)]
+        return [replace(e, inside=inside.make(index, e.tokens)) for index, e in enumerate(made)]
 
     @restores_steps
     def explain_scores(

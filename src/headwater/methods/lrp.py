@@ -163,7 +163,7 @@ register(
 )
 
 
-def difference(gamma: float = 0.0) -> Method:
+def make_difference(gamma: float = 0.0) -> Method:
     """Relevance is (x - b) times a gradient that is exact between the input x and a reference b, a text of [UNK].
 
     It adds up to the score's rise from b to x. The score of the reference is one line of the ledger, and there are no
@@ -177,7 +177,7 @@ def difference(gamma: float = 0.0) -> Method:
 
 GAMMA_PARAMETER = "the boost of what agrees with the sum, from 0"
 register_with_parameters(
-    "lrp-difference", [Parameter("gamma", "0", GAMMA_PARAMETER, check_gamma, leading=True)], difference
+    "lrp-difference", [Parameter("gamma", "0", GAMMA_PARAMETER, check_gamma, leading=True)], make_difference
 )
 
 

@@ -103,7 +103,7 @@ class InsideScope(Scope):
             result = self._perform_once(call)
         finally:
             self._busy = False
-        self._note_made(call, result)
+        self._follow_result(call, result)
         return self._note_heads(result, mixing) if mixing is not None and is_signal(result) else result
 
     def _perform_once(self, call: Call) -> Any:
@@ -128,7 +128,7 @@ class InsideScope(Scope):
             found = getattr(tensor._base, _BORN, None)
         return len(self.record.cuts) if found is None else found
 
-    def _note_made(self, call: Call, result: Any) -> None:
+    def _follow_result(self, call: Call, result: Any) -> None:
         """When a tensor was made, and what of gates and mixed values went into it."""
         signals = [one for one in tensors((call.args, call.kwargs)) if is_signal(one)]
         linear = call.name in _LINEAR and len(signals) == 1
@@ -215,7 +215,7 @@ class InsideScope(Scope):
             if self._roles and is_signal(weights) and is_signal(values):
                 self._scores = [*self._scores[-3:], (weights, values)]
             return None
-        order = order_of(call)
+        order = None if "..." in str(call.args[0])[:99] and call.name == "einsum" else order_of(call)
         if order is None and (self._wants_heads or self._roles):
             self.record.untold.append(self.where())
         return None if order is None else order.result

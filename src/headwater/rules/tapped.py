@@ -80,13 +80,13 @@ class InsideRecord:
 
     def watch(self, tensor: Tensor, tap: NodeTap, held: ForWayBack, books: Books) -> RelevanceHook:
         """Notes the relevance at `tensor` when its gradient comes. `held` gives its value then."""
-        self.taps.append(tap if tap.kind == EDGE else replace(tap, kept=kept_shape(tensor.shape, tap.sum)))
+        self.taps.append(tap if tap.kind == EDGE else replace(tap, kept=shape_of_node(tensor.shape, tap.sum)))
         noting = RelevanceHook(self, len(self.taps) - 1, held, books)
         tensor.register_hook(noting)
         return noting
 
 
-def kept_shape(shape: tuple[int, ...], how: Sum) -> tuple[int, ...]:
+def shape_of_node(shape: tuple[int, ...], how: Sum) -> tuple[int, ...]:
     """The shape of what is kept of a node of this shape."""
     return {Sum.NOTHING: shape, Sum.FEATURES: shape[:-1], Sum.ROWS: (*shape[:-2], *shape[-1:])}[how]
 

@@ -85,7 +85,8 @@ def explain_exactly(specimen: Any, score: Best, kind: str) -> hw.Explanation:
     def explain() -> hw.Explanation:
         torch.manual_seed(0)
         options = {"method": "lrp", "score": score, "inputs": specimen.explained, "plans": False, "inside": [kind]}
-        return hw.explain(specimen.model, specimen.arguments, **options)[0]
+        found: hw.Explanation = hw.explain(specimen.model, specimen.arguments, **options)[0]
+        return found
 
     plain = explain()
     if plain.ledger.dtype == "float64":

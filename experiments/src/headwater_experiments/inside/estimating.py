@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwater.api.patch import make_one_run, run_patched
+from headwater.api.patch import make_one_run, run_with_swaps
 from headwater.api.requests import make_request
 from headwater.engine.forward import Demand, Run
 from headwater.engine.inside_results import InsideBuilder
@@ -77,7 +77,7 @@ class Estimator:
         asks = [make_request(task.model, text, **options) for text in (pair.clean, pair.other)]
         session = Session.open(asks[0].model, asks[0].options)
         clean, other = (make_one_run(session, ask) for ask in asks)
-        here, there = (run_patched(run, demand, {})[0].found for run in (clean, other))
+        here, there = (run_with_swaps(run, demand, {})[0].found for run in (clean, other))
         return cls(clean, demand, [a - b for a, b in zip(here, there, strict=True)], input_of(other))
 
     def estimate(self, rules: RuleSet) -> list[Tensor]:
