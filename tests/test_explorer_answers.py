@@ -146,6 +146,7 @@ def test_keyboard_alone_asks_points_and_leaves_out(watched, home):
     assert "sat=1" in page.url
 
 
+@pytest.mark.slow
 def test_a_link_holds_question_documents_and_answer(watched, chrome, home):
     page = watched.page
     page.goto(f"{home}#tab=answer")
@@ -170,6 +171,7 @@ def test_a_link_holds_question_documents_and_answer(watched, chrome, home):
     other.page.context.close()
 
 
+@pytest.mark.slow
 def test_what_is_missing_or_wrong_is_said_and_nothing_stale_stays(watched, home, tmp_path):
     page = watched.page
     answered(page, home)
@@ -207,6 +209,7 @@ def test_wide_and_on_a_phone_nothing_scrolls_sideways_and_axe_finds_no_fault(chr
     context.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1100, 390])
 def test_the_saved_page_works_alone_by_pointer_and_keyboard(watched, chrome, home, tmp_path, width):
     page = watched.page
