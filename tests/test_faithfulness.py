@@ -61,6 +61,7 @@ from headwater.evaluation.language.prompts import (
 from headwater.evaluation.language.protocols import CaseSet
 from headwater.evaluation.language.single_token import SingleToken, TokenPool, disrupt_and_recover
 from headwater.evaluation.language.study import ROWS, measure_faithfulness, resolve_row, resolve_rows
+from headwater.evaluation.language.tables import faithfulness_tables
 from headwater.evaluation.protocols import TENTHS
 from headwater.inputs.table import DATA_DIRECTORY
 from headwater_experiments.bench.peers import explain_answer_by_lxt
@@ -463,6 +464,16 @@ def test_the_sentence_names_the_method_and_how_sure_it_is():
         "Use lrp-query (2.0 forward passes): first or level with the first in 4 of 4 columns; above attnlrp in 4 with "
         "the interval away from zero, below in none; above later-words in 4, below in none (30 prompts per set)."
     )
+
+
+@pytest.mark.parametrize(
+    ("measured", "beside"), [((LATER, "attnlrp", "gi"), ["attnlrp", LATER]), (("gi", "ifr"), ["gi", "ifr"])]
+)
+def test_differences_are_to_the_references_and_to_all_others_where_there_is_none(measured, beside):
+    found = made({**dict.fromkeys(measured, 1), "lrp-query": 6})
+    *_, table = faithfulness_tables(found)
+    assert list(table.columns[1:]) == [f"minus {other}" for other in beside]
+    assert all(cell.startswith("+5.") for row in table.rows for cell in row[1:])
 
 
 def test_what_is_no_explanation_is_not_recommended_and_few_prompts_are_said():

@@ -251,5 +251,6 @@ def column_dict(column: TableColumn) -> dict[str, Any]:
 
 
 def present(column: TableColumn, method: str) -> Sequence[str]:
-    """The references that this method can be set beside."""
-    return [other for other in REFERENCES if other != method and other in column.values]
+    """What this method is set beside: the references; all others where none of those was measured."""
+    others = [other for other in column.values if other != method]
+    return [other for other in REFERENCES if other in others] or others

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...viz.tables import Table
 from ..statistics import Difference, MeanEstimate
-from .faithfulness import REFERENCES, Faithfulness, TableColumn, present
+from .faithfulness import Faithfulness, TableColumn, present
 
 
 def faithfulness_headline(found: Faithfulness) -> str:
@@ -39,14 +39,14 @@ def write_cell(column: TableColumn, method: str) -> str:
 
 
 def reference_table(found: Faithfulness, method: str) -> Table:
-    """A method minus the references, prompt by prompt."""
-    others = [other for other in REFERENCES if other != method and other in found.methods]
+    """A method minus the references, prompt by prompt; minus all others where none of the references was measured."""
+    own = [column for column in found.columns if method in column.values]
+    others = list(dict.fromkeys(other for column in own for other in present(column, method)))
     rows = []
-    for column in found.columns:
-        if method in column.values:
-            here = present(column, method)
-            cells = [write_difference(column, method, o) if o in here else "—" for o in others]
-            rows.append((column.title, *cells))
+    for column in own:
+        here = present(column, method)
+        cells = [write_difference(column, method, o) if o in here else "—" for o in others]
+        rows.append((column.title, *cells))
     return Table(f"{method} minus others, prompt by prompt", ("", *(f"minus {o}" for o in others)), rows, left=1)
 
 
