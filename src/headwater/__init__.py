@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .api.patch import patch_each as patch_each
     from .api.sessions import ExplainSession as ExplainSession
     from .api.sessions import session as session
+    from .api.similarity import explain_similarity as explain_similarity
     from .bias.audit import audit_bias as audit_bias
     from .bias.results import BiasAudit as BiasAudit
     from .evaluation.results import Evaluation as Evaluation
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .results.inside import Inside as Inside
     from .results.ledger import Ledger as Ledger
     from .results.patching import PatchEffect as PatchEffect
+    from .results.similarity import Similarity as Similarity
     from .results.who_told import WhoTold as WhoTold
     from .store.runs import StoredRun as StoredRun
     from .store.runs import open_run as open_run
@@ -82,6 +84,8 @@ _PUBLIC = {
     "Token": "inputs.targets",
     "Span": "inputs.targets",
     "explain_entities": "api.entities",
+    "explain_similarity": "api.similarity",
+    "Similarity": "results.similarity",
     "Entity": "results.entities",
     "load": "models.loading",
     "run": "jobs.running",
@@ -103,6 +107,7 @@ __all__ = [
     "Inside",
     "Ledger",
     "PatchEffect",
+    "Similarity",
     "Span",
     "SpanExplanation",
     "StoredRun",
@@ -118,6 +123,7 @@ __all__ = [
     "explain_answer",
     "explain_entities",
     "explain_generation",
+    "explain_similarity",
     "fast_attention",
     "load",
     "open_run",

@@ -62,8 +62,8 @@ def explain_similarity(
 
     Similarity is the sum of u_k v_k over the dimensions of the two vectors. Each u_k and each v_k is explained by the
     rules, and their relevances are multiplied: matrix[i, j] is the sum of R_ki R_kj (BiLRP, Eberle et al. 2020). `rank`
-    takes that many directions in place of all dimensions, which costs as many backward passes per text. The sum stays
-    exact; `left_out` estimates what the single numbers miss. docs/similarity.md.
+    takes that many directions in place of all dimensions, which costs as many backward passes per text. The sum, and
+    from rank 2 on what each token does in all, stay exact; single pairs are then approximate. docs/similarity.md.
 
     >>> s = hw.explain_similarity("sentence-transformers/all-MiniLM-L6-v2", a, b)      # doctest: +SKIP
     >>> s.words().strongest(3)                                                          # doctest: +SKIP
@@ -93,7 +93,8 @@ def compare_texts(encoders: tuple[TextEncoder, TextEncoder], texts: tuple[str, s
         )
     width = len(vectors[0])
     rank = width if rank is None else in_range("rank", rank, 1, width)
-    directions = choose_directions(vectors, (sides[0].states, sides[1].states), rank) if rank < width else torch.eye(width)
+    states = (sides[0].states, sides[1].states)
+    directions = torch.eye(width) if rank == width else choose_directions(vectors, states, rank)
     first, second = (side.explain(directions) for side in sides)
     return join_sides(first, second, encoders[0].recipe.normalise)
 

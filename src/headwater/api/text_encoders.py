@@ -115,9 +115,7 @@ def open_encoders(model: Any, options: VectorOptions) -> tuple[TextEncoder, Text
     if not isinstance(model, tuple):
         return open_pair((model, model), options)
     if len(model) != 2 or any(hasattr(part, "convert_ids_to_tokens") for part in model):
-        raise UsageError(
-            "a pair is two models, one for each text. Of what hw.load gives, the second is tokenizer=."
-        )
+        raise UsageError("a pair is two models, one for each text. Of what hw.load gives, the second is tokenizer=.")
     return open_pair(model, options)
 
 

@@ -148,7 +148,8 @@ class DirectionReader:
 
 def divide_by_length(vectors: Tensor) -> Tensor:
     """Of length 1; the length is a constant to the backward pass, as the divisor is in the LN-rule."""
-    return vectors / vectors.detach().norm(dim=-1, keepdim=True).clamp_min(SMALLEST)
+    length: Tensor = vectors.detach().norm(dim=-1, keepdim=True)
+    return vectors / length.clamp_min(SMALLEST)
 
 
 def skip_first(real: Tensor, count: int) -> Tensor:

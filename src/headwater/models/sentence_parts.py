@@ -55,6 +55,7 @@ def is_sentence_model(model: Any) -> bool:
 def take_apart(model: nn.Module) -> SentenceParts:
     """The parts of a `SentenceTransformer`. One that is not known here is refused: its numbers would be others."""
     first, *rest = model.children()
+    body = getattr(first, "auto_model", None)
     kinds = [type(part).__name__ for part in rest]
     known = ("Pooling", "Normalize", *IDLE, *TAIL)
     strange = [kind for kind in kinds if kind not in known]
@@ -69,7 +70,7 @@ def take_apart(model: nn.Module) -> SentenceParts:
         raise NotApplicable("a SentenceTransformer that normalises before its last module cannot be taken apart.")
     prompts = {name: text for name, text in (getattr(model, "prompts", None) or {}).items() if text}
     return SentenceParts(
-        model=first.auto_model,  # type: ignore[arg-type]
+        model=body if isinstance(body, nn.Module) else None,
         tokenizer=getattr(first, "tokenizer", None),
         pooling=read_modes(vars(pooling)),
         tail=tuple(part for part, kind in zip(rest, kinds, strict=True) if kind in TAIL),
@@ -78,7 +79,7 @@ def take_apart(model: nn.Module) -> SentenceParts:
         prompt_name=getattr(model, "default_prompt_name", None),
         pools_prompt=bool(getattr(pooling, "include_prompt", True)),
         dimensions=getattr(model, "truncate_dim", None),
-        limit=getattr(first, "max_seq_length", None),  # type: ignore[arg-type]
+        limit=getattr(first, "max_seq_length", None),
         lower=bool(getattr(first, "do_lower_case", False)),
     )
 

@@ -85,8 +85,9 @@ class Similarity(Shown, Saved):
     `column_rest` have the first of these per token, so that `row_relevance` is what a token of a does in all.
 
     `measure` is "cosine" or "dot product". `rank` is the number of directions along which the vectors were explained,
-    of `dimensions`. With all of them the matrix is exact. With fewer the sum is, and `left_out` says how much of the
-    matrix is missing: an estimate of the norm of what is left out, as a share of the norm of the matrix.
+    of `dimensions`. With all of them every number is exact (`exact`). With fewer, from two on, the score, the ledger's
+    sum, `row_relevance` and `column_relevance` still are: no remainder is left of them. What a token makes with each
+    single token of the other text is then cut to those directions.
     """
 
     kind: ClassVar[str] = "similarity"
@@ -102,11 +103,15 @@ class Similarity(Shown, Saved):
     dimensions: int
     method: str
     provenance: Provenance
-    left_out: float = 0.0
 
     @property
     def score(self) -> float:
         return self.ledger.score
+
+    @property
+    def exact(self) -> bool:
+        """Whether the vectors were explained along all their dimensions."""
+        return self.rank == self.dimensions
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -160,15 +165,16 @@ class Similarity(Shown, Saved):
     def from_dict(cls, found: dict[str, Any]) -> Similarity:
         """What `to_dict` gave, also where it went through JSON."""
         cls._check_stamp(found)
+        plain: dict[str, Any] = {name: found[name] for name in PLAIN}
+        plain |= {name: read_tensor(found[name], found["relevance_dtype"]) for name in TENSORS}
         return cls(
+            **plain,
             a=ComparedText.from_dict(found["a"]),
             b=ComparedText.from_dict(found["b"]),
-            **{name: read_tensor(found[name], found["relevance_dtype"]) for name in TENSORS},
-            **{name: found[name] for name in PLAIN},
             ledger=Ledger.from_dict(found["ledger"]),
             provenance=Provenance(**found["provenance"]),
         )
 
 
-PLAIN = ("measure", "rank", "dimensions", "method", "left_out")
+PLAIN = ("measure", "rank", "dimensions", "method")
 TENSORS = ("matrix", "row_rest", "column_rest")
