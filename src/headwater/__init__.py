@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .api.patch import difference as difference
     from .api.patch import patch as patch
     from .api.patch import patch_each as patch_each
+    from .api.rank import rank as rank
     from .api.sessions import ExplainSession as ExplainSession
     from .api.sessions import session as session
     from .api.similarity import explain_similarity as explain_similarity
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from .results.inside import Inside as Inside
     from .results.ledger import Ledger as Ledger
     from .results.patching import PatchEffect as PatchEffect
+    from .results.ranking import Ranking as Ranking
     from .results.similarity import Similarity as Similarity
     from .results.who_told import WhoTold as WhoTold
     from .store.runs import StoredRun as StoredRun
@@ -86,6 +88,8 @@ _PUBLIC = {
     "explain_entities": "api.entities",
     "explain_similarity": "api.similarity",
     "Similarity": "results.similarity",
+    "rank": "api.rank",
+    "Ranking": "results.ranking",
     "Entity": "results.entities",
     "load": "models.loading",
     "run": "jobs.running",
@@ -107,6 +111,7 @@ __all__ = [
     "Inside",
     "Ledger",
     "PatchEffect",
+    "Ranking",
     "Similarity",
     "Span",
     "SpanExplanation",
@@ -129,6 +134,7 @@ __all__ = [
     "open_run",
     "patch",
     "patch_each",
+    "rank",
     "recorded",
     "run",
     "session",

@@ -18,7 +18,7 @@ from ..engine.texts import TextJob
 from ..errors import ModelError, UsageError
 from ..inputs.batch import Batch
 from ..inputs.places import find_place
-from ..inputs.pooling import Pooling, VectorRecipe, check_pooling, read_entry, states_of
+from ..inputs.pooling import Pooling, VectorRecipe, check_pooling, states_of, take_tensor
 from ..inputs.text import Encoded, encode
 from ..models.pretrained import locate
 from ..models.sentence_parts import SentenceParts, is_sentence_model, read_sentence_files, take_apart
@@ -238,4 +238,4 @@ class FunctionModule(nn.Module):
         takes = inspect.signature(self.function).parameters
         everything = any(one.kind is one.VAR_KEYWORD for one in takes.values())
         out = self.function(**{name: value for name, value in fields.items() if everything or name in takes})
-        return out if isinstance(out, Tensor) else read_entry(out, "pooler_output")
+        return out if isinstance(out, Tensor) else take_tensor(out, "pooler_output")

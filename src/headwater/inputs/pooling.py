@@ -98,11 +98,11 @@ class VectorRecipe:
         return torch.cat([self._pool_by(name, out, real) for name in names], -1)
 
     def _pool_by(self, name: str | None, out: Any, real: Tensor | None) -> Tensor:
-        given = out if isinstance(out, Tensor) else read_entry(out, "sentence_embedding")
+        given = out if isinstance(out, Tensor) else take_tensor(out, "sentence_embedding")
         if name is None and given is not None and given.dim() == 2:
             return given
         if name == POOLER:
-            return check_vectors(read_entry(out, "pooler_output"), out)
+            return check_vectors(take_tensor(out, "pooler_output"), out)
         states = states_of(out)
         if states is None:
             raise TargetError(f"the model gives no vector per text, and no states to pool, but {describe_output(out)}.")
@@ -159,13 +159,13 @@ def skip_first(real: Tensor, count: int) -> Tensor:
 
 def states_of(out: Any) -> Tensor | None:
     """[samples, positions, dimensions]: the states of the last layer, where the output has them."""
-    found = out if isinstance(out, Tensor) else read_entry(out, "last_hidden_state")
+    found = out if isinstance(out, Tensor) else take_tensor(out, "last_hidden_state")
     if found is None and type(out) is tuple and out and isinstance(out[0], Tensor):
         found = out[0]
     return found if found is not None and found.dim() == 3 else None
 
 
-def read_entry(out: Any, name: str) -> Tensor | None:
+def take_tensor(out: Any, name: str) -> Tensor | None:
     value = out.get(name) if isinstance(out, Mapping) else getattr(out, name, None)
     return value if isinstance(value, Tensor) else None
 

@@ -101,12 +101,17 @@ def read_sentence_files(directory: str | Path) -> SentenceParts | None:
     root = Path(directory)
     if not (root / "modules.json").is_file():
         return None
-    parts = {str(part["type"]).rpartition(".")[2]: root / str(part["path"]) for part in read_json(root, "modules.json")}
+    parts = {
+        str(part["type"]).rpartition(".")[2]: root / str(part["path"]) for part in read_settings(root, "modules.json")
+    }
     strange = set(parts) - {"Transformer", "Pooling", "Normalize", *IDLE}
     if strange:
         raise NotApplicable(f"{root} has {', '.join(sorted(strange))} modules: load it with SentenceTransformer.")
-    pooling = read_json(parts.get("Pooling", root / "1_Pooling"), "config.json")
-    settings, texts = read_json(root, "config_sentence_transformers.json"), read_json(root, "sentence_bert_config.json")
+    pooling = read_settings(parts.get("Pooling", root / "1_Pooling"), "config.json")
+    settings, texts = (
+        read_settings(root, "config_sentence_transformers.json"),
+        read_settings(root, "sentence_bert_config.json"),
+    )
     return SentenceParts(
         model=None,
         pooling=read_modes(pooling),
@@ -119,7 +124,7 @@ def read_sentence_files(directory: str | Path) -> SentenceParts | None:
     )
 
 
-def read_json(root: Path, name: str) -> Any:
+def read_settings(root: Path, name: str) -> Any:
     """A file of the directory; nothing where it is not there."""
     path = root / name
     try:
