@@ -137,9 +137,10 @@ class OpenText:
 
 
 def read_group(one: Explanation, group: str) -> float:
-    """What a group of the ledger has; what the score has beyond the model's outputs is a constant."""
+    """What a group of the ledger has. What a pooling adds that is not linear in the outputs is a constant."""
     amount: float = getattr(one.ledger, FIELDS[group]).total
-    return amount + one.ledger.readout if group == "constants" else amount
+    added = abs(one.ledger.readout) > one.ledger.tolerance * one.ledger.size  # less is rounding
+    return amount + one.ledger.readout if group == "constants" and added else amount
 
 
 def describe_text(item: Item, prompt: int) -> ComparedText:
