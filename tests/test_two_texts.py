@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.cli import build_app
-from headwater.viz.two_texts import draw_lines, draw_similarity_page
+from headwater.viz.two_texts import draw_word_lines, draw_similarity_page
 
 HOSTILE = '<script>alert(1)</script> film & "movie"'
 
@@ -37,7 +37,7 @@ def similar(text: str = HOSTILE):
 
 def test_the_picture_has_every_word_and_lines_by_strength():
     s = similar()
-    drawn = ElementTree.fromstring(draw_lines(s))
+    drawn = ElementTree.fromstring(draw_word_lines(s))
     texts = [next(iter(e.itertext())) for e in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert texts == [*s.words().rows, *s.words().columns]
     widths = [float(e.get("stroke-width")) for e in drawn.iter("{http://www.w3.org/2000/svg}line")]
@@ -50,7 +50,7 @@ def test_the_picture_has_every_word_and_lines_by_strength():
 
 
 def test_hostile_strings_stay_text():
-    for drawn in (draw_lines(similar()), draw_similarity_page(similar())):
+    for drawn in (draw_word_lines(similar()), draw_similarity_page(similar())):
         assert "<script>alert" not in drawn
     assert "&lt;script&gt;alert" in draw_similarity_page(similar())
 

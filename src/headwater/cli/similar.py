@@ -64,10 +64,10 @@ def command(
             device=device,
             dtype=dtype,
         )
-    from headwater.viz.two_texts import draw_lines, draw_similarity_page
+    from headwater.viz.two_texts import draw_word_lines, draw_similarity_page
 
     if html is not None:
         save_file(html, draw_similarity_page(found))
     if svg is not None:
-        save_file(svg, draw_lines(found))
+        save_file(svg, draw_word_lines(found))
     typer.echo(json.dumps(found.to_dict(), ensure_ascii=False) if as_json else str(found))

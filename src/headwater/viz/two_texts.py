@@ -63,7 +63,7 @@ def plain_difference(difference: RankDifference) -> str:
     )
 
 
-def draw_lines(similarity: Similarity) -> str:
+def draw_word_lines(similarity: Similarity) -> str:
     """An SVG: the words of the two texts in columns, a line for each pair, the thicker the stronger."""
     words = similarity.words()
     scale = largest(words.matrix.flatten().tolist()) or 1.0
@@ -123,5 +123,7 @@ def draw_similarity_page(similarity: Similarity) -> str:
         for one, other, amount in similarity.words().strongest(SHOWN)
     )
     table = f"<table><thead><tr><th>of a</th><th>of b</th><th>relevance</th></tr></thead><tbody>{rows}</tbody></table>"
-    body = f"<article>{head}{frame_sheet(draw_lines(similarity))}{table}{ledger_section(similarity.ledger)}</article>"
+    body = (
+        f"<article>{head}{frame_sheet(draw_word_lines(similarity))}{table}{ledger_section(similarity.ledger)}</article>"
+    )
     return document(body, title="Two texts")
