@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.cli import build_app
-from headwater.viz.two_texts import draw_word_lines, draw_similarity_page
+from headwater.viz.two_texts import draw_similarity_page, draw_word_lines
 
 HOSTILE = '<script>alert(1)</script> film & "movie"'
 

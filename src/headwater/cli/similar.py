@@ -64,7 +64,7 @@ def command(
             device=device,
             dtype=dtype,
         )
-    from headwater.viz.two_texts import draw_word_lines, draw_similarity_page
+    from headwater.viz.two_texts import draw_similarity_page, draw_word_lines
 
     if html is not None:
         save_file(html, draw_similarity_page(found))

@@ -22,7 +22,7 @@ LINE, LEFT, RIGHT, WIDTH = 24, 260, 460, 720  # pixels: height of a row, where t
 def plain_similarity(similarity: Similarity) -> str:
     """The score, the strongest pairs of words, the ledger."""
     pairs = similarity.words().strongest(SHOWN)
-    widths = [max(len(pair[side]) for pair in pairs) for side in (0, 1)]
+    widths = [max(map(len, column)) for column in zip(*((one, other) for one, other, _ in pairs), strict=True)]
     rows = [
         f"  {amount:+.4f}  {one.ljust(widths[0])}  {other.ljust(widths[1])}".rstrip() for one, other, amount in pairs
     ]
