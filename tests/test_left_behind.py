@@ -92,6 +92,15 @@ def answer() -> Any:
     return hw.explain_answer(llama(), prompt="the movie", tokenizer=tokenizer(), answer=[7, 9]).whole().relevance
 
 
+def similarity() -> Any:
+    return hw.explain_similarity(bert().base_model, "the movie", "the act", tokenizer=tokenizer(), rank=3).matrix
+
+
+def ranking() -> Any:
+    found = hw.rank(bert().base_model, "the movie", ["the act", "a film"], tokenizer=tokenizer(), directions=2)
+    return found.why(0, 1).first.matrix
+
+
 @cache
 def tagger() -> nn.Module:
     return made(lambda: tf.BertForTokenClassification(tf.BertConfig(**SIZES, max_position_embeddings=8)))
@@ -144,6 +153,8 @@ CALLS: dict[str, Callable[[], Any]] = {
     "patch": patch,
     "difference": difference,
     "compare": compare,
+    "similarity": similarity,
+    "ranking": ranking,
     "gae": partial(explain, method="gae"),
     "occlusion": partial(explain, method="occlusion"),
     "leave-one-out": partial(explain, method="leave-one-out"),

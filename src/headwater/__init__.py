@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from .api.patch import difference as difference
     from .api.patch import patch as patch
     from .api.patch import patch_each as patch_each
+    from .api.rank import rank as rank
     from .api.sessions import ExplainSession as ExplainSession
     from .api.sessions import session as session
+    from .api.similarity import explain_similarity as explain_similarity
     from .bias.audit import audit_bias as audit_bias
     from .bias.results import BiasAudit as BiasAudit
     from .evaluation.results import Evaluation as Evaluation
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from .results.inside import Inside as Inside
     from .results.ledger import Ledger as Ledger
     from .results.patching import PatchEffect as PatchEffect
+    from .results.ranking import Ranking as Ranking
+    from .results.similarity import Similarity as Similarity
     from .results.who_told import WhoTold as WhoTold
     from .store.runs import StoredRun as StoredRun
     from .store.runs import open_run as open_run
@@ -82,6 +86,10 @@ _PUBLIC = {
     "Token": "inputs.targets",
     "Span": "inputs.targets",
     "explain_entities": "api.entities",
+    "explain_similarity": "api.similarity",
+    "Similarity": "results.similarity",
+    "rank": "api.rank",
+    "Ranking": "results.ranking",
     "Entity": "results.entities",
     "load": "models.loading",
     "run": "jobs.running",
@@ -103,6 +111,8 @@ __all__ = [
     "Inside",
     "Ledger",
     "PatchEffect",
+    "Ranking",
+    "Similarity",
     "Span",
     "SpanExplanation",
     "StoredRun",
@@ -118,11 +128,13 @@ __all__ = [
     "explain_answer",
     "explain_entities",
     "explain_generation",
+    "explain_similarity",
     "fast_attention",
     "load",
     "open_run",
     "patch",
     "patch_each",
+    "rank",
     "recorded",
     "run",
     "session",

@@ -27,6 +27,8 @@ OURS = {
     "compare": "compare",
     "generate": "generate",
     "answer": "answer",
+    "similar": "similar",
+    "rank": "rank",
     "audit": "audit",
     "methods": "methods",
     "evaluate": "evaluate",

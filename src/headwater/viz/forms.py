@@ -17,9 +17,11 @@ from headwater.results.display import NOTEBOOK, SCREEN, TEXT, Shown, shows
 from headwater.results.explanation import Explanation
 from headwater.results.generation import Generation
 from headwater.results.ledger import Ledger
+from headwater.results.ranking import RankDifference, Ranking
+from headwater.results.similarity import Similarity
 from headwater.results.who_told import WhoTold
 
-from . import answers, comparison, frames, generation, notebook, plots, terminal
+from . import answers, comparison, frames, generation, notebook, plots, terminal, two_texts
 from .html import ledger_section
 from .plain import ledger_lines, plain, plain_audit
 from .screen import draws_on_terminal
@@ -38,6 +40,9 @@ shows(TEXT, Audit)(plain_audit)
 shows(TEXT, SpanExplanation)(answers.plain)
 shows(TEXT, AnswerReport)(answers.plain_answer)
 shows(TEXT, WhoTold)(answers.plain_told)
+shows(TEXT, Similarity)(two_texts.plain_similarity)
+shows(TEXT, Ranking)(two_texts.plain_ranking)
+shows(TEXT, RankDifference)(two_texts.plain_difference)
 
 
 @shows(TEXT, Ledger)

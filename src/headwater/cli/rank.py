@@ -1,0 +1,90 @@
+"""`headwater rank`: passages by their similarity to a query, and why the first is above the second."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.errors import DataError
+
+from . import options
+from .screen import waiting
+from .similar import MINILM, Dimensions, Dot, Encoder, PoolingName, RankNumber
+
+if TYPE_CHECKING:
+    from headwater.results.ranking import Ranking
+
+EXAMPLES = ('headwater rank "Who wrote Emma?" passages.txt', 'headwater rank "Who wrote Emma?" passages.txt --why 0,1')
+
+
+def command(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What the passages are compared with.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A text file, one passage a line.")],
+    model: Encoder = MINILM,
+    pooling: PoolingName = None,
+    dot: Dot = False,
+    dimensions: Dimensions = None,
+    top: Annotated[int, typer.Option(min=1, help="So many passages are written.")] = 10,
+    why: Annotated[
+        str | None, typer.Option(metavar="PLACES", help="Two places, such as 0,1: why the one is above the other.")
+    ] = None,
+    rank: RankNumber = None,
+    method: options.Method = None,
+    truncate: options.Truncate = False,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    as_json: options.Json = False,
+) -> None:
+    """Put passages in the order of their similarity to a query, and say why one is above another."""
+    passages, places = read_passages(file), None if why is None else read_places(why)
+    with waiting("embedding"):
+        import headwater
+
+        found = headwater.rank(
+            model,
+            query,
+            passages,
+            directions=rank,
+            pooling=pooling,
+            normalise=not dot,
+            dimensions=dimensions,
+            method=method,
+            truncate=truncate,
+            device=device,
+            dtype=dtype,
+        )
+        difference = None if places is None else found.why(*places)
+    if as_json:
+        for place, record in enumerate(list_records(found, top)):
+            typer.echo(json.dumps({"place": place, **record}, ensure_ascii=False))
+        if difference is not None:
+            words = [{"word": word.text, "relevance": word.relevance} for word in difference.query_words()]
+            record = {"difference": difference.score, "words": words, "rest": difference.query_rest}
+            typer.echo(json.dumps(record, ensure_ascii=False))
+        return
+    typer.echo("\n".join(str(found).splitlines()[: top + 1]))
+    if difference is not None:
+        typer.echo(f"\n{difference}")
+
+
+def list_records(ranking: Ranking, top: int) -> list[dict[str, Any]]:
+    numbers = ranking.order[:top]
+    return [{"line": n, "score": ranking.scores[n], "passage": ranking.passages[n]} for n in numbers]
+
+
+def read_passages(file: Path) -> list[str]:
+    """The lines of a text file; empty ones are no passages."""
+    try:
+        return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} cannot be read as text: {error}.") from error
+
+
+def read_places(text: str) -> tuple[int, int]:
+    parts = text.split(",")
+    if len(parts) != 2 or not all(options.is_all_digits(part.strip()) for part in parts):
+        raise DataError(f"--why takes two places, such as 0,1, not {text!r}.")
+    return int(parts[0]), int(parts[1])

@@ -1,0 +1,129 @@
+"""Two texts and what their words have in common: as text, as a picture with lines between words, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from headwater.results.ranking import RankDifference, Ranking
+from headwater.results.similarity import Similarity
+from headwater.results.words import Word
+
+from .colour import NEGATIVE, POSITIVE, largest
+from .html import document, frame_sheet, ledger_section
+from .plain import ledger_lines
+
+SHOWN = 10  # pairs of words in a text
+DRAWN_SHARE = 0.05  # of the strongest pair: a weaker one has no line
+MOST_DRAWN = 60
+LINE, LEFT, RIGHT, WIDTH = 24, 260, 460, 720  # pixels: height of a row, where the texts end and begin, the whole
+
+
+def plain_similarity(similarity: Similarity) -> str:
+    """The score, the strongest pairs of words, the ledger."""
+    pairs = similarity.words().strongest(SHOWN)
+    widths = [max(map(len, column)) for column in zip(*((one, other) for one, other, _ in pairs), strict=True)]
+    rows = [
+        f"  {amount:+.4f}  {one.ljust(widths[0])}  {other.ljust(widths[1])}".rstrip() for one, other, amount in pairs
+    ]
+    return "\n".join([*head_lines(similarity), "", "pairs of words:", *rows, "", *ledger_lines(similarity.ledger)])
+
+
+def head_lines(similarity: Similarity) -> list[str]:
+    by = f"{similarity.method}, all {similarity.dimensions} dimensions"
+    if not similarity.exact:
+        some = f"{similarity.rank} directions of {similarity.dimensions}"
+        by = f"{similarity.method}, {some}: single pairs are approximate"
+    return [
+        f"{similarity.measure} {similarity.score:+.4f} ({by})",
+        f"a: {similarity.a.text}",
+        f"b: {similarity.b.text}",
+    ]
+
+
+def plain_ranking(ranking: Ranking) -> str:
+    """The passages in their order."""
+    rows = [f"{place:>4}  {score:+.4f}  {text}" for place, (text, score) in enumerate(ranking.top(len(ranking)))]
+    return "\n".join([f"{ranking.measure} with: {ranking.query}", *rows])
+
+
+def plain_difference(difference: RankDifference) -> str:
+    """The words of the query, and what each does more for the first passage than for the second."""
+    rows = [f"  {word.relevance:+.4f}  {word.text}" for word in difference.query_words()]
+    return "\n".join(
+        [
+            f"difference {difference.score:+.4f}",
+            f"above: {difference.first.b.text}",
+            f"below: {difference.second.b.text}",
+            "",
+            "words of the query:",
+            *rows,
+            f"  {difference.query_rest:+.4f}  (biases of the query)",
+        ]
+    )
+
+
+def draw_word_lines(similarity: Similarity) -> str:
+    """An SVG: the words of the two texts in columns, a line for each pair, the thicker the stronger."""
+    words = similarity.words()
+    scale = largest(words.matrix.flatten().tolist()) or 1.0
+    lines = []
+    for i, j, amount in strong_pairs(similarity):
+        hue = POSITIVE if amount > 0 else NEGATIVE
+        said = escape(f"{words.rows[i]} – {words.columns[j]}: {amount:+.4f}")
+        dash = "" if amount > 0 else ' stroke-dasharray="4 3"'  # colour is never the only sign
+        lines.append(
+            f'<line x1="{LEFT + 6}" y1="{middle(i)}" x2="{RIGHT - 6}" y2="{middle(j)}" '
+            f'stroke="{write_colour(hue["light"])}" '
+            f'stroke-width="{8 * abs(amount) / scale:.2f}" stroke-opacity="0.7"{dash}><title>{said}</title></line>'
+        )
+    height = LINE * max(len(words.rows), len(words.columns)) + LINE // 2
+    texts = [
+        *write_column(similarity.row_words(), LEFT, "end"),
+        *write_column(similarity.column_words(), RIGHT, "start"),
+    ]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        'role="img" aria-label="lines between words of two texts">'
+        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>'
+        f"{''.join(lines)}{''.join(texts)}</svg>"
+    )
+
+
+def strong_pairs(similarity: Similarity) -> list[tuple[int, int, float]]:
+    """Rows, columns and amounts of the pairs that are drawn, the weakest first, so that it lies below."""
+    matrix = similarity.words().matrix
+    least = DRAWN_SHARE * float(matrix.abs().max())
+    found = [(i, j, float(matrix[i, j])) for i, j in (matrix.abs() > least).nonzero().tolist()]
+    return sorted(found, key=lambda pair: abs(pair[2]))[-MOST_DRAWN:]
+
+
+def write_column(words: Sequence[Word], x: int, anchor: str) -> list[str]:
+    return [
+        f'<text x="{x}" y="{middle(row) + 5}" text-anchor="{anchor}" font-family="sans-serif" font-size="15" '
+        f'fill="#18181b">'
+        f"{escape(word.text)}<title>{word.relevance:+.4f}</title></text>"
+        for row, word in enumerate(words)
+    ]
+
+
+def middle(row: int) -> int:
+    return LINE * row + LINE // 2 + 4
+
+
+def write_colour(rgb: tuple[int, int, int]) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*rgb)
+
+
+def draw_similarity_page(similarity: Similarity) -> str:
+    """The picture, the strongest pairs and the ledger on one page that loads nothing."""
+    head = "".join(f"<p>{escape(line)}</p>" for line in head_lines(similarity))
+    rows = "".join(
+        f"<tr><td>{escape(one)}</td><td>{escape(other)}</td><td>{amount:+.4f}</td></tr>"
+        for one, other, amount in similarity.words().strongest(SHOWN)
+    )
+    table = f"<table><thead><tr><th>of a</th><th>of b</th><th>relevance</th></tr></thead><tbody>{rows}</tbody></table>"
+    body = (
+        f"<article>{head}{frame_sheet(draw_word_lines(similarity))}{table}{ledger_section(similarity.ledger)}</article>"
+    )
+    return document(body, title="Two texts")

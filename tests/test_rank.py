@@ -1,0 +1,84 @@
+"""Passages by their similarity to a query: the order, the words, and differences that sum."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from tiny import tiny, tokenizer
+
+import headwater as hw
+from headwater.errors import EmptyInput, TooLong, UsageError
+
+QUERY = "the film was not good"
+PASSAGES = [
+    "a gripping movie",
+    "paris is the capital of france",
+    "very dull , bad acting",
+    "john and mary play in london",
+]
+
+
+@pytest.fixture
+def ranking():
+    return hw.rank(tiny("bert").base_model, QUERY, PASSAGES, tokenizer=tokenizer(), batch_size=2)
+
+
+def similar(text: str):
+    return hw.explain_similarity(tiny("bert").base_model, QUERY, text, tokenizer=tokenizer())
+
+
+def test_the_order_is_that_of_the_similarities(ranking):
+    scores = [similar(text).score for text in PASSAGES]
+    assert list(ranking.scores) == pytest.approx(scores, abs=1e-10)
+    assert list(ranking.order) == sorted(range(4), key=lambda i: -scores[i])
+    assert ranking.top(1) == [(PASSAGES[ranking.order[0]], max(ranking.scores))]
+
+
+def test_only_what_is_asked_for_is_explained(ranking):
+    assert ranking.known == {}
+    s = ranking.explain(1)
+    assert list(ranking.known) == [ranking.order[1]]
+    assert ranking.explain(1) is s
+    assert torch.equal(s.matrix, similar(PASSAGES[ranking.order[1]]).matrix)
+    assert sum(word.relevance for word in ranking.words(1)) == pytest.approx(float(s.column_relevance.sum()), abs=1e-12)
+
+
+def test_why_one_stands_above_another_sums(ranking):
+    why = ranking.why(0, 2)
+    assert why.score == pytest.approx(ranking.scores[ranking.order[0]] - ranking.scores[ranking.order[2]], abs=1e-10)
+    assert why.score > 0
+    assert abs(why.ledger.unaccounted) < 1e-10
+    assert why.ledger.score == pytest.approx(why.score, abs=1e-12)
+    assert sum(word.relevance for word in why.query_words()) + why.query_rest == pytest.approx(why.score, abs=1e-12)
+    biases = sum(group.total for group in why.ledger.groups.values()) + why.ledger.inputs
+    assert biases == pytest.approx(why.score, abs=1e-10)
+    above, below = why.passage_words()
+    assert [word.text for word in above] != [word.text for word in below]
+
+
+def test_many_passages_go_in_chunks(monkeypatch):
+    monkeypatch.setattr("headwater.api.rank.CHUNK", 3)
+    few = hw.rank(tiny("bert").base_model, QUERY, PASSAGES * 2, tokenizer=tokenizer())
+    assert list(few.scores[:4]) == pytest.approx(list(few.scores[4:]), abs=1e-10)
+    with pytest.raises(UsageError, match=r"from number 3 on.*empty"):
+        hw.rank(tiny("bert").base_model, QUERY, [*PASSAGES, " "], tokenizer=tokenizer())
+
+
+def test_a_copy_has_no_model(ranking):
+    with pytest.raises(UsageError, match="no model"):
+        copy.deepcopy(ranking).explain(0)
+    with pytest.raises(UsageError, match="no place 4"):
+        ranking.explain(4)
+
+
+@pytest.mark.parametrize("nothing", [[], "a text is no list"])
+def test_no_passages(nothing):
+    with pytest.raises(EmptyInput, match="no passages"):
+        hw.rank(tiny("bert").base_model, QUERY, nothing, tokenizer=tokenizer())
+
+
+def test_a_passage_that_is_too_long():
+    with pytest.raises(TooLong):
+        hw.rank(tiny("bert").base_model, QUERY, ["film " * 80], tokenizer=tokenizer())
