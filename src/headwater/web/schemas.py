@@ -130,8 +130,8 @@ class DocumentAsked(Strict):
 class SourceAsked(Strict):
     """A source: a document, and one of its sentences or all of it. Both count from 0."""
 
-    document: int = Field(ge=0, lt=DOCUMENTS)
-    sentence: int | None = Field(default=None, ge=0, lt=TEXT)
+    document: int = Field(ge=0, le=DOCUMENTS - 1)
+    sentence: int | None = Field(default=None, ge=0, le=TEXT - 1)
 
 
 class AnswerAsked(Strict):
