@@ -27,7 +27,7 @@ def command(
     pooling: PoolingName = None,
     dot: Dot = False,
     dimensions: Dimensions = None,
-    top: Annotated[int, typer.Option(min=1, help="So many passages are written.")] = 10,
+    top: Annotated[int, typer.Option(min=1, max=options.MOST, help="So many passages are written.")] = 10,
     why: Annotated[
         str | None, typer.Option(metavar="PLACES", help="Two places, such as 0,1: why the one is above the other.")
     ] = None,

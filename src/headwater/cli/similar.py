@@ -12,7 +12,7 @@ from . import options
 from .screen import save_file, waiting
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-EXAMPLES = ('headwater similar "Who wrote Emma?" "Jane Austen published the novel in 1815."',)
+EXAMPLES = ('headwater similar "Who wrote Emma?" "Jane Austen published it in 1815."',)
 Encoder = Annotated[
     str, typer.Option("--model", "-m", help="A directory or hub name. Default: MiniLM, from its wheel or the hub.")
 ]
@@ -21,10 +21,16 @@ PoolingName = Annotated[
     typer.Option(help="mean, cls, max, last, mean-sqrt, weighted-mean or pooler. Default: what the model's files say."),
 ]
 Dot = Annotated[bool, typer.Option("--dot", help="Compare by the dot product, not by the cosine.")]
-Dimensions = Annotated[int | None, typer.Option(min=1, help="Compare the first dimensions alone (Matryoshka).")]
+Dimensions = Annotated[
+    int | None, typer.Option(min=1, max=options.MOST, help="Compare the first dimensions alone (Matryoshka).")
+]
 RankNumber = Annotated[
     int | None,
-    typer.Option(min=1, help="Directions along which the vectors are explained. Default: all dimensions, exactly."),
+    typer.Option(
+        min=1,
+        max=options.MOST,
+        help="Directions along which the vectors are explained. Default: all dimensions, exactly.",
+    ),
 ]
 
 
