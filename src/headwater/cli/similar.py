@@ -12,7 +12,10 @@ from . import options
 from .screen import save_file, waiting
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-EXAMPLES = ('headwater similar "Who wrote Emma?" "Jane Austen published it in 1815."',)
+EXAMPLES = (
+    'headwater similar "Who wrote Emma?" "Jane Austen published it in 1815."',
+    'headwater similar "a good film" "a fine movie" --rank 16 --html page.html',
+)
 Encoder = Annotated[
     str, typer.Option("--model", "-m", help="A directory or hub name. Default: MiniLM, from its wheel or the hub.")
 ]
