@@ -261,7 +261,7 @@ def test_the_heads_say_whether_tokens_or_words_are_shown(words, unit, other):
     assert re.search(rf"^  {unit} +lrp +gi$", written, re.M)
     assert re.search(rf"^ *method +{unit}s ", drawn, re.M)
     said = Reader(page(found, words=words)).text
-    assert f"method{unit}ssum" in said
+    assert f"method{unit}sledger" in said
     assert f"every {unit} with its numbers" in said
     assert not any(re.search(rf"\b{other}s?\b", shown) for shown in (written, drawn))
 

@@ -133,14 +133,14 @@ def read_parts(model: Any, options: VectorOptions) -> SentenceParts:
     if is_sentence_model(model):
         return take_apart(model)
     if isinstance(model, (str, os.PathLike)):
-        return read_named(model, options)
+        return read_sentence_parts(model, options)
     if callable(model) and not isinstance(model, nn.Module) and not hasattr(model, "model"):
         return SentenceParts(FunctionModule(model), pooling=())
     found, readers = take_model(model, {"tokenizer": options.tokenizer})
     return SentenceParts(found, readers["tokenizer"], pooling=())
 
 
-def read_named(name: str | os.PathLike[str], options: VectorOptions) -> SentenceParts:
+def read_sentence_parts(name: str | os.PathLike[str], options: VectorOptions) -> SentenceParts:
     """A directory or hub name: what its files say of pooling, prompts and lengths counts."""
     place = locate(name) if isinstance(name, str) else os.fspath(name)
     parts = read_sentence_files(place)

@@ -279,21 +279,20 @@ def _heading(comparison: Comparison, drawn: bool = False) -> str:
 
 
 def _heatmaps(shown: Sequence[Line]) -> str:
-    names = {"method": "", plural(shown): ' class="heat"', "sum": "", "score": "", "ledger": ""}
+    names = {"method": "", plural(shown): ' class="heat"', "ledger": ""}  # a row ends in its sum
     heads = "".join(f'<th scope="col"{kind}>{name}</th>' for name, kind in names.items())
     return _scrolling("heatmaps", heads, map(_heat_row, shown)) if shown else ""
 
 
 def _heat_row(line: Line) -> str:
-    size, total, score = (number.strip() for number in line.numbers)
+    size = line.numbers[0].strip()
     ledger, text = line.explanation.ledger, html.running_text(line.cells)
     state = (
         f'<td class="{"closed" if ledger.closed else "open"}" title="{escape(closing_line(ledger))}">{line.state}</td>'
     )
     return (
         f'<tr><th scope="row">{escape(line.explanation.method)}</th>'
-        f'<td class="heat">{text}<p class="scale">full colour: ±{size}; {escape(line.sum)}</p></td>'
-        f"<td>{total}</td><td>{score}</td>{state}</tr>"
+        f'<td class="heat">{text}<p class="scale">full colour: ±{size}; {escape(line.sum)}</p></td>{state}</tr>'
     )
 
 
