@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,14 @@ def browser() -> Iterator[Any]:
             opened.close()
 
 
-def make_state(limits: Limits | None = None, language: Any = None, **stores: Any) -> AppState:
-    """The small models of the project; no language model unless one is given."""
+def make_state(limits: Limits | None = None, language: Any = None, sentence: Any = None, **stores: Any) -> AppState:
+    """The small models of the project; no language model and no sentence encoder unless one is given."""
     found = models_of()
     model = LazyModel("language", "tiny", language) if language is not None else LazyModel("language", "", None, ABSENT)
-    made = AppState(Models(found.text, found.image, found.molecule, model), limits, **stores)
+    models = Models(found.text, found.image, found.molecule, model)
+    if sentence is not None:
+        models = replace(models, sentence=LazyModel("sentence", "tiny", sentence))
+    made = AppState(models, limits, **stores)
     made.warm()
     return made
 

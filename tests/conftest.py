@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,3 +67,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure() -> None:
     gc.unfreeze()  # libraries that count what is left at the end find it
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Any]:
+    """A real Chromium for the tests of a file."""
+    from browsing import browser
+
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def watched(chrome: Any, home: str) -> Iterator[Any]:
+    """A page of the explorer that the file serves as `home`. What it complains of fails the test."""
+    from browsing import Watched
+
+    context = chrome.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    found = Watched(context, home)
+    yield found
+    context.close()
+    assert found.trouble == []

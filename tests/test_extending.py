@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,6 @@ from headwater.models.bundled import load_bundled
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "plugin"
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-tomllib = pytest.importorskip("tomllib")  # Python 3.11
 
 
 @pytest.fixture(scope="module")

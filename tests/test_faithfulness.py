@@ -117,7 +117,7 @@ VALUES = worth(capital=1.0, France=3.0, the=2.0)  # "the" stands first and is ne
 def test_the_perfect_order_gives_the_areas_that_were_worked_out_by_hand():
     """Words capital 1, of 0, France 3, is 0, on a base of 2; perfect order: France, capital, then the others."""
     asked, prompt = pose(Additive(VALUES))
-    assert prompt.answer == ANSWER
+    assert prompt.answer == (ANSWER,)
     assert prompt.words.tolist() == [1, 2, 3, 4]
     answers = PerturbedAnswers(asked, prompt, prompt.words, None)
     counts = [0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4]  # ceil(f * 4)
@@ -209,7 +209,7 @@ def test_zeroed_embeddings_equal_a_slow_version_with_embeddings_as_inputs(name):
         x = vectors.clone()
         x[0, list(gone)] = 0
         with torch.no_grad():
-            chances = [model(inputs_embeds=e).logits[0, -1].softmax(-1)[posed.prompt.answer] for e in (x, vectors)]
+            chances = [model(inputs_embeds=e).logits[0, -1].softmax(-1)[posed.prompt.answer[0]] for e in (x, vectors)]
         return float(chances[0] / chances[1])
 
     areas = [0.0, 0.0]
@@ -228,7 +228,7 @@ def test_the_decoders_own_tokens_stay_where_an_encoders_are_zeroed():
     vectors[0, prompt.words[2]] = 0
     with torch.no_grad():
         out = model(inputs_embeds=vectors, decoder_input_ids=torch.tensor([[0]]))
-    slow = out.logits[0, -1].log_softmax(-1)[prompt.answer]
+    slow = out.logits[0, -1].log_softmax(-1)[prompt.answer[0]]
     assert PerturbedAnswers(asked, prompt, prompt.words, None).of(kept)[0] == pytest.approx(float(slow), abs=1e-10)
 
 
@@ -550,7 +550,7 @@ def test_the_subject_is_found_and_ranked(made_up):
     found = [rule.read("agreement_nounpp", half, speaker()) for half in HALVES]
     case = next(case for cases in found for case in cases.cases if case.text == PAIRS[0]["clean_prefix"])
     posed = rule.pose(asked, case, found[0])
-    assert posed.prompt.answer == tokens("is")[0]
+    assert posed.prompt.answer == (tokens("is")[0],)
     assert posed.prompt.other == tokens("was")[0]
     assert posed.measure(np.array([9.0, 5.0, 1.0, 0.0])) == {"rank": 1.0, "first": 1.0}
     assert posed.measure(np.arange(4.0)) == {"rank": 3.0, "first": 0.0}
@@ -602,7 +602,7 @@ def hidden_needle(directory: Path) -> tuple[Any, Any]:
 def test_a_needle_is_found_by_the_truth_and_missed_by_its_opposite(made_up):
     rule, cases = hidden_needle(made_up)
     case = cases.cases[0]
-    assert case.text[slice(*case.needle)] == "The capital is Paris."
+    assert case.text[slice(*case.needles[0])] == "The capital is Paris."
     assert case.text.endswith("?\nAnswer: The capital is")
     asked = AnsweringModel(Additive(worth(Paris=6.0), PARIS), speaker())
     posed = rule.pose(asked, case, cases)
@@ -721,7 +721,7 @@ def test_a_real_run_on_four_prompts():
     for case in read_token_cases("known1000", "choose"):
         if case.id in by_prompt:
             prompt = asked.pose(case.text, case.answer)
-            assert np.exp(asked.log_probabilities([prompt.ids], [prompt.answer])[0, 0]) > 0.1
+            assert np.exp(asked.log_probabilities([prompt.ids], prompt.answer)[0, 0]) > 0.1
 
 
 def test_a_row_may_name_its_score():

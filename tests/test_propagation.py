@@ -168,7 +168,7 @@ def test_who_inspects_finds_the_graph_and_the_way_back_done(count: int) -> None:
     for part in (model.one, model):
         part.register_forward_hook(lambda module, args, out: parts.append(out))
 
-    def inspect(scope: Scope) -> None:
+    def inspect(scope: Scope, _: Any) -> None:
         slope = torch.autograd.grad(parts[-1].sum(), parts[-2], retain_graph=True)[0]
         seen.append((len(scope.books.amounts), float(slope.abs().sum()) > 0, len(scope._frozen) > 0))
 

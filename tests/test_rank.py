@@ -60,7 +60,9 @@ def test_why_one_stands_above_another_sums(ranking):
 
 def test_many_passages_go_in_chunks(monkeypatch):
     monkeypatch.setattr("headwater.api.rank.CHUNK", 3)
-    few = hw.rank(tiny("bert").base_model, QUERY, PASSAGES * 2, tokenizer=tokenizer())
+    told: list[int] = []
+    few = hw.rank(tiny("bert").base_model, QUERY, PASSAGES * 2, tokenizer=tokenizer(), tell=told.append)
+    assert told == [3, 3, 2]
     assert list(few.scores[:4]) == pytest.approx(list(few.scores[4:]), abs=1e-10)
     with pytest.raises(UsageError, match=r"from number 3 on.*empty"):
         hw.rank(tiny("bert").base_model, QUERY, [*PASSAGES, " "], tokenizer=tokenizer())

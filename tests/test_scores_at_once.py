@@ -97,7 +97,7 @@ def test_rows_of_a_pass_are_bounded(size, passes, monkeypatch):
     monkeypatch.setattr(at_once, "ROWS", size * positions + positions - 1)
     check_equal(made("gpt2"), plain)
     assert len(passes) == math.ceil(TOKENS / size)
-    assert max(passes) == size
+    assert max(passes) == math.ceil(TOKENS / len(passes)) <= size  # as many in each
     assert sum(passes) == TOKENS
 
 

@@ -8,11 +8,10 @@ from tiny import TorchEncoder, randomised, tiny, tokenizer
 from torch import nn
 
 import headwater as hw
-from headwater.api.directions import choose_directions, orthonormal
+from headwater.api.directions import bound_remainder, choose_directions, orthonormal
 from headwater.errors import (
     EmptyInput,
     InputError,
-    ModelError,
     NotApplicable,
     TargetError,
     TooLong,
@@ -179,6 +178,29 @@ def test_more_directions_come_nearer():
     assert far[0] > far[1] > far[2]
 
 
+def test_what_a_cut_rank_misses_is_bounded():
+    whole = similar()
+    assert whole.remainder == 0
+    assert similar(rank=2).remainder is None
+    for rank in (4, 8, 24):
+        s = similar(rank=rank)
+        assert 0 < float((s.matrix - whole.matrix).norm()) < s.remainder
+    assert "norm of at most about" in str(s)
+
+
+def test_the_bound_is_right_on_average_over_random_directions():
+    """|E_a| |E_b| of random relevances, from one direction each time."""
+    generator = torch.Generator().manual_seed(1)
+    first, second = (torch.randn(40, n, generator=generator, dtype=torch.float64) for n in (30, 25))
+    rank, found = 5, []
+    for _ in range(200):
+        rows = orthonormal(torch.randn(rank, 40, generator=generator, dtype=torch.float64))
+        outside = [one - rows.T @ rows @ one for one in (first, second)]
+        truth = float(outside[0].norm() * outside[1].norm())
+        found.append(bound_remainder(rows @ first, rows @ second, rank, 40) / truth)
+    assert sum(found) / len(found) == pytest.approx(1, abs=0.05)
+
+
 def test_directions_are_orthonormal_also_where_the_vectors_are_one():
     vector = torch.randn(12, dtype=torch.float64)
     for states in ((None, None), (torch.randn(3, 12).double(), torch.randn(4, 12).double())):
@@ -241,8 +263,8 @@ def test_a_module_that_gives_vectors_and_its_method():
     assert closes(similar(model, rank=5))
 
 
-def test_a_function_of_nobody_is_refused():
-    with pytest.raises(ModelError, match="method of the model"):
+def test_a_function_of_what_a_tokenizer_gives_is_refused():
+    with pytest.raises(UsageError, match="method of the model"):
         similar(lambda **fields: fields)
 
 
@@ -252,7 +274,7 @@ def test_a_function_of_nobody_is_refused():
         ({"a": " "}, EmptyInput, "empty"),
         ({"b": "film " * 80}, TooLong, "82 tokens, the model takes at most 64"),
         ({"a": 3}, UsageError, "must be a string"),
-        ({"model": tiny("bert")}, TargetError, "no vector per text.*base_model"),
+        ({"model": tiny("gpt2")}, TargetError, "no vector per text.*base_model"),
         ({"pooling": "men"}, UnknownName, "mean"),
         ({"dimensions": 33}, UsageError, "have 32"),
         ({"rank": 0}, UsageError, "rank must be from 1 to 32"),

@@ -18,7 +18,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("pyarrow")
 import made_results
 import numpy as np
-from browsing import Watched, browser, make_state, saved
+from browsing import Watched, make_state, saved
 from fastapi.testclient import TestClient
 from jobs_here import retold, rewritten
 from test_explorer import serious, shot
@@ -367,12 +367,6 @@ def home(ready: AppState) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Any]:
-    with browser() as found:
-        yield found
-
-
 def test_the_view_is_walked(home: str, chrome: Any, tmp_path: Path) -> None:
     context = chrome.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
     found = Watched(context, home)
@@ -399,8 +393,8 @@ def walk(page: Any, home: str, folder: Path) -> None:
     page.get_by_label("Open a result").select_option(label="run (explained dataset)")
     page.locator('[data-part="words"][aria-pressed=true]').wait_for()
     page.get_by_label("Words for the class").select_option("positive")
+    page.locator("#panel-results", has_text="over the 3 rows").wait_for()  # the table before had words, too
     page.locator(".numbers", has_text="film").first.wait_for()
-    assert "over the 3 rows" in page.locator("#panel-results").inner_text()
     shot(page, "results-words")
     page.locator('[data-part="rows"]').click()
     page.locator(".rows-table .row-text .w.add").first.wait_for()

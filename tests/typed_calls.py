@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_type
 
 from torch import nn
-from typing_extensions import assert_type
 
 import headwater as hw
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 from . import moved
@@ -11,6 +12,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .api.answers import AnswerExplainer as AnswerExplainer
     from .api.audit.trace import audit as audit
+    from .api.circuit import circuit as circuit
     from .api.compare import compare as compare
     from .api.entities import explain_entities as explain_entities
     from .api.estimate import estimate as estimate
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from .results.answer import SpanExplanation as SpanExplanation
     from .results.answer_report import AnswerReport as AnswerReport
     from .results.audit import Audit as Audit
+    from .results.circuit import Circuit as Circuit
     from .results.comparison import Comparison as Comparison
     from .results.entities import Entity as Entity
     from .results.explanation import Explanation as Explanation
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from .store.runs import open_run as open_run
 
 moved.install()
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet, until somebody asks for it
 
 _PUBLIC = {
     "explain": "api.explain",
@@ -59,6 +63,8 @@ _PUBLIC = {
     "audit": "api.audit.trace",
     "audit_bias": "bias.audit",
     "BiasAudit": "bias.results",
+    "circuit": "api.circuit",
+    "Circuit": "results.circuit",
     "compare": "api.compare",
     "patch": "api.patch",
     "patch_each": "api.patch",
@@ -101,6 +107,7 @@ __all__ = [
     "AnswerExplainer",
     "Audit",
     "BiasAudit",
+    "Circuit",
     "Comparison",
     "Entity",
     "Estimate",
@@ -120,6 +127,7 @@ __all__ = [
     "__version__",
     "audit",
     "audit_bias",
+    "circuit",
     "compare",
     "difference",
     "estimate",

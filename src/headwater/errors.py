@@ -6,6 +6,33 @@ import difflib
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+__all__ = [
+    "AnotherPrediction",
+    "BadRow",
+    "DamagedRun",
+    "DataError",
+    "EmptyInput",
+    "HeadwaterError",
+    "HiddenOperation",
+    "InputError",
+    "JobStopped",
+    "LoadError",
+    "MissingExtra",
+    "ModelError",
+    "NoSignal",
+    "NotApplicable",
+    "NotFinite",
+    "OutOfRange",
+    "RandomPrediction",
+    "RuleNotMet",
+    "TargetError",
+    "TooLong",
+    "TrainingMode",
+    "UnknownName",
+    "UnsafeWeights",
+    "UsageError",
+]
+
 Number = TypeVar("Number", int, float)
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-import warnings
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from .deprecations import MODULE_NAMES
 from .errors import MissingExtra
 
 EXPERIMENTS = "headwater_experiments"
@@ -141,7 +141,7 @@ class MovedLoader(Loader):
             raise MissingExtra(
                 f"{module.__name__}, which is now {self.new},", "all", "headwater-experiments"
             ) from error
-        warnings.warn(f"{module.__name__} is now {self.new}.", DeprecationWarning, stacklevel=2)
+        MODULE_NAMES.warn(f"{module.__name__} is now {self.new}.")
         module.__dict__.update({name: value for name, value in vars(found).items() if not name.startswith("__")})
 
 

@@ -17,6 +17,8 @@ from .errors import MissingExtra, NotApplicable
 from .methods import Method, resolve_method
 from .results.explanation import Explanation
 
+__all__ = ["NotConforming", "check_method"]
+
 
 class NotConforming(AssertionError):
     """A method that breaks a promise; the message says which."""

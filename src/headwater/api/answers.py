@@ -251,7 +251,7 @@ class AnswerExplainer:
         for material in materials:
             said, _ = material.render(self._text.tokenizer)
             texts.append(Text.of(session.model, self._text.tokenizer, said, self._text.output))
-        return measure_logprobs(session, texts)
+        return measure_logprobs(session, texts, self._text)
 
     @functools.cached_property
     def _sentences(self) -> tuple[SpanExplanation, ...]:

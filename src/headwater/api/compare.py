@@ -31,8 +31,9 @@ PAPER = ("random", "a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(
 def compare(
     model: Model, data: Any, *, methods: Sequence[str | Method] | None = None, **options: Unpack[OptionsByName]
 ) -> Comparison:
-    """One input, many methods. Takes the arguments of `explain` for one sample; a long text may go in windows.
+    """One input, many methods.
 
+    `model`, `data` and options are those of `explain`, for one sample; a long text may go in windows.
     Where no `methods` are named they are the paper's and the default for the kind of model. Each row is what `explain`
     gives by that method; `sinks="aside"` puts the first token aside in all of them.
     Methods that need the plain forward and backward pass (attention, GAE, Gradient x Input) share one. A method that

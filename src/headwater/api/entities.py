@@ -48,9 +48,9 @@ def explain_entities(
 def explain_entities(model: Model, data: Any, **options: Unpack[ExplainOptions]) -> list[Entity] | list[list[Entity]]:
     """Every entity that a token classifier finds in a text, in the order of the text, each with its explanation.
 
-    Takes the arguments of `explain` for a text, or a list of texts, which gives a list for each. What is explained of
-    an entity is the mean, over its words, of the logit of the class that is predicted at the word's first token.
-    `explanation.target` says label and words, "LOC: New York".
+    `model`, `data` and options are those of `explain`, for a text or a list of texts, which gives a list for each. What
+    is explained of an entity is the mean, over its words, of the logit of the class that is predicted at the word's
+    first token. `explanation.target` says label and words, "LOC: New York".
     """
     ask = make_request(model, data, **options)
     if ask.options.target is not None or ask.options.score is not None or ask.options.window:

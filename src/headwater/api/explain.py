@@ -84,7 +84,9 @@ def explain(
     `at`: "embeddings" (the embeddings module's output, as in the paper) or "words". `inputs=` names another place: a
     module, its dotted name ("bert.encoder.layer.3"), a pattern ("*layer.3"); for bare tensors, also one of them.
     `dtype`: computed in the model's own, except that half precision is computed in float32 unless asked for here.
-    `truncate` cuts a text that is too long for the model; `window` explains it in overlapping windows.
+    `truncate` cuts a text that is too long for the model; `window` explains it in windows as long as
+    the model allows, which overlap by `stride` tokens (default: a quarter).
+    `batch_size` samples are computed at once. `seed` is that of methods that draw random numbers.
     An image is explained at its pixels; `patch` is the side, in pixels of the model's input, of the squares that they
     are summed over, by default the model's own patches.
     `keep`: where what the backward pass needs waits for it: on the "device", on the "host" (main memory, beside a

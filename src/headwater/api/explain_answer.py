@@ -67,7 +67,8 @@ def explain_answer(
 
     Nothing is explained until it is asked: `.sentence(2)`, `.span("in 1889")`, `.whole()` give a `SpanExplanation`, in
     one backward pass each, however long the span. `score`, `contrast`, `sinks`, `special`, `keep`, `recompute` and
-    `memory_limit` are those of `explain_generation`; the score of a span is the sum over its tokens.
+    `memory_limit`, and also `method`, `device`, `dtype` and `seed`, are those of `explain_generation`; the score of a
+    span is the sum over its tokens.
     """
     ready, asked = take_model(model, {"tokenizer": tokenizer, "device": device})
     settings = GenerationSettings(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar, cast, overload
 
 import torch
 from typing_extensions import Unpack
 
+from ..deprecations import OLD_ORDER
 from ..errors import InputError, UsageError
 from ..inputs.prompt import Turn
 from ..inputs.restoring import restores
@@ -52,12 +52,7 @@ def takes_old_order(function: Function) -> Function:
     @functools.wraps(function)
     def call(model: Any, *given: Any, **options: Any) -> Any:
         if given and is_tokenizer(given[0]):
-            warnings.warn(
-                "explain_generation(model, tokenizer, prompt) is the old order, which the next version does not take. "
-                "Write explain_generation(model, prompt, tokenizer=tokenizer).",
-                DeprecationWarning,
-                stacklevel=2,
-            )
+            OLD_ORDER.warn()
             return function(model, *given[1:], **{**options, "tokenizer": given[0]})
         return function(model, *given, **options)
 
@@ -138,6 +133,7 @@ def explain_generation(
     `sinks` and `special`: "show", or "aside" to move the relevance of the attention sink (the first token) and of
     special tokens to lines of their own in each ledger. Method, score and sink are by default what was found most
     faithful to a language model on prompts set apart for that question (docs/generation.md).
+    `method`, `device`, `dtype` and `seed` are those of `explain`.
     `tokens_at_once`: one forward pass serves at most so many output tokens, and reads no further than these need; by
     default one serves all, and so does one backward pass if it is not too large for memory. Attention methods and
     captum's take passes of their own for each token. `keep`: where what the backward passes need waits for them, which

@@ -48,6 +48,7 @@ def patch(
 ) -> PatchEffect:
     """The score of a text when all of these nodes are replaced at once: activation patching.
 
+    `model` and further options are those of `explain`.
     `nodes` are those of `e.inside.top()`, or their names: "layer 3 head 5", "layer 3 neuron 17", "layer 3 heads",
     "layer 3" (what the layer leaves), or a module by its dotted name (its output). `with_` is another text of as many
     tokens, whose own values are put in; a list of texts, whose mean over all positions is; or "zeros".
@@ -61,7 +62,7 @@ def patch(
 def patch_each(
     model: Model, text: Any, nodes: Sequence[Chosen], *, with_: Any = ZEROS, **options: Unpack[OptionsByName]
 ) -> list[PatchEffect]:
-    """The same for each of these nodes alone, `batch_size` of them in one pass of the model."""
+    """What `patch(model, text, nodes, with_=…)` gives, for each node alone, `batch_size` of them in one pass."""
     return Patcher.open(model, text, tuple(nodes), with_, options).run([(node,) for node in nodes])
 
 
@@ -77,9 +78,10 @@ def difference(
 ) -> InsideDifference:
     """Which parts of a model make its answers to two inputs differ: relevance for `clean` minus that for `other`.
 
-    Both are explained for the same target, by default what is predicted for `clean`. Where both cuts close, the
-    difference of theirs closes, too: nodes + what by-passes them + biases so far = difference of the scores. Relevance
-    by token is there where both have as many tokens.
+    `inside` names the parts and `method` the rules, as for `explain`. Both are explained for the same target, by
+    default what is predicted for `clean`. Where both cuts close, the difference of theirs closes, too: nodes + what
+    by-passes them + biases so far = difference of the scores. Relevance by token is there where both have as many
+    tokens.
     """
     if options.get("score") is None and options.get("target") is None:
         options["target"] = explain(model, clean, method=method, **options).target
@@ -92,6 +94,11 @@ def difference(
 def subtract(one: Explanation, two: Explanation) -> Inside:
     assert one.inside is not None
     assert two.inside is not None
+    places = [[(g.kind, g.place, g.expert) for g in e.inside.groups] for e in (one, two) if e.inside is not None]
+    if places[0] != places[1]:
+        raise UsageError(
+            "the two inputs meet other parts of the model, such as other experts: no difference is theirs."
+        )
     pairs = zip(one.inside.groups, two.inside.groups, strict=True)
     return Inside(tuple(subtract_group(a, b) for a, b in pairs), one.tokens)
 

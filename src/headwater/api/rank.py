@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -14,19 +14,20 @@ from ..inputs.restoring import restores
 from ..inputs.walking import walk_once
 from ..results.ranking import Ranking
 from ..results.similarity import Similarity
-from .similarity import SimilarityOptions, compare_texts, read_vector_options
-from .text_encoders import TextEncoder, open_encoders
+from .comparers import Comparer, open_comparer, read_vector_options
+from .similarity import SimilarityOptions
 
-CHUNK = 1024  # passages that are tokenised at once; batches of like length are made of them
+CHUNK = 256  # passages that are tokenised at once; batches of like length are made of them
 
 
 @restores
 def rank(
     model: Any,
-    query: str,
-    passages: Iterable[str],
+    query: Any,
+    passages: Iterable[Any],
     *,
     directions: int | None = None,
+    tell: Callable[[int], None] | None = None,
     **options: Unpack[SimilarityOptions],
 ) -> Ranking:
     """Passages by their similarity to a query, and why one stands above another.
@@ -34,7 +35,8 @@ def rank(
     The model, and the options by name, are those of `explain_similarity`; `prompts` is a pair, the query's and the
     passages'. All passages are embedded, in batches of `batch_size`. None is explained before it is asked for:
     `r.explain(0)` is a `Similarity`, `r.words(0)` has the words of the first passage, `r.why(0, 1)` is the difference
-    of two similarities, which sums. `directions` is the rank of the explanations.
+    of two similarities, which sums. `directions` is the rank of the explanations. `tell` hears how many passages more
+    have been compared.
 
     >>> r = hw.rank(model, "Who wrote Emma?", passages, tokenizer=tokenizer)      # doctest: +SKIP
     >>> r.why(0, 1).query_words()                                                 # doctest: +SKIP
@@ -43,28 +45,29 @@ def rank(
     if not texts:
         raise EmptyInput("there are no passages to rank: pass a list of texts.")
     with walk_once():
-        encoders = open_encoders(model, read_vector_options(options))
-        vector, vectors = encoders[0].embed([query])[0], embed_passages(encoders[1], texts)
-    if len(vector) != vectors.shape[1]:
-        raise InputError(f"the query has {len(vector)} dimensions and the passages {vectors.shape[1]}.")
+        comparer = open_comparer(model, read_vector_options(options), (query, texts[0]))
+        scores = score_passages(comparer, query, texts, tell)
 
     @restores
     def explain_passage(number: int) -> Similarity:
         with walk_once():
-            return compare_texts(encoders, (query, texts[number]), directions)
+            return comparer.compare(query, texts[number], directions)
 
-    measure = "cosine" if encoders[0].recipe.normalise else "dot product"
-    return Ranking(query, texts, tuple((vectors @ vector).tolist()), measure, explain_passage)
+    return Ranking(query, texts, tuple(scores.tolist()), comparer.measure, explain_passage)
 
 
-def embed_passages(encoder: TextEncoder, texts: tuple[str, ...]) -> Tensor:
-    """[texts, dimensions], chunk by chunk. One that cannot be embedded is named by its number among all."""
+def score_passages(
+    comparer: Comparer, query: Any, texts: tuple[Any, ...], tell: Callable[[int], None] | None
+) -> Tensor:
+    """[texts], chunk by chunk. One that cannot be compared is named by its number among all."""
     found = []
     for start in range(0, len(texts), CHUNK):
         try:
-            found.append(encoder.embed(texts[start : start + CHUNK]))
+            found.append(comparer.score(query, texts[start : start + CHUNK]))
         except InputError as error:
             if start == 0:
                 raise
             raise InputError(f"among the passages from number {start} on: {error}") from error
+        if tell is not None:
+            tell(len(found[-1]))
     return torch.cat(found)

@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..inputs.given import read_data, read_samples
 from ..inputs.images import is_image
 from ..inputs.protocol import SupportsSamples
+from ..models.sentence_parts import find_pair_model
 
 
 class HasModel(Protocol):
@@ -49,6 +50,10 @@ def take_model(model: Model, options: Mapping[str, Any], data: Any = None) -> tu
 
     A directory or hub name is loaded (`headwater.load`); a pipeline of transformers holds a model.
     """
+    held = find_pair_model(model)  # what a CrossEncoder holds
+    if held is not model and isinstance(held, nn.Module):
+        own = {"tokenizer": getattr(model, "tokenizer", None)} if options.get("tokenizer") is None else {}
+        return held, {**options, **own}
     if isinstance(model, nn.Module):
         return model, dict(options)
     if isinstance(model, (str, os.PathLike)):

@@ -20,6 +20,7 @@ from ..results.comparison import Comparison
 from ..results.entities import Entity
 from ..results.explanation import Explanation
 from ..results.generation import Generation
+from ..results.patching import PatchEffect
 from .answers import AnswerExplainer
 from .audit.trace import audit
 from .compare import compare
@@ -27,6 +28,7 @@ from .entities import explain_entities
 from .explain import explain
 from .explain_answer import explain_answer
 from .explain_generation import explain_generation
+from .patch import Chosen, patch
 from .requests import Model, take_model
 
 
@@ -42,13 +44,13 @@ def session(
     plans: bool = True,
 ) -> ExplainSession:
     """A model made ready for many explanations: `session.explain(…)`, `.compare(…)`, `.audit(…)`,
-    `.generate(…)`, `.answer(…)`, `.close()`.
+    `.generate(…)`, `.answer(…)`, `.patch(…)`, `.close()`.
 
     Where `device` or `dtype` differ from the model's own (half precision is computed in float32 unless it is asked
     for), the model is copied once, not for every explanation; the copy does not follow later changes of the model.
     What explanations learn of the model serves the later ones, until the session is closed or the model changes.
     `tokenizer`, `processor` and `method` are those of every call that names no other; where neither names a method it
-    is the default for the kind of model. It can be used in a `with`, and
+    is the default for the kind of model. `plans=False` computes every explanation anew. It can be used in a `with`, and
     by several threads at once.
 
     >>> with hw.session(model, tokenizer=tokenizer) as s:            # doctest: +SKIP
@@ -140,6 +142,10 @@ class ExplainSession:
             asked.pop(name)
         found: AnswerExplainer | list[AnswerExplainer] = explain_answer(self.model, question, **asked)
         return found
+
+    def patch(self, data: Any, nodes: Chosen | Sequence[Chosen], **options: Any) -> PatchEffect:
+        """As `patch`."""
+        return patch(self.model, data, nodes, **self._with(options))
 
     def close(self) -> None:
         """Let go of the copy, if there is one, and of what was learned of the model. A closed session stays closed."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,13 +14,16 @@ from ..engine.model import in_copy, place_batch
 from ..engine.options import Options, read_options
 from ..engine.session import Session
 from ..engine.texts import TextJob
-from ..errors import ModelError, UsageError
-from ..inputs.batch import Batch
+from ..errors import UsageError
+from ..inputs.batch import Batch, Item
+from ..inputs.images import batch_images, channels_of, in_groups, prepare_images
 from ..inputs.places import find_place
-from ..inputs.pooling import Pooling, VectorRecipe, check_pooling, states_of, take_tensor
+from ..inputs.pooling import MAXSIM, Pooling, VectorRecipe, check_pooling, states_of
 from ..inputs.text import Encoded, encode
 from ..models.pretrained import locate
 from ..models.sentence_parts import SentenceParts, is_sentence_model, read_sentence_files, take_apart
+from ..results.similarity import ComparedText
+from .encoder_modules import FunctionModule, TailEncoder
 from .requests import take_model
 
 
@@ -30,10 +32,12 @@ class VectorOptions:
     """What is asked of the vectors of two texts. A pair has one for each text."""
 
     tokenizer: Any = None
+    processor: Any = None
     pooling: Pooling | None = None
     normalise: bool = True
     dimensions: int | None = None
     prompts: str | tuple[str | None, str | None] | None = None
+    target: Any = None
     method: Any = None
     truncate: bool = False
     inputs: Any = None
@@ -50,15 +54,63 @@ class VectorOptions:
 
 
 @dataclass(frozen=True)
-class TextEncoder:
-    """A model made ready, with how texts are given to it and how the vector is read off its output."""
+class Encoder:
+    """A model made ready, with how the vector of a sample is read off its output."""
 
     session: Session
     options: Options
     recipe: VectorRecipe
+
+    def run(self, batch: Batch) -> tuple[Any, Batch]:
+        """The model's output, plainly computed."""
+        placed = place_batch(self.session.model, batch)
+        with torch.no_grad():
+            return self.session.model(*placed.args, **placed.kwargs), placed
+
+    def embed(self, samples: Sequence[Any]) -> Tensor:
+        """[samples, dimensions]: the vectors as the similarity takes them, in batches of like length."""
+        found: list[Tensor | None] = [None] * len(samples)
+        for group, batch in self.make_batches(samples):
+            out, placed = self.run(batch)
+            for index, vector in zip(group, self.recipe(out, placed).double().cpu(), strict=True):
+                found[index] = vector
+        return torch.stack([one for one in found if one is not None])
+
+    def read_states(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """The vector of one text, and [tokens, dimensions]: the states that it was pooled from, where there are any."""
+        out, placed = self.run(batch)
+        vector, states = self.recipe(out, placed)[0].double().cpu(), states_of(out)
+        if states is None or placed.real is None or states.shape[1] != placed.real.shape[1]:
+            return vector, None
+        return vector, states[0][placed.real[0]].double().cpu()[:, : len(vector)]
+
+    def make_batches(self, samples: Sequence[Any]) -> list[tuple[list[int], Batch]]:
+        """Numbers of samples that are run together, and their batch."""
+        raise NotImplementedError
+
+    def make_batch(self, sample: Any) -> Batch:
+        """One sample alone."""
+        return self.make_batches([sample])[0][1]
+
+    def describe(self, item: Item, batch: Batch | None) -> ComparedText:
+        """A sample as results have it. `batch` has the patches of an image."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class TextEncoder(Encoder):
+    """An encoder of texts, with how they are given to it."""
+
     job: TextJob
     prompt: str = ""
     lower: bool = False
+
+    def make_batches(self, samples: Sequence[Any]) -> list[tuple[list[int], Batch]]:
+        return self.job.batches(self.encode(samples))
+
+    def describe(self, item: Item, batch: Batch | None) -> ComparedText:
+        assert isinstance(item.text, str)
+        return ComparedText(item.text, item.tokens, item.special, item.offsets, item.word_ids, len(self.prompt))
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Tokenised, each with the prompt in front. A text that is empty or too long is refused."""
@@ -74,34 +126,32 @@ class TextEncoder:
         whole = self.prompt + text
         return whole.strip().lower() if self.lower else whole
 
-    def run(self, batch: Batch) -> tuple[Any, Batch]:
-        """The model's output, plainly computed."""
-        placed = place_batch(self.session.model, batch)
-        with torch.no_grad():
-            return self.session.model(*placed.args, **placed.kwargs), placed
-
-    def embed(self, texts: Sequence[str]) -> Tensor:
-        """[texts, dimensions]: the vectors as the similarity takes them, in batches of like length."""
-        encoded = self.encode(texts)
-        found: list[Tensor | None] = [None] * len(texts)
-        for group, batch in self.job.batches(encoded):
-            out, placed = self.run(batch)
-            for index, vector in zip(group, self.recipe(out, placed).double().cpu(), strict=True):
-                found[index] = vector
-        return torch.stack([one for one in found if one is not None])
-
-    def read_states(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """The vector of one text, and [tokens, dimensions]: the states that it was pooled from, where there are any."""
-        out, placed = self.run(batch)
-        vector, states = self.recipe(out, placed)[0].double().cpu(), states_of(out)
-        if states is None or placed.real is None or states.shape[1] != placed.real.shape[1]:
-            return vector, None
-        return vector, states[0][placed.real[0]].double().cpu()[:, : len(vector)]
-
     @property
     def prompt_tokens(self) -> int:
         """How many first tokens the prompt takes, the special ones before it included."""
         return count_prompt_tokens(self.job.tokenizer, self.prompt)
+
+
+@dataclass(frozen=True)
+class ImageEncoder(Encoder):
+    """An encoder of images, which are explained at their pixels and shown by patches."""
+
+    processor: Any
+    batch_size: int
+
+    def make_batches(self, samples: Sequence[Any]) -> list[tuple[list[int], Batch]]:
+        model = self.session.model
+        seen = prepare_images(samples, self.processor, channels_of(model))
+        groups = in_groups(seen, self.batch_size)
+        return [(group, batch_images(model, [seen[i] for i in group])) for group in groups]
+
+    def describe(self, item: Item, batch: Batch | None) -> ComparedText:
+        patches = batch.patches if batch is not None else None
+        assert patches is not None
+        name = (item.frame.source if item.frame is not None else None) or "an image"
+        return ComparedText(
+            name, item.tokens, (False,) * len(item.tokens), grid=(patches.cells.rows, patches.cells.columns)
+        )
 
 
 def count_prompt_tokens(tokenizer: Any, prompt: str) -> int:
@@ -110,22 +160,39 @@ def count_prompt_tokens(tokenizer: Any, prompt: str) -> int:
     return len(ids) - bool(ids and ids[-1] in tokenizer.all_special_ids)
 
 
-def open_encoders(model: Any, options: VectorOptions) -> tuple[TextEncoder, TextEncoder]:
-    """The encoders of the two texts: one model, or two of them as a pair."""
-    if not isinstance(model, tuple):
-        return open_pair((model, model), options)
-    if len(model) != 2 or any(hasattr(part, "convert_ids_to_tokens") for part in model):
-        raise UsageError("a pair is two models, one for each text. Of what hw.load gives, the second is tokenizer=.")
-    return open_pair(model, options)
-
-
-def open_pair(models: tuple[Any, Any], options: VectorOptions) -> tuple[TextEncoder, TextEncoder]:
+def open_encoders(
+    model: Any, options: VectorOptions, images: tuple[bool, bool] = (False, False)
+) -> tuple[Encoder, Encoder]:
+    """The encoders of the two samples: one model, or two of them as a pair. `images`: which samples are images."""
     check_pooling(options.pooling)
-    parts = read_parts(models[0], options.for_side(0))
-    others = parts if models[0] is models[1] else read_parts(models[1], options.for_side(1))
-    first = open_encoder(parts, options.for_side(0))
-    same = parts is others and options.for_side(0) == options.for_side(1)
-    return first, first if same else open_encoder(others, options.for_side(1))
+    models = model if isinstance(model, tuple) else (model, model)
+    if len(models) != 2 or any(hasattr(part, "convert_ids_to_tokens") for part in models):
+        raise UsageError("a pair is two models, one for each text. Of what hw.load gives, the second is tokenizer=.")
+    towers = [find_tower(one, is_image) for one, is_image in zip(models, images, strict=True)]
+    first = open_side(towers[0], options.for_side(0), images[0])
+    same = models[0] is models[1] and images[0] == images[1] and options.for_side(0) == options.for_side(1)
+    return first, first if same else open_side(towers[1], options.for_side(1), images[1])
+
+
+def find_tower(model: Any, of_images: bool) -> Any:
+    """Of a model with a tower for texts and one for images, the method that gives the vector of this kind."""
+    both = isinstance(model, nn.Module) and hasattr(model, "get_image_features") and hasattr(model, "get_text_features")
+    return (model.get_image_features if of_images else model.get_text_features) if both else model
+
+
+def open_side(tower: Any, options: VectorOptions, of_images: bool) -> Encoder:
+    return open_image_encoder(tower, options) if of_images else open_encoder(read_parts(tower, options), options)
+
+
+def open_image_encoder(tower: Any, options: VectorOptions) -> ImageEncoder:
+    if options.inputs is not None:
+        raise UsageError("an image is explained at its pixels, so inputs= has no place beside it.")
+    if options.pooling == MAXSIM:
+        raise UsageError("pooling='maxsim' compares tokens of two texts: an image has one vector here.")
+    model = tower if isinstance(tower, nn.Module) else FunctionModule(tower)
+    session, asked = open_session(model, options)
+    recipe = VectorRecipe(options.pooling, dimensions=options.dimensions, normalise=options.normalise)
+    return ImageEncoder(session, asked, recipe, options.processor, options.batch_size)
 
 
 def read_parts(model: Any, options: VectorOptions) -> SentenceParts:
@@ -168,74 +235,27 @@ def open_encoder(parts: SentenceParts, options: VectorOptions) -> TextEncoder:
     model = parts.model
     if parts.tail:
         model = TailEncoder(model, replace(recipe, normalise=False), parts.tail)
-        recipe = replace(recipe, pooling=None)
-    asked = read_options(
-        tokenizer=tokenizer,
-        method=options.method,
-        device=options.device,
-        dtype=options.dtype,
-        seed=options.seed,
-        sinks="show",
-    )
-    session = Session.open(model, asked)
+        recipe = replace(recipe, pooling=MAXSIM if recipe.pooling in (MAXSIM, (MAXSIM,)) else None)
+    session, asked = open_session(model, replace(options, tokenizer=tokenizer))
     place = find_place(session.model, in_copy(model, session.model, options.inputs), "embeddings")
     job = TextJob(session.model, tokenizer, options.batch_size, options.truncate, place)
     job.limit = min((limit for limit in (job.limit, parts.limit) if limit is not None), default=None)
     return TextEncoder(session, asked, recipe, job, prompt, parts.lower)
 
 
+def open_session(model: nn.Module, options: VectorOptions) -> tuple[Session, Options]:
+    asked = read_options(
+        tokenizer=options.tokenizer,
+        method=options.method,
+        device=options.device,
+        dtype=options.dtype,
+        seed=options.seed,
+        sinks="show",
+    )
+    return Session.open(model, asked), asked
+
+
 def find_prompt(parts: SentenceParts, asked: Any) -> str:
     """The prompt in front: a name among the model's, or the text itself; by default the model's default."""
     name = parts.prompt_name if asked is None else asked
     return parts.prompts.get(name, "" if asked is None else str(name)) if name is not None else ""
-
-
-class TailEncoder(nn.Module):
-    """A transformer, its pooling, and the modules that follow: their vector is the output."""
-
-    def __init__(self, body: nn.Module, recipe: VectorRecipe, tail: Sequence[nn.Module]) -> None:
-        super().__init__()
-        self.body, self.recipe, self.tail = body, recipe, nn.ModuleList(tail)
-        self.config = getattr(body, "config", None)
-        self.eval()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.body.get_input_embeddings()  # type: ignore[operator, no-any-return]
-
-    def forward(self, **fields: Any) -> Tensor:
-        vector = self.recipe.pool(self.body(**fields), fields["attention_mask"].bool())
-        for part in self.tail:
-            vector = apply_tail(part, vector)
-        return vector
-
-
-def apply_tail(part: nn.Module, vector: Tensor) -> Tensor:
-    """A Dense is a linear layer and its activation, a LayerNorm holds torch's."""
-    if hasattr(part, "linear"):
-        return part.activation_function(part.linear(vector))  # type: ignore[operator, no-any-return]
-    return part.norm(vector)  # type: ignore[operator, no-any-return]
-
-
-class FunctionModule(nn.Module):
-    """A function of what the tokenizer gives, as a module. The model is the one whose method it is."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        owner = getattr(function, "__self__", None)
-        self.function, self.inner = function, owner if isinstance(owner, nn.Module) else None
-        if self.inner is None:
-            raise ModelError(
-                "a function gives vectors, but not which model it calls: pass a method of the model, such as "
-                "model.get_text_features, or an nn.Module around it."
-            )
-        self.config = getattr(self.inner, "config", None)
-        self.train(self.inner.training)
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.inner.get_input_embeddings()  # type: ignore[operator, union-attr, no-any-return]
-
-    def forward(self, **fields: Any) -> Any:
-        takes = inspect.signature(self.function).parameters
-        everything = any(one.kind is one.VAR_KEYWORD for one in takes.values())
-        out = self.function(**{name: value for name, value in fields.items() if everything or name in takes})
-        return out if isinstance(out, Tensor) else take_tensor(out, "pooler_output")

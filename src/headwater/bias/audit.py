@@ -77,6 +77,10 @@ def audit_bias(
     labellings in the test. With `swaps`, every mention is also replaced by that many members of each group, and the
     scores are compared. With `calibration`, the test itself is checked on that many random labellings of the same
     entries.
+
+    `tokenizer`, `output`, `at`, `batch_size`, `device`, `dtype` and `truncate` are those of `explain`. `text_column`
+    names the column of the texts, `limit` draws at most so many of them by `seed`, which all
+    that is drawn follows. `progress` shows a bar.
     """
     if method is not None:
         registry.resolve_method(method)  # a method that does not exist is refused before any work

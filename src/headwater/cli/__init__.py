@@ -35,6 +35,7 @@ OURS = {
     "report": "report",
     "faithfulness": "faithfulness",
     "run": "run",
+    "prune": "prune",
     "bias": "bias",
 }
 EXAMPLES = (

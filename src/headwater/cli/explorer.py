@@ -41,6 +41,10 @@ def command(
         list[str] | None,
         typer.Option(help="A model that generates text. Default: smollm2, where its wheel is installed."),
     ] = None,
+    sentence_model: Annotated[
+        list[str] | None,
+        typer.Option(help="A sentence encoder, to compare texts. Default: MiniLM, where its wheel is installed."),
+    ] = None,
     results: Annotated[
         list[Path] | None,
         typer.Option(
@@ -77,6 +81,10 @@ def command(
             from headwater.web.server import serve, share_cores
         except ModuleNotFoundError as error:
             raise MissingExtra("the explorer", "web") from error
+        if screenshot is not None:
+            from headwater.web.screenshot import check_driver, take
+
+            check_driver()
         from headwater.web.limits import Limits
         from headwater.web.models import Loading, models_of
         from headwater.web.state import AppState
@@ -84,12 +92,10 @@ def command(
 
         share_cores(workers)
         how = Loading(device, dtype, allow_pickle, trust_remote_code)
-        named = models_of(texts, image_model, molecule_model, language_model, how)
+        named = models_of(texts, image_model, molecule_model, language_model, how, sentence_model)
         state = AppState(named, Limits(workers=workers, seconds=seconds), stores_in(results or []))
         state.warm()
     if screenshot is not None:
-        from headwater.web.screenshot import take
-
         take(state, screenshot)
         say(f"wrote {screenshot}")
         return

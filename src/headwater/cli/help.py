@@ -20,7 +20,8 @@ ARGUMENTS, OTHER = "Arguments", "Other options"
 GROUPS = {
     "What is explained": "texts text pair smiles image images patch pixels prompt chat question documents answer data "
     "prompts directory columns text_column label_column part_column groups case limit count half quick results",
-    "The model": "model models image_model molecule_model language_model task allow_pickle trust_remote_code",
+    "The model": "model models image_model molecule_model language_model sentence_model task allow_pickle "
+    "trust_remote_code",
     "How it is explained": "method methods target output at inputs sinks special score contrast words sentences "
     "truncate window max_new_tokens max_tokens protocol measures permutations swaps calibrate paper runtime seed",
     "Memory and speed": "batch_size batch_tokens tokens_at_once keep recompute memory_limit dry_run device dtype "

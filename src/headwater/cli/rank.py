@@ -40,14 +40,16 @@ def command(
 ) -> None:
     """Put passages in the order of their similarity to a query, and say why one is above another."""
     passages, places = read_passages(file), None if why is None else read_places(why)
-    with waiting("embedding"):
+    with waiting("loading"):
         import headwater
-
+        from headwater.evaluation.progress import show_progress
+    with show_progress(len(passages)) as tick:
         found = headwater.rank(
             model,
             query,
             passages,
             directions=rank,
+            tell=tick,
             pooling=pooling,
             normalise=not dot,
             dimensions=dimensions,
@@ -56,6 +58,7 @@ def command(
             device=device,
             dtype=dtype,
         )
+    with waiting("explaining"):
         difference = None if places is None else found.why(*places)
     if as_json:
         for place, record in enumerate(list_records(found, top)):

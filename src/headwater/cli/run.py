@@ -17,6 +17,7 @@ from . import options
 from .models import load_chosen_model
 from .refusals import BAD_ROWS
 from .screen import say, waiting
+from .similar import MINILM, Dot, PoolingName, RankNumber
 
 if TYPE_CHECKING:
     from headwater.store.runs import StoredRun
@@ -54,10 +55,21 @@ def command(
     max_new_tokens: Annotated[
         int, typer.Option(min=1, max=options.MOST, help="How many tokens an answer has at most.")
     ] = 100,
+    similar: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="A_COLUMN B_COLUMN", help="Two columns of texts: which words of each made them similar."),
+    ] = None,
+    pooling: PoolingName = None,
+    dot: Dot = False,
+    rank: RankNumber = None,
     target: options.Target = None,
     output: options.Output = None,
     at: options.At = "embeddings",
     sinks: options.Sinks = None,
+    inside: Annotated[
+        str | None,
+        typer.Option(help="Also store parts of the model: heads, neurons, layers or names of modules, with commas."),
+    ] = None,
     engine: Annotated[str, typer.Option(help="Who explains: local (processes of this machine) or ray.")] = "local",
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster, e.g. auto or host:6379. Default: one is started here.")
@@ -95,9 +107,16 @@ def command(
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Explain a whole dataset into parquet files. Exit code 3: done, but some rows are in errors.parquet."""
+    if similar is not None:
+        model = model or MINILM
+        columns = ",".join([similar[0], *(name for name in split_names(columns) if name not in (*similar, "text"))])
     loaded, tokenizer = load_chosen_model(model, task, None, dtype, allow_pickle, trust_remote_code)
     with waiting("reading the data"):
         from headwater.jobs.running import run
+        from headwater.jobs.similar_rows import find_pooling
+    if similar is not None and pooling is None and model is not None:
+        found_pooling, max_tokens = find_pooling(model, max_tokens)
+        pooling = ",".join(found_pooling)
     with interruptions(out):
         found = run(
             loaded,
@@ -109,10 +128,15 @@ def command(
             documents=None if documents is None else split_names(documents),
             answer=answer,
             max_new_tokens=max_new_tokens,
+            similar=None if similar is None else similar[1],
+            pooling=None if pooling is None else split_names(pooling),
+            normalise=not dot,
+            rank=rank,
             target=target,
             output=output,
             at=at,
             sinks=sinks,
+            inside=None if inside is None else split_names(inside),
             engine=engine,
             address=address,
             workers=workers,

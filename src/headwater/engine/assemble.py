@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,8 +28,9 @@ def make_explanations(
     totals = Totals.of(outcome)
     provenance = replace(provenance, way=outcome.way)
     made = []
-    for index, part in enumerate(attribute(batch, outcome)):
-        ledger = make_ledger(index, outcome, totals, part, provenance.dtype)
+    parts = attribute(batch, outcome)
+    for index, (part, sums) in enumerate(zip(parts, sum_words(parts), strict=True)):
+        ledger = make_ledger(index, outcome, totals, part, sums, provenance.dtype)
         if sinks == "aside":
             part, ledger = put_sink_aside(batch, part, ledger)
         item = batch.items[index]
@@ -115,12 +117,22 @@ class Totals:
         return cls(biases, {**constants, **outcome.constants}, cut_off, held, *numbers)
 
 
-def make_ledger(index: int, outcome: Outcome, lines: Totals, part: Attributed, dtype: str) -> Ledger:
+def sum_words(parts: Sequence[Attributed]) -> list[tuple[float, float]]:
+    """The sum of each sample's relevance, and that of its size; of all samples at once where they are as long."""
+    if len({part.relevance.shape for part in parts}) != 1:
+        return [pair for part in parts for pair in sum_words([part])]
+    words = torch.stack([part.relevance for part in parts]).double().flatten(1)
+    return list(zip(words.sum(1).tolist(), words.abs().sum(1).tolist(), strict=True))
+
+
+def make_ledger(
+    index: int, outcome: Outcome, lines: Totals, part: Attributed, sums: tuple[float, float], dtype: str
+) -> Ledger:
     constants = {name: values[index] for name, values in lines.constants.items()}
-    words = part.relevance.double()
+    inputs, spread = sums
     return Ledger(
         score=lines.score[index],
-        inputs=float(words.sum()),
+        inputs=inputs,
         biases=Lines({name: values[index] for name, values in lines.biases.items()}),
         constants=Lines({**constants, **part.constants}),
         cut_off=Lines({**{name: values[index] for name, values in lines.cut_off.items()}, **part.untold}),
@@ -128,7 +140,7 @@ def make_ledger(index: int, outcome: Outcome, lines: Totals, part: Attributed, d
         held=Lines({name: values[index] for name, values in lines.held.items()}),
         readout=lines.readout[index],
         dtype=coarser(dtype, outcome.coarsest),
-        spread=float(words.abs().sum()),
+        spread=spread,
         magnitude=0.0 if outcome.reading.magnitudes is None else outcome.reading.magnitudes[index],
     )
 

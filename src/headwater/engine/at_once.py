@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import ceil
 from typing import Any
 
 import torch
@@ -52,7 +53,7 @@ class AtOnce:
 
     def pull(self, first: Read, further: Sequence[Callable[..., Any]], out: Any) -> Pulled | None:
         """The first score's, with others' kept `ready`; None where it has to be explained alone."""
-        count = min(1 + len(further), self.most(first)) if self.possible else 1
+        count = share_evenly(1 + len(further), self.most(first)) if self.possible else 1
         if count < 2:
             return None
         reads = [first, *(read_score(replace(self.run, read=reader), out) for reader in further[: count - 1])]
@@ -86,24 +87,37 @@ class AtOnce:
         return [Pulled(read, [g[k] for g in found], own[k]) for k, read in enumerate(reads)]
 
 
+def share_evenly(count: int, most: int) -> int:
+    """How many of `count` scores the next backward pass has, where each takes at most `most`: about as many in each."""
+    return ceil(count / ceil(count / most)) if most > 0 else 1
+
+
 def gradients_at_once(leaves: list[Tensor], reads: list[Read]) -> list[Tensor]:
     """The gradient at each leaf, [scores, …]."""
     seeds = [torch.stack(parts) for parts in zip(*(read.gradients() for read in reads), strict=True)]
-    with (
-        torch.autocast(leaves[0].device.type, enabled=False),
-        undone(partial(warn_of_loops, True)),
-        VmapLevel(len(reads)) as level,
-    ):
-        warn_of_loops(False)
-        starts = [close_batch(seed, level) for seed in seeds]
-        found = torch.autograd.grad(reads[0].ends, leaves, starts, retain_graph=True, allow_unused=True)
-        opened = [None if gradient is None else open_batch(gradient) for gradient in found]
+    opened = pull_batch(leaves, reads[0].ends, seeds)
     if not any(opened):
         raise NoSignal("the score does not depend on the input that is to be explained.")
     return [for_each(one, leaf, len(reads)) for one, leaf in zip(opened, leaves, strict=True)]
 
 
-def for_each(opened: tuple[Tensor, int | None] | None, leaf: Tensor, scores: int) -> Tensor:
+Opened = tuple[Tensor, int | None] | None
+
+
+def pull_batch(leaves: list[Tensor], ends: Sequence[Any], seeds: Sequence[Tensor]) -> list[Opened]:
+    """One backward pass from `ends`, for all gradients there, [scores, …]. What arrives at each leaf, if anything."""
+    with (
+        torch.autocast(leaves[0].device.type, enabled=False),
+        undone(partial(warn_of_loops, True)),
+        VmapLevel(len(seeds[0])) as level,
+    ):
+        warn_of_loops(False)
+        starts = [close_batch(seed, level) for seed in seeds]
+        found = torch.autograd.grad(ends, leaves, starts, retain_graph=True, allow_unused=True)
+        return [None if gradient is None else open_batch(gradient) for gradient in found]
+
+
+def for_each(opened: Opened, leaf: Tensor, scores: int) -> Tensor:
     """Zero where there is no gradient; the same for every score where it does not depend on the score."""
     if opened is None:
         return leaf.new_zeros(scores, *leaf.shape)

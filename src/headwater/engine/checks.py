@@ -7,6 +7,8 @@ another input. The other checks read what every pass leaves.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -62,6 +64,20 @@ def is_due(run: Run, demand: Demand) -> bool:
     known.explained[demand.rules] = before + 1
     times, rest = divmod(before, OFTEN)
     return known.reads or (rest == 0 and times & (times - 1) == 0)
+
+
+@contextmanager
+def looked_at(run: Run, demand: Demand, close: bool) -> Iterator[None]:
+    """A closer look that ends in an error is due again: what was refused once is refused the next time, too."""
+    try:
+        yield
+    except GeneratorExit:
+        raise
+    except BaseException:
+        counts = known_of(run).explained
+        if close and counts.get(demand.rules):
+            counts[demand.rules] -= 1
+        raise
 
 
 def predict_plainly(run: Run) -> Tensor:

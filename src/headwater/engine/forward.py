@@ -59,7 +59,7 @@ class Run:
     inside: InsideDemand | None = None  # parts of the model at which relevance is noted, too
     scope: type[Scope] = Scope
     watch: Callable[[Scope], AbstractContextManager[Any]] = watch_nothing
-    inspect: Callable[[Scope], None] | None = None  # called after the backward pass, the graph still there
+    inspect: Callable[[Scope, Read], None] | None = None  # called after the backward pass, the graph still there
 
 
 @dataclass

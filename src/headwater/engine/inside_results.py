@@ -20,6 +20,8 @@ from .propagate import Outcome
 _FOUND_BY = {
     "heads": "a softmax mixes values",
     "neurons": "a linear layer follows an activation or a gate",
+    "experts": "a feed-forward layer multiplies by one of several matrices of a parameter (as mixtures do that are "
+    "loaded with experts_implementation='eager')",
     "layers": "modules are listed one after another",
 }
 
@@ -65,6 +67,7 @@ class InsideBuilder:
             by_token=len(kept) == count,
             padding=0.0 if real is None else float(rows[~real].double().sum()),
             ledger=self.make_ledger(index, number, tap),
+            expert=tap.expert,
         )
 
     @cached_property

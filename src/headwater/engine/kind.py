@@ -6,24 +6,41 @@ from dataclasses import replace
 from typing import Any
 
 from .. import defaults
+from ..inputs.protocol import SupportsSamples
 from ..inputs.text import can_generate
 from ..methods.registry import Method, resolve_method
 from .options import SHOWN, Options
 
 
-def default_method(model: Any) -> str:
+def default_method(model: Any, plain: bool = True) -> str:
     """The method where none was chosen.
 
     A language model predicts a next token: it is causal, or an encoder-decoder with a head for its vocabulary, and
     transformers lets it generate. A masked language model, a classifier on a decoder, a model of images or of graphs
-    is none.
+    is none. `plain`: the model is neither watched inside nor is memory saved, which differences from a reference do
+    not allow.
     """
-    return defaults.LANGUAGE_METHOD if can_generate(model) else defaults.DEFAULT_METHOD
+    if can_generate(model):
+        return defaults.LANGUAGE_METHOD
+    if isinstance(model, SupportsSamples):
+        return defaults.GRAPH_METHOD
+    return defaults.TEXT_METHOD if plain and reads_tokens(model) else defaults.DEFAULT_METHOD
 
 
-def choose_method(method: str | Method | None, model: Any) -> Method:
+def reads_tokens(model: Any) -> bool:
+    """Whether a model is one of transformers' for texts."""
+    return getattr(model, "main_input_name", None) == "input_ids"
+
+
+def choose_method(method: str | Method | None, model: Any, plain: bool = True) -> Method:
     """The method that was asked for; None is the default for the kind of this model."""
-    return resolve_method(default_method(model) if method is None else method)
+    return resolve_method(default_method(model, plain) if method is None else method)
+
+
+def choose_for(options: Options, model: Any, watched: bool = False) -> Method:
+    """The same for these options."""
+    plain = not (watched or options.inside or options.saves_memory or options.memory_limit is not None)
+    return choose_method(options.method, model, plain)
 
 
 def choose_output(output: str | None, model: Any) -> str:

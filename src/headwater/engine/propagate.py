@@ -41,6 +41,7 @@ from .checks import (
     find_ways_around,
     is_due,
     look_at_others,
+    looked_at,
     other_input,
     predict_plainly,
     settle_choices,
@@ -169,10 +170,21 @@ def propagate_each(
 
     `close`: whether the model is looked at closely. A `writer` writes the run down, for one score.
     """
-    scope = scope_for(run, demand)
-    books = scope.books
     if close is None:
         close = run.noise is None and is_due(run, demand)
+    with looked_at(run, demand, close):
+        yield from run_passes(run, demand, readers, close, writer)
+
+
+def run_passes(
+    run: Run,
+    demand: Demand,
+    readers: Sequence[Callable[[Any, Batch], ScoreReading]],
+    close: bool,
+    writer: RunWriter | None,
+) -> Iterator[Outcome]:
+    scope = scope_for(run, demand)
+    books = scope.books
     if close and isinstance(scope, DifferenceScope):
         refuse_cuts(replace(run, read=readers[0]))
     if close:
@@ -214,7 +226,7 @@ def propagate_each(
             else:
                 gradients = [torch.zeros_like(one.leaf) for one in inputs]
             if run.inspect is not None:
-                run.inspect(scope)
+                run.inspect(scope, read)
             linear = read.linear_part()
             reference = read_reference(read, scope.reference_values(read.ends))
         if writer is not None:

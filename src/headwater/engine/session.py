@@ -9,19 +9,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import NotApplicable, UsageError
+from ..defaults import DEFAULT_METHOD
+from ..errors import HiddenOperation, NotApplicable, UsageError
 from ..inputs.batch import Batch
 from ..inputs.inside_demand import InsideDemand
 from ..inputs.restoring import restores_steps
 from ..inputs.text import find_special_tokens, first_of
 from ..inputs.walking import walk_once
-from ..methods.registry import Method
+from ..methods.registry import Method, resolve_method
 from ..results.explanation import Explanation, Provenance
 from ..rules.tapped import SamplesUntold
 from .assemble import coarser, make_explanations
 from .forward import Run
 from .inside_results import InsideBuilder, split_batch
-from .kind import choose_method, choose_sinks, settle_output
+from .kind import choose_for, choose_sinks, settle_output
 from .model import describe_model, place_batch, prepare_model, where_it_is
 from .options import Options, Request
 from .plan import make_plan
@@ -151,12 +152,23 @@ def answer_all(ask: Request, change: Change = keep_run) -> list[Explanation]:
 
 
 def run_plan(ask: Request, change: Change) -> tuple[Plan, list[Explanation]]:
+    """Without a method named, what refuses the model's own default is explained by the default of all models."""
     with walk_once():
         session = Session.open(ask.model, ask.options)
-        method = choose_method(ask.options.method, session.model)
+        method = choose_for(ask.options, session.model, watched=change is not keep_run)
         plan = make_plan(ask, session.model)
-        made = {i: session.explain_step(plan.steps[i], method, ask.options, change) for i in order_steps(plan.steps)}
-        return plan, plan.gather([made[i] for i in range(len(plan.steps))])
+        try:
+            return plan, explain_steps(session, plan, method, ask.options, change)
+        except (HiddenOperation, NotApplicable):
+            usual = resolve_method(DEFAULT_METHOD)
+            if ask.options.method is not None or method.name == usual.name:
+                raise
+            return plan, explain_steps(session, plan, usual, ask.options, change)
+
+
+def explain_steps(session: Session, plan: Plan, method: Method, options: Options, change: Change) -> list[Explanation]:
+    made = {i: session.explain_step(plan.steps[i], method, options, change) for i in order_steps(plan.steps)}
+    return plan.gather([made[i] for i in range(len(plan.steps))])
 
 
 def order_steps(steps: Sequence[Step]) -> list[int]:

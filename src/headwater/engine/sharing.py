@@ -11,7 +11,7 @@ from functools import partial
 from ..inputs.restoring import undone
 from ..rules import RuleSet, Scope
 from ..rules.maps import AttentionMap, MapScope
-from .forward import Demand, Run
+from .forward import Demand, Read, Run
 from .propagate import Outcome, propagate
 
 Pass = tuple[Outcome, list[AttentionMap]]
@@ -38,7 +38,7 @@ def plain_pass(job: Run, *, backward: bool) -> Pass:
         return kept[0]
     seen: list[MapScope] = []
 
-    def inspect(scope: Scope) -> None:
+    def inspect(scope: Scope, _: Read) -> None:
         assert isinstance(scope, MapScope)
         seen.append(scope)
 

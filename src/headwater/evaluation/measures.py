@@ -28,6 +28,8 @@ from .perturbation import Subjects
 from .protocols import Protocol, counts
 from .ranking import Counts, Flags, Floats, only_top, without_smallest, without_top
 
+__all__ = ["Answer", "Measure", "list_measures", "register_measure"]
+
 ALL, RANDOMISATION = "all", "randomisation"  # names that are asked for like a measure's
 
 # Columns of what is saved that are no measure's: of every sample, and of every method's explanation of it.

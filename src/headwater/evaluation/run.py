@@ -108,6 +108,10 @@ def evaluate(
     are kept in that directory and an interrupted run takes up where it stopped. With `workers` so many processes share
     the chunks, each with a copy of the model: worth it on a GPU, which one process keeps waiting.
 
+    `tokenizer`, `device` and `dtype` are those of `explain`. `label_column` names the column of the labels.
+    `resume=False` begins anew in `out`. `chunk_size` samples are worked off, and kept, at a time. `progress` shows a
+    bar.
+
     `keep` and `recompute` are those of `explain`, the second for methods that are made of rules. `memory_limit`
     ("24GiB", or bytes; all copies of the model count) picks both, and bounds the batches of texts that are explained
     and of perturbed inputs.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,21 +118,34 @@ class ClassLogits:
     row: Tensor
     names: Names
     independent: bool = False
+    shares: Sequence[float] | None = None  # every class's probability, where they are few
 
     @classmethod
     def of(cls, rows: Tensor, names: Names, independent: bool = False) -> list[ClassLogits]:
         """One for each sample, of rows that nobody writes into (`copy_to_host`)."""
-        return [cls(row, names, independent) for row in rows]
+        if rows.shape[-1] > MOST_CLASSES:
+            return [cls(row, names, independent) for row in rows]
+        shares = share_out(rows, independent).tolist()  # of all samples at once
+        return [cls(row, names, independent, own) for row, own in zip(rows, shares, strict=True)]
 
     def probabilities(self, target: str | None = None) -> dict[str, float]:
         """Every class by name; of a vocabulary the likeliest, and `target` where it is one token of it."""
-        wide = self.row.double()
-        found = wide.sigmoid() if self.independent else wide.softmax(-1)
-        if len(found) <= MOST_CLASSES:
-            chosen = list(range(len(found)))
-        else:
-            chosen = found.topk(LIKELIEST).indices.tolist()
-            if target is not None and self.names.knows(target) and self.names.index(target) not in chosen:
-                chosen.append(self.names.index(target))
-        numbers = found[chosen].tolist()
+        chosen, numbers = self._shown(target)
         return dict(sorted(zip(map(self.names, chosen), numbers, strict=True), key=lambda named: -named[1]))
+
+    def _shown(self, target: str | None) -> tuple[Sequence[int], Sequence[float]]:
+        if self.shares is not None:
+            return range(len(self.shares)), self.shares
+        found = share_out(self.row, self.independent)
+        if len(found) <= MOST_CLASSES:
+            return list(range(len(found))), found.tolist()
+        chosen = found.topk(LIKELIEST).indices.tolist()
+        if target is not None and self.names.knows(target) and self.names.index(target) not in chosen:
+            chosen.append(self.names.index(target))
+        return chosen, found[chosen].tolist()
+
+
+def share_out(logits: Tensor, independent: bool) -> Tensor:
+    """Logits as probabilities, along the last dimension."""
+    wide = logits.double()
+    return wide.sigmoid() if independent else wide.softmax(-1)

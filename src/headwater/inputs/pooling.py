@@ -63,13 +63,17 @@ POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "weighted-mean": pool_by_place,
 }
 POOLER = "pooler"  # what the model itself pooled
+MAXSIM = "maxsim"  # every token keeps its vector: `token_vectors`
+VECTORS = ("sentence_embedding", "text_embeds", "image_embeds")  # what models call the vector of a text or an image
 
 
 def check_pooling(pooling: Pooling | None) -> None:
     """Refuses a pooling that does not exist, before anything is computed."""
     for name in (pooling,) if isinstance(pooling, str) else pooling if isinstance(pooling, tuple) else ():
-        if name not in (*POOLINGS, POOLER):
-            raise UnknownName("pooling", name, (*POOLINGS, POOLER))
+        if name not in (*POOLINGS, POOLER, MAXSIM):
+            raise UnknownName("pooling", name, (*POOLINGS, POOLER, MAXSIM))
+    if isinstance(pooling, tuple) and MAXSIM in pooling:
+        raise UsageError("pooling='maxsim' keeps a vector per token, so no other pooling can stand beside it.")
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class VectorRecipe:
         return torch.cat([self._pool_by(name, out, real) for name in names], -1)
 
     def _pool_by(self, name: str | None, out: Any, real: Tensor | None) -> Tensor:
-        given = out if isinstance(out, Tensor) else take_tensor(out, "sentence_embedding")
+        given = out if isinstance(out, Tensor) else take_vectors(out)
         if name is None and given is not None and given.dim() == 2:
             return given
         if name == POOLER:
@@ -133,7 +137,7 @@ class VectorRecipe:
 class DirectionReader:
     """Reads how far a text's vector reaches along one direction."""
 
-    recipe: VectorRecipe
+    recipe: Callable[[Any, Batch], Tensor]
     direction: Tensor
 
     def __call__(self, out: Any, batch: Batch) -> ScoreReading:
@@ -168,6 +172,11 @@ def states_of(out: Any) -> Tensor | None:
 def take_tensor(out: Any, name: str) -> Tensor | None:
     value = out.get(name) if isinstance(out, Mapping) else getattr(out, name, None)
     return value if isinstance(value, Tensor) else None
+
+
+def take_vectors(out: Any) -> Tensor | None:
+    """The vectors of an output that has them by name."""
+    return next((found for name in VECTORS if (found := take_tensor(out, name)) is not None), None)
 
 
 def check_vectors(found: Any, out: Any) -> Tensor:

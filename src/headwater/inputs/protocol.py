@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+__all__ = ["Prepared", "SideInput", "SupportsSamples"]
+
 Link = tuple[int, int, float]  # two items of a sample, and the relevance of what joins them
 
 

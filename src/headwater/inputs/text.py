@@ -273,8 +273,7 @@ def from_fields(fields: dict[str, Any], tokenizer: Any, place: InputPlace) -> Ba
     real = (
         mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids, dtype=torch.bool)
     )
-    rows = zip(ids.cpu(), real.cpu(), strict=True)  # of a card, all at once
-    items = [_item_of_ids(row[keep].tolist(), tokenizer) for row, keep in rows]
+    items = [_item_of_ids(row, tokenizer) for row in real_ids(ids.cpu(), real.cpu())]  # of a card, all at once
     drop = ("special_tokens_mask", "offset_mapping")
     kwargs = {k: v for k, v in fields.items() if k not in drop}
     return Batch(
@@ -289,6 +288,11 @@ def from_fields(fields: dict[str, Any], tokenizer: Any, place: InputPlace) -> Ba
     )
 
 
+def real_ids(ids: Tensor, real: Tensor) -> list[list[int]]:
+    """The tokens of each text, without padding."""
+    return ids.tolist() if real.all() else [row[keep].tolist() for row, keep in zip(ids, real, strict=True)]
+
+
 def as_tensor(name: str, value: Any) -> Any:
     """Lists and arrays as a tokenizer gives them, unless told to give tensors."""
     if isinstance(value, Tensor) or not (isinstance(value, list) or hasattr(value, "__array__")):
@@ -301,6 +305,6 @@ def as_tensor(name: str, value: Any) -> Any:
 
 def _item_of_ids(ids: list[int], tokenizer: Any) -> Item:
     if tokenizer is None:
-        return Item(tokens=tuple(str(i) for i in ids))
+        return Item(tokens=tuple(map(str, ids)))
     special = set(tokenizer.all_special_ids)
     return Item(tokens=tuple(tokenizer.convert_ids_to_tokens(ids)), special=tuple(i in special for i in ids))

@@ -92,6 +92,11 @@ class Explainer:
         """Let go of what its explanations learned of the model."""
         self.session.close()
 
+    @property
+    def number(self) -> str:
+        """The type of relevance in the table."""
+        return "double" if self.settings.dtype == "float64" else "float"
+
     def chunk(self, chunk: Chunk, tell: Tell = lambda *_: None, care: RetryState | None = None) -> Finished:
         """All rows of a chunk, explained or told apart."""
         with walk_once():
@@ -213,7 +218,7 @@ class Explainer:
         ids = sorted(made)
         kept = carried.take(pa.array([i - chunk.start for i in ids], pa.int64()))
         kept = kept.rename_columns(self.carried)
-        table = to_table([made[i] for i in ids], ids, kept, "double" if self.settings.dtype == "float64" else "float")
+        table = to_table([made[i] for i in ids], ids, kept, self.number)
         tokens, unclosed = sum(len(e.tokens) for e in made.values()), sum(not e.ledger.closed for e in made.values())
         counts = Counts(len(ids), len(bad), tokens, unclosed)
         return Finished(chunk, table, error_table(bad, self.reading.sources), counts)

@@ -5,12 +5,14 @@ Nothing here needs torch, so that an actor that only counts starts at once.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from .planning import Chunk
 
+logger = logging.getLogger(__name__)
 DEATHS = 4  # at one place until it is taken for the cause: somebody may be killing workers for other reasons
 STARTS = 16  # deaths on end of workers that never got to work
 
@@ -41,6 +43,7 @@ class ChunkTask:
 
     def note_death(self, place: Place, how: str) -> None:
         self.deaths[place] += 1
+        logger.warning("a worker ended at %s, for the time %d (%s)", place, self.deaths[place], how)
         if self.deaths[place] < DEATHS:
             return
         if place.row is None:

@@ -40,12 +40,15 @@ def describe_owner() -> bytes:
 
 
 def open_lock_file(file: Path) -> int:
-    """A link is refused: what it names would be written over."""
+    """A link is refused: what it names would be written over. Windows cannot refuse it while it opens the file."""
+    refusal = UsageError(f"{file} is a symbolic link, where the lock of a run goes. Move the link away.")
+    if not hasattr(os, "O_NOFOLLOW") and file.is_symlink():
+        raise refusal
     try:
         return os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise UsageError(f"{file} is a symbolic link, where the lock of a run goes. Move the link away.") from error
+            raise refusal from error
         raise
 
 

@@ -15,8 +15,10 @@ from ..evaluation.provenance import versions
 from ..evaluation.run import keep_freed_memory
 from .answer_rows import AnswerRows
 from .explaining import Explainer
+from .inside_rows import InsideRows
 from .reading.sources import InputFiles
 from .settings import JobSettings
+from .similar_rows import SimilarRows
 
 TOLD = ("headwater", "torch", "transformers")
 
@@ -39,8 +41,14 @@ class Payload:
         return pickle.dumps({"versions": relevant_versions(), "payload": inner}, protocol=pickle.HIGHEST_PROTOCOL)
 
     def open(self, model: nn.Module) -> Explainer:
-        """Who explains its rows: of texts, or of questions about documents."""
-        kind = AnswerRows if self.settings.asks else Explainer
+        """Who explains its rows: texts, texts with parts of the model, questions about documents, or pairs of texts."""
+        settings = self.settings
+        if settings.asks:
+            kind: type[Explainer] = AnswerRows
+        elif settings.similar is not None:
+            kind = SimilarRows
+        else:
+            kind = Explainer if settings.inside is None else InsideRows
         return kind(model, self.tokenizer, self.settings, self.sources)
 
     @classmethod

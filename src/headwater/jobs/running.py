@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,6 +34,7 @@ from .place import RunDirectory, job_of, open_run_directory
 from .planning import Chunk, Layout
 from .reading.sources import find_sources
 from .settings import BATCH_TOKENS, SHARD_ROWS, JobSettings, Target
+from .similar_rows import find_pooling
 from .writing import Writer
 
 ENGINES = ("local", "ray")
@@ -51,10 +53,15 @@ def run(
     documents: str | Sequence[str] | None = None,
     answer: str | None = None,
     max_new_tokens: int = 100,
+    similar: str | None = None,
+    pooling: str | Sequence[str] | None = None,
+    normalise: bool = True,
+    rank: int | None = None,
     target: Target = None,
     output: str | None = None,
     at: str = "embeddings",
     sinks: str | None = None,
+    inside: str | Sequence[str] | None = None,
     engine: str = "local",
     address: str | None = None,
     workers: int | None = None,
@@ -83,8 +90,19 @@ def run(
     `max_new_tokens`. The results then have the answer, its sentences with their sources, and what happens without each
     document.
 
+    With `similar`, the name of a second column, every row is a pair of texts: the first column's is compared with that
+    one's, as `explain_similarity` does with `pooling`, `normalise` and `rank`. Relevance is then that of the first
+    text's tokens; `other_tokens` and `other_relevance` have those of the second, `pairs` the strongest pairs of words.
+
+    `target`, `output`, `at`, `dtype` and `seed` are those of `explain`. A row with more than `max_tokens` tokens, or
+    more than the model takes, is an error of that row, unless `truncate` cuts it or `window` explains it in windows.
+    `progress` shows a bar.
+
     `method` and `sinks` are those of `explain`: None takes the default for the kind of model, and the manifest names
     what was taken.
+
+    `inside` is that of `explain`: heads, neurons, layers or modules by name. Each kind has a column of its own, with
+    the relevance of every unit summed over tokens, the token at which it has most, and the ledger of the cut.
 
     Results are parquet shards of `shard_rows` rows of the input, each whole or not there, and a manifest. The same call
     again goes on where it stopped, also with another number of `workers` or another `engine`; a changed model, method
@@ -104,16 +122,23 @@ def run(
     if isinstance(columns, str):
         columns = [columns]
     with open_run_directory(Path(out)) as place, open_engine(engine, address) as staff:
+        if similar is not None and pooling is None and isinstance(model, (str, PathLike)):
+            pooling, max_tokens = find_pooling(model, max_tokens)
         given, tokenizer = load_model(model, tokenizer)
         ready, kind = prepare_model(given, None, dtype), staff.device(device)
-        chosen = choose_method(method, ready)
+        chosen = choose_method(method, ready, plain=inside is None and similar is None)
         settings = JobSettings(
-            columns=join_columns(columns, documents, answer),
+            columns=join_columns(columns, documents, answer, similar),
             documents=None if documents is None else as_names(documents),
             answer=answer,
             max_new_tokens=max_new_tokens,
+            similar=similar,
+            pooling=None if pooling is None else as_names(pooling),
+            normalise=normalise,
+            rank=rank,
             method=chosen.name,
             sinks=choose_sinks(sinks, chosen, ready),
+            inside=None if inside is None else as_names(inside),
             target=target,
             output=choose_output(output, ready),
             at=at,
@@ -137,9 +162,9 @@ def as_names(given: str | Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def join_columns(columns: Sequence[str], documents: str | Sequence[str] | None, answer: str | None) -> tuple[str, ...]:
+def join_columns(columns: Sequence[str], documents: str | Sequence[str] | None, *single: str | None) -> tuple[str, ...]:
     """The columns that are read: the texts or questions first, then all that go along, each once."""
-    more = [*as_names(documents or ()), *([answer] if answer is not None else [])]
+    more = [*as_names(documents or ()), *(name for name in single if name is not None)]
     return (*columns, *(name for name in dict.fromkeys(more) if name not in columns))
 
 

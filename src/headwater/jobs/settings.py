@@ -13,9 +13,11 @@ from .. import methods
 from ..defaults import DEFAULT_METHOD
 from ..engine.options import SHOWN, check_handling
 from ..errors import UnknownName, UsageError
+from ..inputs.inside_demand import InsideDemand
 from ..inputs.readouts import OUTPUTS
 from ..inputs.targets import Span, Token
-from ..store.columns import ANSWER_COLUMNS, RESERVED
+from ..store.columns import ANSWER_COLUMNS, RESERVED, SIMILAR_COLUMNS
+from ..store.inside_columns import inside_columns
 
 Target = int | str | Token | Span | None
 SHARD_ROWS = 4096
@@ -27,19 +29,26 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 2**15}
 class JobSettings:
     """`method` and `sinks` are what is really done: `run` has chosen them by kind of model where nobody did.
 
-    With `documents` or `answer`, which are among the columns, rows are questions about documents. `threads` are those
-    of one worker. They are asked for and not found out: another number sums in another order.
+    With `documents` or `answer`, which are among the columns, rows are questions about documents. With `similar`, which
+    is one of them, rows are pairs of texts; `pooling`, `normalise` and `rank` are about these. `inside` are parts of
+    the model that have columns of their own. `threads` are those of one worker. They are asked for and not found out:
+    another number sums in another order.
     """
 
     columns: tuple[str, ...] = ("text",)
     documents: tuple[str, ...] | None = None
     answer: str | None = None
     max_new_tokens: int = 100
+    similar: str | None = None
+    pooling: tuple[str, ...] | None = None
+    normalise: bool = True
+    rank: int | None = None
     method: str = DEFAULT_METHOD
     target: Target = None
     output: str = "logit"
     at: str = "embeddings"
     sinks: str = SHOWN
+    inside: tuple[str, ...] | None = None
     dtype: str = "float32"
     device: str = "cpu"
     seed: int = 0
@@ -76,7 +85,31 @@ class JobSettings:
             raise UsageError(f"the column {self.columns[0]!r} holds the questions: name others for the rest.")
         if self.asks and (self.truncate or self.window or self.target is not None):
             raise UsageError("answers have no target, and a prompt that is too long is not cut or read in windows.")
+        if self.similar is not None:
+            self.check_similar()
+        if self.inside is not None:
+            self.check_inside()
         _ = self.result_names
+
+    def check_similar(self) -> None:
+        if self.asks:
+            raise UsageError("rows are pairs of texts (similar), or questions (documents, answer), not both.")
+        if self.similar == self.columns[0]:
+            raise UsageError(f"the column {self.similar!r} would be compared with itself: name two columns.")
+        if self.window or self.target is not None:
+            raise UsageError("a similarity has no target, and its texts are cut (truncate), not read in windows.")
+        if self.rank is not None and self.rank < 1:
+            raise UsageError(f"rank must be at least 1, not {self.rank}.")
+
+    def check_inside(self) -> None:
+        if InsideDemand.read(self.inside) is None:
+            raise UsageError("inside= names no part of the model: name heads, neurons, layers or a module.")
+        if self.window:
+            raise UsageError("inside= explains one pass of the model, and window= makes several: use truncate=.")
+        if self.asks or self.similar is not None:
+            raise UsageError(
+                "rows that are questions about documents, or pairs of texts, have no columns for parts of the model."
+            )
 
     @property
     def asks(self) -> bool:
@@ -86,17 +119,31 @@ class JobSettings:
     @property
     def result_names(self) -> dict[str, str]:
         """Columns of the input -> what they are called in the results."""
-        return result_names(self.columns, ANSWER_COLUMNS if self.asks else ())
+        own: tuple[str, ...] = inside_columns(self.inside)
+        if self.asks:
+            own = ANSWER_COLUMNS
+        elif self.similar is not None:
+            own = SIMILAR_COLUMNS
+        return result_names(self.columns, own)
 
     def to_dict(self) -> dict[str, Any]:
         """In plain types, the method by its full name. Sinks are named where they are put aside."""
         found = {f.name: getattr(self, f.name) for f in fields(self)}
         if self.sinks == SHOWN:
             del found["sinks"]  # as in runs of earlier versions, which can go on
+        if self.inside is None:
+            del found["inside"]
+        else:
+            found["inside"] = list(self.inside)
         if not self.asks:
             for name in ("documents", "answer", "max_new_tokens"):
                 del found[name]
-        elif self.documents is not None:
+        if self.similar is None:
+            for name in ("similar", "pooling", "normalise", "rank"):
+                del found[name]
+        elif self.pooling is not None:
+            found["pooling"] = list(self.pooling)
+        if self.documents is not None:
             found["documents"] = list(self.documents)
         target = self.target if self.target is None or isinstance(self.target, (int, str)) else repr(self.target)
         return found | {

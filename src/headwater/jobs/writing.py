@@ -96,7 +96,8 @@ class Shard:
 
     def close(self) -> None:
         """The bad rows first: a shard that is in its place has them, and only those."""
-        self._flush()
+        if self._held:  # the last chunk may have filled a group
+            self._flush()
         assert self._file is not None
         self._writer.add_key_value_metadata(footer(self._describe()))
         self._writer.close()

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..engine.kind import choose_method, output_of
+from ..engine.kind import choose_for, output_of
 from ..engine.options import Request
 from ..engine.plan import make_plan
 from ..engine.session import Session
@@ -136,7 +136,7 @@ def fit_to_limit(ask: Request) -> Request:
     found = trial.fit(parse_bytes(ask.options.memory_limit))
     whole = found.samples == trial.step.batch.samples
     size = ask.options.batch_size if whole else found.samples
-    return replace(ask, options=replace(ask.options.with_memory(found.room), batch_size=size))
+    return replace(ask, options=replace(ask.options.with_memory(found.room), method=trial.method, batch_size=size))
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class MemoryTrial:
         if not steps:
             raise UsageError("there is nothing to explain, so nothing to estimate.")
         step = max(steps, key=lambda step: step.batch.samples * (step.batch.length or 1))
-        return cls(ask, session, choose_method(ask.options.method, session.model), step)
+        return cls(ask, session, choose_for(ask.options, session.model), step)
 
     @property
     def device(self) -> torch.device:

@@ -182,8 +182,8 @@ def flow_matrix(layers: Maps) -> Tensor:
     rows, columns, capacity = [], [], []
     for level, matrix in enumerate(layers):  # edges go from a layer's queries down to its keys
         query, key = np.nonzero(matrix.numpy())
-        rows.append((level + 1) * size + query)
-        columns.append(level * size + key)
+        rows.append(((level + 1) * size + query).astype(np.int32))  # scipy before 1.15 takes no wider ones
+        columns.append((level * size + key).astype(np.int32))
         capacity.append(np.rint(matrix.numpy()[query, key].astype(np.float64) * scale).astype(np.int32))
     nodes = (depth + 1) * size
     entries = (np.concatenate(capacity), (np.concatenate(rows), np.concatenate(columns)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,6 +103,24 @@ class Stream:
     def matrices(self) -> list[Tensor]:
         """Of each sum, [queries, sources]: the share of a position that comes from each position of the sum before."""
         return [self._shares(one) for one in self.sums]
+
+    def reach(self, sinks: Tensor) -> Tensor:
+        """[positions]: what attention brings from each position to the sum of several ones, weighed by `sinks`.
+
+        Of every layer the shares in its own sum, added up over layers; nothing is passed on from layer to layer.
+        """
+        return sum((self._reach_of(one, sinks) for one in self.sums), sinks.new_zeros(self.length))
+
+    def _reach_of(self, one: ResidualSum, sinks: Tensor) -> Tensor:
+        whole = sinks @ wide(self.rows(one.value))
+        stays = sum(importance(sinks @ wide(self.rows(t.value)), whole) for t in others_of(one))
+        found = sinks.new_zeros(self.length)
+        for number in sorted(NOTHING.union(*(t.attentions for t in one.terms))):
+            parts = self._parts(self.attentions[number], one)
+            looked = torch.einsum("q,hqk->hk", sinks, parts.weights)
+            found = found + importance(looked[..., None] * parts.vectors, whole).sum(0)
+        total = found.sum() + stays
+        return found / total if float(total) > 0 else found
 
     def _shares(self, one: ResidualSum) -> Tensor:
         whole = wide(self.rows(one.value))
@@ -226,16 +245,23 @@ def tolerance(value: Tensor) -> float:
     return max(1e-3, 4 * math.sqrt(torch.finfo(value.dtype).eps))
 
 
-def explain_sample(run: Run, readers: Sequence[Any]) -> list[tuple[ScoreReading, Tensor]]:
-    """Of each score, its reading and the relevance of the model's positions, which sums to 1."""
-    scope = scope_for(run, LINEAR_NORMS)
+@contextmanager
+def follow_stream(run: Run) -> Iterator[tuple[Stream, Any]]:
+    """The residual stream of one sample's run, and what the model gave."""
+    scope = scope_for(replace(run, scope=ResidualScope), LINEAR_NORMS)
     assert isinstance(scope, ResidualScope)
     with outside_inference(), torch.enable_grad(), run_eagerly():
         out, inputs = forward(run, scope)
         if len(inputs) != 1:
             raise NotApplicable(f"{REFUSAL}this model looks its input up twice.")
         scope.books.open = False
-        stream = Stream.of(scope, run, inputs[0].leaf)
+        yield Stream.of(scope, run, inputs[0].leaf), out
+    scope.release()
+
+
+def explain_sample(run: Run, readers: Sequence[Any]) -> list[tuple[ScoreReading, Tensor]]:
+    """Of each score, its reading and the relevance of the model's positions, which sums to 1."""
+    with follow_stream(run) as (stream, out):
         matrices = stream.matrices()
         found = []
         for reader in readers:
@@ -244,7 +270,6 @@ def explain_sample(run: Run, readers: Sequence[Any]) -> list[tuple[ScoreReading,
                 read.ends, [stream.sums[-1].edge], read.gradients(), retain_graph=True, allow_unused=True
             )[0]
             found.append((read.reading, flow_down(stream, top, matrices)))
-    scope.release()
     return found
 
 
@@ -263,8 +288,7 @@ def flow_down(stream: Stream, top: Tensor | None, matrices: list[Tensor]) -> Ten
 
 def each(job: Run, readers: Sequence[Any]) -> Iterator[Outcome]:
     """All scores are read off one forward pass."""
-    runs = [replace(part, scope=ResidualScope) for part in split_samples(job)]
-    samples = [explain_sample(part, readers) for part in runs]
+    samples = [explain_sample(part, readers) for part in split_samples(job)]
     yield from (join_flows(list(parts), job) for parts in zip(*samples, strict=True))
 
 

@@ -21,6 +21,8 @@ from ..rules.rule_set import Gamma, Named
 from .parameters import Parameter
 from .registry import Method, family, register, register_with_parameters
 
+__all__ = ["gamma", "lrp_with", "only"]
+
 ALL = ("ah", "ln", "act", "gate")
 SUMS = ("gamma", "output", "token", "residual")  # rules whose value is a gamma
 ORDER = (*ALL, *SUMS)
@@ -142,8 +144,6 @@ register(make_method("lrp(ah+ln)", "the paper's method: both its rules", only("a
 register(make_method("lrp", "all rules (ah+ln+act+gate): the ledger closes", Demand(all_rules())))
 ATTNLRP = Demand(all_rules(attention="half", gate="half"))
 register(make_method("attnlrp", "AttnLRP: softmax keeps its gradient, products half each", ATTNLRP))
-SECANT = Demand(all_rules(attention="secant"))
-register(make_method("lrp-secant", "lrp in which queries and keys take part: the ledger closes", SECANT))
 QUERY = Demand(RuleSet(frozenset((*ALL, "gamma")), attention="query", gate="half", gamma=0.03))
 register(make_method("lrp-query", "queries take part in attention, gates half each, gamma=0.03", QUERY))
 LANGUAGE = Demand(
@@ -175,7 +175,19 @@ def make_difference(gamma: float = 0.0) -> Method:
     return make_method(name, f"the rise of the score from a text of [UNK]{boosted}: the ledger closes", Demand(rules))
 
 
+def make_secant(gamma: float = 0.0) -> Method:
+    """`lrp` in which queries and keys take part (`ah=secant`), with `gamma` in linear layers."""
+    active = frozenset((*ALL, "gamma") if gamma else ALL)
+    boosted = f", gamma={gamma:g}" if gamma else ""
+    summary = f"lrp in which queries and keys take part{boosted}: the ledger closes"
+    name = f"lrp-secant({gamma:g})" if gamma else "lrp-secant"
+    return make_method(name, summary, Demand(RuleSet(active, attention="secant", gamma=gamma)))
+
+
 GAMMA_PARAMETER = "the boost of what agrees with the sum, from 0"
+register_with_parameters(
+    "lrp-secant", [Parameter("gamma", "0", GAMMA_PARAMETER, check_gamma, leading=True)], make_secant
+)
 register_with_parameters(
     "lrp-difference", [Parameter("gamma", "0", GAMMA_PARAMETER, check_gamma, leading=True)], make_difference
 )

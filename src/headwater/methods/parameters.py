@@ -10,6 +10,8 @@ from typing import Any
 from ..errors import UnknownName, UsageError, in_range
 from ..names import split_names
 
+__all__ = ["Parameter", "baseline", "number", "one_of", "samples", "whole_number"]
+
 BASELINES = ("unk", "mask", "pad", "zero")
 MOST_SAMPLES = 100_000
 

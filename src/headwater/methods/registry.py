@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ..engine.forward import Run
     from ..engine.propagate import Outcome
 
+__all__ = ["Method", "available", "method", "register", "register_with_parameters", "resolve_method"]
+
 
 @dataclass(frozen=True)
 class Method:

@@ -15,6 +15,8 @@ from .pretrained import bundled_path as bundled_path
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+__all__ = ["DIGITS", "MOLECULES", "NAME", "bundled_path", "load_bundled", "load_classifier"]
+
 
 def load_bundled() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The bundled model and its tokenizer, ready to be explained: evaluation mode, on the CPU, in float32.

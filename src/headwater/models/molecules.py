@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from headwater.errors import EmptyInput, InputError, MissingExtra
 from headwater.models.graphs.graph import Graph
 
+__all__ = ["from_molecule", "from_smiles"]
+
 YES_OR_NO = (False, True)
 
 

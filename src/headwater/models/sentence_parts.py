@@ -59,12 +59,13 @@ def take_apart(model: nn.Module) -> SentenceParts:
     kinds = [type(part).__name__ for part in rest]
     known = ("Pooling", "Normalize", *IDLE, *TAIL)
     strange = [kind for kind in kinds if kind not in known]
-    if strange or kinds.count("Pooling") != 1:
+    late = "Pooling" not in kinds and "Dense" in kinds  # a vector per token, as ColBERT's
+    if strange or kinds.count("Pooling") != (0 if late else 1):
         raise NotApplicable(
             f"a SentenceTransformer of {type(first).__name__}, {', '.join(kinds)} cannot be taken apart: it may have "
             f"one Pooling, and beside it {', '.join(known[1:])}."
         )
-    pooling = rest[kinds.index("Pooling")]
+    pooling = None if late else rest[kinds.index("Pooling")]
     last = [kind for kind in kinds if kind not in IDLE][-1]
     if "Normalize" in kinds and last != "Normalize":
         raise NotApplicable("a SentenceTransformer that normalises before its last module cannot be taken apart.")
@@ -72,7 +73,7 @@ def take_apart(model: nn.Module) -> SentenceParts:
     return SentenceParts(
         model=body if isinstance(body, nn.Module) else None,
         tokenizer=getattr(first, "tokenizer", None),
-        pooling=read_modes(vars(pooling)),
+        pooling=("maxsim",) if pooling is None else read_modes(vars(pooling)),
         tail=tuple(part for part, kind in zip(rest, kinds, strict=True) if kind in TAIL),
         unit="Normalize" in kinds,
         prompts=prompts,
@@ -82,6 +83,24 @@ def take_apart(model: nn.Module) -> SentenceParts:
         limit=getattr(first, "max_seq_length", None),
         lower=bool(getattr(first, "do_lower_case", False)),
     )
+
+
+def is_cross_encoder(model: Any) -> bool:
+    """Whether it reads two texts at once and gives logits: a `CrossEncoder`, or a sequence classifier.
+
+    Both are known by the classifier of transformers: its class is named for what it does.
+    """
+    inner = find_pair_model(model)
+    return type(inner).__name__.endswith("ForSequenceClassification")
+
+
+def find_pair_model(model: Any) -> Any:
+    """The classifier that a `CrossEncoder` holds, whichever version: itself, `model`, or a first module's."""
+    if type(model).__name__ != "CrossEncoder":
+        return model
+    held = getattr(model, "model", None)
+    first = next(iter(model.children()), None) if isinstance(model, nn.Module) else None
+    return held if isinstance(held, nn.Module) else getattr(first, "auto_model", None)
 
 
 def read_modes(found: Mapping[str, Any]) -> tuple[str, ...]:

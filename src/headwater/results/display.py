@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made", bound=Callable[..., Any])
 
 NOTEBOOK, FILE, TEXT, SCREEN, PLOT, TABLE = "notebook", "file", "text", "screen", "plot", "table"
+DRAWING = "drawing"  # SVG
 _FORMS: dict[tuple[str, type], Callable[..., Any]] = {}
 _DRAWN_BY: list[str] = []
 

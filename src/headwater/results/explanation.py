@@ -18,6 +18,8 @@ from .words import Word, words_of
 if TYPE_CHECKING:
     from torch import Tensor
 
+__all__ = ["Explanation", "Provenance"]
+
 
 @dataclass(frozen=True)
 class Provenance:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..errors import DataError
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from torch import Tensor
-    from typing_extensions import Self
 
 RESULT_FORMAT = 1  # of what is written here; a change that an older reader would get wrong makes it 2
 

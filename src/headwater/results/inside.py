@@ -18,7 +18,8 @@ from .ledger import TOLERANCE
 if TYPE_CHECKING:
     from torch import Tensor
 
-KINDS = ("heads", "neurons", "layers", "queries", "keys", "values")
+KINDS = ("heads", "neurons", "layers", "queries", "keys", "values", "experts")
+ROUTER = "router"  # the kind of weights that experts are multiplied by
 MODULES = "modules"  # the kind of what was named itself
 _UNIT = {"heads": "head", "neurons": "neuron", "queries": "queries of head", "keys": "keys of head"}
 _UNIT |= {"values": "values of head"}
@@ -78,6 +79,7 @@ class NodeGroup:
 
     `layer` is the number of the layer they lie in, where the model has a stack of layers, `stack` the name of that
     stack. `by_token`: its positions are the explanation's tokens. `padding` is what positions that are no tokens have.
+    `expert` is the number of an expert and how many there are in its layer, where the group is of one expert.
     """
 
     kind: str
@@ -89,6 +91,7 @@ class NodeGroup:
     by_token: bool = False
     padding: float = 0.0
     ledger: CutLedger | None = None
+    expert: tuple[int, int] | None = None
 
     @property
     def units(self) -> Tensor:
@@ -104,13 +107,16 @@ class NodeGroup:
         found = {name: getattr(self, name) for name in _PLAIN}
         ledger = None if self.ledger is None else {name: getattr(self.ledger, name) for name in _LEDGER}
         numbers = {"relevance": self.relevance.tolist(), "relevance_dtype": name_dtype(self.relevance)}
-        return {**found, **numbers, "ledger": ledger}
+        expert = {} if self.expert is None else {"expert": list(self.expert)}
+        return {**found, **numbers, "ledger": ledger, **expert}
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> NodeGroup:
         plain = {name: found[name] for name in _PLAIN}
         ledger = None if found["ledger"] is None else CutLedger(**found["ledger"])
-        return cls(**plain, relevance=read_tensor(found["relevance"], found["relevance_dtype"]), ledger=ledger)
+        expert = None if found.get("expert") is None else tuple(found["expert"])
+        relevance = read_tensor(found["relevance"], found["relevance_dtype"])
+        return cls(**plain, relevance=relevance, ledger=ledger, expert=expert)
 
 
 _PLAIN = ("kind", "module", "layer", "stack", "call", "by_token", "padding")
@@ -153,6 +159,17 @@ class Inside:
     @property
     def values(self) -> Tensor:
         return self._stack("values")
+
+    @property
+    def experts(self) -> Tensor:
+        """[layer, expert]: what each expert gives; zero where no token went to it."""
+        return self._table_experts("experts")
+
+    @property
+    def router(self) -> Tensor:
+        """[layer, expert]: what goes to the router, by the weights that it gives each expert."""
+        self.of_kind("experts")
+        return self._table_experts(ROUTER)
 
     @property
     def positions(self) -> ByPosition:
@@ -216,6 +233,8 @@ class Inside:
         return cls(tuple(map(NodeGroup.from_dict, found["groups"])), tuple(found["tokens"]))
 
     def _is_called(self, group: NodeGroup, name: str) -> bool:
+        if group.expert is not None and name == self.name_unit(group, 0):
+            return True
         return name in (f"layer {group.layer}", group.place) or fnmatchcase(group.place, name)
 
     def label(self, group: NodeGroup) -> str:
@@ -224,15 +243,38 @@ class Inside:
         return group.place if group.layer is None or len(same) > 1 else f"layer {group.layer}"
 
     def _nodes(self, group: NodeGroup) -> Iterator[Node]:
-        label, unit, units = self.label(group), _UNIT.get(group.kind), group.units.tolist()
-        for number, amount in enumerate(units):
-            name = label if unit is None else f"{label} {unit} {number}"
-            yield Node(name, amount, group.kind, group.place, group.layer, None if unit is None else number)
+        single = group.kind not in _UNIT
+        for number, amount in enumerate(group.units.tolist()):
+            name, unit = self.name_unit(group, number), None if single else number
+            unit = unit if group.expert is None else group.expert[0]
+            yield Node(name, amount, group.kind, group.place, group.layer, unit)
+
+    def name_unit(self, group: NodeGroup, number: int) -> str:
+        """What a node is called: "layer 3 head 5"; where a group is one node, as the group."""
+        if group.expert is not None:
+            said = f"{'router of ' if group.kind == ROUTER else ''}expert {group.expert[0]}"
+            return f"{group.module if group.layer is None else f'layer {group.layer}'} {said}"
+        unit = _UNIT.get(group.kind)
+        return self.label(group) if unit is None else f"{self.label(group)} {unit} {number}".strip()
 
     def _rows(self, kind: str) -> Sequence[NodeGroup]:
         """The groups of a kind that lie in layers; all of them where none does."""
         found = self.of_kind(kind)
         return [group for group in found if group.layer is not None] or found
+
+    def _table_experts(self, kind: str) -> Tensor:
+        """Groups of single experts as [layer, expert]; layers without experts are no rows."""
+        import torch
+
+        experts = self.of_kind("experts")
+        layers = list(dict.fromkeys((group.stack, group.layer, group.module) for group in experts))
+        count = max(group.expert[1] for group in experts if group.expert is not None)
+        table = torch.zeros(len(layers), count, dtype=torch.float64)
+        for group in self.groups:
+            place = (group.stack, group.layer, group.module)
+            if group.kind == kind and group.expert is not None and place in layers:
+                table[layers.index(place), group.expert[0]] += group.relevance.double().sum()
+        return table
 
     def _stack(self, kind: str, by_token: bool = False) -> Tensor:
         import torch

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class ComparedText:
     """One of the two texts, with its prompt in front: its tokens, and where they stand in it.
 
-    `prompt` is the number of characters that the prompt takes.
+    `prompt` is the number of characters that the prompt takes. Of an image, `tokens` are its patches, line by line, and
+    `grid` says how many rows and columns of them there are.
     """
 
     text: str
@@ -28,9 +29,13 @@ class ComparedText:
     offsets: tuple[tuple[int, int], ...] | None = None
     word_ids: tuple[int | None, ...] | None = None
     prompt: int = 0
+    grid: tuple[int, int] | None = None
 
     def words(self, relevance: Tensor) -> list[Word]:
-        """Numbers per token summed to words."""
+        """Numbers per token summed to words; a patch of an image is one."""
+        if self.grid is not None:
+            pairs = zip(self.tokens, relevance.tolist(), strict=True)
+            return [Word(patch, amount, 0, 0) for patch, amount in pairs]
         return words_of(TokenAmounts(self.tokens, relevance, self.text, self.special, self.offsets, self.word_ids))
 
     def group_words(self) -> tuple[list[str], Tensor]:
@@ -84,10 +89,14 @@ class Similarity(Shown, Saved):
     are what words of one text make with biases and constants of the other, and these with each other. `row_rest` and
     `column_rest` have the first of these per token, so that `row_relevance` is what a token of a does in all.
 
-    `measure` is "cosine" or "dot product". `rank` is the number of directions along which the vectors were explained,
-    of `dimensions`. With all of them every number is exact (`exact`). With fewer, from two on, the score, the ledger's
-    sum, `row_relevance` and `column_relevance` still are: no remainder is left of them. What a token makes with each
-    single token of the other text is then cut to those directions.
+    `measure` is "cosine" or "dot product"; of a vector per token, "maxsim", and `matches` has for each token of a the
+    number of its token of b; of a model that reads both texts at once, the logit, which has no dimensions.
+
+    `rank` is the number of directions along which the vectors were explained, of `dimensions`. With all of them every
+    number is exact (`exact`). With fewer, from two on, the score, the ledger's sum, `row_relevance` and
+    `column_relevance` still are: no remainder is left of them. What a token makes with each single token of the other
+    text is then cut to those directions: the norm of what the matrix misses is at most about `remainder`, an estimate
+    from one of the directions, which is random (None below rank 3, where none is).
     """
 
     kind: ClassVar[str] = "similarity"
@@ -103,6 +112,8 @@ class Similarity(Shown, Saved):
     dimensions: int
     method: str
     provenance: Provenance
+    matches: tuple[int, ...] | None = None
+    remainder: float | None = 0.0
 
     @property
     def score(self) -> float:
@@ -133,6 +144,10 @@ class Similarity(Shown, Saved):
         """[tokens of b]: with all that stands in a."""
         return self.matrix.sum(0) + self.column_rest
 
+    def tokens(self) -> WordMatrix:
+        """Token by token: the matrix with its rows and columns."""
+        return WordMatrix(self.rows, self.columns, self.matrix)
+
     def words(self) -> WordMatrix:
         """Word by word: sub-words are summed, a special token is a word of its own."""
         rows, down = self.a.group_words()
@@ -156,6 +171,8 @@ class Similarity(Shown, Saved):
             "a": asdict(self.a),
             "b": asdict(self.b),
             **{name: getattr(self, name).tolist() for name in TENSORS},
+            "remainder": self.remainder,
+            **({} if self.matches is None else {"matches": list(self.matches)}),
             "relevance_dtype": name_dtype(self.matrix),
             "ledger": self.ledger.to_dict(),
             "provenance": self.provenance.to_dict(),
@@ -173,6 +190,8 @@ class Similarity(Shown, Saved):
             b=ComparedText.from_dict(found["b"]),
             ledger=Ledger.from_dict(found["ledger"]),
             provenance=Provenance(**found["provenance"]),
+            matches=tuple(found["matches"]) if "matches" in found else None,
+            remainder=found.get("remainder", 0.0 if found["rank"] == found["dimensions"] else None),
         )
 
 

@@ -176,10 +176,10 @@ class Balance:
     @classmethod
     def of(cls, units: Sequence[Unit], ledger: Ledger) -> Balance:
         """The readout is left out: it says how a score is read off the model, not where it comes from. So is
-        what was set aside."""
+        what was set aside, and the score of the baseline, from which the inputs' own parts are counted."""
         plain = [u for u in units if not u.special]
         special = sum(u.relevance for u in units if u.special)
-        fixed = sum(lines.total for lines in ledger.groups.values()) - set_aside(ledger) + special
+        fixed = sum(lines.total for lines in ledger.groups.values()) - set_aside(ledger) - start_of(ledger) + special
         return cls(
             tuple(sorted((u for u in plain if u.relevance > 0), key=lambda u: -u.relevance)),
             tuple(sorted((u for u in plain if u.relevance < 0), key=lambda u: u.relevance)),
@@ -215,11 +215,14 @@ def judge(
         return VerdictSentence(
             (*head, Phrase("; "), Phrase(method, True), Phrase(f" cannot say why{left}")), "unaccounted"
         )
+    say, start, aside = AFTER if about_it else DIRECT, start_of(ledger), set_aside(ledger)
     if about_it and ledger.score < 0:
-        return with_reasons(head, found.turned(), units, ledger, kind, HELD_DOWN)
-    say = AFTER if about_it else DIRECT
-    if set_aside(ledger) > found.plus:  # the named ones are then not why, but why among their like
-        say = replace(say, because=f"; among the {kind}s mostly because of ")
+        say, found, start, aside = HELD_DOWN, found.turned(), -start, -aside
+    if start > found.plus:
+        already = f"{amount(start_of(ledger), ledger.score)} of {amount(ledger.score)}"
+        head = (*head, Phrase(f", {already} already for an empty input"))
+    if max(start, aside) > found.plus:  # the named ones are then not why, but why among their like
+        say = replace(say, because=f"; among the {kind}s{say.because.lstrip(',:')}")
     return with_reasons(head, found, units, ledger, kind, say)
 
 
@@ -277,13 +280,17 @@ def set_aside(ledger: Ledger) -> float:
     return sum(amount for name, amount in ledger.constants.items() if kind_of_line(name) in ASIDE)
 
 
+def start_of(ledger: Ledger) -> float:
+    """The score of the baseline, where the inputs have what they add to it."""
+    return ledger.constants.get(BASELINE_SCORE, 0.0)
+
+
 def fixed_sources(units: Sequence[Unit], ledger: Ledger, say: Wording) -> str:
     """The largest part of the score that does not depend on the input, with its amount."""
-    sign, start = -1 if say is HELD_DOWN else 1, ledger.constants.get(BASELINE_SCORE, 0.0)
+    sign = -1 if say.adds == HELD_DOWN.adds else 1
     parts = {
         "the model's biases": ledger.biases.total,
-        "the model's constants": ledger.constants.total - set_aside(ledger) - start,
-        "what it says to an empty input": start,
+        "the model's constants": ledger.constants.total - set_aside(ledger) - start_of(ledger),
         "what the model cuts off": ledger.cut_off.total,
         "what the rules hold constant": ledger.held.total,
         "special tokens": sum(u.relevance for u in units if u.special),

@@ -11,7 +11,9 @@ DeepLIFT's difference from a reference (Shrikumar et al. 2017), carried through 
 - A function of single numbers has its secant (`secants`).
 - For a softmax, p_j - q_j = L_j (d_j - c) with the logarithmic mean L_j of p_j and q_j, the rise d_j of the score, and
   c = sum L_j d_j / sum L_j, since p and q both add up to 1.
-- Normalisation and attention are written out in these.
+- Solutions of linear systems have a map of their own (`solutions`).
+- Fused attention joins them, in blocks of queries (`attention.difference`).
+- Normalisation is written out in these.
 - What chooses (an index, a mask, the places of the largest) is that of the input x in both.
 """
 
@@ -27,6 +29,8 @@ from torch import Tensor
 from ..errors import HiddenOperation
 from ..inputs.places import Captured
 from .activation import FUNCTIONS
+from .attention.call import AttentionCall
+from .attention.difference import pass_attention_on
 from .call import Call, is_signal
 from .constants import parameter_of
 from .gamma import Boost
@@ -36,6 +40,7 @@ from .rule_set import gamma_of
 from .scope import Scope
 from .secants import CLOSED, derivative_by_values, secant_slope, slope_of_power, softmax_slopes
 from .shape_ops import MOVE, STAY
+from .solutions import SOLUTIONS
 from .written_out import WRITTEN_OUT
 
 REFERENCE = "_headwater_reference"
@@ -69,6 +74,11 @@ def reference_of(tensor: Tensor) -> Tensor:
         "a signal came about outside torch's operations, so that its value for the reference is not known. "
         "'lrp' explains such a model."
     )
+
+
+def reference_if_signal(value: Any) -> Any:
+    """The same, of a constant the constant itself."""
+    return reference_of(value) if is_signal(value) else value
 
 
 def view_like(reference: Tensor, tensor: Tensor, root: Tensor) -> Tensor:
@@ -147,9 +157,15 @@ class DifferenceScope(Scope):
 
     def compute(self, call: Call, reference: Any) -> Any:
         """The operation's own value, with a gradient that is exact between input and reference."""
+        if call.name == "scaled_dot_product_attention":
+            attended = pass_attention_on(AttentionCall.read(call), reference_if_signal)
+            if attended is not None:
+                return attended
         surrogate = SURROGATES.get(call.name)
         if surrogate is not None and (linear := surrogate(call)) is not None:
             return self.with_own_value(call, linear)
+        if call.name in SOLUTIONS:
+            return self.with_own_value(call, SOLUTIONS[call.name](call, reference_if_signal))
         spelled = WRITTEN_OUT.get(call.name)
         if spelled is not None:
             with self:

@@ -26,6 +26,7 @@ from ..inputs.walking import named_modules
 from ..results.inside import MODULES
 from .call import Call, is_signal
 from .cuts import tensors
+from .experts import Expert, expert_after, find_expert, find_stacked, find_weighing, mark_expert
 from .lineage import Kind, lineage_kind
 from .maps import order_of
 from .saved import borrow
@@ -57,6 +58,9 @@ class InsideScope(Scope):
     entered_layers: Counter[tuple[str, int]] = field(default_factory=Counter)  # how often each layer was called
     _wants_heads: bool = False
     _wants_neurons: bool = False
+    _wants_experts: bool = False
+    stacked: list[Tensor] = field(default_factory=list)  # parameters that hold one matrix per expert
+    _expert_here: Expert | None = None  # whose matrix the running operation multiplies by
     _roles: tuple[str, ...] = ()
     _busy: bool = False
     _scores: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # operands of products that may be scores
@@ -69,6 +73,7 @@ class InsideScope(Scope):
         """Says which nodes are asked for."""
         self.demand, kinds = demand, demand.kinds
         self._wants_heads, self._wants_neurons = "heads" in kinds, "neurons" in kinds
+        self._wants_experts = "experts" in kinds
         self._roles = tuple(role for role in _ROLES if _ROLE_KINDS[role] in kinds)
 
     @property
@@ -95,8 +100,10 @@ class InsideScope(Scope):
         try:
             if self.record.cuts:
                 call = self._with_edges(call)
-            if self._wants_neurons:
+            if self._wants_neurons or self._wants_experts:
                 call = self._with_neurons(call)
+            if self._wants_experts:
+                call = self._with_router(call)
             mixing = self._find_mixing(call)
             if mixing is not None and self._roles:
                 call = self._with_roles(call, mixing)
@@ -104,6 +111,7 @@ class InsideScope(Scope):
         finally:
             self._busy = False
         self._follow_result(call, result)
+        self._expert_here = None
         return self._note_heads(result, mixing) if mixing is not None and is_signal(result) else result
 
     def _perform_once(self, call: Call) -> Any:
@@ -133,13 +141,15 @@ class InsideScope(Scope):
         signals = [one for one in tensors((call.args, call.kwargs)) if is_signal(one)]
         linear = call.name in _LINEAR and len(signals) == 1
         mixed = not linear and any(hasattr(one, _MIXED) for one in signals)
-        gated = self._wants_neurons and not mixed and is_gated(call, signals)
+        gated = (self._wants_neurons or self._wants_experts) and not mixed and is_gated(call, signals)
+        expert = expert_after(call, signals, self._expert_here) if self._wants_experts else None
         written = call.args[0] if call.inplace and call.args else None
         for one in tensors((result, written)):
             if is_signal(one):
                 setattr(one, _BORN, len(self.record.cuts))
                 set_flag(one, _MIXED, mixed)
                 set_flag(one, _GATED, gated)
+                mark_expert(one, expert)
 
     # what goes around
 
@@ -189,17 +199,35 @@ class InsideScope(Scope):
         return stack, number + len(self.stacks[stack]) * max(self.entered_layers[found] - 1, 0)
 
     def _with_neurons(self, call: Call) -> Call:
-        place = _LINEAR.get(call.name)
-        if place is None or len(call.args) <= place or not is_signal(call.args[place]):
+        x = linear_input(call)
+        if x is None:
             return call
-        x = call.args[place]
+        place = _LINEAR[call.name]
         if hasattr(x, _MIXED) or not (hasattr(x, _GATED) or lineage_kind(x) in _ACTIVE):
             return call
         if any(is_signal(one) for number, one in enumerate(call.args) if number != place):
             return call
-        axis = self.record.find_sample_axis(x.shape, self.books.scrambled)
-        node = self.note_node(alias_of(x), "neurons", self.where(), Sum.NOTHING, (axis, x.dim() - 1))
+        self._expert_here = find_expert(call, self.stacked) if self._wants_experts else None
+        if not self._wants_neurons and self._expert_here is None:
+            return call
+        axis, node = self.record.find_sample_axis(x.shape, self.books.scrambled), alias_of(x)
+        if self._wants_neurons:
+            node = self.note_node(node, "neurons", self.where(), Sum.NOTHING, (axis, x.dim() - 1))
+        if self._expert_here is not None:
+            node = self.note_node(alias_of(node), "experts", self.where(), Sum.FEATURES, (axis, None))
+            self.record.name_expert(self._expert_here)
         return replace(call, args=(*call.args[:place], node, *call.args[place + 1 :]))
+
+    def _with_router(self, call: Call) -> Call:
+        """The router's weights of an expert, as they are multiplied with what it gives. They are no cut."""
+        for place, expert in find_weighing(call).items():
+            alias, module = alias_of(call.args[place]), self.where()
+            axis = self.record.find_sample_axis(alias.shape, self.books.scrambled)
+            tap = NodeTap("router", module, Sum.NOTHING, axis, None, -1, -1, layer=self.layer_of(module))
+            self._watch(alias, tap)
+            self.record.name_expert(expert)
+            call = replace(call, args=(*call.args[:place], alias, *call.args[place + 1 :]))
+        return call
 
     def _find_mixing(self, call: Call) -> tuple[int, ...] | None:
         """The order of the result's axes, [heads …, queries, size], where a softmax mixes values; else None."""
@@ -305,6 +333,18 @@ def scores_shape(queries: Tensor, keys: Tensor) -> tuple[int, ...]:
     return (*queries.shape[:-1], keys.shape[-1])
 
 
+def linear_input(call: Call) -> Tensor | None:
+    """What a matrix multiplies in this operation, if it is one of those and that is a signal."""
+    place = _LINEAR.get(call.name)
+    found = None if place is None or len(call.args) <= place else call.args[place]
+    return found if is_signal(found) else None
+
+
+def holds_mixed_values(tensor: Tensor) -> bool:
+    """Whether a tensor is made of what heads gave, and no linear layer has read it yet."""
+    return hasattr(tensor, _MIXED)
+
+
 def is_gated(call: Call, signals: list[Tensor]) -> bool:
     """Whether the result is a product with a gate, or such a product under another name."""
     if call.name == "mul" and len(signals) == 2:
@@ -355,6 +395,7 @@ def watch_inside(model: nn.Module, scope: Scope) -> Iterator[None]:
         yield
         return
     scope.stacks = find_stacks(model)
+    scope.stacked = find_stacked(model) if "experts" in scope.demand.kinds else []
     places = {id(part): (stack, n) for stack, parts in scope.stacks.items() for n, part in enumerate(parts)}
     asked: dict[int, list[tuple[str, str]]] = {}
     for name, module in scope.demand.find_modules(model).items():

@@ -54,6 +54,7 @@ class AttentionMap:
     weights: Tensor
     values: Tensor
     gradient: Tensor | None = None
+    module: str = ""
 
     @property
     def weights_gradient(self) -> Tensor | None:
@@ -87,7 +88,7 @@ class MapScope(Scope):
         key, values = (part.detach() for part in given.keys_and_values_per_head())
         mask = None if given.mask is None else given.mask.detach()
         weights = attention_weights(given.query.detach(), key, mask, given.options, slice(None))
-        return AttentionMap(weights, values), tuple(range(values.dim()))
+        return AttentionMap(weights, values, module=self.where()), tuple(range(values.dim()))
 
     def _read_product(self, call: Call) -> tuple[AttentionMap, tuple[int, ...]] | None:
         if call.name not in _MIXES or not all(isinstance(a, Tensor) for a in call.args[-2:]):
@@ -96,8 +97,8 @@ class MapScope(Scope):
         order = order_of(call) if is_signal(weights) and lineage_kind(weights) is Kind.WEIGHTS else None
         if order is None:
             return None
-        one = AttentionMap(weights.detach().permute(order.weights), values.detach().permute(order.values))
-        return one, order.result
+        turned = weights.detach().permute(order.weights), values.detach().permute(order.values)
+        return AttentionMap(*turned, module=self.where()), order.result
 
     def _note(self, one: AttentionMap, gradient: Tensor | None, order: tuple[int, ...]) -> None:
         if gradient is not None and self.books.probe is None:

@@ -48,6 +48,7 @@ class NodeTap:
     last: int
     kept: tuple[int, ...] = ()  # the shape of what is kept of a node
     layer: tuple[str, int] | None = None  # the stack of layers that a node lies in, and the number of its layer
+    expert: tuple[int, int] | None = None  # its number, and how many there are, where the node is an expert's
 
 
 @dataclass(eq=False)
@@ -77,6 +78,11 @@ class InsideRecord:
         if found is None:
             raise SamplesUntold
         return found
+
+    def name_expert(self, expert: tuple[int, int]) -> None:
+        """The last tap is at this expert."""
+        if self.taps:
+            self.taps[-1] = replace(self.taps[-1], expert=expert)
 
     def watch(self, tensor: Tensor, tap: NodeTap, held: ForWayBack, books: Books) -> RelevanceHook:
         """Notes the relevance at `tensor` when its gradient comes. `held` gives its value then."""

@@ -26,6 +26,7 @@ RESERVED = (
     "probabilities",
 )
 ANSWER_COLUMNS = ("answer", "sentences", "without")  # of runs over questions, after all others
+SIMILAR_COLUMNS = ("measure", "other_tokens", "other_relevance", "pairs")  # of runs over pairs of texts
 LATER = RESERVED[-7:]  # runs of earlier versions have no such columns: nothing of theirs was known to be cut off
 
 
@@ -61,6 +62,15 @@ def answer_types() -> dict[str, pa.DataType]:
     found = {"text": text, "verdict": text, "log_probability": number, "score": number, "closed": pa.bool_()}
     found |= {"by_role": named, "by_document": named, "citations": cited}
     return dict(zip(ANSWER_COLUMNS, (text, pa.list_(pa.struct(list(found.items()))), named), strict=True))
+
+
+def similar_types() -> dict[str, pa.DataType]:
+    """The types of the columns that a run over pairs of texts has besides."""
+    import pyarrow as pa
+
+    pair = pa.struct([("a", pa.string()), ("b", pa.string()), ("relevance", pa.float64())])
+    kinds = (pa.string(), pa.list_(pa.string()), pa.list_(pa.float64()), pa.list_(pair))
+    return dict(zip(SIMILAR_COLUMNS, kinds, strict=True))
 
 
 def to_table(made: Sequence[Explanation], ids: Sequence[int], carried: pa.Table, relevance: str) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DataError, UsageError
 from ..results.explanation import Explanation, Provenance
 from .columns import LATER, RESERVED, need_arrow, to_explanation
+from .inside_columns import inside_columns, read_inside
 from .manifest import ERRORS, MANIFEST, SHARDS, Manifest, damage_error, read_footer, read_manifest, shard_path
 from .seal import check_file_seal
+from .unit_totals import UnitTotal, rank_units
 from .words import LEAST, PLACED, WordTotals, count_words
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ Row = dict[str, Any]
 
 
 def open_run(path: str | Path) -> StoredRun:
-    """The directory that `hw.run` or `headwater run` wrote, also while a run is still writing to it.
+    """The directory `path` that `hw.run` or `headwater run` wrote, also while a run is still writing to it.
 
     `len(run)`, `for row in run.rows()`, `for e in run.explanations()`, `run.explanation(row_id)`, `run.errors()`.
     """
@@ -82,6 +84,11 @@ class StoredRun:
     @property
     def method(self) -> str:
         return str(self.manifest.asked["method"])
+
+    @cached_property
+    def inside_columns(self) -> tuple[str, ...]:
+        """The columns that hold relevance inside the model."""
+        return inside_columns(self.manifest.asked.get("inside"))
 
     @cached_property
     def provenance(self) -> Provenance:
@@ -157,6 +164,16 @@ class StoredRun:
         """
         return count_words(islice(self.rows([*PLACED, "target"]), rows), least)
 
+    def units(self, kind: str, count: int = 20, tokens: int = 5, rows: int | None = None) -> list[UnitTotal]:
+        """The heads or neurons with most relevance, each with the tokens at which it has it; of the first rows or all.
+
+        A run holds them where it was asked for them: `run(…, inside=["neurons"])`.
+        """
+        if kind not in self.inside_columns:
+            held = ", ".join(self.inside_columns) or "nothing"
+            raise UsageError(f"{self.path} holds no {kind} but {held}: run it again elsewhere with inside=[{kind!r}].")
+        return rank_units(self.batches, kind, count, tokens, rows)
+
     def errors(self) -> Iterator[Row]:
         """Rows that could not be explained: `row_id`, `file`, `row`, `reason`, `message`, `text` (its beginning)."""
         from pyarrow import ArrowException, parquet
@@ -198,7 +215,9 @@ class StoredRun:
     def make_explanation(self, row: Row) -> Explanation:
         """A row, with all its columns, as the explanation it was."""
         row["double"] = self.manifest.asked["dtype"] == "float64"
-        return to_explanation(row, self.provenance, tuple(sorted(self.manifest.rules_met.items())))
+        found = to_explanation(row, self.provenance, tuple(sorted(self.manifest.rules_met.items())))
+        held = all(name in row for name in self.inside_columns)
+        return replace(found, inside=read_inside(row, self.inside_columns)) if self.inside_columns and held else found
 
     @contextmanager
     def _readable(self, number: int) -> Iterator[Any]:

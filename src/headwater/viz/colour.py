@@ -15,6 +15,8 @@ from typing import Literal
 
 from headwater.errors import UnknownName
 
+__all__ = ["Palette", "Shade", "largest", "palette", "shade"]
+
 Rgb = tuple[int, int, int]
 Theme = Literal["dark", "light"]
 

@@ -21,9 +21,10 @@ from headwater.results.ranking import RankDifference, Ranking
 from headwater.results.similarity import Similarity
 from headwater.results.who_told import WhoTold
 
-from . import answers, comparison, frames, generation, notebook, plots, terminal, two_texts
+from . import answers, circuit_chart, comparison, frames, generation, notebook, plots, terminal, two_texts
 from .html import ledger_section
 from .plain import ledger_lines, plain, plain_audit
+from .ranking_page import draw_difference, draw_order
 from .screen import draws_on_terminal
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from .colour import Theme
 
-GIVE_FORMS = (notebook, frames, plots)  # each enters what it draws where it is loaded
+GIVE_FORMS = (notebook, frames, plots, circuit_chart)  # each enters what it draws where it is loaded
 
 shows(TEXT, Explanation)(plain)
 shows(TEXT, Comparison)(comparison.plain)
@@ -53,6 +54,23 @@ def write_ledger(ledger: Ledger) -> str:
 @shows(NOTEBOOK, Ledger)
 def show_ledger(ledger: Ledger) -> str:
     return notebook.fragment(ledger_section(ledger))
+
+
+@shows(NOTEBOOK, Similarity)
+def show_similarity(similarity: Similarity) -> str:
+    return notebook.fragment(two_texts.draw_similarity(similarity))
+
+
+@shows(NOTEBOOK, Ranking)
+def show_ranking(ranking: Ranking) -> str:
+    """The order. Words are coloured where a passage was explained already: showing asks no model."""
+    known = [place for place, number in enumerate(ranking.order) if number in ranking.known]
+    return notebook.fragment(draw_order(ranking, known))
+
+
+@shows(NOTEBOOK, RankDifference)
+def show_difference(difference: RankDifference) -> str:
+    return notebook.fragment(draw_difference(difference))
 
 
 @shows(SCREEN, Shown)

@@ -25,6 +25,8 @@ from .pages import render_page
 from .reading import TokenCell, closing_line, decimals, headline, token_cells, units_name, with_sign
 from .sums import large_lines, ledger_sum, round_to_sum
 
+__all__ = ["page"]
+
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 

@@ -22,6 +22,8 @@ from .views import LEVELS, View, pillow, size_on_sheet, views
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+__all__ = ["overlay", "picture", "png"]
+
 HATCHING = (
     f"<pattern id='hatch' width='{PERIOD * 0.7071:.3f}' height='8' patternUnits='userSpaceOnUse' "
     f"patternTransform='rotate(45)'><line x1='0' y1='0' x2='0' y2='8' stroke='{css(HATCH)}' stroke-width='1.4'/>"

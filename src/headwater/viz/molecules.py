@@ -18,6 +18,8 @@ from .colour import largest, shade
 from .panels import panel_sheet, picture_of, swatch
 from .reading import with_sign
 
+__all__ = ["picture"]
+
 SIZE = (360, 270)
 RADIUS = 0.38  # of an atom's disc, in units of a bond of 1.5
 BESIDE = 0.13  # of a bond's length: how far from it its dashes run

@@ -43,7 +43,7 @@ class LedgerRow:
 def token_cells(explanation: Explanation, words: bool = False) -> list[TokenCell]:
     """The tokens (or whole words) with their relevance; for a bare tensor, its largest entries."""
     if words:
-        return _word_cells(explanation.words())
+        return word_cells(explanation.words())
     values = explanation.relevance
     if not explanation.tokens or len(explanation.tokens) != len(values):
         return _largest_entries(values.tolist())
@@ -51,7 +51,7 @@ def token_cells(explanation: Explanation, words: bool = False) -> list[TokenCell
     return [_token_cell(explanation, i, value) for i, value in enumerate(per_token)]
 
 
-def _word_cells(words: Sequence[Word]) -> list[TokenCell]:
+def word_cells(words: Sequence[Word]) -> list[TokenCell]:
     """Special tokens have no place in the text, so a space stands on both sides of them."""
     before = [None, *words[:-1]]
     return [

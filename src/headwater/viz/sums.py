@@ -15,6 +15,8 @@ from headwater.results.meanings import OWN_NAMES, kind_of_line, meaning_of
 
 from .reading import LedgerRow
 
+__all__ = ["ledger_parts", "ledger_sum", "round_to_sum"]
+
 LARGE = 0.1  # of the score or of the inputs: a line that is larger is said in words
 
 

@@ -16,6 +16,8 @@ from .colour import NEGATIVE, POSITIVE, largest, shade
 from .panels import css, panel_sheet, picture_of, swatch
 from .reading import with_sign
 
+__all__ = ["picture"]
+
 SIDE = 200  # of a picture, in pixels of the screen
 INK = 150  # how much darker than white the brightest pixel is drawn
 STRONGEST = 0.85  # opacity of full colour, under which the image is still seen

@@ -13,6 +13,8 @@ from .colour import NEGATIVE, POSITIVE, largest
 from .html import document, frame_sheet, ledger_section
 from .plain import ledger_lines
 
+__all__ = ["draw_word_lines"]
+
 SHOWN = 10  # pairs of words in a text
 DRAWN_SHARE = 0.05  # of the strongest pair: a weaker one has no line
 MOST_DRAWN = 60
@@ -30,12 +32,17 @@ def plain_similarity(similarity: Similarity) -> str:
 
 
 def head_lines(similarity: Similarity) -> list[str]:
-    by = f"{similarity.method}, all {similarity.dimensions} dimensions"
+    by = similarity.method
+    if similarity.dimensions:
+        by += f", all {similarity.dimensions} dimensions"
     if not similarity.exact:
         some = f"{similarity.rank} directions of {similarity.dimensions}"
         by = f"{similarity.method}, {some}: single pairs are approximate"
+    missing = similarity.remainder
+    said = [f"what the pairs miss has a norm of at most about {missing:.2g}"] if missing else []
     return [
         f"{similarity.measure} {similarity.score:+.4f} ({by})",
+        *said,
         f"a: {similarity.a.text}",
         f"b: {similarity.b.text}",
     ]
@@ -115,15 +122,18 @@ def write_colour(rgb: tuple[int, int, int]) -> str:
     return "#{:02x}{:02x}{:02x}".format(*rgb)
 
 
-def draw_similarity_page(similarity: Similarity) -> str:
-    """The picture, the strongest pairs and the ledger on one page that loads nothing."""
+def draw_similarity_page(similarity: Similarity, more: str = "") -> str:
+    """The picture, the strongest pairs, `more`, which is HTML, and the ledger on one page that loads nothing."""
+    return document(f"<article>{draw_similarity(similarity, more)}</article>", title="Two texts")
+
+
+def draw_similarity(similarity: Similarity, more: str = "") -> str:
+    """The same as a part of a page."""
     head = "".join(f"<p>{escape(line)}</p>" for line in head_lines(similarity))
     rows = "".join(
-        f"<tr><td>{escape(one)}</td><td>{escape(other)}</td><td>{amount:+.4f}</td></tr>"
+        f'<tr><th scope="row">{escape(one)}</th><th scope="row">{escape(other)}</th><td>{amount:+.4f}</td></tr>'
         for one, other, amount in similarity.words().strongest(SHOWN)
     )
     table = f"<table><thead><tr><th>of a</th><th>of b</th><th>relevance</th></tr></thead><tbody>{rows}</tbody></table>"
-    body = (
-        f"<article>{head}{frame_sheet(draw_word_lines(similarity))}{table}{ledger_section(similarity.ledger)}</article>"
-    )
-    return document(body, title="Two texts")
+    book = ledger_section(similarity.ledger, unit="pairs")
+    return f"{head}{frame_sheet(draw_word_lines(similarity))}{table}{more}{book}"

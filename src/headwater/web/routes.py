@@ -79,9 +79,15 @@ def about(request: Request) -> About:
 
 
 def model_about(model: LazyModel) -> ModelAbout:
-    classes = [] if model.found is None or model.kind == "language" else model.found.classes[:1000]
+    found = model.found
     return ModelAbout(
-        kind=model.kind, name=model.name, state=model.state, hint=model.hint, classes=classes, method=model.method
+        kind=model.kind,
+        name=model.name,
+        state=model.state,
+        hint=model.hint,
+        classes=[] if found is None or model.kind in ("language", "sentence") else found.classes[:1000],
+        method=model.method,
+        vector="" if found is None or found.parts is None else found.parts.describe(),
     )
 
 

@@ -151,12 +151,13 @@ class AnswerAsked(Strict):
 
 
 class ModelAbout(BaseModel):
-    kind: Literal["text", "image", "molecule", "language"]
+    kind: Literal["text", "image", "molecule", "language", "sentence"]
     name: str
     state: Literal["absent", "idle", "loading", "ready", "failed"]
     hint: str
     classes: list[str]
     method: str = Field(description="What is taken for this model where no method is named.")
+    vector: str = Field(default="", description="Of a sentence encoder: how it makes a vector of a text.")
 
 
 class MethodAbout(BaseModel):

@@ -18,12 +18,19 @@ SHOWN = {
 }
 
 
+def check_driver() -> None:
+    """Refuses where no browser could be driven, before models are loaded for it."""
+    try:
+        import playwright.sync_api  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("a screenshot", "screenshot") from error
+    chromium()
+
+
 def take(state: AppState, path: Path) -> None:
     """One picture of a text with a word masked, the ledger open."""
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError as error:
-        raise MissingExtra("a screenshot", "dev") from error
+    from playwright.sync_api import sync_playwright
+
     with serve_in_thread(state) as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium(), args=browser_arguments())
         page = browser.new_page(viewport=SIZE, device_scale_factor=1.5, color_scheme="light")

@@ -30,7 +30,8 @@ def listening(host: str, port: int | None) -> socket.socket:
     last: OSError | None = None
     for number in [port] if port is not None else range(PORT, PORT + TRIED):
         found = socket.socket(family)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # a port that was closed a moment ago is free again; on Windows that option would share a port that is in use
+        found.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
         try:
             found.bind((host, number))
             found.listen()  # from here on who connects waits, and is not turned away

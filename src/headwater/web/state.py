@@ -11,16 +11,22 @@ from ..errors import DataError
 from ..results.audit import Audit
 from ..results.comparison import Comparison
 from ..results.generation import Generation
+from ..results.head_pairs import HeadPairs
 from .answers import answer_question
 from .cache import Kept
 from .generation import generate_text
+from .inside import Found, explain_inside, read_pairs
+from .inside_schemas import HeadAsked, InsideAsked
 from .layers import audit_text
 from .limits import Limits
 from .mask_tests import masked_prompt
-from .models import Models
+from .models import Loaded, Models
 from .pictures import image_comparison, molecule_comparison, open_picture
 from .pool import JobPool
+from .rankings import TimedRanking, rank_passages
 from .schemas import AnswerAsked, AuditAsked, GenerateAsked, ImageAsked, MaskAnswer, MoleculeAsked, TextAsked
+from .similar import TimedSimilarity, compare_pair
+from .similar_schemas import RankAsked, SimilarAsked
 from .stores import Sheet, Store
 from .stores.pairs import pair_sheet
 from .texts import compare_text, text_answer
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
 
 FIRST = ("text", "a first text, " * 6, "a first text")  # that a server explains before anybody asks
 PAIRS = 4  # pairs of runs whose rows are kept
+PARTS = 4  # texts whose parts of the model are kept: neurons by token are as large as the activations
 LOOKS = {
     "unit",
     "palette",
@@ -40,6 +47,11 @@ LOOKS = {
     "masked_for",
     "columns",
     "left_out",
+    "left_first",
+    "left_second",
+    "places",
+    "above",
+    "below",
 }  # what changes a picture, and no number
 
 
@@ -51,6 +63,7 @@ class AppState:
         self.pool = JobPool(self.limits.workers, self.limits.waiting, self.limits.seconds)
         self.kept = Kept(self.limits.kept)
         self.pairs = Kept(PAIRS)
+        self.parts = Kept(PARTS)
 
     def warm(self) -> None:
         """Read the text model and have every worker explain a little, so that the first person does not wait for it.
@@ -108,6 +121,26 @@ class AppState:
     def answer(self, ask: AnswerAsked) -> AnswerExplainer:
         """The answer, ready to be asked what it rests on."""
         return self.kept.get(key(ask), lambda: answer_question(self.models.of("language", ask.model).take(), ask))
+
+    def encoder(self, name: str | None) -> Loaded:
+        """The model that gives every text a vector."""
+        return self.models.of("sentence", name).take()
+
+    def similar(self, ask: SimilarAsked) -> TimedSimilarity:
+        return self.kept.get(key(ask), lambda: compare_pair(self.encoder(ask.model), ask))
+
+    def ranking(self, ask: RankAsked) -> TimedRanking:
+        return self.kept.get(key(ask), lambda: rank_passages(self.encoder(ask.model), ask))
+
+    def inside(self, ask: InsideAsked) -> Found:
+        """The parts of the model for a text."""
+        return self.parts.get(key(ask), lambda: explain_inside(self.models.of("text", ask.model).take(), ask))
+
+    def head_pairs(self, ask: HeadAsked) -> list[HeadPairs]:
+        """All heads of the text between words: one of them is asked for after another."""
+        own = InsideAsked(**ask.model_dump(exclude={"module", "head"}))
+        named = ("pairs", *key(own))
+        return self.parts.get(named, lambda: read_pairs(self.models.of("text", ask.model).take(), own))
 
     def sheet(self, name: str, beside: str | None = None) -> Sheet:
         """The rows of a result; with another run beside it, those that both have."""

@@ -10,6 +10,12 @@ def digits_card(found: Mapping[str, Any]) -> str:
     """Markdown. `found` is a training as plain types."""
     return "\n".join(
         [
+            "---",
+            "license: apache-2.0",
+            "pipeline_tag: image-classification",
+            "library_name: transformers",
+            "---",
+            "",
             "# MNIST: a small vision transformer",
             "",
             "`ViTForImageClassification` of transformers, for the examples and tests of images. The weights are stored "

@@ -24,7 +24,18 @@ import numpy as np
 from headwater.methods import resolve_method
 
 from . import path_gradients  # noqa: F401 - registers the method
-from .validation_parts import BUNDLED, MINILM, TEST, VALIDATION, list_models, part_key, read_parts, write_parts
+from .validation_parts import (
+    BUNDLED,
+    KINDS,
+    MINILM,
+    TEST,
+    VALIDATION,
+    kind_of,
+    list_models,
+    part_key,
+    read_parts,
+    write_parts,
+)
 from .verdicts import MEASURES, ROWS, Found, read_found, write_found, write_verdicts
 
 
@@ -43,6 +54,12 @@ CANDIDATES = (
     spell_shares(0.25, 0.25, 0.5, "gamma=0.01"),
     "lrp-difference",
     *(f"lrp-difference({g})" for g in (0.005, 0.01, 0.02, 0.05, 0.1)),
+)
+
+TEXT_METHODS = (  # the rows that are first in some column, and the candidates that are left for texts
+    *("rollout", "gae", "lrp(ln)", "lrp(ah+ln)", "lrp", "lrp-gamma", "attnlrp", "path-gradients"),
+    *("lrp-gamma(0.02)", *(spell_secant(*rules) for rules in ((), ("gamma=0.01",), ("gamma=0.02",), ("gamma=0.05",)))),
+    *("lrp-difference", "lrp-difference(0.01)", "lrp-difference(0.02)", "lrp-difference(0.05)"),
 )
 
 
@@ -127,13 +144,16 @@ def measure(
     out: Path,
     models: Sequence[str],
     methods: Path | None,
+    texts: bool,
     rows: int | None,
     device: str | None,
     batch_size: int,
     processes: int,
 ) -> str:
     """Measures the models that are asked for, or all, and writes the file after each."""
-    chosen = (*ROWS, *CANDIDATES) if methods is None else tuple(methods.read_text(encoding="utf-8").split())
+    chosen = TEXT_METHODS if texts else (*ROWS, *CANDIDATES)
+    if methods is not None:
+        chosen = tuple(methods.read_text(encoding="utf-8").split())
     tasks = [Task(model, parts, chosen, rows, device, batch_size) for model in sort_by_cost(models or list_models())]
     found: dict[str, Found] = {}
     began = time.monotonic()
@@ -147,8 +167,9 @@ def measure(
     return f"{out}: {len(found)} models, {len(chosen)} methods\n"
 
 
-def compare(files: Sequence[Path], methods: Sequence[str]) -> str:
-    return write_verdicts(read_found(files), methods)
+def compare(files: Sequence[Path], methods: Sequence[str], kind: str | None) -> str:
+    found = read_found(files)
+    return write_verdicts({m: one for m, one in found.items() if kind in (None, kind_of(m))}, methods)
 
 
 def run_choose_command(arguments: Sequence[str] | None = None) -> None:
@@ -173,6 +194,7 @@ def _choose_parser() -> argparse.ArgumentParser:
     measuring.add_argument("--parts", type=Path, required=True, help="the file of `prepare`")
     measuring.add_argument("--out", type=Path, required=True, help="the file to write, .npz")
     measuring.add_argument("--methods", type=Path, help="a file of names (default: the rows and the candidates)")
+    measuring.add_argument("--texts", action="store_true", help="the rows and candidates that are left for texts")
     measuring.add_argument("--rows", type=int, help="at most so many samples of a part")
     measuring.add_argument("--device")
     measuring.add_argument("--batch-size", type=int, default=128)
@@ -180,6 +202,7 @@ def _choose_parser() -> argparse.ArgumentParser:
     measuring.set_defaults(run=measure)
     comparing = commands.add_parser("compare", help="say which candidate the rule picks")
     comparing.add_argument("files", nargs="+", type=Path)
+    comparing.add_argument("--kind", choices=KINDS, help="only the columns of one kind (default: both)")
     comparing.add_argument("--method", dest="methods", action="append", default=[], help="show its cells")
     comparing.set_defaults(run=compare)
     return parser

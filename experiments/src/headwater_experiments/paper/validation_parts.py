@@ -34,6 +34,7 @@ from .published import TEXTS
 BUNDLED = "bundled"  # the model that comes with the package
 MINILM = "minilm"
 VALIDATION, TEST = "validation", "test"
+KINDS = ("texts", "graphs")
 Sample = tuple[Any, int]  # a text or a graph, and its class
 
 
@@ -53,6 +54,11 @@ def part_key(model: str) -> str:
         return "sst2-tune"
     kind, name, seed = model.split("/")
     return name if name in TEXTS else f"{kind}/{name}/{seed}"
+
+
+def kind_of(model: str) -> str:
+    """Whether a model, or a column of them, is about texts or graphs."""
+    return "texts" if model == BUNDLED or model.split("/")[1] in TEXTS else "graphs"
 
 
 def is_reported(column: str) -> bool:

@@ -109,18 +109,19 @@ def compare_candidates(found: Mapping[str, Found], rows: Sequence[str] = ROWS) -
     """Every candidate's cells."""
     cells: dict[str, list[Cell]] = {}
     for column, trainings in columns_of(found).items():
-        names: list[str] = trainings[0]["methods"]
+        names = [name for name in trainings[0]["methods"] if all(name in one["methods"] for one in trainings)]
         for measure in MEASURES:
-            values = stack_trainings(trainings, measure.score) * measure.sign
+            values = stack_trainings(trainings, names, measure.score) * measure.sign
             for method, cell in compare_column(column, measure.score, names, values, rows):
                 cells.setdefault(method, []).append(cell)
     return cells
 
 
-def stack_trainings(trainings: Sequence[Found], score: str) -> Floats:
+def stack_trainings(trainings: Sequence[Found], names: Sequence[str], score: str) -> Floats:
     """[trainings, methods, samples]; molecules and digits of two trainings are others, and are paired as drawn."""
     count = min(one[score].shape[1] for one in trainings)
-    return np.stack([one[score][:, :count] for one in trainings]).astype(np.float64)
+    rows = [[one["methods"].index(name) for name in names] for one in trainings]
+    return np.stack([one[score][own, :count] for one, own in zip(trainings, rows, strict=True)]).astype(np.float64)
 
 
 def compare_column(

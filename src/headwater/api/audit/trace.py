@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
-from ...engine.forward import Run
+from ...engine.forward import Read, Run
 from ...engine.options import OptionsByName
 from ...engine.session import answer_all
 from ...errors import UsageError
@@ -39,9 +39,9 @@ _NORMS = ("layer_norm", "rms_norm", "group_norm")
 def audit(model: Model, data: Any, *, method: str | Method | None = None, **options: Unpack[OptionsByName]) -> Audit:
     """Explain one input and say for every module what came in, what went out, and what its operations lost.
 
-    Takes the arguments of `explain`, for one sample; without a method it audits what `explain` gives. For each
-    normalisation it shows the share that the paper's second proposition predicts beside the one measured, for each
-    attention head the break that the first one predicts.
+    `model`, `data` and all options are those of `explain`, for one sample; without a method it audits what `explain`
+    gives. For each normalisation it shows the share that the paper's second proposition predicts beside the one
+    measured, for each attention head the break that the first one predicts.
     """
     found: list[AuditScope] = []
     ask = make_request(model, data, method=method, **options)
@@ -78,7 +78,7 @@ def watch_run(run: Run, found: list[AuditScope]) -> Run:
         found.append(scope)
         return watch_modules(run.model, scope)
 
-    def inspect(scope: Scope) -> None:
+    def inspect(scope: Scope, _: Read) -> None:
         assert isinstance(scope, AuditScope)
         scope.finish()
 

@@ -57,7 +57,7 @@ class Agreement(LanguageProtocol):
         subject = differing_word(clean, patched)
         if subject is None or len(clean.words) < 2 or not model.fits(clean):
             return None
-        verbs = [clean.answer, clean.other or 0]
+        verbs = [clean.answer[0], clean.other or 0]
         first, second = model.log_probabilities([clean.ids, patched.ids], verbs)
         solved = first[0] > first[1] and second[0] < second[1]
         return PosedPair(clean, subject) if solved else None

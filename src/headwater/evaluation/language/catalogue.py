@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ...errors import UnknownName
+from dataclasses import replace
+from typing import Any
+
+from ...errors import UnknownName, UsageError
+from ..protocols import VARIANT
 from .agreement import Agreement
 from .hotpot import Hotpot
 from .needles import Needles
@@ -21,9 +25,26 @@ DEFAULT_PROTOCOLS = (single_token.name,)
 
 
 def resolve_language_protocol(protocol: str | LanguageProtocol) -> LanguageProtocol:
-    """The protocol called so. One with other choices is made by `dataclasses.replace`."""
+    """The protocol called so: `needles`, or with other choices `needles(answer=whole,most_tokens=600)`."""
     if isinstance(protocol, LanguageProtocol):
         return protocol
-    if protocol not in LANGUAGE_PROTOCOLS:
+    parts = VARIANT.fullmatch(protocol)
+    if parts is None or parts["base"] not in LANGUAGE_PROTOCOLS:
         raise UnknownName("protocol for language models", protocol, LANGUAGE_PROTOCOLS)
-    return LANGUAGE_PROTOCOLS[protocol]
+    base = LANGUAGE_PROTOCOLS[parts["base"]]
+    written = [part.partition("=") for part in (parts["choices"] or "").split(",") if part.strip()]
+    choices = {name.strip(): read_choice(base, name.strip(), value.strip()) for name, _, value in written}
+    return replace(base, **choices)
+
+
+def read_choice(base: LanguageProtocol, name: str, value: str) -> Any:
+    """A choice as it is written: a number where the usual one is a number, else a word."""
+    if name not in base.choices:
+        raise UnknownName(f"choice of {base.name}", name, base.choices)
+    kind = type(base.choices[name])
+    if kind not in (int, float, str):
+        raise UsageError(f"{name} of {base.name} is set in Python, by dataclasses.replace.")
+    try:
+        return kind(value)
+    except ValueError:
+        raise UsageError(f"{name} of {base.name} is a number, not {value!r}.") from None

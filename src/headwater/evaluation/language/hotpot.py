@@ -21,7 +21,7 @@ import numpy as np
 from ..ranking import Counts, Flags, Floats, only_top
 from .asking import AnsweringModel, PosedPrompt
 from .prompts import PromptCase, Record, ask_question, follow, join_entities, read_records, seed_of, take_half
-from .protocols import CaseSet, LanguageProtocol, PosedCase, ProtocolColumn, correlate_ranks
+from .protocols import AnswerProtocol, CaseSet, PosedCase, ProtocolColumn, correlate_ranks
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class EvidenceCase(PromptCase):
 
 
 @dataclass(frozen=True)
-class Hotpot(LanguageProtocol):
+class Hotpot(AnswerProtocol):
     """`top`: how many sentences are taken out; `subsets`: how many random ones the LDS is over.
 
     `least_probability` is low: a drop of log-probability can be read at any. But the answer must be likelier with the
@@ -105,16 +105,16 @@ class Hotpot(LanguageProtocol):
 
     def pose(self, model: AnsweringModel, case: PromptCase, cases: CaseSet) -> PosedEvidence | None:
         assert isinstance(case, EvidenceCase)
-        prompt = model.pose(case.text, case.answer)
+        prompt = model.pose(case.text, case.answer, whole=self.whole)
         if len(prompt.ids) > self.most_tokens or not model.fits(prompt):
             return None
         posed = PosedEvidence(self, model, prompt, case)
-        return posed if posed.hangs_on_context and np.exp(posed.whole) > self.least_probability else None
+        return posed if posed.hangs_on_context and self.likely(posed.whole, prompt) else None
 
 
 class PosedEvidence(PosedCase):
     def __init__(self, rule: Hotpot, model: AnsweringModel, prompt: PosedPrompt, case: EvidenceCase) -> None:
-        self.rule, self.model, self.prompt = rule, model, prompt
+        self.rule, self.model, self.prompt, self.reads_in = rule, model, prompt, rule.reads_in
         self.places: Sequence[Counts] = [prompt.tokens_in(*span) for span in case.sentences]
         self.evidence = np.isin(np.arange(len(self.places)), case.evidence)
         draw = np.random.default_rng(seed_of(rule.seed, case.id))
@@ -135,7 +135,7 @@ class PosedEvidence(PosedCase):
         new = list({row.tobytes(): row for row in kept if row.tobytes() not in self.known}.values())
         if new:
             rows = [self.without([p for p, keep in zip(self.places, row, strict=True) if not keep]) for row in new]
-            found = self.model.log_probabilities(rows, [self.prompt.answer])[:, 0]
+            found = self.model.score_answers(rows, self.prompt.answer, dtype=self.rule.reads_in)
             self.known.update(zip((row.tobytes() for row in new), found.tolist(), strict=True))
         return np.array([self.known[row.tobytes()] for row in kept])
 

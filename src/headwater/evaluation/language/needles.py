@@ -1,7 +1,8 @@
 """`needles`: sentences hidden in essays, and the question that they answer.
 
 The prompt is an essay with a needle in it, the question, and the needle's own words up to the answer, so that small
-models answer, too. Ranked are the tokens of the essay with its needles.
+models answer, too. Ranked are the tokens of the essay with its needles. With `answer=whole` the prompt ends with the
+question, and the answer is what the needles say, word for word.
 
 - *rise*: tokens are replaced, most relevant first, by the padding token; the area under the answer's log-probability,
   which runs from 1 (whole) to 0 (all replaced) and never rises. Lower is better.
@@ -9,7 +10,7 @@ models answer, too. Ranked are the tokens of the essay with its needles.
   distance from the relevance that is left, scaled to [0, 1]. Lower is better. Negative relevance counts as none.
 - *recovery*: the share of the needle's tokens that are among the tenth of highest relevance. Higher is better.
 
-FlashTrace scores a whole generated answer; here it is the answer's first token.
+FlashTrace scores a whole generated answer; here it is the answer's first token, or with `answer=whole` a given one.
 """
 
 from __future__ import annotations
@@ -23,35 +24,45 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...errors import UsageError
 from ..protocols import counts
 from ..ranking import Counts, Floats, only_top, without_top
 from ..statistics import area_under
 from .asking import AnsweringModel, PerturbedAnswers, PosedPrompt
 from .prompts import PromptCase, Record, ask_question, read_records, seed_of, take_half
-from .protocols import CaseSet, LanguageProtocol, PosedCase, ProtocolColumn
+from .protocols import AnswerProtocol, CaseSet, PosedCase, ProtocolColumn
 
-TWENTIETHS = tuple(Fraction(i, 20) for i in range(21))
 TENTH = Fraction(1, 10)
 
 
 @dataclass(frozen=True)
 class NeedleCase(PromptCase):
-    """`context`: where the essay ends in the text; `needle`: where the sentence with the answer begins and ends."""
+    """`context`: where the essay ends in the text; `needles`: where the sentences with the answer begin and end."""
 
     context: int
-    needle: tuple[int, int]
+    needles: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Needles(LanguageProtocol):
-    """`most_tokens`: the essay is cut so that the prompt has at most so many."""
+class Needles(AnswerProtocol):
+    """`most_tokens`: the essay is cut so that the prompt has at most so many. `steps`: in which tokens are replaced."""
 
     name: ClassVar[str] = "needles"
     version: ClassVar[int] = 2
     sets: ClassVar[tuple[str, ...]] = ("needles_srt", "needles_mrt")
 
     most_tokens: int = 400
-    fractions: tuple[Fraction, ...] = TWENTIETHS
+    steps: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps < 1:
+            raise UsageError(f"steps of {self.name} must be at least 1, not {self.steps}.")
+
+    @property
+    def fractions(self) -> tuple[Fraction, ...]:
+        """Of the tokens that are replaced, at each step."""
+        return tuple(Fraction(i, self.steps) for i in range(self.steps + 1))
 
     @property
     def columns(self) -> tuple[ProtocolColumn, ...]:
@@ -65,18 +76,25 @@ class Needles(LanguageProtocol):
         return CaseSet(data, list({case.id: case for case in cases}.values()))
 
     def hide(self, record: Record, essays: Sequence[Record], tokenizer: Any) -> Iterator[NeedleCase]:
-        """One case for each answer that stands in its needle after some words."""
+        """One case for each answer that stands in its needle after some words; one for all where it is whole."""
         draw = np.random.default_rng(seed_of(self.seed, record["question"]))
         essay = split_sentences(essays[int(draw.integers(len(essays)))]["text"])
-        for needle, answer in zip(record["needles"], record["gt_answers"], strict=False):
-            before, found, _ = needle.partition(answer)
-            if not found or not before.strip():
-                continue
-            tail = f"{ask_question('', record['question'])} {before.strip()}"
+        for gold, said, answer in self.split_answers(record):
+            tail = f"{ask_question('', record['question'])}{said}"
             hay = self.cut_essay(essay, [tail, *record["needles"]], tokenizer)
             if hay:
-                sentences, place = self.insert(hay, record["needles"], needle, draw)
-                yield join_case(sentences, place, tail, f" {answer}")
+                sentences = self.insert(hay, record["needles"], draw)
+                yield join_case(sentences, [sentences.index(one) for one in gold], tail, f" {answer}")
+
+    def split_answers(self, record: Record) -> Iterator[tuple[list[str], str, str]]:
+        """The needles that are asked for, what of them stands in the prompt already, and the answer."""
+        if self.whole:
+            yield list(record["needles"]), "", " ".join(record["needles"])
+            return
+        for needle, answer in zip(record["needles"], record["gt_answers"], strict=False):
+            before, found, _ = needle.partition(answer)
+            if found and before.strip():
+                yield [needle], f" {before.strip()}", answer
 
     def cut_essay(self, essay: Sequence[str], rest: Sequence[str], tokenizer: Any) -> list[str]:
         """The first sentences, as many as leave room for the rest of the prompt."""
@@ -84,30 +102,29 @@ class Needles(LanguageProtocol):
         lengths = [len(tokenizer(f" {sentence}")["input_ids"]) for sentence in essay[: self.most_tokens]]
         return list(essay[: int(np.searchsorted(np.cumsum(lengths), left, side="right"))])
 
-    def insert(
-        self, hay: list[str], needles: Sequence[str], asked: str, draw: np.random.Generator
-    ) -> tuple[list[str], int]:
-        """All needles among the sentences, never before the first; the number of the one that is asked for."""
+    def insert(self, hay: list[str], needles: Sequence[str], draw: np.random.Generator) -> list[str]:
+        """All needles among the sentences, never before the first."""
         sentences = list(hay)
         for needle in needles:
             sentences.insert(1 + int(draw.integers(len(sentences))), needle)
-        return sentences, sentences.index(asked)
+        return sentences
 
     def pose(self, model: AnsweringModel, case: PromptCase, cases: CaseSet) -> PosedNeedle | None:
         assert isinstance(case, NeedleCase)
-        prompt = model.pose(case.text, case.answer)
-        words, gold = prompt.tokens_in(0, case.context), prompt.tokens_in(*case.needle)
-        if len(prompt.ids) > self.most_tokens or len(words) < len(self.fractions) or not model.fits(prompt):
+        prompt = model.pose(case.text, case.answer, whole=self.whole)
+        words = prompt.tokens_in(0, case.context)
+        gold = np.concatenate([prompt.tokens_in(*needle) for needle in case.needles])
+        if len(prompt.ids) > self.most_tokens or len(words) <= self.steps or not model.fits(prompt):
             return None
         posed = PosedNeedle(self, model, prompt, words, gold)
-        return posed if posed.hangs_on_context and np.exp(posed.answers.whole) > self.least_probability else None
+        return posed if posed.hangs_on_context and self.likely(posed.answers.whole, prompt) else None
 
 
 class PosedNeedle(PosedCase):
     def __init__(self, rule: Needles, model: AnsweringModel, prompt: PosedPrompt, words: Counts, gold: Counts) -> None:
-        self.rule, self.prompt, self.words = rule, prompt, words
+        self.rule, self.prompt, self.words, self.reads_in = rule, prompt, words, rule.reads_in
         self.gold = np.isin(words, gold)
-        self.answers = PerturbedAnswers(model, prompt, words, [model.padding] * len(prompt.ids))
+        self.answers = PerturbedAnswers(model, prompt, words, [model.padding] * len(prompt.ids), rule.reads_in)
 
     @property
     def hangs_on_context(self) -> bool:
@@ -156,7 +173,8 @@ def split_sentences(text: str) -> list[str]:
     return [one for one in re.split(r"(?<=[.!?])\s+|(?<=[a-z][.!?])(?=[A-Z])", " ".join(text.split())) if one]
 
 
-def join_case(sentences: Sequence[str], place: int, tail: str, answer: str) -> NeedleCase:
+def join_case(sentences: Sequence[str], places: Sequence[int], tail: str, answer: str) -> NeedleCase:
     context = " ".join(sentences)
-    start = len(" ".join(sentences[:place])) + 1
-    return NeedleCase(f"{context}{tail}", answer, len(context), (start, start + len(sentences[place])))
+    starts = [len(" ".join(sentences[:place])) + 1 for place in places]
+    spans = tuple((start, start + len(sentences[place])) for start, place in zip(starts, places, strict=True))
+    return NeedleCase(f"{context}{tail}", answer, len(context), spans)

@@ -14,7 +14,7 @@ from ...errors import UnknownName
 from ..protocols import write_choice
 from ..ranking import Floats
 from ..statistics import rank_correlation
-from .asking import AnsweringModel, PosedPrompt
+from .asking import OWN_DTYPE, AnsweringModel, PosedPrompt
 from .prompts import PromptCase, digest_of
 
 
@@ -35,6 +35,7 @@ class PosedCase:
     """A prompt that a protocol keeps, put to the model: `measure` judges one relevance of its tokens."""
 
     prompt: PosedPrompt
+    reads_in: str = OWN_DTYPE
 
     def measure(self, relevance: Floats) -> dict[str, float]:
         """Numbers by the names of the protocol's columns."""
@@ -100,6 +101,35 @@ class LanguageProtocol:
         if data not in self.sets:
             raise UnknownName(f"set of prompts of {self.name}", data, self.sets)
         return data
+
+
+ANSWERS = ("token", "whole")
+
+
+@dataclass(frozen=True)
+class AnswerProtocol(LanguageProtocol):
+    """A protocol of answers that may be longer than a token.
+
+    `answer`: "token", the first one is explained, and its log-probability is what changes; or "whole", the sum over all
+    tokens of the answer. `least_probability` is that of a token, of a whole answer the geometric mean. `reads_in`: the
+    dtype in which prompts with something taken out are read, also by methods that do so; all others explain the model
+    in its own.
+    """
+
+    answer: str = "token"
+    reads_in: str = OWN_DTYPE
+
+    def __post_init__(self) -> None:
+        if self.answer not in ANSWERS:
+            raise UnknownName(f"answer of {self.name}", self.answer, ANSWERS)
+
+    @property
+    def whole(self) -> bool:
+        return self.answer == "whole"
+
+    def likely(self, score: float, prompt: PosedPrompt) -> bool:
+        """Whether the model would say the answer, whose log-probability is `score`."""
+        return bool(np.exp(score / len(prompt.answer)) > self.least_probability)
 
 
 def correlate_ranks(a: Floats, b: Floats) -> float:

@@ -24,8 +24,11 @@ from ..provenance import machine, model_sha256, versions
 from .asking import LATER, SCORE_MARK, AnsweringModel
 from .catalogue import DEFAULT_PROTOCOLS, resolve_language_protocol
 from .faithfulness import Faithfulness, FaithfulnessRow
+from .flashtrace import FLASHTRACE
 from .prompts import OWN, PromptCase, seed_of
 from .protocols import CaseSet, LanguageProtocol, PosedCase
+
+__all__ = ["Study", "measure_faithfulness"]
 
 ROWS = (
     "random",
@@ -106,7 +109,7 @@ def resolve_rows(methods: Iterable[str] | None, say: Say) -> list[str]:
     found = []
     for name in ROWS if methods is None else methods:
         try:
-            plain = name in (LATER, *plugins.load_all(plugins.PEERS))
+            plain = name in (LATER, FLASHTRACE, *plugins.load_all(plugins.PEERS))
             found.append(name if plain else resolve_row(name))
         except UnknownName:
             if methods is not None:
@@ -242,11 +245,11 @@ class Study:
         seed = seed_of(self.seed, case.id, method)
 
         def explain() -> None:
-            relevance.append(self.model.relevance(prompt, method, seed))
+            relevance.append(self.model.relevance(prompt, method, seed, posed.reads_in))
 
         on_card = where_it_is(self.model.model)[0].type == "cuda"
         clock = time.perf_counter if on_card else time.process_time
-        forward = time_job(lambda: self.model.log_probabilities([prompt.ids], [prompt.answer]), on_card, clock)
+        forward = time_job(lambda: self.model.score_answers([prompt.ids], prompt.answer), on_card, clock)
         seconds = 0.0 if method == LATER else time_job(explain, on_card, clock)
         if method == LATER:
             explain()

@@ -32,7 +32,8 @@ def shortest_distances(edges: Integers, nodes: int) -> NDArray[np.int16]:
         raise MissingExtra("finding shortest paths in a graph", "graphs") from error
     if not nodes:
         return np.zeros((0, 0), np.int16)
-    links = csr_array((np.ones(edges.shape[1]), (edges[0], edges[1])), shape=(nodes, nodes))
+    starts, ends = edges.astype(np.int32)  # scipy before 1.15 takes no wider ones
+    links = csr_array((np.ones(len(starts)), (starts, ends)), shape=(nodes, nodes))
     found = shortest_path(links, directed=False, unweighted=True)
     return np.where(np.isinf(found), UNREACHABLE, found).astype(np.int16)
 

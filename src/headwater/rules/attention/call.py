@@ -50,13 +50,18 @@ class AttentionCall:
 
     def keys_and_values_per_head(self) -> tuple[Tensor, Tensor]:
         """Keys and values, repeated where a group of heads shares them."""
-        groups = self.query.shape[-3] // self.key.shape[-3] if self.query.dim() > 2 else 1
-        if groups == 1:
-            return self.key, self.value
-        return self.key.repeat_interleave(groups, -3), self.value.repeat_interleave(groups, -3)
+        return per_head(self.query, self.key, self.value)
 
     def scores(self, query: Tensor, key: Tensor) -> Tensor:
         return scores_with_mask(query, key, self.mask, self.options)
+
+
+def per_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values, repeated where a group of the queries' heads shares them."""
+    groups = query.shape[-3] // key.shape[-3] if query.dim() > 2 else 1
+    if groups == 1:
+        return key, value
+    return key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
 
 
 def attention_weights(

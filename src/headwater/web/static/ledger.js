@@ -68,8 +68,8 @@ function folded(name, layers, note) {
   return { name, note: note ?? named(layers.map((layer) => layer.name)), amount, parts };
 }
 
-// What a line is made of: kinds that have a meaning by name, layers by their number.
-const named = (names) => (names.length > 1 && !names.every(knows) ? counted(names) : names.map(short).join(', '));
+// What a line is made of: kinds that have a meaning, and products of two texts, by name; layers by their number.
+const named = (names) => (names.length > 1 && !names.every((name) => knows(name) || name.includes(' × ')) ? counted(names) : names.map(short).join(', '));
 
 // A parameter's name inside its layer.
 const within = (name, layer) => (name.startsWith(`${layer}.`) ? name.slice(layer.length + 1) : name);

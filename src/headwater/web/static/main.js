@@ -5,8 +5,10 @@ import { get } from './api.js';
 import { h } from './dom.js';
 import { GenerationView } from './generation.js';
 import { ImageView } from './images.js';
+import { InsideView } from './inside.js';
 import { MoleculeView } from './molecules.js';
 import { ResultsView } from './results.js';
+import { SimilarView } from './similar.js';
 import { state } from './state.js';
 import { learn } from './terms.js';
 import { TextView } from './text.js';
@@ -23,6 +25,8 @@ const VIEWS = {
   molecules: ['Molecules', MoleculeView],
   generation: ['Generated text', GenerationView],
   answer: ['Answer', AnswerView],
+  similar: ['Two texts', SimilarView],
+  inside: ['Inside', InsideView],
   results: ['Results', ResultsView],
 };
 

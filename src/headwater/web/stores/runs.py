@@ -16,6 +16,7 @@ from ...errors import DataError
 from ...results.explanation import Explanation
 from ...store.columns import LATER, RESERVED
 from ...store.runs import StoredRun, open_run
+from ...store.unit_totals import UnitTotal
 from ...store.words import PLACED, WordTotals
 from .interface import Lacking, Sheet
 from .run_page import PARTS, run_page
@@ -37,6 +38,7 @@ class RunStore(Lacking):
     def __init__(self, name: str, called: str, path: Path) -> None:
         self.id, self.name, self.path = name, called, path
         self._lock = threading.Lock()  # a run has one file open at a time
+        self._units: dict[tuple[str, int, int, int], list[UnitTotal]] = {}
 
     @cached_property
     def run(self) -> StoredRun:
@@ -106,6 +108,14 @@ class RunStore(Lacking):
         if found is None:
             raise DataError(f"{self.name} holds no explanation of row {row}: there is none, or none was possible.")
         return found
+
+    def units(self, kind: str, count: int, tokens: int, rows: int) -> list[UnitTotal]:
+        """Heads or neurons over the first rows, where the run holds them."""
+        with self._lock:
+            asked = (kind, count, tokens, rows)
+            if asked not in self._units:
+                self._units[asked] = self.run.units(*asked)
+            return self._units[asked]
 
     def page(self) -> str:
         return run_page(self.name, self.facts(), self.words(), self.sheet())

@@ -1,0 +1,1 @@
+"""Whether explanations of two texts' similarity say what removing their words does."""

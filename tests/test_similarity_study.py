@@ -1,0 +1,86 @@
+"""The study of similarities: what is removed, and that its numbers have the direction they claim."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from real_data import need_real_data
+from test_similarity import A, B, encoder, similar
+from tiny import tokenizer
+
+from headwater_experiments.similarity.explaining import explain_pair
+from headwater_experiments.similarity.removing import MaskedPair, MaskedText
+from headwater_experiments.similarity.study import lose_place, measure_pair, summarise, write_table
+
+
+class WordCounter(torch.nn.Module):
+    """Its vector has a dimension per token, so that shared words alone make texts similar."""
+
+    def forward(self, input_ids, attention_mask):
+        known = (input_ids != tokenizer().unk_token_id).unsqueeze(-1)
+        return SimpleNamespace(last_hidden_state=torch.nn.functional.one_hot(input_ids, 120).double() * known)
+
+
+def pair(model=None, a: str = "good film", b: str = "bad film") -> MaskedPair:
+    model = model or WordCounter()
+    return MaskedPair(MaskedText(model, tokenizer(), a), MaskedText(model, tokenizer(), b))
+
+
+def test_words_that_are_removed_are_unknown():
+    found = pair()
+    none, film, bad = found.score(
+        [(frozenset(), frozenset()), (frozenset(), frozenset([1])), (frozenset(), frozenset([0]))]
+    )
+    assert none == pytest.approx(3 / 4)  # [CLS], [SEP] and film, of four tokens each
+    assert film == pytest.approx(2 / (2 * 3**0.5))
+    assert bad == pytest.approx(3 / (2 * 3**0.5))
+
+
+def test_the_right_order_is_good_and_the_reverse_is_bad():
+    found = pair(a="good film", b="bad film of london")
+    right = np.array([0.0, 1.0, 0.0, 0.0])
+    assert found.measure_side(right, 1) > 0.1
+    assert found.measure_side(-right, 1) < -0.1
+    assert lose_place(found, SimpleNamespace(columns=right), nearest=0.7) == 1.0
+    assert lose_place(found, SimpleNamespace(columns=right), nearest=0.1) == 0.0
+
+
+def test_shared_words_are_the_first_pairs():
+    found = pair(a="good film acting", b="film acting bad london of")
+    small = np.arange(15).reshape(3, 5) / 1000  # no two pairs are alike
+    matrix = np.add.outer([0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0, 0.0]) + small
+    assert found.measure_pairs(matrix) > 0.1
+    assert found.measure_pairs(-matrix) == pytest.approx(-found.measure_pairs(matrix))
+
+
+def test_rules_and_leave_one_out_are_asked_word_by_word():
+    found = pair(encoder(), A, B)
+    s = similar(rank=16)
+    made = explain_pair(found, "lrp")
+    assert made.rows == pytest.approx([w.relevance for w in s.row_words()][1:-1], abs=1e-9)
+    assert made.matrix == pytest.approx(s.words().matrix[1:-1, 1:-1].numpy(), abs=1e-9)
+    left = explain_pair(found, "leave-one-out")
+    whole, without = found.score([(frozenset(), frozenset()), (frozenset([2]), frozenset())])
+    assert left.rows[2] == pytest.approx(whole - without, abs=1e-9)
+
+
+def test_the_two_parts_share_no_question_and_no_sentence():
+    need_real_data("SQuAD and HotpotQA")
+    from headwater_experiments.similarity.pairs import read_pairs
+
+    parts = [read_pairs(part, 30) for part in ("choose", "report")]
+    texts = [{text for one in part for text in (one.question, one.sentence)} for part in parts]
+    assert not texts[0] & texts[1]
+    assert {one.data for one in parts[0]} == {"squad", "hotpot"}
+
+
+def test_a_table_has_every_method_and_its_difference():
+    one = SimpleNamespace(question=A, sentence=B, others=("very dull",))
+    rows = [measure_pair(encoder(), tokenizer(), one, ["lrp", "leave-one-out"]) for _ in range(2)]
+    lines = summarise(rows, ["lrp", "leave-one-out"], "lrp")
+    table = write_table(lines, "lrp")
+    assert "`leave-one-out`" in table
+    assert {line["difference"] for line in lines if line["method"] == "lrp"} == {0.0}

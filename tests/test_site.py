@@ -1,0 +1,138 @@
+"""The site is built without a warning, leads nowhere that is not there, and asks nothing of another server."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+
+import pytest
+from missing import skip_without
+
+ROOT = Path(__file__).parents[1]
+WEBSITE = ROOT / "website"
+sys.path.insert(0, str(WEBSITE))
+
+from crawl import find_faults  # noqa: E402
+from docstrings import show_docstring, show_signature  # noqa: E402
+from errors_page import CURES, collect_messages, error_classes  # noqa: E402
+from llms import first_sentence, read_contents  # noqa: E402
+from reference_pages import PAGES  # noqa: E402
+from sources import turn_links  # noqa: E402
+
+import headwater as hw  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if any(importlib.util.find_spec(name) is None for name in ("sphinx", "furo", "myst_parser", "sphinx_copybutton")):
+        skip_without("Sphinx", "the site is built by it")
+    out = tmp_path_factory.mktemp("site") / "site"
+    done = subprocess.run(
+        [sys.executable, str(WEBSITE / "build.py"), str(out)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.mark.slow
+def test_the_site_has_no_dead_link_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    assert len(list(site.rglob("*.html"))) > 30
+    assert find_faults(site) == []
+
+
+@pytest.mark.slow
+def test_search_has_an_index_that_a_script_tag_loads(site: Path) -> None:
+    """A page on the disk may load scripts, and may not fetch files."""
+    index = (site / "searchindex.js").read_text(encoding="utf-8")
+    assert index.startswith("Search.setIndex(")
+    assert '"ledger"' in index or "ledger:" in index
+    assert 'src="searchindex.js"' in (site / "search.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_llms_txt_names_every_page(site: Path) -> None:
+    listed = (site / "llms.txt").read_text(encoding="utf-8")
+    for page in (site / "_sources").rglob("*.md.txt"):
+        assert f"](_sources/{page.relative_to(site / '_sources').as_posix()})" in listed
+
+
+def test_the_crawler_sees_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top"><a href="b.html#here">b</a><a href="gone.html">c</a><a href="#none">d</a><a href="#top">e</a>'
+        '<img src="https://example.org/x.png" alt="x"><img src="b.html">',
+        encoding="utf-8",
+    )
+    (tmp_path / "b.html").write_text('<p id="here">', encoding="utf-8")
+    assert sorted(find_faults(tmp_path)) == [
+        "a.html: leads nowhere: #none",
+        "a.html: leads nowhere: gone.html",
+        "a.html: loads https://example.org/x.png from elsewhere",
+        "a.html: picture without words: b.html",
+    ]
+
+
+def test_links_out_of_the_docs_lead_to_pages_of_the_site() -> None:
+    def turn(text: str, place: str) -> str:
+        return turn_links(text, PurePosixPath(place))
+
+    assert turn("[a](../CHANGELOG.md#x)", "docs/guide.md") == "[a](changelog.md#x)"
+    assert turn("[a](docs/guide.md)", "CHANGELOG.md") == "[a](guide.md)"
+    assert turn("[n](../examples/first-steps.ipynb)", "docs/guide.md") == "[n](tutorials/first-steps.md)"
+    assert turn("[s](../Makefile)", "docs/guide.md") == "s (`Makefile`)"
+    assert turn("```\n[a](nowhere.md)\n```", "docs/guide.md") == "```\n[a](nowhere.md)\n```"
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.md"):
+        turn("[a](nowhere.md)", "docs/guide.md")
+
+
+def test_every_page_of_the_docs_has_its_place_in_the_contents() -> None:
+    listed = [name for _, names in read_contents((WEBSITE / "index.rst").read_text(encoding="utf-8")) for name in names]
+    assert len(listed) == len(set(listed))
+    pages = {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert pages <= set(listed)
+
+
+def test_the_first_sentence_of_a_page_has_no_links() -> None:
+    assert first_sentence("# Title\n\n![x](y.png)\n\nA [page](x.md) of\nwords. More.") == "A page of words."
+
+
+def test_every_public_name_is_on_one_page_of_the_reference() -> None:
+    listed = [name for _, names in PAGES.values() for name in names.split()]
+    assert len(listed) == len(set(listed))
+    assert {*hw.__all__} - {"__version__"} <= set(listed)
+    assert all(hasattr(hw, name) for name in listed)
+
+
+def test_every_error_has_a_cause_and_a_cure() -> None:
+    assert set(CURES) == set(error_classes())
+    assert all(kind.__doc__ for kind in error_classes().values())
+    assert "a comparison is of one input, not of {len(ask.data)}." in collect_messages()["UsageError"]
+
+
+def documented(size: int, *, name: str = "x") -> list[int]:
+    """Numbers up to [size].
+
+    Args:
+        size: how many, at least 1
+        name: what they are called
+
+    Example:
+        >>> documented(1)
+        [0]
+    """
+    return list(range(size))
+
+
+def test_a_docstring_becomes_markdown() -> None:
+    assert show_signature("hw.documented", documented) == (
+        "```python\nhw.documented(size: int, *, name: str = 'x') -> list[int]\n```\n"
+    )
+    assert show_docstring(documented) == (
+        "Numbers up to \\[size\\].\n\n**Args**\n\n- `size`: how many, at least 1\n- `name`: what they are called\n\n"
+        "**Example**\n\n```python\n>>> documented(1)\n[0]\n```"
+    )
