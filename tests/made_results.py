@@ -39,8 +39,8 @@ def bias(folder: Path) -> None:
 def run(folder: Path) -> list[Explanation]:
     """In two shards, and once more by another method; and what `explain` says of the same texts."""
     columns = {"text": [text for text, _ in TEXTS], "label": [label for _, label in TEXTS]}
-    made = jobs_here.made(folder, columns, shard_rows=4)
+    made = jobs_here.made(folder, columns, shard_rows=4, method="lrp")
     jobs_here.made(folder.with_name(f"{folder.name} by gi"), columns, shard_rows=4, method="gi")
     model, tokenizer = load_bundled()
     assert len(made) == len(TEXTS)
-    return [hw.explain(model, text, tokenizer=tokenizer) for text in columns["text"]]
+    return [hw.explain(model, text, tokenizer=tokenizer, method="lrp") for text in columns["text"]]

@@ -272,7 +272,7 @@ def test_lines_of_standard_input_also_in_small_batches():
 
 
 def test_the_whole_ledger_on_request():
-    short, full = answer("explain", SENTENCE), answer("explain", SENTENCE, "--full")
+    short, full = (answer("explain", SENTENCE, "--method", "lrp", *more) for more in ([], ["--full"]))
     assert "bert.encoder.layer.0  " in short
     assert "bert.encoder.layer.0.attention.self.value.bias" in full
     assert "self.value" not in short

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater.api.compare import PAPER
 from headwater.cli import app
+from headwater.defaults import TEXT_METHOD
 from headwater.errors import TooLong, UnknownName, UsageError
 from headwater.names import split_names
 from headwater.results.comparison import Comparison
@@ -124,7 +125,7 @@ def test_every_method_says_what_it_says_alone_and_in_the_order_asked_for(model):
 
 def test_without_methods_the_papers_are_compared():
     found = hw.compare(tiny("bert"), SENTENCE, tokenizer=tokenizer())
-    assert tuple(e.method for e in found.explanations) == PAPER
+    assert tuple(e.method for e in found.explanations) == (*PAPER, TEXT_METHOD)
 
 
 def test_what_only_reads_the_plain_pass_shares_one():

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater import defaults
 from headwater.cli import app
-from headwater.defaults import DEFAULT_METHOD, LANGUAGE_METHOD
+from headwater.defaults import DEFAULT_METHOD, GRAPH_METHOD, LANGUAGE_METHOD, METHOD_BY_KIND, TEXT_METHOD
 from headwater.engine import kind
 from headwater.engine.kind import default_method
 from headwater.errors import HiddenOperation, UnknownName, UsageError
@@ -69,39 +69,23 @@ def test_a_model_that_predicts_a_next_token_is_a_language_model(name):
     assert default_method(talker(name)) == LANGUAGE_METHOD == explained(name).method
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_any_other_model_is_none(name):
-    assert default_method(OTHERS[name]()) == DEFAULT_METHOD
-
-
-def test_a_graph_model_is_none():
-    assert default_method(GraphormerForGraphClassification) == DEFAULT_METHOD
-
-
-@pytest.fixture
-def by_kind(monkeypatch):
-    """Another default for each kind of model."""
-    monkeypatch.setattr(defaults, "TEXT_METHOD", "lrp-difference")
-    monkeypatch.setattr(defaults, "GRAPH_METHOD", "lrp-gamma")
-
-
 @pytest.mark.parametrize(
     ("name", "method"),
     {
-        "masked": "lrp-difference",
-        "decoder classifier": "lrp-difference",
-        "classifier": "lrp-difference",
-        "encoder-decoder classifier": "lrp-difference",
+        "masked": TEXT_METHOD,
+        "decoder classifier": TEXT_METHOD,
+        "classifier": TEXT_METHOD,
+        "encoder-decoder classifier": TEXT_METHOD,
         "vision": DEFAULT_METHOD,
         "bare module": DEFAULT_METHOD,
     }.items(),
 )
-def test_models_of_texts_can_have_their_own(name, method, by_kind):
+def test_other_models_of_texts_have_their_own(name, method):
     assert default_method(OTHERS[name]()) == method
 
 
-def test_models_of_graphs_can_have_their_own(by_kind):
-    assert default_method(GraphormerForGraphClassification) == "lrp-gamma"
+def test_models_of_graphs_have_their_own():
+    assert default_method(GraphormerForGraphClassification) == GRAPH_METHOD
 
 
 class Detaching(tf.BertForSequenceClassification):
@@ -113,19 +97,19 @@ class Detaching(tf.BertForSequenceClassification):
         return found
 
 
-def test_a_model_that_its_kinds_default_refuses_has_that_of_all(by_kind):
+def test_a_model_that_its_kinds_default_refuses_has_that_of_all():
     model, ids = randomised(Detaching(tf.BertConfig(**SMALL)).double()), arguments("bert")
     with pytest.raises(HiddenOperation):
-        hw.explain(model, ids, method="lrp-difference")
+        hw.explain(model, ids, method=TEXT_METHOD)
     e = hw.explain(model, ids)[0]
     assert e.method == DEFAULT_METHOD
     assert e.ledger == hw.explain(model, ids, method=DEFAULT_METHOD)[0].ledger
 
 
 @pytest.mark.parametrize("options", [{"inside": "heads"}, {"keep": "disk"}, {"memory_limit": "2GiB"}])
-def test_what_differences_do_not_allow_has_the_default_of_all(options, by_kind):
+def test_what_differences_do_not_allow_has_the_default_of_all(options):
     given = {"tokenizer": tokenizer()}
-    assert hw.explain(tiny("bert"), "a good film", **given).method == "lrp-difference"
+    assert hw.explain(tiny("bert"), "a good film", **given).method == TEXT_METHOD
     e = hw.explain(tiny("bert"), "a good film", **given, **options)
     assert e.method == DEFAULT_METHOD
     assert e.ledger.closed
@@ -136,7 +120,7 @@ def test_the_defaults_are_a_line_each(monkeypatch):
     monkeypatch.setattr(defaults, "TEXT_METHOD", "lrp-gamma")
     monkeypatch.setattr(defaults, "LANGUAGE_METHOD", "lrp-query")
     assert hw.explain(tiny("vit"), arguments("vit"))[0].method == "gi"
-    assert hw.explain(tiny("bert"), arguments("bert"))[0].method.startswith("lrp-gamma")
+    assert hw.explain(tiny("bert"), "a good film", tokenizer=tokenizer()).method == "lrp-gamma"
     e = explained("gpt2")
     assert e.method.startswith("lrp-query")
     assert SINK in e.ledger.constants
@@ -216,10 +200,10 @@ def test_the_default_by_its_name_is_the_default():
     assert torch.equal(e.relevance, explained("llama", method=e.method).relevance)
 
 
-def test_classifiers_are_as_they_were():
+def test_a_classifier_shows_its_first_token():
     e = hw.explain(tiny("bert"), "a good film", tokenizer=tokenizer())
-    named = hw.explain(tiny("bert"), "a good film", tokenizer=tokenizer(), method=DEFAULT_METHOD, sinks="show")
-    assert e.method == DEFAULT_METHOD
+    named = hw.explain(tiny("bert"), "a good film", tokenizer=tokenizer(), method=TEXT_METHOD, sinks="show")
+    assert e.method == TEXT_METHOD
     assert torch.equal(e.relevance, named.relevance)
     assert e.ledger == named.ledger
     assert SINK not in e.ledger.constants
@@ -272,7 +256,7 @@ def test_a_comparison_of_a_classifier_is_the_papers():
     c = hw.compare(tiny("bert"), "a good film", tokenizer=tokenizer())
     names = [e.method for e in c.explanations]
     assert LANGUAGE_METHOD not in names
-    assert names.count(DEFAULT_METHOD) == 1
+    assert names.count(DEFAULT_METHOD) == names.count(TEXT_METHOD) == 1
 
 
 def test_an_audit_is_of_what_explain_gives():
@@ -318,11 +302,11 @@ def test_a_run_names_what_it_took_and_goes_on_with_it(data, tmp_path, monkeypatc
         run(data, tmp_path / "out", sinks="show")
 
 
-def test_a_run_of_a_classifier_is_asked_for_as_it_was(tmp_path, monkeypatch):
+def test_a_run_of_a_classifier_names_what_it_took(tmp_path, monkeypatch):
     here(monkeypatch)
     given = write(tmp_path / "in.parquet", text=["a good film"])
     stored = hw.run(tiny("bert"), given, tmp_path / "out", tokenizer=tokenizer(), progress=False)
-    assert stored.manifest.asked["method"] == DEFAULT_METHOD
+    assert stored.manifest.asked["method"] == TEXT_METHOD
     assert "sinks" not in stored.manifest.asked
 
 
@@ -371,7 +355,7 @@ def test_the_command_line_takes_the_same(directory):
 @pytest.mark.parametrize("command", ["explain", "audit", "run", "bias"])
 def test_help_says_the_default_for_each_kind(command):
     said = " ".join(CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "300"}).stdout.split())
-    assert f"{LANGUAGE_METHOD} for language models, else {DEFAULT_METHOD}" in said
+    assert METHOD_BY_KIND in said
 
 
 # the explorer
@@ -386,10 +370,10 @@ def client():
 
 def test_the_explorer_says_and_takes_the_default_of_each_model(client):
     said = {model["kind"]: model["method"] for model in client.get("/api/about").json()["models"]}
-    others = ("text", "image", "molecule", "sentence")
-    assert said == dict.fromkeys(others, DEFAULT_METHOD) | {"language": LANGUAGE_METHOD}
+    by_kind = {"text": TEXT_METHOD, "molecule": GRAPH_METHOD, "language": LANGUAGE_METHOD}
+    assert said == dict.fromkeys(("image", "sentence"), DEFAULT_METHOD) | by_kind
     rows = client.post("/api/explain", json={"text": "a good film"}).json()["rows"]
-    assert [row["method"] for row in rows] == [DEFAULT_METHOD]
+    assert [row["method"] for row in rows] == [TEXT_METHOD]
     rows = client.post("/api/audit", json={"text": "a good film"}).json()["rows"]
     assert [row["method"] for row in rows] == ["gi", DEFAULT_METHOD]
 
@@ -404,7 +388,7 @@ def test_the_explorer_generates_by_the_default(client):
 
 def test_a_model_that_is_read_says_its_own_default():
     place = LazyModel("text", "tiny", lambda: Loaded(talker("llama"), speaker()))
-    assert place.method == DEFAULT_METHOD
+    assert place.method == TEXT_METHOD
     place.load()
     assert place.method == LANGUAGE_METHOD
 
@@ -416,9 +400,9 @@ def test_the_page_names_no_default():
 
 
 def test_no_other_line_of_the_library_names_a_default():
-    """A parameter, a field or an option whose default is one of the two methods by name."""
+    """A parameter, a field or an option whose default is one of these methods by name."""
     source = Path(defaults.__file__).parent
-    named = (f'= "{DEFAULT_METHOD}"', f'= "{LANGUAGE_METHOD}"')
+    named = [f'= "{name}"' for name in (DEFAULT_METHOD, TEXT_METHOD, GRAPH_METHOD, LANGUAGE_METHOD)]
     files = [file for file in source.rglob("*.py") if file != Path(defaults.__file__)]
     assert [str(f) for f in files if any(one in f.read_text(encoding="utf-8") for one in named)] == []
 

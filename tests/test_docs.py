@@ -195,7 +195,7 @@ def test_the_first_snippet_of_the_readme_runs_as_printed(capsys: pytest.CaptureF
     said = capsys.readouterr().out
     assert said.startswith("positive 4.09")
     assert "True" in said.splitlines()[0]
-    assert "('beautifully', 3.1" in said
+    assert "('beautifully', 0.83" in said
 
 
 def test_the_readme_says_how_to_install_and_which_python() -> None:

@@ -12,6 +12,7 @@ import pytest
 from browsing import Watched, make_state, saved
 from speaker import speaker, talker
 
+from headwater.defaults import GRAPH_METHOD, TEXT_METHOD
 from headwater.web.limits import Limits
 from headwater.web.models import Loaded
 from headwater.web.server import serve_in_thread
@@ -68,13 +69,13 @@ def test_typing_a_text_explains_it(watched, home):
 def test_methods_are_switched_and_stand_side_by_side(watched, home):
     page = watched.page
     explained(page, home)
-    assert rows(page) == ["gi", "lrp"] or rows(page) == ["lrp", "gi"]
+    assert sorted(rows(page)) == ["gi", TEXT_METHOD]
     page.locator("#methods summary").click()
     page.get_by_label(re.compile("^attnlrp")).check()
     page.get_by_label(re.compile("^gi ?Gradient")).uncheck()
     page.locator('.method[data-method="attnlrp"]').wait_for()
     page.wait_for_function("() => document.querySelectorAll('.method').length === 2")
-    assert rows(page) == ["lrp", "attnlrp"]
+    assert sorted(rows(page)) == ["attnlrp", TEXT_METHOD]
     shot(page, "methods")
 
 
@@ -97,7 +98,7 @@ def test_a_masked_word_changes_the_prediction(watched, home):
     page = watched.page
     explained(page, home, f"text={TEXT}")
     before = page.locator(".classes li.best .share").inner_text()
-    page.locator('.method[data-method="lrp"] .w', has_text="wonderful").click()
+    page.locator(f'.method[data-method="{TEXT_METHOD}"] .w', has_text="wonderful").click()
     page.locator(".test h3").wait_for()
     assert "→" in page.locator(".classes li.best .share").inner_text()
     assert before.split("→")[0].strip() in page.locator(".classes li.best .share").inner_text()
@@ -111,7 +112,7 @@ def test_a_masked_word_changes_the_prediction(watched, home):
 
 def test_the_ledger_opens_and_its_bars_add_up(watched, home):
     page = watched.page
-    explained(page, home, f"text={TEXT}")
+    explained(page, home, f"text={TEXT}&methods=lrp")
     page.locator('[data-line="/biases"]').click()
     assert page.locator(".line.depth1").count() >= 4
     page.locator('[data-line="/inputs"]').click()
@@ -205,7 +206,7 @@ def test_a_link_holds_the_whole_state(watched, chrome, home):
     page.locator("#methods summary").click()
     page.get_by_label(re.compile("^attnlrp")).check()
     page.locator('.method[data-method="attnlrp"]').wait_for()
-    page.locator('.method[data-method="lrp"] .w', has_text="wonderful").click()
+    page.locator(f'.method[data-method="{TEXT_METHOD}"] .w', has_text="wonderful").click()
     page.locator(".test h3").wait_for()
     link = page.url
     context = chrome.new_context(viewport={"width": 1280, "height": 900})
@@ -270,6 +271,8 @@ def test_molecules(watched, home, tmp_path):
     page.get_by_role("button", name="aspirin").click()
     page.wait_for_function("() => document.querySelectorAll('#panel-molecules .numbers tbody tr').length === 13")
     assert page.locator("#panel-molecules .sheet circle title").first.text_content().startswith("C 0: ")
+    usual = page.locator(f'#panel-molecules input[value="{GRAPH_METHOD}"]')  # a method with a parameter has its box
+    assert usual.is_checked()
     shot(page, "molecules")
     assert "svg" in saved(page, page.locator('#panel-molecules [data-save="html"]'), tmp_path).read_text()
     assert serious(page) == []

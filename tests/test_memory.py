@@ -497,7 +497,7 @@ def test_an_estimate_of_what_is_kept_on_disk(method):
 def test_a_limit_takes_smaller_batches_first_and_is_kept():
     model = ModelShape("bert", 128, 2, 4, 512, 120, 512).build()
     texts = ["the movie is very good and great " * 8] * 6
-    options = {"tokenizer": tokenizer(), "batch_size": 6}
+    options = {"tokenizer": tokenizer(), "batch_size": 6, "method": "lrp"}
     plain, whole = hw.explain(model, texts, **options), hw.estimate(model, texts, **options)
     limit = whole.weights + whole.above // 2
     told = hw.estimate(model, texts, memory_limit=limit, **options)

@@ -322,7 +322,7 @@ def trial() -> Trial:
         "lrp(ln)": (0.84, 1.2),
         "lrp(ah+ln)": (0.9, 1.5),
         "lrp": (0.95, 1.4),
-        "lrp-gamma": (0.93, 1.1),
+        "lrp-gamma(0.05)": (0.93, 1.1),
     }
     flow = made_evaluation({"a-flow": (0.99, 0.1), "lrp(ah+ln)": (0.9, 1.5)}, count=20)
     return Trial("sst2", "paper", (Run(0, made_evaluation(main), flow),))
@@ -344,7 +344,7 @@ def test_the_best_is_bold_and_a_part_does_not_compete(trial: Trial) -> None:
     assert "<sup>20</sup>" in lines["A-Flow"]
     assert "(.711)" in lines["A-Flow"]
     mse = {line.split("|")[1].strip(): line for line in tables.measure_markdown([trial], "aumse").splitlines()}
-    assert "**1.1" in mse["`lrp-gamma`"]
+    assert "**1.1" in mse["`lrp-gamma(0.05)`"]
 
 
 def test_claims_are_paired_and_say_when_the_paper_is_not_confirmed(trial: Trial) -> None:
@@ -353,7 +353,7 @@ def test_claims_are_paired_and_say_when_the_paper_is_not_confirmed(trial: Trial)
     assert "LRP(LN): +0.0600<br>" in auac[3]  # one training says nothing of the next: not bold
     assert aumse[2].strip() == "LRP(LN)"
     assert "LRP(LN): +0.300<br>" in aumse[3]
-    assert aumse[4].strip() == "`lrp-gamma`"
+    assert aumse[4].strip() == "`lrp-gamma(0.05)`"
 
 
 def several(*values: dict[str, tuple[float, float]]) -> Trial:
@@ -442,10 +442,12 @@ def test_tables_run_from_a_checkpoint_to_markdown(monkeypatch: pytest.MonkeyPatc
     need_real_data()
     monkeypatch.delenv(checkpoints.DIRECTORY, raising=False)
     size = Size(rows=6, flow_rows=2, flow_tokens=12, flow_whole=())
-    chosen = ("random", "gi", "lrp(ah+ln)", "lrp", "lrp-gamma")
+    chosen = ("random", "gi", "lrp(ah+ln)", "lrp", "lrp-gamma(0.05)")
     (found,) = trials.trials("paper", ["semaine"], tmp_path, methods=chosen, size=size)
     page = tables.tables_page([found])
-    assert all(title in page for title in ("Random", "A-Flow", "LRP(AH+LN)", "`lrp-gamma`", "Who leads in AU-MSE"))
+    assert all(
+        title in page for title in ("Random", "A-Flow", "LRP(AH+LN)", "`lrp-gamma(0.05)`", "Who leads in AU-MSE")
+    )
     assert tables.largest_error(found.main) < 1e-4
     (again,) = trials.trials("paper", ["semaine"], tmp_path, methods=chosen, size=size)
     assert tables.tables_page([again]) == page
@@ -466,7 +468,7 @@ def test_figures_are_drawn_from_what_the_tables_left(monkeypatch: pytest.MonkeyP
     for name, value in (("AUDITED", 2), ("SHOWN", 1), ("MORE", 1), ("TIMED_TEXTS", 2)):
         monkeypatch.setattr(figures, name, value)
     size = Size(rows=4, flow_rows=2, flow_tokens=12, flow_whole=())
-    chosen = [m for m in figures.CURVES if m not in ("a-last", "a-flow", "lrp-gamma")]
+    chosen = [m for m in figures.CURVES if m not in ("a-last", "a-flow", "lrp-gamma(0.05)")]
     list(trials.trials("paper", ["semaine"], tmp_path, methods=chosen, flow=False, size=size))
     made = list(figures.draw_figures("paper", tmp_path, tmp_path / "out", ["semaine"]))
     assert {path.suffix for path in made} == {".svg", ".png", ".md", ".csv"}

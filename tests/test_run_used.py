@@ -15,6 +15,7 @@ from jobs_here import here, run, sentences, write
 
 import headwater as hw
 from headwater.bias import audit
+from headwater.defaults import TEXT_METHOD
 from headwater.errors import DataError, UsageError
 from headwater.evaluation import tokens
 from headwater.store.manifest import read_manifest, write_manifest
@@ -56,7 +57,7 @@ def judged(data, **options):
 
 
 def test_an_evaluation_takes_what_was_explained(data, tmp_path, explained):
-    stored = run(data, tmp_path / "out", columns=["text", "label"])
+    stored = run(data, tmp_path / "out", columns=["text", "label"], method="lrp")
     plain = write(tmp_path / "plain.parquet", text=TEXTS, label=[row["label"] for row in stored.rows()])
     anew = judged(plain, protocol="ali2022(target=predicted)")
     assert sum(explained) == 60
@@ -71,7 +72,7 @@ def test_an_evaluation_takes_what_was_explained(data, tmp_path, explained):
 
 @pytest.mark.slow
 def test_another_class_or_method_is_explained_where_it_must_be(data, tmp_path, explained):
-    stored = run(data, tmp_path / "out", columns=["text", "label"])
+    stored = run(data, tmp_path / "out", columns=["text", "label"], method="lrp")
     plain = write(tmp_path / "plain.parquet", text=TEXTS, label=[row["label"] for row in stored.rows()])
     anew = judged(plain, methods=["lrp", "gi"])
     explained.clear()
@@ -84,7 +85,7 @@ def test_another_class_or_method_is_explained_where_it_must_be(data, tmp_path, e
 
 
 def test_an_evaluation_of_a_run_can_be_drawn_from_and_handed_to_workers(data, tmp_path):
-    stored = run(data, tmp_path / "out", columns=["text", "label"])
+    stored = run(data, tmp_path / "out", columns=["text", "label"], method="lrp")
     assert len(judged(tmp_path / "out", limit=10, seed=0).samples) == 10
     assert stored.row(7)["row_id"] == 7  # a file is open
     assert pickle.loads(pickle.dumps(stored)).explanation(7).to_dict() == stored.explanation(7).to_dict()
@@ -141,7 +142,7 @@ def test_a_bias_audit_takes_what_was_explained(tmp_path, monkeypatch):
     assert found["first"].mean.value == pytest.approx(anew["first"].mean.value, abs=1e-5)
     with pytest.raises(UsageError, match=r"its target is LABEL_0 - LABEL_1, asked for is LABEL_1"):
         biased(tmp_path / "out", target="LABEL_1")
-    with pytest.raises(UsageError, match="its method is lrp, asked for is gi"):
+    with pytest.raises(UsageError, match=f"its method is {TEXT_METHOD}, asked for is gi"):
         biased(tmp_path / "out", method="gi")
 
 

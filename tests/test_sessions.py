@@ -28,7 +28,10 @@ def test_it_says_what_explain_says() -> None:
     with hw.session(model, tokenizer=tokenizer(), method="lrp") as session:
         assert session.model is model
         for text in TEXTS:
-            ours, theirs = session.explain(text), hw.explain(model, text, tokenizer=tokenizer(), plans=False)
+            ours, theirs = (
+                session.explain(text),
+                hw.explain(model, text, tokenizer=tokenizer(), method="lrp", plans=False),
+            )
             assert torch.equal(ours.relevance, theirs.relevance)
         assert session.explain(TEXTS[1]).provenance.way == "plan"
         assert session.explain(TEXTS[1], method="gi").method == "gi"

@@ -134,6 +134,7 @@ def test_it_equals_a_slow_version_dimension_by_dimension():
             encoder(),
             text,
             tokenizer=tokenizer(),
+            method="lrp",
             score=lambda out: out.last_hidden_state[:, :, k].mean(1) / norm[text],
         )
 
@@ -151,6 +152,7 @@ def test_what_a_token_does_in_all_is_its_relevance_for_the_similarity():
         encoder(),
         A,
         tokenizer=tokenizer(),
+        method="lrp",
         score=lambda out: out.last_hidden_state.mean(1) @ y / (x.norm() * y.norm()),
     )
     assert torch.allclose(similar().row_relevance, e.relevance.double(), atol=1e-12)

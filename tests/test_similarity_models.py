@@ -57,9 +57,8 @@ def test_maxsim_equals_a_slow_version_token_by_token():
     """For every token of a, three dimensions of its state and of the chosen token's by `explain`."""
 
     def explain_dimension(text, place, k):
-        return hw.explain(
-            encoder(), text, tokenizer=tokenizer(), score=lambda out: out.last_hidden_state[:, place, k]
-        ).relevance.double()
+        score = {"score": lambda out: out.last_hidden_state[:, place, k]}
+        return hw.explain(encoder(), text, tokenizer=tokenizer(), method="lrp", **score).relevance.double()
 
     s = similar(b="a film", pooling="maxsim", normalise=False, dimensions=3)
     slow = sum(

@@ -202,7 +202,7 @@ def test_the_verdict_stands_above_everything():
     model, tokenizer = load_bundled()
     e = hw.explain(model, "The plot is thin, but the cast is wonderful.", tokenizer=tokenizer)
     assert e.verdict().adds == ("wonderful",)
-    assert "wonderful" in without_codes(on_screen(render(e))).splitlines()[0]
+    assert "wonderful" in " ".join(without_codes(on_screen(render(e))).splitlines()[:2])
     assert plain(e).startswith("verdict: ")
     assert "<strong>wonderful</strong>" in page(e)
 

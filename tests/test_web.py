@@ -78,7 +78,7 @@ def test_an_explanation_is_the_librarys(client, made):
 
     found = client.post("/api/explain", json={"text": TEXT, "methods": ["lrp", "gi"], "unit": "token"}).json()
     loaded = made.models.text.take()
-    ours = hw.explain(loaded.model, TEXT, tokenizer=loaded.reader)
+    ours = hw.explain(loaded.model, TEXT, tokenizer=loaded.reader, method="lrp")
     assert found["rows"][0]["relevance"] == pytest.approx(ours.relevance.tolist(), rel=1e-5, abs=1e-6)
     assert found["score"] == pytest.approx(ours.score)
     book = found["rows"][0]["ledger"]
@@ -576,7 +576,7 @@ def way_of(found: Any) -> str:
 def test_a_served_model_is_played():
     state = make_state()
     texts = ("a gripping film", "a dull film, and a long one", "not a film at all")
-    asked = [TextAsked(text=text, methods=["lrp"]) for text in texts]
+    asked = [TextAsked(text=text) for text in texts]
     jobs = [state.pool.submit(partial(state.text, ask)) for ask in asked]  # two of them at once
     assert [way_of(job.done.result()) for job in jobs] == ["plan"] * 3
     state.close()

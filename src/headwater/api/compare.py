@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import nn
 from typing_extensions import Unpack
 
-from ..engine.kind import default_method
+from ..engine.kind import default_method, is_plain
 from ..engine.options import Options, OptionsByName, Request
 from ..engine.plan import make_plan
 from ..engine.session import Session
@@ -45,14 +44,14 @@ def compare(
     ask = make_request(model, data, **options)
     if isinstance(ask.data, list):
         raise UsageError(f"a comparison is of one input, not of {len(ask.data)}.")
-    entries = [MethodAnswers(resolve_method(name)) for name in chosen or usual_methods(ask.model)]
+    entries = [MethodAnswers(resolve_method(name)) for name in chosen or usual_methods(ask)]
     with walk_once():
         return compare_methods(ask, entries)
 
 
-def usual_methods(model: nn.Module) -> tuple[str, ...]:
-    """The paper's methods, and the default for the kind of model where it is none of them."""
-    return tuple(dict.fromkeys((*PAPER, default_method(model))))
+def usual_methods(ask: Request) -> tuple[str, ...]:
+    """The paper's methods, and what `explain` would take where it is none of them."""
+    return tuple(dict.fromkeys((*PAPER, default_method(ask.model, is_plain(ask.options)))))
 
 
 def compare_methods(ask: Request, entries: list[MethodAnswers]) -> Comparison:

@@ -17,8 +17,8 @@ def default_method(model: Any, plain: bool = True) -> str:
 
     A language model predicts a next token: it is causal, or an encoder-decoder with a head for its vocabulary, and
     transformers lets it generate. A masked language model, a classifier on a decoder, a model of images or of graphs
-    is none. `plain`: the model is neither watched inside nor is memory saved, which differences from a reference do
-    not allow.
+    is none. `plain`: a tokenizer says which token stands for nothing, and the model is neither watched inside nor is
+    memory saved; differences from a reference need that.
     """
     if can_generate(model):
         return defaults.LANGUAGE_METHOD
@@ -39,8 +39,13 @@ def choose_method(method: str | Method | None, model: Any, plain: bool = True) -
 
 def choose_for(options: Options, model: Any, watched: bool = False) -> Method:
     """The same for these options."""
-    plain = not (watched or options.inside or options.saves_memory or options.memory_limit is not None)
-    return choose_method(options.method, model, plain)
+    return choose_method(options.method, model, is_plain(options) and not watched)
+
+
+def is_plain(options: Options) -> bool:
+    """Whether differences from a reference can answer these options."""
+    saves_memory = options.saves_memory or options.memory_limit is not None
+    return options.tokenizer is not None and not (options.inside or saves_memory)
 
 
 def choose_output(output: str | None, model: Any) -> str:

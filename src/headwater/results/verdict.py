@@ -220,7 +220,8 @@ def judge(
         say, found, start, aside = HELD_DOWN, found.turned(), -start, -aside
     if start > found.plus:
         already = f"{amount(start_of(ledger), ledger.score)} of {amount(ledger.score)}"
-        head = (*head, Phrase(f", {already} already for an empty input"))
+        empty = "unknown words" if kind == "word" else "an empty input"
+        head = (*head, Phrase(f", {already} already for {empty}"))
     if max(start, aside) > found.plus:  # the named ones are then not why, but why among their like
         say = replace(say, because=f"; among the {kind}s{say.because.lstrip(',:')}")
     return with_reasons(head, found, units, ledger, kind, say)

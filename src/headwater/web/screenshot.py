@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import urlencode
 
+from ..defaults import TEXT_METHOD
 from ..errors import MissingExtra
 from .browsers import browser_arguments, chromium
 from .server import serve_in_thread
@@ -13,7 +14,7 @@ from .state import AppState
 SIZE = {"width": 1280, "height": 1330}
 SHOWN = {
     "text": "The plot is thin, but the cast is wonderful.",
-    "methods": "gi|lrp",
+    "methods": f"gi|{TEXT_METHOD}",
     "mask": "10",
 }
 
@@ -28,7 +29,7 @@ def check_driver() -> None:
 
 
 def take(state: AppState, path: Path) -> None:
-    """One picture of a text with a word masked, the ledger open."""
+    """One picture of a text with a word masked, and the ledger below it."""
     from playwright.sync_api import sync_playwright
 
     with serve_in_thread(state) as address, sync_playwright() as driver:
@@ -37,7 +38,6 @@ def take(state: AppState, path: Path) -> None:
         page.goto(f"{address}#{urlencode(SHOWN)}")
         page.get_by_text("Got it").click()  # what a first visit is told would push the ledger out of the picture
         page.locator(".test h3").wait_for()
-        page.locator('[data-line="/biases"]').click()
         page.mouse.move(0, 0)
         page.evaluate("() => { document.activeElement.blur(); scrollTo(0, 0); }")
         page.screenshot(path=str(path))

@@ -30,7 +30,7 @@ DEFAULT = (
     "lrp",
     "lrp@aside",
     "lrp(ah+ln+act+gate=half)@aside",
-    "lrp-gamma@aside",
+    "lrp-gamma(0.05)@aside",
     "lrp-secant@aside",
     "lrp-query",
     OURS,

@@ -18,7 +18,7 @@ METHODS = (
     "gi",
     "lrp(ah+ln)",
     "lrp",
-    "lrp-gamma",
+    "lrp-gamma(0.05)",
     "attnlrp",
     "integrated-gradients",
 )

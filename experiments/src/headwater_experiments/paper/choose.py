@@ -57,7 +57,7 @@ CANDIDATES = (
 )
 
 TEXT_METHODS = (  # the rows that are first in some column, and the candidates that are left for texts
-    *("rollout", "gae", "lrp(ln)", "lrp(ah+ln)", "lrp", "lrp-gamma", "attnlrp", "path-gradients"),
+    *("rollout", "gae", "lrp(ln)", "lrp(ah+ln)", "lrp", "lrp-gamma(0.05)", "attnlrp", "path-gradients"),
     *("lrp-gamma(0.02)", *(spell_secant(*rules) for rules in ((), ("gamma=0.01",), ("gamma=0.02",), ("gamma=0.05",)))),
     *("lrp-difference", "lrp-difference(0.01)", "lrp-difference(0.02)", "lrp-difference(0.05)"),
 )

@@ -31,11 +31,14 @@ if TYPE_CHECKING:
 
 KEPT = ("gi", "lrp(ah+ln)", "lrp")
 ATTENTION = ("gae", "rollout", FLOW)
-CURVES = ("random", "a-last", FLOW, "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)", "lrp", "lrp-gamma")
+CURVES = (
+    *("random", "a-last", FLOW, "rollout", "gae", "gi"),
+    *("lrp(ah)", "lrp(ln)", "lrp(ah+ln)", "lrp", "lrp-gamma(0.05)"),
+)
 ROWS = ("a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ah+ln)", "lrp")
 SENTENCE_ROWS = ("a-last", FLOW, "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)", "lrp")
 SENTENCE = "has a lot of the virtues of eastwood at his best ."  # the paper's own, of SST-2's dev part
-TIMED = ("random", "a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ah+ln)", "lrp", "lrp-gamma", "attnlrp")
+TIMED = ("random", "a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ah+ln)", "lrp", "lrp-gamma(0.05)", "attnlrp")
 
 AUDITED = 40
 SHOWN, MORE = 4, 5  # sentences: the paper's own and three others, then five more, as its appendix has eight

@@ -9,7 +9,7 @@ GRAPHS = ("bace", "mnist")
 COLUMNS = ("imdb", "sst2", "bace", "mnist", "t-emotions", "t-hate", "t-sentiment", "meld-s", "semaine")
 
 ROWS = ("random", "a-last", "a-flow", "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)")
-OURS = ("lrp", "lrp-gamma", "attnlrp", "integrated-gradients")
+OURS = ("lrp", "lrp-gamma(0.05)", "attnlrp", "integrated-gradients")
 
 ACCURACY = {"sst2": 0.813, "imdb": 0.881, "mnist": 0.972}
 ROC_AUC = {"bace": 0.835}

@@ -32,7 +32,7 @@ TITLES = {
 
 # What each rule adds, and what our methods add to the paper's.
 ATTENTION = ("a-last", "rollout", "gae")
-PAIRS = (("lrp(ah)", "gi"), ("lrp(ah+ln)", "gi"), ("lrp", "lrp(ah+ln)"), ("lrp-gamma", "lrp(ah+ln)"))
+PAIRS = (("lrp(ah)", "gi"), ("lrp(ah+ln)", "gi"), ("lrp", "lrp(ah+ln)"), ("lrp-gamma(0.05)", "lrp(ah+ln)"))
 
 
 @dataclass(frozen=True)

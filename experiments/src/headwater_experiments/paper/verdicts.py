@@ -22,7 +22,7 @@ from .validation_parts import is_reported
 
 ROWS = (
     *("random", "a-last", "rollout", "gae", "gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)"),
-    *("lrp", "lrp-gamma", "attnlrp", "path-gradients"),
+    *("lrp", "lrp-gamma(0.05)", "attnlrp", "path-gradients"),
 )
 MEASURES = (ACTIVATION, PRUNING)
 CUT = 4.0  # standard errors that one cell can count at most

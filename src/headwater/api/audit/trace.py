@@ -39,9 +39,10 @@ _NORMS = ("layer_norm", "rms_norm", "group_norm")
 def audit(model: Model, data: Any, *, method: str | Method | None = None, **options: Unpack[OptionsByName]) -> Audit:
     """Explain one input and say for every module what came in, what went out, and what its operations lost.
 
-    `model`, `data` and all options are those of `explain`, for one sample; without a method it audits what `explain`
-    gives. For each normalisation it shows the share that the paper's second proposition predicts beside the one
-    measured, for each attention head the break that the first one predicts.
+    `model`, `data` and all options are those of `explain`, for one sample. Without a method it audits what `explain`
+    gives, or `lrp` where that (`lrp-difference`) cannot be followed through the model. For each normalisation it shows
+    the share that the paper's second proposition predicts beside the one measured, for each attention head the break
+    that the first one predicts.
     """
     found: list[AuditScope] = []
     ask = make_request(model, data, method=method, **options)

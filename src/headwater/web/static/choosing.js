@@ -6,8 +6,16 @@ const GROUPS = {
   rules: 'Relevance propagation and gradients', attention: 'Attention', captum: 'From captum; slower', chance: 'Chance', other: 'Others',
 };
 
+// The methods, and before its like the model's default where that has a parameter of its own, as in `lrp-secant(0.02)`.
+function withUsual(methods, usual) {
+  const place = methods.findIndex((m) => m.name === usual?.split('(')[0]);
+  if (place < 0 || methods.some((m) => m.name === usual)) return methods;
+  return methods.toSpliced(place, 0, { ...methods[place], name: usual });
+}
+
 // A folding list of check boxes; never none, never more than the server takes. `usual` is the model's default.
-export function methodPicker(methods, chosen, change, { most = 8, id, usual }) {
+export function methodPicker(known, chosen, change, { most = 8, id, usual }) {
+  const methods = withUsual(known, usual);
   const count = h('span', { className: 'soft' });
   const refused = h('p', { className: 'too-many', role: 'alert' });
   const boxes = new Map();

@@ -271,13 +271,12 @@ export class TextView {
   async audit() {
     if (!this.auditBox.open || !this.found) return;
     const { text, target, output, model } = this.body();
-    const methods = ['gi', this.model.method];
     const asked = JSON.stringify([text, target, output, model]);
     if (asked === this.audited) return;
-    const found = await this.auditing.run((options) => post('/api/audit', { text, methods, target, output, model }, options));
+    const found = await this.auditing.run((options) => post('/api/audit', { text, target, output, model }, options));
     if (!found) return;
     this.audited = asked;
-    const save = saver(() => ({ path: '/api/audit/report', name: 'audit', body: { text, methods, target, output, model } }), this.status);
+    const save = saver(() => ({ path: '/api/audit/report', name: 'audit', body: { text, target, output, model } }), this.status);
     const cut = this.found.windows > 1 ? h('p', { className: 'soft' }, 'The text is longer than the model takes: this follows its beginning.') : '';
     this.auditBody.replaceChildren(cut, audit(found), save);
   }

@@ -65,7 +65,7 @@ MARKS: dict[str, Mark] = {
     "lrp(ln)": Mark("LRP (LN)", BLUE, DASH_DOTS, ">", filled=False),
     "lrp(ah+ln)": Mark("LRP (AH+LN)", BLUE, SOLID, "o", width=1.4),
     "lrp": Mark("LRP (all rules)", BLACK, SOLID, "D", width=1.4),
-    "lrp-gamma": Mark("LRP-γ", BLACK, DASHED, "s", filled=False),
+    "lrp-gamma(0.05)": Mark("LRP-γ", BLACK, DASHED, "s", filled=False),
     "attnlrp": Mark("AttnLRP", PURPLE, SOLID, "P"),
 }
 SPARE = (
