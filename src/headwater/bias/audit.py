@@ -159,7 +159,7 @@ def sums_of(audit: BiasAudit, group: str) -> Sums:
 class Made:
     """Explanations as they are made, a chunk at a time, so that none is kept; remembers what the score is called."""
 
-    target = ""
+    target: str = ""
 
     def read_stored(self, run: StoredRun, texts: Texts) -> Iterator[Explained]:
         """Those that a run has made already."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -63,4 +63,6 @@ def sample_name(kind: str, index: int, count: int) -> str:
     return f"the {kind}" if count == 1 else f"{kind} {index}"
 
 
-Beside, Prepares = SideInput, SupportsSamples  # the former names, which models with `headwater_inputs` may use
+# The former names, which models with `headwater_inputs` may use.
+Beside: TypeAlias = SideInput
+Prepares: TypeAlias = SupportsSamples

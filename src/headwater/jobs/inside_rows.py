@@ -29,7 +29,7 @@ class InsideRows(Explainer):
     def __init__(self, model: nn.Module, tokenizer: Any, settings: JobSettings, sources: InputFiles) -> None:
         super().__init__(model, tokenizer, settings, sources)
         self.options = replace(self.options, inside=settings.inside)
-        self.columns = inside_columns(settings.inside)
+        self.columns: tuple[str, ...] = inside_columns(settings.inside)
         self.cells: dict[int, dict[str, list[dict[str, Any]]]] = {}
 
     def explain_batch(self, batch: Sequence[TokenisedRow]) -> list[Explanation]:

@@ -32,7 +32,7 @@ from .machines import peak_memory
 from .payload import Payload, relevant_versions
 from .place import RunDirectory, job_of, open_run_directory
 from .planning import Chunk, Layout
-from .reading.sources import find_sources
+from .reading.sources import InputFiles, find_sources
 from .settings import BATCH_TOKENS, SHARD_ROWS, JobSettings, Target
 from .similar_rows import find_pooling
 from .writing import Writer
@@ -209,10 +209,14 @@ class RunJob:
     """One job in its directory, from where it stands to its end."""
 
     def __init__(self, payload: Payload, weights: str, place: RunDirectory, engine: Engine, strict: bool) -> None:
-        self.payload, self.place, self.engine, self.strict = payload, place, engine, strict
-        self.settings, self.sources = payload.settings, payload.sources
-        self.layout = Layout(self.sources.rows, self.settings.shard_rows)
-        self.began = time.perf_counter()
+        self.payload = payload
+        self.place = place
+        self.engine = engine
+        self.strict = strict
+        self.settings: JobSettings = payload.settings
+        self.sources: InputFiles = payload.sources
+        self.layout: Layout = Layout(self.sources.rows, self.settings.shard_rows)
+        self.began: float = time.perf_counter()
         asked = {"model_sha256": weights, **describe_request(payload)}
         wanted = Manifest(
             job=job_of(asked),
@@ -225,8 +229,8 @@ class RunJob:
         )
         if place.found is None:
             wanted = replace(wanted, rules_met=dict(try_rows(payload)))
-        self.manifest = place.take_up(wanted, self.sources)
-        self.before = self.manifest
+        self.manifest: Manifest = place.take_up(wanted, self.sources)
+        self.before: Manifest = self.manifest
 
     def go(self, workers: int | None, progress: bool | None) -> None:
         """To the end, or to where it must stop; either way the directory says how far it came."""

@@ -166,10 +166,11 @@ class CapturedExplanation:
     """One captured explanation: the forward graph, the score read in Python, the backward graph."""
 
     def __init__(self, run: Run, demand: Demand, call: Callable[[Body, Any], Body], more: Mapping[str, Any]) -> None:
-        self.demand, self.call = demand, call
+        self.demand = demand
+        self.call = call
         batch = copy_arguments(run.batch)
-        self.run = replace(run, batch=replace(batch, kwargs={**batch.kwargs, **more}))
-        self.pool = torch.cuda.graph_pool_handle() if run_on_card(run) else None
+        self.run: Run = replace(run, batch=replace(batch, kwargs={**batch.kwargs, **more}))
+        self.pool: tuple[int, int] | None = torch.cuda.graph_pool_handle() if run_on_card(run) else None
         self.forwards: Body = call(self._forwards, self.pool)
         self.backwards: Body | None = None
         self.way: ForwardState | None = None
@@ -259,7 +260,7 @@ class PassedOn:
 
     is_compileable = False
     is_initialized = True
-    is_sliding = (False,)
+    is_sliding: tuple[bool, ...] = (False,)
 
     def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         return keys, values
@@ -317,7 +318,8 @@ class Model:
     """A model as a key by its identity, which does not keep it alive."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.of, self.number = weakref.ref(model), id(model)
+        self.of: weakref.ref[nn.Module] = weakref.ref(model)
+        self.number: int = id(model)
 
     def __hash__(self) -> int:
         return self.number

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "load_image_model"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 TASKS = {
     "text-classification": "AutoModelForSequenceClassification",
     "token-classification": "AutoModelForTokenClassification",

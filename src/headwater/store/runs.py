@@ -60,7 +60,8 @@ class StoredRun:
     """A run's directory, read as it was when it was opened. Memory holds one group of rows at a time."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self.manifest = path, manifest
+        self.path = path
+        self.manifest = manifest
         self._group: tuple[tuple[int, int | None], dict[int, Row]] | None = None
         self._files: tuple[int, Any] | None = None
         self._whole: set[tuple[Path, int, int]] = set()  # files whose checksum was right: their size and time
