@@ -48,10 +48,24 @@ MASK = "attention_mask"
 def recorded(shapes: int = SHAPES) -> Iterator[Recorder]:
     """Inside, explanations on a graphics card are recorded when a shape comes for the second time, and then replayed.
 
-    A recording keeps the memory that one explanation needs. The `shapes` that were used last are kept. All are given
-    back at the end, and earlier where memory is short.
-    `recorder.refused` says why a shape is not replayed. On a processor nothing changes. Nor for a model that every
-    explanation copies first, into another dtype than its own: one in half precision needs `dtype=` with its own.
+    A recording keeps the memory that one explanation needs. All are given back at the end, and earlier where memory is
+    short. On a processor nothing changes. Nor for a model that every explanation copies first, into another dtype than
+    its own: one in half precision needs `dtype=` with its own.
+
+    Args:
+        shapes: so many recordings are kept, those that were used last.
+
+    Returns:
+        A context with a `Recorder`; its `refused` says why a shape is not replayed.
+
+    Raises:
+        Nothing of its own: what cannot be recorded is computed as ever.
+
+    Example:
+        >>> with hw.recorded() as recorder:
+        ...     e = hw.explain("headwater/sentiment", "a fine film")
+        >>> e.target, recorder.replays
+        ('positive', 0)
     """
     recorder = Recorder(shapes)
     with undone(recorder.release), recorder.at_work():

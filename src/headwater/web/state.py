@@ -59,7 +59,7 @@ class AppState:
     """Answers requests, each from the models that were chosen when the server started."""
 
     def __init__(self, models: Models, limits: Limits | None = None, stores: Sequence[Store] = ()) -> None:
-        self.models = models
+        self.models: Models = models
         self.limits: Limits = limits or Limits()
         self.stores: tuple[Store, ...] = tuple(stores)
         self.pool: JobPool = JobPool(self.limits.workers, self.limits.waiting, self.limits.seconds)

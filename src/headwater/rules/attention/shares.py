@@ -191,7 +191,7 @@ class Tangent:
 
     def __init__(self, weights: Tensor, axis: int) -> None:
         self._weights = BorrowedTensor(weights)
-        self.axis = axis
+        self.axis: int = axis
 
     def copy_before_write(self, written: Tensor) -> None:
         self._weights.copy_before_write(written)
