@@ -14,7 +14,7 @@ from ..engine.options import read_options
 from ..engine.session import Session
 from ..errors import UsageError
 from ..inputs.restoring import restores
-from ..methods.registry import Method
+from ..methods.registry import Method, resolve_method
 from ..results.audit import Audit
 from ..results.comparison import Comparison
 from ..results.entities import Entity
@@ -72,6 +72,8 @@ def session(
         >>> found
         ['negative', 'positive']
     """
+    if method is not None:
+        resolve_method(method)  # a method that does not exist is refused before any work
     asked = {"tokenizer": tokenizer, "processor": processor, "plans": plans, "device": device}
     given, shared = take_model(model, asked)
     options = read_options(dtype=dtype, **shared)

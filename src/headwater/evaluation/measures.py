@@ -45,10 +45,12 @@ class Answer:
     """Logits [steps, classes] of one sample's perturbed inputs, those of the whole input, and the class asked of.
 
     Example:
-        >>> from headwater.evaluation.measures import list_measures
-        >>> measure = list_measures()["deletion"]
-        >>> measure.better, measure.axes
-        ('lower', ('share of items removed', 'probability'))
+        >>> import numpy as np
+        >>> from headwater.evaluation.measures import Answer
+        >>> from headwater.evaluation.protocols import ali2022
+        >>> answer = Answer(np.zeros((3, 2)), np.array([0.0, 1.0]), label=1, protocol=ali2022)
+        >>> len(answer.logits), answer.label
+        (3, 1)
     """
 
     logits: Floats
@@ -66,6 +68,12 @@ class Measure:
     `of`: relevance and probability of the protocol's class, or of the predicted one.
     `kept(relevance, counts)`: flags [steps, items], true where an item is still in the input.
     `read(answer)`: one number per step. `compute(part, method, explanations, targets, seed)`: one number per sample.
+
+    Example:
+        >>> from headwater.evaluation.measures import list_measures
+        >>> measure = list_measures()["deletion"]
+        >>> measure.better, measure.aggregation
+        ('lower', 'area')
     """
 
     name: str

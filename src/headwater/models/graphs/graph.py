@@ -91,7 +91,7 @@ class Graph:
         return self._paths[key]
 
     def edge_types(self, ranges: Sequence[int]) -> Integers:
-        """One number for each edge: its columns are the digits, the first column the highest; `ranges` has the bases."""
+        """One number for each edge: its columns are the digits, the first the highest; `ranges` has the bases."""
         found = np.zeros((0, 0), np.int64) if self.edge_features is None else self.edge_features
         if found.shape[1] != len(ranges) and self.edges.shape[1]:
             raise InputError(
