@@ -35,6 +35,7 @@ class NotConforming(AssertionError):
         ...     check_method(Method("infinite", "", infinite), model, ["a fine film", "dull"], tokenizer=tokenizer)
         ... except NotConforming as error:
         ...     print(error)
+        'infinite' gives relevance that is not finite.
     """
 
 

@@ -125,7 +125,7 @@ def explain(
     Example:
         >>> e = hw.explain("headwater/sentiment", "The plot is thin, but the cast is wonderful.")
         >>> e.target, round(e.score, 2), e.ledger.closed
-        ('positive', 3.62, True)
+        ('positive', 3.31, True)
     """
     ask = make_request(
         model,

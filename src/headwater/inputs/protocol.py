@@ -69,7 +69,7 @@ class SupportsSamples(Protocol):
 
     Example:
         >>> from headwater.inputs.protocol import SupportsSamples
-        >>> isinstance(hw.load("headwater/molecules")[0], SupportsSamples)
+        >>> isinstance(hw.load("headwater/bace")[0], SupportsSamples)
         True
     """
 

@@ -59,7 +59,7 @@ def recorded(shapes: int = SHAPES) -> Iterator[Recorder]:
         A context with a `Recorder`; its `refused` says why a shape is not replayed.
 
     Raises:
-        Nothing of its own: what cannot be recorded is computed as ever.
+        Nothing of its own. What cannot be recorded is computed as ever.
 
     Example:
         >>> with hw.recorded() as recorder:

@@ -146,7 +146,7 @@ def load_image_model(
     with a processor that only torchvision has, that.
 
     Args:
-        name_or_dir: as for `load`; "headwater/digits" comes with the package.
+        name_or_dir: as for `load`; "headwater/mnist" comes with the package.
         task: as for `load`.
         device: as for `load`.
         dtype: as for `load`.
@@ -163,7 +163,7 @@ def load_image_model(
 
     Example:
         >>> from headwater.models.loading import load_image_model
-        >>> model, processor = load_image_model("headwater/digits")
+        >>> model, processor = load_image_model("headwater/mnist")
         >>> model.config.image_size
         28
     """

@@ -58,7 +58,7 @@ def bundled_path(name: str = NAME) -> Path:
     Graphormer trained on BACE.
 
     Args:
-        name: "headwater/sentiment", "headwater/digits" or "headwater/molecules".
+        name: "headwater/sentiment", "headwater/mnist" or "headwater/bace" (`NAME`, `DIGITS` and `MOLECULES`).
 
     Returns:
         A path.

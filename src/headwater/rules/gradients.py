@@ -29,7 +29,7 @@ def value_of(value: Tensor, *, gradient_of: Tensor) -> Tensor:
         >>> x = torch.tensor([2.0], requires_grad=True)
         >>> y = value_of(x**3, gradient_of=4 * x)  # 8, as a linear function of x
         >>> y.sum().backward()
-        >>> float(y), float(x.grad)
+        >>> y.item(), x.grad.item()
         (8.0, 4.0)
     """
     return _Swap.apply(gradient_of, [value.detach()])  # type: ignore[no-any-return]

@@ -38,7 +38,7 @@ def share_product(call: Call, first: Place, second: Place, part: float = 0.5) ->
 
     Args:
         call: the product: a matmul, an einsum.
-        first: where the first factor stands among its arguments.
+        first: where the first factor stands among its arguments: a number, and a place in a list or -1.
         second: where the second does.
         part: of the product that goes by the first; the rest goes by the second.
 
@@ -48,7 +48,7 @@ def share_product(call: Call, first: Place, second: Place, part: float = 0.5) ->
     Example:
         >>> from headwater.rules import Call, share_product
         >>> a, b = torch.tensor([2.0], requires_grad=True), torch.tensor([3.0], requires_grad=True)
-        >>> product = share_product(Call(torch.mul, "mul", False, (a, b), {}), (0,), (1,), 0.25)
+        >>> product = share_product(Call(torch.mul, "mul", False, (a, b), {}), (0, -1), (1, -1), 0.25)
         >>> product.sum().backward()
         >>> float(a.detach() * a.grad), float(b.detach() * b.grad)  # a quarter of 6, and the rest
         (1.5, 4.5)

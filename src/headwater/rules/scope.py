@@ -63,7 +63,7 @@ class Scope(Mode):
 
     Example:
         >>> from headwater.rules import Books, RuleSet, Scope
-        >>> norm, x = torch.nn.LayerNorm(4), torch.arange(4.0).requires_grad_()
+        >>> norm, x = torch.nn.LayerNorm(4), torch.arange(4.0).requires_grad_().clone()
         >>> with Scope(RuleSet(frozenset({"ln"})), Books(samples=1), {}, {}) as scope:
         ...     y = norm(x)
         >>> scope.met

@@ -61,7 +61,7 @@ class Books:
 
     Example:
         >>> from headwater.rules import Books, RuleSet, Scope
-        >>> layer, x = torch.nn.Linear(2, 1), torch.ones(1, 2, requires_grad=True)
+        >>> layer, x = torch.nn.Linear(2, 1), torch.ones(1, 2, requires_grad=True).clone()
         >>> books = Books(samples=1)
         >>> with Scope(RuleSet(frozenset()), books, {id(layer.bias): "bias"}, {}):
         ...     score = layer(x).sum()

@@ -47,9 +47,10 @@ def png(explanations: Sequence[Explanation], image: Any, *, levels: Sequence[str
         The bytes of a PNG file.
 
     Example:
+        >>> from PIL import Image
         >>> from headwater.viz.images import png
-        >>> image = torch.zeros(28, 28, dtype=torch.uint8).numpy()
-        >>> png([hw.explain("headwater/digits", image)], image)[1:4]
+        >>> image = Image.new("L", (28, 28))
+        >>> png([hw.explain("headwater/mnist", image)], image)[1:4]
         b'PNG'
     """
     shown, picture = views(explanations, image, levels)
@@ -73,9 +74,10 @@ def picture(
         SVG.
 
     Example:
+        >>> from PIL import Image
         >>> from headwater.viz.images import picture
-        >>> image = torch.zeros(28, 28, dtype=torch.uint8).numpy()
-        >>> picture([hw.explain("headwater/digits", image)], image).startswith("<svg")
+        >>> image = Image.new("L", (28, 28))
+        >>> picture([hw.explain("headwater/mnist", image)], image).startswith("<svg")
         True
     """
     shown, ground = views(explanations, image, levels)
@@ -98,9 +100,10 @@ def overlay(explanation: Explanation, image: Any, level: str = "patches") -> Ima
         A Pillow image.
 
     Example:
+        >>> from PIL import Image
         >>> from headwater.viz.images import overlay
-        >>> image = torch.zeros(28, 28, dtype=torch.uint8).numpy()
-        >>> overlay(hw.explain("headwater/digits", image), image).mode
+        >>> image = Image.new("L", (28, 28))
+        >>> overlay(hw.explain("headwater/mnist", image), image).mode
         'RGB'
     """
     shown, ground = views([explanation], image, [level])

@@ -48,7 +48,7 @@ def picture(
     Example:
         >>> from headwater.models.graphs import as_graph
         >>> from headwater.viz.molecules import picture
-        >>> model, _ = hw.load("headwater/molecules")
+        >>> model, _ = hw.load("headwater/bace")
         >>> picture([hw.explain(model, as_graph("CCO"))], "CCO").startswith("<svg")
         True
     """

@@ -44,10 +44,12 @@ def picture(explanations: Sequence[Explanation], image: Any, segments: Any, *, c
         UsageError: there is no explanation, or shapes do not fit.
 
     Example:
+        >>> import numpy
+        >>> from PIL import Image
         >>> from headwater.viz.superpixels import picture
-        >>> image = torch.zeros(28, 28, dtype=torch.uint8).numpy()
+        >>> image = Image.new("L", (28, 28))
         >>> squares = torch.arange(49).view(7, 7).repeat_interleave(4, 0).repeat_interleave(4, 1).numpy()
-        >>> picture([hw.explain("headwater/digits", image)], image, squares).startswith("<svg")
+        >>> picture([hw.explain("headwater/mnist", image)], numpy.asarray(image), squares).startswith("<svg")
         True
     """
     if not explanations:

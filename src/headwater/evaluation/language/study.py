@@ -99,9 +99,12 @@ def measure_faithfulness(
         DataError: a set is missing, or no prompt is kept.
 
     Example:
+        >>> import json
         >>> from headwater.evaluation.language.study import measure_faithfulness
+        >>> capitals = {"France": "Paris", "Italy": "Rome"}
+        >>> lines = [{"prompt": f"The capital of {land} is", "answer": f" {city}"} for land, city in capitals.items()]
         >>> with open("mine.jsonl", "w") as file:
-        ...     written = file.write('{"prompt": "The capital of France is", "answer": " Paris"}')
+        ...     print(*map(json.dumps, lines), sep=chr(10), file=file)
         >>> model, tokenizer = hw.load("smollm2")
         >>> asked = {"prompts": "mine.jsonl", "methods": ["random"], "count": 1, "progress": False}
         >>> found = measure_faithfulness(model, tokenizer, **asked)

@@ -111,7 +111,7 @@ def induce_subgraphs(batch: Mapping[str, Tensor], keep: Tensor, type_count: int 
 
     Example:
         >>> from headwater.models.graphs import as_graph, collate, induce_subgraphs
-        >>> model, _ = hw.load("headwater/molecules")
+        >>> model, _ = hw.load("headwater/bace")
         >>> batch = collate([as_graph("CCO")], model.config)
         >>> induce_subgraphs(batch, torch.tensor([[True, True, False]]), model.config.edge_types)["degrees"].tolist()
         [[1, 1, 0]]

@@ -40,7 +40,7 @@ def collate(
 
     Example:
         >>> from headwater.models.graphs import as_graph, collate
-        >>> model, _ = hw.load("headwater/molecules")
+        >>> model, _ = hw.load("headwater/bace")
         >>> inputs = collate([as_graph("CCO"), as_graph("C")], model.config)
         >>> inputs["attention_mask"].tolist()
         [[True, True, True], [True, False, False]]
