@@ -115,7 +115,7 @@ def test_every_public_module_is_on_one_page_of_the_reference() -> None:
     assert len(listed) == len(set(listed))
     assert {*listed} == {*public_modules()} - {"headwater", "headwater.errors"}
     seen: set[int] = set()
-    assert "## `headwater.viz.sums.ledger_sum`" in show_module("headwater.viz.sums", seen)
+    assert "## `headwater.viz.sums`\n\n### `ledger_parts`" in show_module("headwater.viz.sums", seen)
     assert show_module("headwater.viz.sums", seen) == ""
 
 

@@ -56,9 +56,9 @@ def read_examples(page: str) -> dict[str, str]:
     return {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def show_name(name: str, value: Any, example: str = "") -> str:
+def show_name(name: str, value: Any, example: str = "", heading: str = "") -> str:
     """One name: a function with its arguments, or a class with its fields, properties and methods."""
-    parts = [f"## `{name}`"]
+    parts = [heading or f"## `{name}`"]
     if not (inspect.isclass(value) and dataclasses.is_dataclass(value)):
         parts.append(show_signature(name, value))
     parts.append(show_docstring(value))
@@ -74,12 +74,11 @@ def show_fields(kind: type) -> str:
     if not dataclasses.is_dataclass(kind):
         return ""
     said = read_comments(kind)
-    rows = [
-        f"| `{field.name}` | {as_code(annotation(field.type))} | {escape(said.get(field.name, ''))} |"
-        for field in dataclasses.fields(kind)
-        if not field.name.startswith("_")
-    ]
-    return "\n".join(["| field | type | |", "|---|---|---|", *rows]) if rows else ""
+    shown = [field for field in dataclasses.fields(kind) if not field.name.startswith("_")]
+    rows = [[f"`{field.name}`", as_code(annotation(field.type)), escape(said.get(field.name, ""))] for field in shown]
+    wide = 3 if any(row[2] for row in rows) else 2
+    lines = [f"| {' | '.join(row[:wide])} |" for row in [["field", "type", "what it is"], ["---"] * 3, *rows]]
+    return "\n".join(lines) if rows else ""
 
 
 def read_comments(kind: type) -> dict[str, str]:
@@ -127,12 +126,13 @@ def show_module(name: str, seen: set[int]) -> str:
         if id(value) not in seen:
             seen.add(id(value))
             is_code = inspect.isclass(value) or inspect.isfunction(value)
-            parts.append(show_name(f"{name}.{one}", value) if is_code else show_value(f"{name}.{one}", value))
-    return "\n\n".join(parts)
+            heading = f"### `{one}`"
+            parts.append(show_name(f"{name}.{one}", value, heading=heading) if is_code else show_value(heading, value))
+    return "\n\n".join([f"## `{name}`", *parts] if parts else [])
 
 
-def show_value(name: str, value: Any) -> str:
+def show_value(heading: str, value: Any) -> str:
     """A constant: what it is, and, of a table, the names in it."""
     if isinstance(value, dict):
-        return f"## `{name}`\n\nA table by name: " + ", ".join(f"`{key}`" for key in value) + "."
-    return f"## `{name}`\n\n`{value!r}`"
+        return f"{heading}\n\nA table by name: " + ", ".join(f"`{key}`" for key in value) + "."
+    return f"{heading}\n\n`{value!r}`"
