@@ -15,6 +15,7 @@ HOW = {
     "weights of SmolLM2": "make setup",
     "weights of MiniLM": "make setup",
     "Sphinx": "make setup",
+    "pyright": "make setup; it takes its own program from npm",
     "tools that build wheels": "make setup",
 }
 OTHER = "an optional package"

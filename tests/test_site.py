@@ -19,7 +19,8 @@ from crawl import find_faults  # noqa: E402
 from docstrings import show_docstring, show_signature  # noqa: E402
 from errors_page import CURES, collect_messages, error_classes  # noqa: E402
 from llms import first_sentence, read_contents  # noqa: E402
-from reference_pages import PAGES  # noqa: E402
+from public_names import public_modules  # noqa: E402
+from reference_pages import MODULE_PAGES, PAGES, show_module  # noqa: E402
 from sources import turn_links  # noqa: E402
 
 import headwater as hw  # noqa: E402
@@ -106,6 +107,16 @@ def test_every_public_name_is_on_one_page_of_the_reference() -> None:
     assert len(listed) == len(set(listed))
     assert {*hw.__all__} - {"__version__"} <= set(listed)
     assert all(hasattr(hw, name) for name in listed)
+
+
+def test_every_public_module_is_on_one_page_of_the_reference() -> None:
+    """Errors have a page of their own."""
+    listed = [f"headwater.{name}" for _, names in MODULE_PAGES.values() for name in names.split()]
+    assert len(listed) == len(set(listed))
+    assert {*listed} == {*public_modules()} - {"headwater", "headwater.errors"}
+    seen: set[int] = set()
+    assert "## `headwater.viz.sums`\n\n### `ledger_parts`" in show_module("headwater.viz.sums", seen)
+    assert show_module("headwater.viz.sums", seen) == ""
 
 
 def test_every_error_has_a_cause_and_a_cure() -> None:

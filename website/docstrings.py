@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Result|Yields|Raises|Errors|Notes?|Examples?):$")
-ENTRY = re.compile(r"^(\*{0,2}[\w, .|]+?):\s+(.*)$")
+ENTRY = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*):\s+(.*)$")
 
 
 def show_signature(name: str, value: Any) -> str:

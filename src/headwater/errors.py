@@ -56,7 +56,8 @@ class UnknownName(UsageError):
     """A method, rule, class or place that does not exist; the nearest existing name is offered."""
 
     def __init__(self, kind: str, name: object, known: Iterable[str], hint: str = "") -> None:
-        self.name, self.known = name, tuple(known)
+        self.name = name
+        self.known: tuple[str, ...] = tuple(known)
         super().__init__(f"no {kind} called {name!r}. {nearest(str(name), self.known)}{hint}")
 
 
@@ -64,7 +65,9 @@ class OutOfRange(UsageError):
     """A number outside the range that it may have. NaN is in none."""
 
     def __init__(self, what: str, value: float, least: float, most: float) -> None:
-        self.value, self.least, self.most = value, least, most
+        self.value = value
+        self.least = least
+        self.most = most
         super().__init__(f"{what} must be from {least:,.15g} to {most:,.15g}, not {value}.")
 
 
@@ -87,7 +90,8 @@ class TooLong(InputError):
     """The text has more tokens than the model has positions."""
 
     def __init__(self, length: int, limit: int, which: str = "the text") -> None:
-        self.length, self.limit = length, limit
+        self.length = length
+        self.limit = limit
         super().__init__(
             f"{which} has {length} tokens, the model takes at most {limit}. Pass truncate=True to cut it "
             "there, or window=True to explain it in overlapping windows."

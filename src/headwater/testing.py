@@ -21,7 +21,22 @@ __all__ = ["NotConforming", "check_method"]
 
 
 class NotConforming(AssertionError):
-    """A method that breaks a promise; the message says which."""
+    """A method that breaks a promise; the message says which.
+
+    Example:
+        >>> from headwater.methods import NO_RULES, Method, propagate
+        >>> from headwater.testing import NotConforming, check_method
+        >>> def infinite(run):
+        ...     outcome = propagate(run, NO_RULES)
+        ...     rows = outcome.relevance[0].sum(-1) / 0
+        ...     return outcome.with_positions([row[real] for row, real in zip(rows, run.batch.real)])
+        >>> model, tokenizer = hw.load("headwater/sentiment")
+        >>> try:
+        ...     check_method(Method("infinite", "", infinite), model, ["a fine film", "dull"], tokenizer=tokenizer)
+        ... except NotConforming as error:
+        ...     print(error)
+        'infinite' gives relevance that is not finite.
+    """
 
 
 def check_method(
@@ -35,8 +50,26 @@ def check_method(
 ) -> list[Explanation] | None:
     """Finite relevance for every token, the same alone, in a batch and padded, and the model left as it was.
 
-    `data`: texts (a list, of different lengths), images with their processor, or tensors for `explain`. None where the
-    method says that it does not apply to the model, which is a good answer; whatever else it raises is not.
+    Args:
+        method: its name, or the method itself.
+        model: a model that it is tried on.
+        data: texts (a list, of different lengths), images with their processor, or tensors for `explain`.
+        tokenizer: as for `explain`.
+        processor: as for `explain`.
+        tolerance: how far relevance alone and in a batch may differ, relative to the score.
+
+    Returns:
+        The explanations; None where the method says that it does not apply to the model, which is a good answer.
+
+    Raises:
+        NotConforming: the method breaks a promise; the message says which.
+        MissingExtra: the method needs a package that is not installed.
+
+    Example:
+        >>> from headwater.testing import check_method
+        >>> model, tokenizer = hw.load("headwater/sentiment")
+        >>> len(check_method("lrp", model, ["a fine film", "dull"], tokenizer=tokenizer))
+        2
     """
     chosen = resolve_method(method)
     before = model_state(model)

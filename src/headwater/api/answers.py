@@ -81,14 +81,17 @@ class AnswerExplainer:
         return tuple(tuple(places[place].text for place in sentences_of(number, places)) for number in numbers)
 
     def sentence(self, number: int) -> SpanExplanation:
-        """What one sentence of the answer rests on, by its number from 0, negative from the end."""
+        """What one sentence of the answer rests on; its `number` counts from 0, a negative one from the end."""
         spans = self._sentence_spans()
         if not -len(spans) <= number < len(spans):
             raise UsageError(f"no sentence {number}: the answer has {len(spans)}.")
         return self._explain([spans[number]])[0][0]
 
     def span(self, words: str, occurrence: int = 0) -> SpanExplanation:
-        """What some words of the answer rest on; all tokens with a letter of them belong to the span."""
+        """What some words of the answer rest on; all tokens with a letter of them belong to the span.
+
+        `words` stand in the answer as they are given; where they do so several times, `occurrence` counts them from 0.
+        """
         found, start = [], self.text.find(words) if words.strip() else -1
         while start >= 0:
             found.append(start)
@@ -121,11 +124,13 @@ class AnswerExplainer:
     def without(self, document: int, sentence: int | None = None) -> LeftOut:
         """Asks again without a document, or without one sentence of it: the same answer's log-probability, then and
         now. Both count from 0.
+
+        `document` and `sentence` are their numbers; without `sentence`, all of the document is left out.
         """
         return self.without_all([(document, sentence)])
 
     def without_all(self, sources: Sequence[Source]) -> LeftOut:
-        """Asks again without several sources at once: each a document and a sentence of it, or None for all of it."""
+        """Asks again without several `sources` at once: each a document and a sentence of it, or None for all of it."""
         wanted = tuple(sorted({self._find_source(*source) for source in sources}, key=in_order))
         if not wanted:
             raise UsageError("nothing is left out: name a document.")
@@ -134,11 +139,12 @@ class AnswerExplainer:
     def citations(
         self, most: int = SOURCES, least: float = LEAST_SHARE, *, ablations: int | None = None
     ) -> list[list[Citation]]:
-        """For each sentence of the answer, the documents' sentences that carry it: at most so many, each of this share.
+        """For each sentence of the answer, the documents' sentences that carry it.
 
-        Every source is then left out, and the model reads the same answer again: by how much the sentence's
-        log-probability falls is `drop`. Some others are left out, too, for `sure`: a source is sure whose loss matters
-        more than theirs. Prompts are read in batches without gradients, and each serves all sentences of the answer.
+        At most `most` of them, each of a share of at least `least`. Every source is then left out, and the model reads
+        the same answer again: by how much the sentence's log-probability falls is `drop`. Some others are left out,
+        too, for `sure`: a source is sure whose loss matters more than theirs. Prompts are read in batches without
+        gradients, and each serves all sentences of the answer.
 
         `ablations`: so many random halves of all sources are left out besides, and a sparse linear model is fitted to
         the log-probabilities, as ContextCite does. A source then has a `weight`, and `sure` is how often that is above
@@ -169,9 +175,9 @@ class AnswerExplainer:
         return [(d, n) for d, sentences in enumerate(self.document_sentences) for n in range(len(sentences))]
 
     def told(self, span: SpanExplanation | None = None, most: int = TELLERS) -> WhoTold:
-        """Who told it to say a span, by default the whole answer: the roles of a chat, and its decisive sentences.
+        """Who told it to say a `span`, by default the whole answer: the roles of a chat, and its decisive sentences.
 
-        Of every role the sentences with most relevance are left out one by one, at most so many each.
+        Of every role the sentences with most relevance are left out one by one, at most `most` of each.
         """
         span = span or self.whole()
         chosen = choose_tellers(span, most)
@@ -184,7 +190,10 @@ class AnswerExplainer:
         return WhoTold(span.text, before, span.by_role(), tuple(sorted(told, key=lambda one: -one.drop)))
 
     def report(self, most: int = SOURCES, least: float = LEAST_SHARE) -> AnswerReport:
-        """All of the answer as one value: every sentence, its sources, and what happens without each document."""
+        """All of the answer as one value: every sentence, its sources, and what happens without each document.
+
+        A sentence has at most `most` sources, each of a share of at least `least`.
+        """
         cited = self.citations(most, least)
         chosen = [choose_sources(span, most, least) for span in self.all_sentences()]
         return AnswerReport(

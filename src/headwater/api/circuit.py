@@ -44,17 +44,32 @@ def circuit(
 ) -> Circuit:
     """The `nodes` parts of a model with the largest relevance for one score, and what flows between them.
 
-    `model`, `text`, `method` and all other options are those of `explain`, for one input.
-
-    `parts` says what a part is: "heads", "mlps" (all neurons of a feed-forward layer together), "neurons" (each by
-    itself), "layers" (the residual stream), or modules by name or pattern. Words and the score are nodes, too.
-
     An edge is what flows from one node to another by no other part. What flows by parts that are no nodes is left out,
     and measured as well: for every node, edges + biases + what is left out = its relevance. It takes one backward pass
     per node, up to `batch_size` of them at once, and one for all that is left out.
 
-    With `with_`, as `hw.patch` takes it, the circuit is tested as well: `c.faithfulness()` says what the model's score
-    is when all other parts are replaced, and when these are.
+    Args:
+        model: as for `explain`.
+        text: one sample, as for `explain`.
+        nodes: how many parts.
+        parts: what a part is: "heads", "mlps" (all neurons of a feed-forward layer together), "neurons" (each by
+            itself), "layers" (the residual stream), or modules by name or pattern. Words and the score are nodes, too.
+        with_: as for `patch`. The circuit is then tested as well: `c.faithfulness()` says what the model's score is
+            when all other parts are replaced, and when these are.
+        method: as for `explain`.
+        options: all other options of `explain`, by name.
+
+    Returns:
+        A `Circuit`.
+
+    Raises:
+        UsageError: an option is wrong, or there is no such part.
+        ModelError: as for `explain`.
+
+    Example:
+        >>> c = hw.circuit("headwater/sentiment", "a fine film", nodes=5)
+        >>> len(c.parts), c.edges[0].end
+        (5, 'score')
     """
     demand = read_part_names(parts)
     if nodes < 1:

@@ -32,11 +32,28 @@ def compare(
 ) -> Comparison:
     """One input, many methods.
 
-    `model`, `data` and options are those of `explain`, for one sample; a long text may go in windows.
-    Where no `methods` are named they are the paper's and the default for the kind of model. Each row is what `explain`
-    gives by that method; `sinks="aside"` puts the first token aside in all of them.
     Methods that need the plain forward and backward pass (attention, GAE, Gradient x Input) share one. A method that
-    does not apply to the model is named in `refused`; a name that does not exist is an error before any work.
+    does not apply to the model is named in `refused`.
+
+    Args:
+        model: as for `explain`.
+        data: one sample, as for `explain`; a long text may go in windows.
+        methods: names, or methods; None takes the paper's and the default for the kind of model.
+        options: all other options of `explain`, by name; `sinks="aside"` puts the first token aside in all
+            explanations.
+
+    Returns:
+        A `Comparison`: for each method what `explain` gives by it.
+
+    Raises:
+        UsageError: there are several samples, or an option is wrong. A method that does not exist is an `UnknownName`,
+            before any work is done.
+        ModelError: the model cannot be explained at all.
+
+    Example:
+        >>> c = hw.compare("headwater/sentiment", "a fine film", methods=["gi", "lrp"])
+        >>> [(e.method, e.ledger.closed) for e in c.explanations]
+        [('gi', False), ('lrp', True)]
     """
     chosen = None if methods is None else [resolve_method(name) for name in methods]
     if chosen is not None and not chosen:

@@ -17,8 +17,10 @@ class TailEncoder(nn.Module):
 
     def __init__(self, body: nn.Module, recipe: VectorRecipe, tail: Sequence[nn.Module]) -> None:
         super().__init__()
-        self.body, self.recipe, self.tail = body, recipe, nn.ModuleList(tail)
-        self.config = getattr(body, "config", None)
+        self.body = body
+        self.recipe = recipe
+        self.tail: nn.ModuleList = nn.ModuleList(tail)
+        self.config: Any | None = getattr(body, "config", None)
         self.eval()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -47,13 +49,14 @@ class FunctionModule(nn.Module):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         owner = getattr(function, "__self__", None)
-        self.function, self.inner = function, owner if isinstance(owner, nn.Module) else None
+        self.function = function
+        self.inner: nn.Module | None = owner if isinstance(owner, nn.Module) else None
         if self.inner is None:
             raise ModelError(
                 "a function gives vectors, but not which model it calls: pass a method of the model, such as "
                 "model.get_text_features, or an nn.Module around it."
             )
-        self.config = getattr(self.inner, "config", None)
+        self.config: Any | None = getattr(self.inner, "config", None)
         self.train(self.inner.training)
 
     def get_input_embeddings(self) -> nn.Module | None:

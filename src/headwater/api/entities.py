@@ -48,9 +48,30 @@ def explain_entities(
 def explain_entities(model: Model, data: Any, **options: Unpack[ExplainOptions]) -> list[Entity] | list[list[Entity]]:
     """Every entity that a token classifier finds in a text, in the order of the text, each with its explanation.
 
-    `model`, `data` and options are those of `explain`, for a text or a list of texts, which gives a list for each. What
-    is explained of an entity is the mean, over its words, of the logit of the class that is predicted at the word's
-    first token. `explanation.target` says label and words, "LOC: New York".
+    What is explained of an entity is the mean, over its words, of the logit of the class that is predicted at the
+    word's first token. `explanation.target` says label and words, "LOC: New York".
+
+    Args:
+        model: a token classifier, as `explain` takes models.
+        data: a text, or a list of texts.
+        options: all other options of `explain`, by name.
+
+    Returns:
+        A list of `Entity`; for a list of texts, a list of those.
+
+    Raises:
+        UsageError: an option is wrong, or names a target: that is the entity.
+        ModelError: the model does not classify tokens, or cannot be explained.
+
+    Example:
+        >>> from transformers import BertConfig, BertForTokenClassification
+        >>> _, tokenizer = hw.load("headwater/sentiment")
+        >>> config = BertConfig(vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        ...                     intermediate_size=16, id2label={0: "O", 1: "B-LOC", 2: "I-LOC"})
+        >>> tagger = BertForTokenClassification(config).eval()  # random weights: what it finds means nothing
+        >>> found = hw.explain_entities(tagger, "we saw rome", tokenizer=tokenizer)
+        >>> all(isinstance(entity, hw.Entity) for entity in found)
+        True
     """
     ask = make_request(model, data, **options)
     if ask.options.target is not None or ask.options.score is not None or ask.options.window:

@@ -17,6 +17,22 @@ def estimate(model: Model, data: Any, **options: Unpack[ExplainOptions]) -> Esti
     """How much memory `explain(model, data, **options)` will take; with a limit, what would be done to keep it.
 
     Short pieces of the same request are really run, and what torch allocates is counted.
+
+    Args:
+        model: as for `explain`.
+        data: as for `explain`.
+        options: the options of `explain`, by name, `memory_limit` among them.
+
+    Returns:
+        An `Estimate`, in bytes.
+
+    Raises:
+        UsageError: an option is wrong, or the limit cannot be kept by any means.
+        ModelError: as for `explain`.
+
+    Example:
+        >>> hw.estimate("headwater/sentiment", "a fine film").peak > 0
+        True
     """
     ask = make_request(model, data, **options)
     trial, limit = MemoryTrial.of(ask), ask.options.memory_limit

@@ -66,37 +66,66 @@ def explain(
 ) -> Explanation | list[Explanation]:
     """How much each input contributed to a score of the model's prediction.
 
-    `model` is a module, a directory or hub name (`headwater.load`), or a pipeline of transformers.
-    `data` is a text, a pair of texts (a tuple, or a dict with "question" and "context"), a list of those, a column of a
-    table, an array or a generator of them, what a tokenizer returned, or bare tensors (the model's arguments). For a
-    model that says how its inputs are made (`inputs.protocol`), such as a Graphormer, it is a sample of the model's own
-    kind, such as a graph, or a list of those. With a `processor` (transformers' image processor) it is an image: a
-    Pillow image, a path, an array, or a list of those. One text, image or sample gives one `Explanation`, everything
-    else a list of them.
+    One text, image or sample gives one `Explanation`, everything else a list of them. Numbers of a result that closes
+    add up: inputs, biases and constants sum to the score, see `Explanation.ledger`.
 
-    `method`: a name of `headwater methods`; None is the default for the kind of model (`headwater.defaults`), one for
-    language models and one for all others. `sinks`: "show" leaves the relevance of the first token there, "aside"
-    moves it to the ledger's line "attention sink"; None does so for a language model explained by its default method.
-    `target`: None for the predicted class (the predicted next token of a language model), a class by index or name,
-    "a - b", `Token`, `Span`. `score=` takes any function of the model's output that gives one number per sample.
-    `output`: "logit", "advantage" (the logit minus the mean of all logits, weighed by their probabilities at a
-    temperature of 2), "probability" or "log-probability"; None is the advantage for language models, else the logit.
-    `at`: "embeddings" (the embeddings module's output, as in the paper) or "words". `inputs=` names another place: a
-    module, its dotted name ("bert.encoder.layer.3"), a pattern ("*layer.3"); for bare tensors, also one of them.
-    `dtype`: computed in the model's own, except that half precision is computed in float32 unless asked for here.
-    `truncate` cuts a text that is too long for the model; `window` explains it in windows as long as
-    the model allows, which overlap by `stride` tokens (default: a quarter).
-    `batch_size` samples are computed at once. `seed` is that of methods that draw random numbers.
-    An image is explained at its pixels; `patch` is the side, in pixels of the model's input, of the squares that they
-    are summed over, by default the model's own patches.
-    `keep`: where what the backward pass needs waits for it: on the "device", on the "host" (main memory, beside a
-    graphics card) or on "disk". `recompute`: "blocks" computes it again block by block instead, a number does so for as
-    many blocks. Neither changes numbers. `memory_limit` ("24GiB", or bytes; the model's weights count) picks the batch
-    size, how much waits on the host and what is computed again, by an estimate from short pieces (`estimate`).
-    `plans`: what earlier explanations of the model did is played again where that gives the same; False computes this
-    one anew, and HEADWATER_PLANS=off all.
-    `inside`: parts of the model whose relevance is noted on the way, as `e.inside`: "heads", "neurons", "layers", the
-    "queries", "keys" and "values" of attention, and modules by their dotted names or patterns of them. docs/inside.md.
+    Args:
+        model: a module, a directory or hub name (`headwater.load`), or a pipeline of transformers.
+        data: a text, a pair of texts (a tuple, or a dict with "question" and "context"), a list of those, a column of a
+            table, an array or a generator of them, what a tokenizer returned, or bare tensors (the model's arguments).
+            With `processor` an image: a Pillow image, a path, an array, or a list of those. For a model that says how
+            its inputs are made (`headwater.inputs.protocol`), such as a Graphormer, a sample of its own kind, such as a
+            graph, or a list of those.
+        tokenizer: turns texts into the model's inputs; what a name or a pipeline brings along need not be given.
+        processor: transformers' image processor, for images.
+        method: a name of `headwater methods`, or a `Method`; None is the default for the kind of model
+            (`headwater.defaults`), one for language models and one for all others.
+        target: None for the predicted class (the predicted next token of a language model), a class by index or name,
+            "a - b", a `Token` or a `Span`.
+        output: "logit", "advantage" (the logit minus the mean of all logits, weighed by their probabilities at a
+            temperature of 2), "probability" or "log-probability"; None is the advantage for language models, else the
+            logit.
+        score: any function of the model's output that gives one number per sample, in place of `target` and `output`.
+        inputs: another place to explain: a module, its dotted name ("bert.encoder.layer.3"), a pattern ("*layer.3");
+            for bare tensors, also one of them.
+        at: "embeddings" (the embeddings module's output, as in the paper) or "words".
+        batch_size: so many samples are computed at once.
+        device: where it is computed; None is where the model lies.
+        dtype: what it is computed in; None is the model's own, but float32 where that is half precision.
+        seed: of methods that draw random numbers.
+        truncate: cuts a text that is too long for the model.
+        window: explains such a text in windows as long as the model allows.
+        stride: windows overlap by so many tokens; None is a quarter.
+        patch: the side, in pixels of the model's input, of the squares that an image's pixels are summed over; None is
+            the model's own patches.
+        sinks: "show" leaves the relevance of the first token there, "aside" moves it to the ledger's line "attention
+            sink"; None does so for a language model explained by its default method.
+        keep: where what the backward pass needs waits for it: on the "device", on the "host" (main memory, beside a
+            graphics card) or on "disk". It changes no number.
+        recompute: "blocks" computes that again block by block instead, a number does so for as many blocks. It changes
+            no number.
+        memory_limit: "24GiB", or bytes, the model's weights included. It picks the batch size, how much waits on the
+            host and what is computed again, by an estimate from short pieces (`estimate`).
+        plans: what earlier explanations of the model did is played again where that gives the same. False computes this
+            one anew, and HEADWATER_PLANS=off all.
+        inside: parts of the model whose relevance is noted on the way, as `e.inside`: "heads", "neurons", "layers", the
+            "queries", "keys" and "values" of attention, and modules by their dotted names or patterns of them
+            (docs/inside.md).
+
+    Returns:
+        An `Explanation`, or a list of them.
+
+    Raises:
+        UsageError: an option is wrong; `UnknownName` offers the nearest name.
+        InputError: the data cannot be read; `EmptyInput` and `TooLong` are of this kind.
+        TargetError: the score cannot be read from the model's output.
+        ModelError: the model cannot be explained so; for instance `TrainingMode`, `NotApplicable`, `HiddenOperation`.
+        MissingExtra: the method needs a package that is not installed.
+
+    Example:
+        >>> e = hw.explain("headwater/sentiment", "The plot is thin, but the cast is wonderful.")
+        >>> e.target, round(e.score, 2), e.ledger.closed
+        ('positive', 3.31, True)
     """
     ask = make_request(
         model,

@@ -59,16 +59,50 @@ def explain_answer(
 ) -> AnswerExplainer | list[AnswerExplainer]:
     """A model's answer to a question about documents, ready to be asked what it rests on.
 
-    `documents` are texts, or {name: text}. They are put into a prompt, each under its name, the question after them: as
-    the user's turn where the tokenizer has a chat template, else followed by "Answer:". With `prompt` or `chat` the
-    prompt is yours, and the documents and the question are found in it, word for word. The model writes the answer
-    greedily, at most `max_new_tokens`, or `answer` is explained as if the model had written it. A list of questions
-    gives a list; `documents` are then those of all, or a list with the documents of each, and `answer` likewise.
+    The documents are put into a prompt, each under its name, the question after them: as the user's turn where the
+    tokenizer has a chat template, else followed by "Answer:". The model writes the answer greedily, or `answer` is
+    explained as if the model had written it. Nothing is explained until it is asked: `.sentence(2)`, `.span("in
+    1889")`, `.whole()` give a `SpanExplanation`, in one backward pass each, however long the span.
 
-    Nothing is explained until it is asked: `.sentence(2)`, `.span("in 1889")`, `.whole()` give a `SpanExplanation`, in
-    one backward pass each, however long the span. `score`, `contrast`, `sinks`, `special`, `keep`, `recompute` and
-    `memory_limit`, and also `method`, `device`, `dtype` and `seed`, are those of `explain_generation`; the score of a
-    span is the sum over its tokens.
+    Args:
+        model: as for `explain_generation`.
+        question: a text; a list of questions gives a list of answers.
+        tokenizer: as for `explain`.
+        documents: texts, or {name: text}; for a list of questions those of all, or a list with the documents of each.
+        answer: what is explained in place of the model's own words: a text or token ids; for a list of questions, a
+            list.
+        prompt: a prompt of your own, in which the documents and the question are found word for word.
+        chat: the same, as a list of {"role", "content"}.
+        max_new_tokens: the model writes at most so many.
+        method: as for `explain`.
+        score: as for `explain_generation`; the score of a span is the sum over its tokens.
+        contrast: as for `explain_generation`.
+        sinks: as for `explain_generation`.
+        special: as for `explain_generation`.
+        at: as for `explain`.
+        keep: as for `explain_generation`.
+        recompute: as for `explain_generation`.
+        memory_limit: as for `explain_generation`.
+        device: as for `explain`.
+        dtype: as for `explain`.
+        seed: as for `explain`.
+        generate: further arguments are handed on to the model's `generate`.
+
+    Returns:
+        An `AnswerExplainer`, or a list of them.
+
+    Raises:
+        UsageError: an option is wrong.
+        InputError: there is no question, a document is not found in the prompt, or the prompt is too long.
+        ModelError: the model does not generate text, or cannot be explained.
+
+    Example:
+        >>> documents = {"fruit": "Bananas are yellow.", "tower": "The tower was finished in 1889."}
+        >>> question = "What colour are bananas?"
+        >>> answer = hw.explain_answer("smollm2", question, documents=documents, answer="They are yellow.")
+        >>> shares = answer.span("yellow").by_document()
+        >>> max(shares, key=shares.get)
+        'fruit'
     """
     ready, asked = take_model(model, {"tokenizer": tokenizer, "device": device})
     settings = GenerationSettings(

@@ -118,29 +118,54 @@ def explain_generation(
 ) -> Generation | list[Generation]:
     """How much each token of the prompt and of the output so far contributed to every token that a model generates.
 
-    `model` is a module with its `tokenizer`, a directory or hub name, or a pipeline of transformers.
-    The model continues `prompt`, or `chat` (a list of {"role", "content"}, through the tokenizer's template), by its
-    own `generate`: greedily, at most `max_new_tokens`; further arguments are handed on to it. Or `answer` is explained,
-    whether the model would say it or not: a text, which follows the prompt as it is written, or token ids.
-    One prompt gives one `Generation`; a list of prompts, or a list of chats, gives a list of them, and `answer` may
-    then be a list with one answer for each.
+    The model continues `prompt` or `chat` by its own `generate`, greedily, or `answer` is explained, whether the model
+    would say it or not. Method, score and sink are by default what was found most faithful to a language model on
+    prompts set apart for that question (docs/generation.md).
 
-    `score`: "advantage", the logit minus the mean of all logits, weighed by their probabilities at a temperature of 2:
-    what sets the token apart from the others. "logit". "logprob", the log-probability, which sums to that of the whole
-    answer (`Generation.whole()`). "contrast", the logit minus that of another token: "why Paris rather than London".
-    `contrast` names it: a text for the first output token that differs from it, {number of the output token: text or
-    id} for others; where none is named it is the runner-up, the likeliest other token.
-    `sinks` and `special`: "show", or "aside" to move the relevance of the attention sink (the first token) and of
-    special tokens to lines of their own in each ledger. Method, score and sink are by default what was found most
-    faithful to a language model on prompts set apart for that question (docs/generation.md).
-    `method`, `device`, `dtype` and `seed` are those of `explain`.
-    `tokens_at_once`: one forward pass serves at most so many output tokens, and reads no further than these need; by
-    default one serves all, and so does one backward pass if it is not too large for memory. Attention methods and
-    captum's take passes of their own for each token. `keep`: where what the backward passes need waits for them, which
-    grows with the text: on the "device", on the "host" (main memory) or on "disk", from where it comes for one token at
-    a time.
-    `recompute`: "blocks", or a number of blocks, computes it again instead, once for every output token.
-    `memory_limit` ("24GiB", or bytes; the model's weights count) picks both, by an estimate from short pieces.
+    Args:
+        model: a module with its `tokenizer`, a directory or hub name, or a pipeline of transformers.
+        prompt: a text, or a list of texts.
+        tokenizer: as for `explain`.
+        chat: in place of a prompt, a list of {"role", "content"}, through the tokenizer's template; or a list of such.
+        max_new_tokens: the model writes at most so many.
+        answer: a text, which follows the prompt as it is written, or token ids; for a list of prompts, a list with one
+            answer for each.
+        method: as for `explain`.
+        score: "advantage", the logit minus the mean of all logits, weighed by their probabilities at a temperature of
+            2: what sets the token apart from the others. "logit". "logprob", the log-probability, which sums to that of
+            the whole answer (`Generation.whole()`). "contrast", the logit minus that of another token: "why Paris
+            rather than London".
+        contrast: names that token: a text for the first output token that differs from it, {number of the output token:
+            text or id} for others; where none is named it is the runner-up, the likeliest other token.
+        sinks: "show", or "aside" to move the relevance of the attention sink (the first token) to a line of each
+            ledger.
+        special: the same, of special tokens.
+        at: as for `explain`.
+        tokens_at_once: one forward pass serves at most so many output tokens, and reads no further than these need;
+            None lets one serve all, and so does one backward pass if it is not too large for memory. Attention methods
+            and captum's take passes of their own for each token.
+        keep: where what the backward passes need waits for them, which grows with the text: on the "device", on the
+            "host" (main memory) or on "disk", from where it comes for one token at a time.
+        recompute: "blocks", or a number of blocks, computes it again instead, once for every output token.
+        memory_limit: "24GiB", or bytes, the model's weights included. It picks `keep` and `recompute`, by an estimate
+            from short pieces.
+        device: as for `explain`.
+        dtype: as for `explain`.
+        seed: as for `explain`.
+        generate: further arguments are handed on to the model's `generate`.
+
+    Returns:
+        A `Generation`; for a list of prompts or of chats, a list of them.
+
+    Raises:
+        UsageError: an option is wrong, or the token of `contrast` is not to be found.
+        InputError: there is neither prompt nor chat, or both, or the text is too long.
+        ModelError: the model does not generate text, or cannot be explained.
+
+    Example:
+        >>> g = hw.explain_generation("smollm2", "The capital of France is", max_new_tokens=1)
+        >>> g.text, [one.text for one in g.top("Paris", 2)]
+        (' Paris', [' is', ' France'])
     """
     if prompt is not None and chat is not None:
         raise UsageError("give either a prompt or chat=, not both.")

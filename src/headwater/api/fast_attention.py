@@ -31,6 +31,23 @@ def fast_attention(model: M) -> M:
     The model is changed, and given back; `model.set_attn_implementation("eager")` undoes it. From here on transformers
     knows the name, so that a model can be loaded with `attn_implementation="headwater"`, too. When attention runs for
     the first time, the model's own is asked at a few positions whether it is the same; one that is not is refused.
+
+    Args:
+        model: a model of transformers.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ModelError: the model's attention cannot be replaced; `NotApplicable` where it computes something else.
+
+    Example:
+        >>> from transformers import Gemma2Config, Gemma2ForCausalLM
+        >>> config = Gemma2Config(vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        ...                       num_key_value_heads=2, head_dim=4, intermediate_size=16)
+        >>> gemma = hw.fast_attention(Gemma2ForCausalLM(config).eval())
+        >>> hw.explain(gemma, {"input_ids": torch.tensor([[1, 2, 3]])})[0].ledger.closed
+        True
     """
     return with_attention(model, NAME)
 

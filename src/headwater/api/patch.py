@@ -48,10 +48,26 @@ def patch(
 ) -> PatchEffect:
     """The score of a text when all of these nodes are replaced at once: activation patching.
 
-    `model` and further options are those of `explain`.
-    `nodes` are those of `e.inside.top()`, or their names: "layer 3 head 5", "layer 3 neuron 17", "layer 3 heads",
-    "layer 3" (what the layer leaves), or a module by its dotted name (its output). `with_` is another text of as many
-    tokens, whose own values are put in; a list of texts, whose mean over all positions is; or "zeros".
+    Args:
+        model: as for `explain`.
+        text: one text, or what else `explain` takes as one sample.
+        nodes: those of `e.inside.top()`, or their names: "layer 3 head 5", "layer 3 neuron 17", "layer 3 heads", "layer
+            3" (what the layer leaves), or a module by its dotted name (its output).
+        with_: another text of as many tokens, whose own values are put in; a list of texts, whose mean over all
+            positions is; or "zeros".
+        options: all other options of `explain`, by name.
+
+    Returns:
+        A `PatchEffect`: the score before, and after.
+
+    Raises:
+        UsageError: there is no such node, or the other text has another number of tokens.
+        ModelError: as for `explain`.
+
+    Example:
+        >>> effect = hw.patch("headwater/sentiment", "a fine film", "layer 3 heads", with_="a dull film")
+        >>> effect.score > effect.patched
+        True
     """
     named = (nodes,) if isinstance(nodes, (str, Node)) else tuple(nodes)
     (found,) = Patcher.open(model, text, named, with_, options).run([named])
@@ -62,7 +78,27 @@ def patch(
 def patch_each(
     model: Model, text: Any, nodes: Sequence[Chosen], *, with_: Any = ZEROS, **options: Unpack[OptionsByName]
 ) -> list[PatchEffect]:
-    """What `patch(model, text, nodes, with_=…)` gives, for each node alone, `batch_size` of them in one pass."""
+    """What `patch(model, text, nodes, with_=…)` gives, for each node alone, `batch_size` of them in one pass.
+
+    Args:
+        model: as for `explain`.
+        text: as for `patch`.
+        nodes: a list of nodes, as for `patch`.
+        with_: as for `patch`.
+        options: all other options of `explain`, by name.
+
+    Returns:
+        A `PatchEffect` per node, in their order.
+
+    Raises:
+        UsageError: as for `patch`.
+        ModelError: as for `explain`.
+
+    Example:
+        >>> effects = hw.patch_each("headwater/sentiment", "a fine film", ["layer 3 head 5", "layer 3 head 0"])
+        >>> [len(effect.nodes) for effect in effects]
+        [1, 1]
+    """
     return Patcher.open(model, text, tuple(nodes), with_, options).run([(node,) for node in nodes])
 
 
@@ -78,10 +114,28 @@ def difference(
 ) -> InsideDifference:
     """Which parts of a model make its answers to two inputs differ: relevance for `clean` minus that for `other`.
 
-    `inside` names the parts and `method` the rules, as for `explain`. Both are explained for the same target, by
-    default what is predicted for `clean`. Where both cuts close, the difference of theirs closes, too: nodes + what
-    by-passes them + biases so far = difference of the scores. Relevance by token is there where both have as many
-    tokens.
+    Both are explained for the same target, by default what is predicted for `clean`. Where both cuts close, the
+    difference of theirs closes, too: nodes + what by-passes them + biases so far = difference of the scores.
+
+    Args:
+        model: as for `explain`.
+        clean: one sample, as for `explain`.
+        other: another one.
+        inside: the parts, as for `explain`.
+        method: as for `explain`.
+        options: all other options of `explain`, by name.
+
+    Returns:
+        An `InsideDifference`. It has relevance by token where both inputs have as many tokens.
+
+    Raises:
+        UsageError: an option is wrong, or there is no such part.
+        ModelError: as for `explain`.
+
+    Example:
+        >>> d = hw.difference("headwater/sentiment", "a fine film", "a dull film", inside="layers")
+        >>> d.ledger("layer 0").closed
+        True
     """
     if options.get("score") is None and options.get("target") is None:
         options["target"] = explain(model, clean, method=method, **options).target

@@ -32,14 +32,31 @@ def rank(
 ) -> Ranking:
     """Passages by their similarity to a query, and why one stands above another.
 
-    The model, and the options by name, are those of `explain_similarity`; `prompts` is a pair, the query's and the
-    passages'. All passages are embedded, in batches of `batch_size`. None is explained before it is asked for:
-    `r.explain(0)` is a `Similarity`, `r.words(0)` has the words of the first passage, `r.why(0, 1)` is the difference
-    of two similarities, which sums. `directions` is the rank of the explanations. `tell` hears how many passages more
-    have been compared.
+    All passages are embedded, in batches of `batch_size`. None is explained before it is asked for: `r.explain(0)` is a
+    `Similarity`, `r.words(0)` has the words of the first passage, `r.why(0, 1)` is the difference of two similarities,
+    which sums.
 
-    >>> r = hw.rank(model, "Who wrote Emma?", passages, tokenizer=tokenizer)      # doctest: +SKIP
-    >>> r.why(0, 1).query_words()                                                 # doctest: +SKIP
+    Args:
+        model: as for `explain_similarity`.
+        query: a text, or an image where the model takes images.
+        passages: any number of them.
+        directions: the rank of the explanations, as `rank` of `explain_similarity`.
+        tell: hears how many passages more have been compared.
+        options: those of `explain_similarity`, by name; `prompts` is a pair, the query's and the passages'.
+
+    Returns:
+        A `Ranking`, the most similar passage first.
+
+    Raises:
+        UsageError: there is no passage, or an option is wrong.
+        InputError: a text is empty or too long.
+        ModelError: as for `explain`.
+
+    Example:
+        >>> model, tokenizer = hw.load("headwater/sentiment")
+        >>> r = hw.rank(model.bert, "a fine film", ["dull and lifeless", "a fine movie"], tokenizer=tokenizer)
+        >>> r.top(1)[0][0]
+        'a fine movie'
     """
     texts = tuple(passages) if not isinstance(passages, str) else ()
     if not texts:

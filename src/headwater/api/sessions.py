@@ -14,7 +14,7 @@ from ..engine.options import read_options
 from ..engine.session import Session
 from ..errors import UsageError
 from ..inputs.restoring import restores
-from ..methods.registry import Method
+from ..methods.registry import Method, resolve_method
 from ..results.audit import Audit
 from ..results.comparison import Comparison
 from ..results.entities import Entity
@@ -43,19 +43,37 @@ def session(
     dtype: str | torch.dtype | None = None,
     plans: bool = True,
 ) -> ExplainSession:
-    """A model made ready for many explanations: `session.explain(…)`, `.compare(…)`, `.audit(…)`,
-    `.generate(…)`, `.answer(…)`, `.patch(…)`, `.close()`.
+    """A model made ready for many explanations: `session.explain(…)`, `.compare(…)`, `.audit(…)`, `.generate(…)`,
+    `.answer(…)`, `.patch(…)`, `.close()`.
 
-    Where `device` or `dtype` differ from the model's own (half precision is computed in float32 unless it is asked
-    for), the model is copied once, not for every explanation; the copy does not follow later changes of the model.
-    What explanations learn of the model serves the later ones, until the session is closed or the model changes.
-    `tokenizer`, `processor` and `method` are those of every call that names no other; where neither names a method it
-    is the default for the kind of model. `plans=False` computes every explanation anew. It can be used in a `with`, and
-    by several threads at once.
+    Where `device` or `dtype` differ from the model's own, the model is copied once, not for every explanation; the copy
+    does not follow later changes of the model. What explanations learn of the model serves the later ones, until the
+    session is closed or the model changes. It can be used in a `with`, and by several threads at once.
 
-    >>> with hw.session(model, tokenizer=tokenizer) as s:            # doctest: +SKIP
-    ...     found = [s.explain(text) for text in texts]
+    Args:
+        model: as for `explain`.
+        tokenizer: of every call that names no other.
+        processor: the image processor of every call that names no other.
+        method: of every call that names no other; None is the default for the kind of model.
+        device: where it is computed; None is where the model lies.
+        dtype: what it is computed in; None is the model's own, but float32 where that is half precision.
+        plans: False computes every explanation anew.
+
+    Returns:
+        An `ExplainSession`.
+
+    Raises:
+        UsageError: there is no such method, device or dtype.
+        ModelError: the model cannot be loaded, or not be explained.
+
+    Example:
+        >>> with hw.session("headwater/sentiment", method="lrp") as session:
+        ...     found = [session.explain(text).target for text in ("a dull film", "a fine film")]
+        >>> found
+        ['negative', 'positive']
     """
+    if method is not None:
+        resolve_method(method)  # a method that does not exist is refused before any work
     asked = {"tokenizer": tokenizer, "processor": processor, "plans": plans, "device": device}
     given, shared = take_model(model, asked)
     options = read_options(dtype=dtype, **shared)
@@ -73,6 +91,7 @@ class ExplainSession:
 
     @property
     def model(self) -> nn.Module:
+        """The model that is run: the caller's own, or its copy."""
         return self._session.model
 
     @property
@@ -96,20 +115,20 @@ class ExplainSession:
     def explain(self, data: Any, **options: Any) -> Any: ...
 
     def explain(self, data: Any, **options: Any) -> Explanation | list[Explanation]:
-        """As `explain`, which see for the options."""
+        """As `explain(model, data, …)`, which see for `data` and the options."""
         found: Explanation | list[Explanation] = explain(self.model, data, **self._with(options, "method"))
         return found
 
     def explain_entities(self, data: Any, **options: Any) -> list[Entity] | list[list[Entity]]:
-        """As `explain_entities`."""
+        """As `explain_entities(model, data, …)`: `data` is a text or a list of texts."""
         return explain_entities(self.model, data, **self._with(options, "method"))
 
     def compare(self, data: Any, **options: Any) -> Comparison:
-        """As `compare`."""
+        """As `compare(model, data, …)`: `data` is one sample."""
         return compare(self.model, data, **self._with(options))
 
     def audit(self, data: Any, **options: Any) -> Audit:
-        """As `audit`."""
+        """As `audit(model, data, …)`: `data` is one sample."""
         return audit(self.model, data, **self._with(options, "method"))
 
     @overload
@@ -122,7 +141,7 @@ class ExplainSession:
     def generate(self, prompt: str | None = None, **options: Any) -> Any: ...
 
     def generate(self, prompt: Any = None, **options: Any) -> Generation | list[Generation]:
-        """As `explain_generation`."""
+        """As `explain_generation(model, prompt, …)`: `prompt` is a text or a list of texts."""
         asked = self._with(options, "method")
         for name in ("processor", "plans"):
             asked.pop(name)
@@ -136,7 +155,7 @@ class ExplainSession:
     def answer(self, question: Sequence[str], **options: Any) -> list[AnswerExplainer]: ...
 
     def answer(self, question: Any = None, **options: Any) -> AnswerExplainer | list[AnswerExplainer]:
-        """As `explain_answer`."""
+        """As `explain_answer(model, question, …)`: `question` is a text or a list of texts."""
         asked = self._with(options, "method")
         for name in ("processor", "plans"):
             asked.pop(name)
@@ -144,7 +163,7 @@ class ExplainSession:
         return found
 
     def patch(self, data: Any, nodes: Chosen | Sequence[Chosen], **options: Any) -> PatchEffect:
-        """As `patch`."""
+        """As `patch(model, data, nodes, …)`: `data` is one sample, `nodes` are replaced."""
         return patch(self.model, data, nodes, **self._with(options))
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -54,7 +55,7 @@ class VectorOptions:
 
 
 @dataclass(frozen=True)
-class Encoder:
+class Encoder(ABC):
     """A model made ready, with how the vector of a sample is read off its output."""
 
     session: Session
@@ -84,17 +85,17 @@ class Encoder:
             return vector, None
         return vector, states[0][placed.real[0]].double().cpu()[:, : len(vector)]
 
+    @abstractmethod
     def make_batches(self, samples: Sequence[Any]) -> list[tuple[list[int], Batch]]:
         """Numbers of samples that are run together, and their batch."""
-        raise NotImplementedError
 
     def make_batch(self, sample: Any) -> Batch:
         """One sample alone."""
         return self.make_batches([sample])[0][1]
 
+    @abstractmethod
     def describe(self, item: Item, batch: Batch | None) -> ComparedText:
         """A sample as results have it. `batch` has the patches of an image."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -66,21 +66,49 @@ def audit_bias(
 ) -> BiasAudit:
     """Whether groups of words push a model's score differently: `b["female"].mean`, `b.comparisons`, `b.save(path)`.
 
-    `data` is "sst2", a path (parquet, csv, tsv, jsonl), a list of texts, or anything with columns by name;
-    `part_column` names parts of it that are reported one by one, too. `groups` is "gender-names" (people's first names,
-    joined with what follows them), a file of phrases by group (.json, .csv, .tsv), or such a mapping; `case` makes
-    capitals count in it. Only texts with a mention are explained. `data` may be the directory of a run (`hw.run`) by
-    this model and method, for one score in all rows: then nothing is explained, it is read there.
+    Only texts with a mention are explained.
 
-    `method` and `target` are those of `explain`; the target is the score. For a model of two classes it is their
-    difference unless said otherwise: positive minus negative, or the second minus the first. `permutations`: random
-    labellings in the test. With `swaps`, every mention is also replaced by that many members of each group, and the
-    scores are compared. With `calibration`, the test itself is checked on that many random labellings of the same
-    entries.
+    Args:
+        model: as for `explain`.
+        data: "sst2", a path (parquet, csv, tsv, jsonl), a list of texts, or anything with columns by name. The
+            directory of a run (`hw.run`) by this model and method, for one score in all rows, is such data, too: then
+            nothing is explained, it is read there.
+        tokenizer: as for `explain`.
+        groups: "gender-names" (people's first names, joined with what follows them), a file of phrases by group (.json,
+            .csv, .tsv), or such a mapping.
+        case: makes capitals count in the phrases.
+        method: as for `explain`.
+        target: as for `explain`; it is the score. For a model of two classes it is their difference unless said
+            otherwise: positive minus negative, or the second minus the first.
+        output: as for `explain`.
+        at: as for `explain`.
+        text_column: the column of the texts.
+        part_column: names parts of the data that are reported one by one, too.
+        limit: draws at most so many texts, by the seed.
+        seed: of all that is drawn.
+        permutations: random labellings in the test.
+        swaps: every mention is also replaced by that many members of each group, and the scores are compared.
+        calibration: the test itself is checked on that many random labellings of the same entries.
+        batch_size: as for `explain`.
+        device: as for `explain`.
+        dtype: as for `explain`.
+        truncate: as for `explain`.
+        progress: shows a bar; None does so on a terminal.
 
-    `tokenizer`, `output`, `at`, `batch_size`, `device`, `dtype` and `truncate` are those of `explain`. `text_column`
-    names the column of the texts, `limit` draws at most so many of them by `seed`, which all
-    that is drawn follows. `progress` shows a bar.
+    Returns:
+        A `BiasAudit`.
+
+    Raises:
+        UsageError: an option is wrong, or there are fewer than two groups.
+        DataError: the data is missing, or no text has a mention.
+        ModelError: as for `explain`.
+
+    Example:
+        >>> names = {"female": ["Anna", "Mary"], "male": ["John", "Paul"]}
+        >>> texts = [f"{name} is {how} here" for group in names.values() for name in group for how in ("fine", "dull")]
+        >>> b = hw.audit_bias("headwater/sentiment", texts, groups=names, permutations=100, progress=False)
+        >>> b["female"].mentions
+        4
     """
     if method is not None:
         registry.resolve_method(method)  # a method that does not exist is refused before any work
@@ -159,7 +187,7 @@ def sums_of(audit: BiasAudit, group: str) -> Sums:
 class Made:
     """Explanations as they are made, a chunk at a time, so that none is kept; remembers what the score is called."""
 
-    target = ""
+    target: str = ""
 
     def read_stored(self, run: StoredRun, texts: Texts) -> Iterator[Explained]:
         """Those that a run has made already."""

@@ -151,10 +151,12 @@ class BiasAudit:
 
     @property
     def groups(self) -> tuple[GroupSummary, ...]:
+        """The names of the groups."""
         return self.whole.groups
 
     @property
     def comparisons(self) -> tuple[GroupComparison, ...]:
+        """Every pair of groups, compared."""
         return self.whole.comparisons
 
     def __getitem__(self, group: str) -> GroupSummary:
@@ -164,7 +166,7 @@ class BiasAudit:
         raise UnknownName("group with mentions", group, [g.name for g in self.groups])
 
     def compare(self, first: str, second: str) -> GroupComparison:
-        """The comparison of two groups, as it was made: `first` may turn out to be the second."""
+        """The comparison of two groups, as it was made, in which `second` may come before `first`."""
         pair = {self[first].name, self[second].name}
         for found in self.comparisons:
             if {found.first, found.second} == pair:
@@ -172,7 +174,9 @@ class BiasAudit:
         raise UsageError(f"{first!r} and {second!r} are one group: there is nothing to compare.")
 
     def strongest(self, count: int, towards: bool) -> list[Mention]:
-        """The mentions with the largest relevance, or with the most negative."""
+        """The `count` mentions with the largest relevance `towards` the score; with `towards=False`, with the most
+        negative.
+        """
         ordered = sorted(self.mentions, key=lambda m: -m.relevance if towards else m.relevance)
         return [m for m in ordered[:count] if (m.relevance > 0) == towards]
 
@@ -197,7 +201,9 @@ class BiasAudit:
         }
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write a page (.html), results (.json), mentions (.csv), into a directory all three; or a histogram (.svg)."""
+        """Write a page (.html), results (.json), mentions (.csv) or a histogram (.svg) to `path`; the first three to a
+        directory.
+        """
         write = find_form(FILE, self)
         assert write is not None, "headwater.bias.saving was not loaded"
         return cast(list[Path], write(self, path))

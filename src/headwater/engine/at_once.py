@@ -130,7 +130,8 @@ class VmapLevel(undone):
 
     def __init__(self, size: int) -> None:
         lazy_load_decompositions()
-        self.size, self.depth = size, count_levels()
+        self.size = size
+        self.depth: int = count_levels()
         super().__init__(self._end)
 
     def __enter__(self) -> int:  # type: ignore[override]

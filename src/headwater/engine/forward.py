@@ -27,7 +27,13 @@ from ..rules.modules import watch_foreign_modules
 
 @dataclass(frozen=True)
 class Demand:
-    """The rules that a method uses. Each `required` one must meet an operation; with `some`, at least one must."""
+    """The rules that a method uses. Each `required` one must meet an operation; with `some`, at least one must.
+
+    Example:
+        >>> from headwater.methods import Demand, RuleSet
+        >>> "ln" in Demand(RuleSet(frozenset({"ln"})), required=("ln",)).rules
+        True
+    """
 
     rules: RuleSet
     required: tuple[str, ...] = ()
@@ -44,7 +50,19 @@ def watch_nothing(_: Scope) -> AbstractContextManager[Any]:
 
 @dataclass(frozen=True)
 class Run:
-    """One batch to be explained by one method."""
+    """One batch to be explained by one method. A method is given it, and hands it to `propagate`.
+
+    Example:
+        >>> from headwater.methods import NO_RULES, Method, propagate
+        >>> seen = []
+        >>> def look(run):
+        ...     seen.append((run.batch.samples, run.seed))
+        ...     return propagate(run, NO_RULES)
+        >>> texts = ["a fine film", "a dull film"]
+        >>> found = hw.explain("headwater/sentiment", texts, method=Method("look", "", look), seed=7)
+        >>> seen
+        [(2, 7)]
+    """
 
     model: nn.Module
     batch: Batch

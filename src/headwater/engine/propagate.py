@@ -62,6 +62,16 @@ class Outcome:
 
     `relevance` has a tensor for each of them, of its shape: input times gradient. `gradients` are those of the score
     under the rules, one for each input; a method that computes none leaves the list empty.
+
+    Example:
+        >>> from headwater.methods import NO_RULES, Method, propagate
+        >>> def sizes(run):
+        ...     outcome = propagate(run, NO_RULES)
+        ...     rows = outcome.gradients[0].norm(dim=-1)  # [samples, positions]
+        ...     return outcome.with_positions([row[real] for row, real in zip(rows, run.batch.real)])
+        >>> e = hw.explain("headwater/sentiment", "a fine film", method=Method("sizes", "of gradients", sizes))
+        >>> bool((e.relevance > 0).all())
+        True
     """
 
     reading: ScoreReading
@@ -80,7 +90,7 @@ class Outcome:
     inside: InsideRecord | None = None  # relevance at parts of the model, where it was asked for
 
     def with_positions(self, positions: list[Tensor]) -> Outcome:
-        """Relevance as one number per token, a row for each sample; biases and constants get nothing."""
+        """Relevance as one number per token: `positions` has a row per sample. Biases and constants get nothing."""
         nothing = torch.zeros_like(self.readout)
         return replace(self, positions=positions, books=Books(len(self.score)), readout=nothing)
 
@@ -89,6 +99,23 @@ def propagate(run: Run, demand: Demand) -> Outcome:
     """Relevance is input times gradient of the score, where the rules have replaced gradients of operations.
 
     By the plan of such runs where there is one; else plainly, and written down for a plan.
+
+    Args:
+        run: what a method is given.
+        demand: the rules; `NO_RULES` leaves every gradient as it is.
+
+    Returns:
+        An `Outcome`.
+
+    Raises:
+        ModelError: the model cannot be explained so.
+
+    Example:
+        >>> from headwater.methods import Demand, Method, RuleSet, propagate
+        >>> demand = Demand(RuleSet(frozenset({"ah", "ln", "act"})))
+        >>> mine = Method("mine", "three rules", lambda run: propagate(run, demand))
+        >>> hw.explain("headwater/sentiment", "a fine film", method=mine).ledger.closed
+        True
     """
     close = run.noise is None and is_due(run, demand)
     kind = find_kind(run, demand) if can_be_planned(run, demand) else None

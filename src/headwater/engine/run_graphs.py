@@ -78,14 +78,16 @@ class RunGraph:
     def __init__(
         self, program: SplitProgram, given: Sequence[Tensor], length: int, call: Callable[[Body, Any], Body]
     ) -> None:
-        self.program, self.length, self.call = program, length, call
-        self.given = [tensor.clone() for tensor in given]
-        self.pool = torch.cuda.graph_pool_handle() if given[0].is_cuda else None
-        self.first = call(partial(play_again, program.parts[0], self.given, (), length), self.pool)
+        self.program = program
+        self.length = length
+        self.call = call
+        self.given: list[Tensor] = [tensor.clone() for tensor in given]
+        self.pool: tuple[int, int] | None = torch.cuda.graph_pool_handle() if given[0].is_cuda else None
+        self.first: Body = call(partial(play_again, program.parts[0], self.given, (), length), self.pool)
         self.second: Body | None = None
         self.seeds: list[Tensor] = []
         self.carried: tuple[Any, ...] = ()
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
 
     def take(self, given: Sequence[Tensor]) -> None:
         """The input of the next run. Numbers that Python looked at must be as they were."""

@@ -47,9 +47,9 @@ class TextJob:
             raise InputError("a text needs a tokenizer: explain(model, text, tokenizer=tokenizer).")
         if self.batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, not {self.batch_size}.")
-        self.limit = length_limit(self.model, self.tokenizer)
-        self.pad = padding_id(self.model, self.tokenizer)
-        self.side = padding_side(self.model, self.tokenizer)
+        self.limit: int | None = length_limit(self.model, self.tokenizer)
+        self.pad: int | None = padding_id(self.model, self.tokenizer)
+        self.side: str = padding_side(self.model, self.tokenizer)
 
     def plan(self, texts: Sequence[Text], reader: Reader) -> Plan:
         """One explanation per text, in their order; every text is checked before any work is done."""

@@ -35,11 +35,12 @@ class EvaluationDirectory:
 
     def __init__(self, path: str | Path, fingerprint: Mapping[str, Any], resume: bool) -> None:
         need_arrow("saving an evaluation")
-        self.path, self.fingerprint = Path(path), dict(fingerprint)
+        self.path: Path = Path(path)
+        self.fingerprint: dict[str, Any] = dict(fingerprint)
         found = read_state(self.path)
         if found is not None and resume:
             check_same_evaluation(self.path, found["fingerprint"], self.fingerprint)
-            self.finished = found["state"] == "finished"
+            self.finished: bool = found["state"] == "finished"
             return
         self.finished = False
         self._begin()

@@ -99,9 +99,11 @@ class GraphSource:
         assert isinstance(model, GraphormerForGraphClassification)
         if batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, not {batch_size}.")
-        self.model, self.graphs, self.batch_size = model, graphs, batch_size
-        self.removal = protocol.removal
-        self.bounds = Bounds()
+        self.model = model
+        self.graphs = graphs
+        self.batch_size = batch_size
+        self.removal: str | None = protocol.removal
+        self.bounds: Bounds = Bounds()
 
     def __len__(self) -> int:
         return len(self.graphs)
@@ -119,11 +121,13 @@ class GraphSource:
 class GraphPart:
     """Some graphs. `numbers` are their places in the source."""
 
-    mixes, tried = True, 2
+    mixes: bool = True
+    tried: int = 2
 
     def __init__(self, source: GraphSource, numbers: Sequence[int]) -> None:
-        self.source, self.numbers = source, numbers
-        self.graphs = [source.graphs[i] for i in numbers]
+        self.source = source
+        self.numbers = numbers
+        self.graphs: list[Graph] = [source.graphs[i] for i in numbers]
 
     def __len__(self) -> int:
         return len(self.graphs)

@@ -125,12 +125,16 @@ class ImageSource:
                 f"the processor gives images of {len(shapes)} shapes, such as {sorted(shapes)[:2]}; patches of one "
                 "size are compared. Use a processor that brings all images to one size."
             )
-        self.model, self.images, self.batch_size, self.side = model, images, batch_size, side
+        self.model = model
+        self.images = images
+        self.batch_size = batch_size
+        self.side = side
         patches = batch_images(model, images[:1], side).patches
         assert patches is not None
-        self.index, self.patches = patches.index, len(patches.cells)
-        self.cell = patches.cells.cell
-        self.bounds = Bounds()
+        self.index: Tensor = patches.index
+        self.patches: int = len(patches.cells)
+        self.cell: tuple[int, int] = patches.cells.cell
+        self.bounds: Bounds = Bounds()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -149,11 +153,13 @@ class ImageSource:
 class ImagePart:
     """Some images. `numbers` are their places in the source."""
 
-    mixes, tried = True, 2
+    mixes: bool = True
+    tried: int = 2
 
     def __init__(self, source: ImageSource, numbers: Sequence[int]) -> None:
-        self.source, self.numbers = source, numbers
-        self.images = [source.images[i] for i in numbers]
+        self.source = source
+        self.numbers = numbers
+        self.images: list[Seen] = [source.images[i] for i in numbers]
 
     def __len__(self) -> int:
         return len(self.images)

@@ -42,7 +42,16 @@ RESERVED = {ALL, RANDOMISATION, "method", *COMMON, *LEDGER}
 
 @dataclass(frozen=True)
 class Answer:
-    """Logits [steps, classes] of one sample's perturbed inputs, those of the whole input, and the class asked of."""
+    """Logits [steps, classes] of one sample's perturbed inputs, those of the whole input, and the class asked of.
+
+    Example:
+        >>> import numpy as np
+        >>> from headwater.evaluation.measures import Answer
+        >>> from headwater.evaluation.protocols import ali2022
+        >>> answer = Answer(np.zeros((3, 2)), np.array([0.0, 1.0]), label=1, protocol=ali2022)
+        >>> len(answer.logits), answer.label
+        (3, 1)
+    """
 
     logits: Floats
     whole: Floats
@@ -59,6 +68,12 @@ class Measure:
     `of`: relevance and probability of the protocol's class, or of the predicted one.
     `kept(relevance, counts)`: flags [steps, items], true where an item is still in the input.
     `read(answer)`: one number per step. `compute(part, method, explanations, targets, seed)`: one number per sample.
+
+    Example:
+        >>> from headwater.evaluation.measures import list_measures
+        >>> measure = list_measures()["deletion"]
+        >>> measure.better, measure.aggregation
+        ('lower', 'area')
     """
 
     name: str
@@ -96,20 +111,21 @@ class Measure:
         return self.aggregation != "none"
 
     def steps(self, protocol: Protocol) -> tuple[Fraction, ...]:
+        """The shares of items at which the `protocol` looks."""
         return protocol.fractions if self.aggregation == "area" else protocol.bins
 
     def inputs(self, relevance: Floats, protocol: Protocol) -> Flags:
-        """Which items each step's input holds, [steps, items]."""
+        """Which items each step's input holds under this `protocol`, [steps, items], for one sample's `relevance`."""
         assert self.kept is not None
         return self.kept(relevance, counts(self.steps(protocol), len(relevance)))
 
     def answers(self, answer: Answer) -> Floats:
-        """What the model answered to one sample's perturbed inputs -> one number per step."""
+        """One number per step, of the `answer` to one sample's perturbed inputs."""
         assert self.read is not None
         return self.read(answer)
 
     def total(self, values: Floats, protocol: Protocol) -> Floats:
-        """[..., steps] -> one number each; what has no steps is that number already."""
+        """`values` [..., steps] -> one number each, by this `protocol`; what has no steps is that number already."""
         if self.aggregation == "none":
             return values
         if self.aggregation == "mean":
@@ -222,7 +238,25 @@ _MEASURES: dict[str, Measure] = {}
 
 
 def register_measure(measure: Measure) -> Measure:
-    """Makes a measure known by its name and by its score, which no other one may have."""
+    """Makes a measure known by its name and by its score, which no other one may have.
+
+    Args:
+        measure: the measure.
+
+    Returns:
+        The same measure.
+
+    Raises:
+        UsageError: another one has the name or the score.
+
+    Example:
+        >>> from headwater.evaluation.measures import Measure, register_measure
+        >>> def count_positive(part, method, explanations, targets, seed):
+        ...     return [float((e.relevance > 0).sum()) for e in explanations]
+        >>> mine = register_measure(Measure("positives", "tokens that add", better="higher", compute=count_positive))
+        >>> mine.score
+        'positives'
+    """
     others = [m for m in _MEASURES.values() if m is not measure]
     for name in (measure.name, measure.score):
         if any(name in (other.name, other.score) for other in others):
@@ -236,7 +270,16 @@ for _measure in (*PERTURBATIONS, INFIDELITY, SENSITIVITY):
 
 
 def list_measures() -> dict[str, Measure]:
-    """Every measure by its name: ours, then those that other packages add. A name of ours stays ours."""
+    """Every measure by its name: ours, then those that other packages add. A name of ours stays ours.
+
+    Returns:
+        Measures by name.
+
+    Example:
+        >>> from headwater.evaluation.measures import list_measures
+        >>> list(list_measures())[:2]
+        ['activation', 'pruning']
+    """
     for found in plugins.load_all(plugins.MEASURES).values():
         if isinstance(found, Measure) and found.name not in _MEASURES:
             register_measure(found)

@@ -97,8 +97,9 @@ class InputPool:
     """The inputs of some samples, each run once; `logits[places]` are the answers to what `add` was given."""
 
     def __init__(self, subjects: Subjects, budget: int) -> None:
-        self.subjects, self.budget = subjects, budget
-        self.asked = 0
+        self.subjects = subjects
+        self.budget = budget
+        self.asked: int = 0
         self._places: dict[Hashable, int] = {}
         self._waiting: list[Perturbed] = []
         self._answers: list[Floats] = []  # [some inputs, classes] each, in the order of their places

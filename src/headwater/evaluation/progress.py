@@ -25,7 +25,9 @@ class Ticker:
     """Hears how much more is done; less, where a worker died. Parts of one count."""
 
     def __init__(self, console: Console, shown: Progress | None, tokens: int | None) -> None:
-        self.console, self.shown, self.tokens = console, shown, tokens
+        self.console = console
+        self.shown = shown
+        self.tokens = tokens
 
     def __call__(self, more: float, tokens: int = 0) -> None:
         if self.tokens is not None:

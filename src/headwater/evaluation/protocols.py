@@ -123,7 +123,7 @@ def write_choice(value: Any) -> str:
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
 
 
-ali2022 = Protocol("ali2022", version=1)
+ali2022: Protocol = Protocol("ali2022", version=1)
 
 PROTOCOLS: dict[str, Protocol] = {ali2022.name: ali2022}
 

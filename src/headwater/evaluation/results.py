@@ -177,6 +177,7 @@ class Evaluation(Shown):
 
     @property
     def methods(self) -> tuple[str, ...]:
+        """The names of the methods, in the order in which they were asked for."""
         return tuple(self.scores)
 
     def __getitem__(self, method: str) -> Scores:
@@ -210,7 +211,7 @@ class Evaluation(Shown):
         return tuple(measure for measure in self.chosen if measure.aggregation == "area")
 
     def measure(self, score: str) -> Measure:
-        """What a score is: its title, its direction, how it is made of the numbers of a sample."""
+        """What `score` is: its title, its direction, how it is made of the numbers of a sample."""
         return found_in({measure.score: measure for measure in self.chosen}, score, "score")
 
     @property
@@ -220,14 +221,18 @@ class Evaluation(Shown):
         return float((label == self.samples.common["predicted"]).mean()) if (label >= 0).all() else None
 
     def compare(self, first: str, second: str, measure: str = "auac") -> Difference:
-        """Is `first` really better than `second`? The mean paired difference, its interval, and how sure it is."""
+        """Is `first` really better than `second`? The mean paired difference, its interval, and how sure it is.
+
+        `measure` names the score.
+        """
         higher, both = self.measure(measure).better == "higher", []
         for name in map(self._name, (first, second)):
             both.append((name, self.totals(name, measure), self.resampled[name][measure]))
         return compare_pairs(measure, both[0], both[1], higher)
 
     def to_the_best(self, measure: str = "auac") -> dict[str, Difference]:
-        """Each method minus the one with the best mean. It was picked after looking, so intervals and p allow for that.
+        """Each method minus the one with the best mean of `measure`. It was picked after looking: intervals and p allow
+        for it.
 
         They hold for all pairs of methods at once, and are wider than those of `compare`.
         """
@@ -236,7 +241,7 @@ class Evaluation(Shown):
         return differences_to_best(measure, found, higher, len(self))
 
     def totals(self, method: str, score: str) -> Floats:
-        """A method's score, one number per sample."""
+        """The `score` of one `method`, one number per sample."""
         measure = self.measure(score)
         return measure.total(self.samples.values[self._name(method)][measure.name], self.protocol)
 

@@ -84,37 +84,61 @@ def evaluate(
 ) -> Evaluation:
     """How faithful each method's explanations are: `r["lrp"].auac`, `.aumse`, `.interval()`, `r.compare("lrp", "gi")`.
 
-    `model` is a module, a directory or hub name (`headwater.load`), or a pipeline of transformers.
-    `data` is a path (parquet, csv, tsv, jsonl), a `Table`, a list or generator of (text, label), or anything with
-    columns by name (a dict, pandas, datasets). Labels are class indices or names. A row that cannot be used is named
-    before any work is done. `limit` draws that many rows with the seed. The directory of a run (`hw.run`) is such data,
-    too: what it has explained, for the class that is asked for, is not explained again.
+    A row that cannot be used is named before any work is done. Samples are worked off in chunks, and only their numbers
+    are kept, some hundred bytes a sample and method. Conservation is always measured.
 
-    For a Graphormer `data` holds graphs where others hold texts: a list of (graph, label), of graphs that know their
-    label, or a table whose `text_column` has SMILES strings. What taking a node out means stands in the protocol's
-    name: `ali2022(removal=induced)`, or `ali2022(removal=masked)`.
+    Args:
+        model: a module, a directory or hub name (`headwater.load`), or a pipeline of transformers.
+        data: a path (parquet, csv, tsv, jsonl), a `Table`, a list or generator of (text, label), or anything with
+            columns by name (a dict, pandas, datasets). Labels are class indices or names. The directory of a run
+            (`hw.run`) is such data, too: what it has explained, for the class that is asked for, is not explained
+            again. For a Graphormer it holds graphs where others hold texts: a list of (graph, label), of graphs that
+            know their label, or a table whose `text_column` has SMILES strings. With `processor` it holds images: a
+            list of (image, label), or a table whose `text_column` has paths.
+        methods: names of methods, in a list or between commas.
+        tokenizer: as for `explain`.
+        processor: as for `explain`. Patches are added to an empty image or taken out; a missing one has the processor's
+            mean colour: `ali2022(replacement=mean)`.
+        protocol: how it is measured. Its name says what taking a node out of a graph means: `ali2022(removal=induced)`,
+            or `ali2022(removal=masked)`.
+        measures: what is measured: "activation" and "pruning" (the paper's), "insertion", "deletion",
+            "comprehensiveness", "sufficiency", "randomisation", all those as "all"; "infidelity" and "sensitivity"
+            through captum; one that a plug-in adds, or a `Measure`.
+        text_column: the column of the texts.
+        label_column: the column of the labels.
+        limit: draws at most so many rows, by the seed.
+        seed: of all that is drawn.
+        batch_size: so many texts are explained at once.
+        batch_tokens: perturbed inputs run in batches of so many tokens.
+        device: as for `explain`.
+        dtype: as for `explain`.
+        out: a directory for the results; an interrupted run takes up there where it stopped.
+        resume: False begins anew in `out`.
+        runtime: measures the cost against a forward pass, too.
+        progress: shows a bar; None does so on a terminal.
+        chunk_size: so many samples are worked off, and kept, at a time.
+        workers: so many processes share the chunks, each with a copy of the model: worth it on a GPU, which one process
+            keeps waiting.
+        patch: squares of so many pixels in place of the model's own patches.
+        keep: as for `explain`.
+        recompute: as for `explain`, for methods that are made of rules.
+        memory_limit: "24GiB", or bytes, all copies of the model included. It picks `keep` and `recompute`, and bounds
+            the batches of texts that are explained and of perturbed inputs.
 
-    With a `processor` the data hold images: a list of (image, label), or a table whose `text_column` has paths. Patches
-    are added to an empty image or taken out, the model's own or squares of `patch` pixels; a missing one has the
-    processor's mean colour: `ali2022(replacement=mean)`.
+    Returns:
+        An `Evaluation`.
 
-    `protocol` says how it is measured, `measures` what: "activation" and "pruning" (the paper's), "insertion",
-    "deletion", "comprehensiveness", "sufficiency", "randomisation", all those as "all"; "infidelity" and "sensitivity"
-    through captum; one that a plug-in adds, or a `Measure`. Conservation is always measured, and with `runtime` the
-    cost against a forward pass.
+    Raises:
+        UsageError: an option is wrong, or `out` holds another evaluation.
+        DataError: the data is missing, or a row cannot be used.
+        ModelError: as for `explain`.
+        MissingExtra: reading a file or keeping results needs a package that is not installed.
 
-    `batch_size` texts are explained at once; perturbed inputs run in batches of `batch_tokens` tokens. Samples are
-    worked off in chunks, and only their numbers are kept, some hundred bytes a sample and method. With `out`, results
-    are kept in that directory and an interrupted run takes up where it stopped. With `workers` so many processes share
-    the chunks, each with a copy of the model: worth it on a GPU, which one process keeps waiting.
-
-    `tokenizer`, `device` and `dtype` are those of `explain`. `label_column` names the column of the labels.
-    `resume=False` begins anew in `out`. `chunk_size` samples are worked off, and kept, at a time. `progress` shows a
-    bar.
-
-    `keep` and `recompute` are those of `explain`, the second for methods that are made of rules. `memory_limit`
-    ("24GiB", or bytes; all copies of the model count) picks both, and bounds the batches of texts that are explained
-    and of perturbed inputs.
+    Example:
+        >>> texts = [("The plot is thin, but the cast is wonderful.", "positive"), ("a dull film", "negative")]
+        >>> r = hw.evaluate("headwater/sentiment", texts, methods=["random", "lrp"], runtime=False, progress=False)
+        >>> r["lrp"].auac > r["random"].auac
+        True
     """
     chosen, scramble = resolve_measures(measures), scrambles(measures)
     names = tuple(dict.fromkeys(registry.resolve_method(name).name for name in list_methods(methods)))

@@ -81,14 +81,18 @@ class TokenSource:
             raise UsageError("replacement=mean is a colour, for the patches of images; tokens are replaced by a token.")
         if protocol.removal is not None:
             raise UsageError(f"removal={protocol.removal} is about the nodes of a graph; tokens are replaced.")
-        self.model, self.tokenizer, self.texts, self.stored = model, tokenizer, texts, stored
-        self.bounds = Bounds()
-        self.batch_size, self.keeps_special = batch_size, protocol.special_tokens == "kept"
-        self.replacement = find_replacement(model, tokenizer, protocol.replacement)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.texts = texts
+        self.stored = stored
+        self.bounds: Bounds = Bounds()
+        self.batch_size = batch_size
+        self.keeps_special: bool = protocol.special_tokens == "kept"
+        self.replacement: Replacement = find_replacement(model, tokenizer, protocol.replacement)
         limits = [n for n in (length_limit(model, tokenizer), protocol.max_length) if n is not None]
-        self.limit = min(limits) if limits else None
-        self.pad = padding_id(model, tokenizer)
-        self.side = padding_side(model, tokenizer)
+        self.limit: int | None = min(limits) if limits else None
+        self.pad: int | None = padding_id(model, tokenizer)
+        self.side: str = padding_side(model, tokenizer)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -125,7 +129,9 @@ class TokenPart:
     tried = 1
 
     def __init__(self, source: TokenSource, numbers: Sequence[int], encoded: Sequence[Encoded]) -> None:
-        self.source, self.numbers, self.encoded = source, numbers, encoded
+        self.source = source
+        self.numbers = numbers
+        self.encoded = encoded
         self._ids = [np.array(e.fields["input_ids"], dtype=np.int64) for e in encoded]
         self._ranked = [rank_places(e, source.keeps_special) for e in encoded]
         self._rest = [rest_of(e) for e in encoded]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,6 +24,13 @@ class SideInput:
 
     Where attention is held constant (AH-rule) it has no relevance. Else `relevance(sample, value, gradient)` gives it
     to links between items; value and gradient are one sample's row of `module`'s output. `name` is its ledger line.
+
+    Example:
+        >>> from headwater.inputs.protocol import SideInput
+        >>> bias = torch.nn.Embedding(4, 1)
+        >>> edges = SideInput("edges", bias, lambda sample, value, gradient: [(0, 1, float((value * gradient).sum()))])
+        >>> edges.relevance(0, torch.ones(1), torch.ones(1))
+        [(0, 1, 1.0)]
     """
 
     name: str
@@ -35,10 +42,17 @@ class SideInput:
 class Prepared:
     """Samples as arguments of a model.
 
-    `arguments` are the model's own, by name. `names` are what a reader knows each sample's items by; `real`
-    [samples, places] is true for items and false for padding. `before` names the positions that the model puts before
-    the items, such as a class token or a virtual node, by the parameter they come from: each has a line of that name in
-    the ledger. The answer is read off the first position, or, if `pooled`, off the mean of all.
+    `arguments` are the model's own, by name. `names` are what a reader knows each sample's items by; `real` [samples,
+    places] is true for items and false for padding. `before` names the positions that the model puts before the items,
+    such as a class token or a virtual node, by the parameter they come from: each has a line of that name in the
+    ledger. The answer is read off the first position, or, if `pooled`, off the mean of all.
+
+    Example:
+        >>> from headwater.inputs.protocol import Prepared
+        >>> ids = torch.tensor([[3, 5]])
+        >>> made = Prepared({"input_ids": ids}, names=(("three", "five"),), real=torch.ones_like(ids, dtype=torch.bool))
+        >>> made.pooled
+        False
     """
 
     arguments: dict[str, Tensor]
@@ -51,10 +65,16 @@ class Prepared:
 
 @runtime_checkable
 class SupportsSamples(Protocol):
-    """A model that says how its inputs are made."""
+    """A model that says how its inputs are made.
+
+    Example:
+        >>> from headwater.inputs.protocol import SupportsSamples
+        >>> isinstance(hw.load("headwater/bace")[0], SupportsSamples)
+        True
+    """
 
     def headwater_inputs(self, samples: Sequence[Any]) -> Prepared:
-        """These samples as one batch; a sample that cannot be used is an `InputError` that says which and why."""
+        """These `samples` as one batch; one that cannot be used is an `InputError` that says which and why."""
         ...
 
 
@@ -63,4 +83,6 @@ def sample_name(kind: str, index: int, count: int) -> str:
     return f"the {kind}" if count == 1 else f"{kind} {index}"
 
 
-Beside, Prepares = SideInput, SupportsSamples  # the former names, which models with `headwater_inputs` may use
+# The former names, which models with `headwater_inputs` may use.
+Beside: TypeAlias = SideInput
+Prepares: TypeAlias = SupportsSamples

@@ -114,7 +114,8 @@ class undone:
     """
 
     def __init__(self, undo: Callable[[], Any]) -> None:
-        self.undo, self.noted = undo, pending_undos()
+        self.undo = undo
+        self.noted: list[undone] = pending_undos()
 
     def __enter__(self) -> None:
         self.noted.append(self)
@@ -198,7 +199,7 @@ class without_dispatch_modes(undone):
     """Inside, no mode below autograd acts."""
 
     def __init__(self) -> None:
-        self.modes = dispatch_modes()
+        self.modes: tuple[Any, ...] = dispatch_modes()
         super().__init__(self._push)
 
     def __enter__(self) -> None:

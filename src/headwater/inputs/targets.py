@@ -60,7 +60,7 @@ class Span:
             raise TargetError("an answer in words has no end beside it: hw.Span('…'), or hw.Span(start, end).")
 
     def find(self, real: Tensor, item: Item) -> Tensor:
-        """[2]: where the span starts and ends, in a padded row."""
+        """[2]: where the span of `item` starts and ends, in a padded row; `real` is true where there is no padding."""
         if isinstance(self.start, str):
             first, last = find_words(item, self.start, 1 if isinstance(item.text, tuple) else None)
         else:

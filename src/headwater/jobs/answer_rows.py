@@ -43,7 +43,7 @@ class AnswerRows(Explainer):
 
     def __init__(self, model: nn.Module, tokenizer: Any, settings: JobSettings, sources: InputFiles) -> None:
         super().__init__(model, tokenizer, settings, sources)
-        self.score = {output: score for score, output in OUTPUT_OF.items()}.get(settings.output, settings.output)
+        self.score: str = {output: score for score, output in OUTPUT_OF.items()}.get(settings.output, settings.output)
         self.reports: dict[int, AnswerReport] = {}
 
     def usable(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import HeadwaterError, JobStopped, MissingExtra, UsageError
-from .explaining import Finished
+from .explaining import Explainer, Finished
 from .failures import History
 from .local import Tick
 from .machines import check_device_name
@@ -205,7 +205,7 @@ class Actor:
         self.history = history
         self.refusal: HeadwaterError | None = None
         try:
-            self.explainer = unpack_payload(ray.get(payload[0]), device)
+            self.explainer: Explainer = unpack_payload(ray.get(payload[0]), device)
         except HeadwaterError as error:
             self.refusal = error
 

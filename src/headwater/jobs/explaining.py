@@ -25,6 +25,7 @@ from ..inputs.places import find_place
 from ..inputs.targets import Reader
 from ..inputs.text import Encoded, check_encoded, split_pair, tokenise
 from ..inputs.walking import walk_once
+from ..methods.registry import Method
 from ..results.explanation import Explanation
 from ..store.columns import to_table
 from ..store.manifest import Counts
@@ -69,7 +70,7 @@ class Explainer:
     """A model with its settings, ready for chunks of `sources`."""
 
     def __init__(self, model: nn.Module, tokenizer: Any, settings: JobSettings, sources: InputFiles) -> None:
-        self.options = Options(
+        self.options: Options = Options(
             tokenizer=tokenizer,
             method=settings.method,
             output=settings.output,
@@ -79,14 +80,17 @@ class Explainer:
             seed=settings.seed,
             dtype=settings.dtype,
         )
-        self.session = Session.open(model, self.options)
+        self.session: Session = Session.open(model, self.options)
         ready = self.session.model
-        self.settings, self.reading = settings, RowReader(sources)
-        self.method = methods.resolve_method(settings.method)
-        self.job = TextJob(ready, tokenizer, WINDOWS_AT_ONCE, settings.truncate, find_place(ready, None, settings.at))
+        self.settings = settings
+        self.reading: RowReader = RowReader(sources)
+        self.method: Method = methods.resolve_method(settings.method)
+        self.job: TextJob = TextJob(
+            ready, tokenizer, WINDOWS_AT_ONCE, settings.truncate, find_place(ready, None, settings.at)
+        )
         self.job.limit = min((n for n in (self.job.limit, settings.max_tokens) if n is not None), default=None)
-        self.reader = Reader(ready, tokenizer, settings.target, settings.output)
-        self.carried = list(settings.result_names.values())[1:]
+        self.reader: Reader = Reader(ready, tokenizer, settings.target, settings.output)
+        self.carried: list[str] = list(settings.result_names.values())[1:]
 
     def close(self) -> None:
         """Let go of what its explanations learned of the model."""

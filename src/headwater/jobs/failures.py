@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from .planning import Chunk
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 DEATHS = 4  # at one place until it is taken for the cause: somebody may be killing workers for other reasons
 STARTS = 16  # deaths on end of workers that never got to work
 

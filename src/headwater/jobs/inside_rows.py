@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from ..engine.options import Options
 from ..results.explanation import Explanation
 from ..store.inside_columns import inside_columns, inside_row, inside_type
 from .explaining import Explainer, Finished, TokenisedRow
@@ -28,8 +29,8 @@ class InsideRows(Explainer):
 
     def __init__(self, model: nn.Module, tokenizer: Any, settings: JobSettings, sources: InputFiles) -> None:
         super().__init__(model, tokenizer, settings, sources)
-        self.options = replace(self.options, inside=settings.inside)
-        self.columns = inside_columns(settings.inside)
+        self.options: Options = replace(self.options, inside=settings.inside)
+        self.columns: tuple[str, ...] = inside_columns(settings.inside)
         self.cells: dict[int, dict[str, list[dict[str, Any]]]] = {}
 
     def explain_batch(self, batch: Sequence[TokenisedRow]) -> list[Explanation]:

@@ -11,7 +11,8 @@ import signal
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +34,22 @@ Tick = Callable[[int, int], None]  # rows and tokens more that are done
 class Worker:
     """A process, the pipe to it, and what it was given."""
 
+    pipe: Connection
+    rows: int  # of its chunk, done so far
+    tokens: int
+
     def __init__(self, payload: NamelessFile, device: str) -> None:
         context = multiprocessing.get_context("spawn")  # a forked process cannot use a GPU, nor torch's threads
         self.device = device
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, payload, device), daemon=True)
+        self.process: SpawnProcess = context.Process(target=work, args=(theirs, payload, device), daemon=True)
         self.process.start()
         theirs.close()
         self.ready = False
         self.task: ChunkTask | None = None
         self.failure: str | None = None  # in its own words
         self.place: Place | None = None
-        self.rows = self.tokens = 0  # of its chunk, done so far
+        self.rows = self.tokens = 0
 
     def give(self, task: ChunkTask) -> None:
         self.task, self.place, self.rows, self.tokens = task, None, 0, 0
@@ -102,7 +107,8 @@ class Staff:
     """So many workers; they are gone when the block ends, however it ends."""
 
     def __init__(self, payload: Payload, workers: int, tick: Tick) -> None:
-        self.workers, self.tick = workers, tick
+        self.workers = workers
+        self.tick = tick
         with plain_failures(Path(tempfile.gettempdir())):
             self._payload = NamelessFile(payload.pack())
         self._devices = devices(payload.settings.device)

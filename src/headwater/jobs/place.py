@@ -89,7 +89,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.found = self._manifest()
+        self.found: Manifest | None = self._manifest()
 
     def _manifest(self) -> Manifest | None:
         """None where there is none, or a damaged one: the shards say themselves to which job they belong."""

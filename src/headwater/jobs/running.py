@@ -32,7 +32,7 @@ from .machines import peak_memory
 from .payload import Payload, relevant_versions
 from .place import RunDirectory, job_of, open_run_directory
 from .planning import Chunk, Layout
-from .reading.sources import find_sources
+from .reading.sources import InputFiles, find_sources
 from .settings import BATCH_TOKENS, SHARD_ROWS, JobSettings, Target
 from .similar_rows import find_pooling
 from .writing import Writer
@@ -77,40 +77,70 @@ def run(
     strict: bool = False,
     progress: bool | None = None,
 ) -> StoredRun:
-    """Explains every row of `data` into the directory `out`, and gives back what lies there.
-
-    `model` is a model with its `tokenizer`, a directory or hub name, a pipeline of transformers, or None for the
-    bundled one. `data` is a path, a pattern such as `in/*.parquet`, a directory, or a list of those: parquet, csv, tsv,
-    jsonl, or what `datasets.save_to_disk` wrote. The first of `columns` holds the texts, the others go along into the
-    results.
-
-    With `documents` or `answer`, which name further columns, the first column holds questions, and each is asked and
-    explained as `explain_answer` does. A column of documents holds a text, a list of texts or {name: text}, also as
-    JSON; several columns hold a text each. Where the cell of `answer` is empty the model answers, with at most
-    `max_new_tokens`. The results then have the answer, its sentences with their sources, and what happens without each
-    document.
-
-    With `similar`, the name of a second column, every row is a pair of texts: the first column's is compared with that
-    one's, as `explain_similarity` does with `pooling`, `normalise` and `rank`. Relevance is then that of the first
-    text's tokens; `other_tokens` and `other_relevance` have those of the second, `pairs` the strongest pairs of words.
-
-    `target`, `output`, `at`, `dtype` and `seed` are those of `explain`. A row with more than `max_tokens` tokens, or
-    more than the model takes, is an error of that row, unless `truncate` cuts it or `window` explains it in windows.
-    `progress` shows a bar.
-
-    `method` and `sinks` are those of `explain`: None takes the default for the kind of model, and the manifest names
-    what was taken.
-
-    `inside` is that of `explain`: heads, neurons, layers or modules by name. Each kind has a column of its own, with
-    the relevance of every unit summed over tokens, the token at which it has most, and the ledger of the cut.
+    r"""Explains every row of `data` into the directory `out`, and gives back what lies there.
 
     Results are parquet shards of `shard_rows` rows of the input, each whole or not there, and a manifest. The same call
     again goes on where it stopped, also with another number of `workers` or another `engine`; a changed model, method
-    or input is refused. Rows that cannot be explained land in `errors.parquet`, with the reason; `strict` stops at the
-    first.
+    or input is refused. Rows that cannot be explained land in `errors.parquet`, with the reason.
 
-    `engine="ray"` runs on the Ray cluster at `address`, by default one that is started here. Each worker computes with
-    `threads` threads, batches of `batch_tokens` tokens, on `device` (default: GPUs if there are any).
+    Args:
+        model: a model with its `tokenizer`, a directory or hub name, a pipeline of transformers, or None for the
+            bundled one.
+        data: a path, a pattern such as `in/*.parquet`, a directory, or a list of those: parquet, csv, tsv, jsonl, or
+            what `datasets.save_to_disk` wrote.
+        out: the directory.
+        tokenizer: as for `explain`.
+        method: as for `explain`; None takes the default for the kind of model, and the manifest names what was taken.
+        columns: the first holds the texts, the others go along into the results.
+        documents: names one or more further columns. The first column then holds questions, and each is asked and
+            explained as `explain_answer` does. A column of documents holds a text, a list of texts or {name: text},
+            also as JSON; several columns hold a text each. The results then have the answer, its sentences with their
+            sources, and what happens without each document.
+        answer: names a column of answers, as for `documents`. Where its cell is empty the model answers.
+        max_new_tokens: the model answers with at most so many.
+        similar: the name of a second column: every row is a pair of texts, and the first column's is compared with that
+            one's, as `explain_similarity` does. Relevance is then that of the first text's tokens; `other_tokens` and
+            `other_relevance` have those of the second, `pairs` the strongest pairs of words.
+        pooling: as for `explain_similarity`.
+        normalise: as for `explain_similarity`.
+        rank: as for `explain_similarity`.
+        target: as for `explain`.
+        output: as for `explain`.
+        at: as for `explain`.
+        sinks: as for `explain`.
+        inside: as for `explain`: heads, neurons, layers or modules by name. Each kind has a column of its own, with the
+            relevance of every unit summed over tokens, the token at which it has most, and the ledger of the cut.
+        engine: "local", worker processes on this machine, or "ray", a Ray cluster.
+        address: of the Ray cluster; None starts one here.
+        workers: how many; None is what the machine has.
+        shard_rows: so many rows of the input make a file.
+        batch_tokens: batches of so many tokens; None is chosen by the device.
+        max_tokens: a row with more tokens, or more than the model takes, is an error of that row.
+        truncate: cuts such a row.
+        window: explains such a row in windows.
+        threads: each worker computes with so many.
+        device: where workers compute; None is GPUs if there are any.
+        dtype: as for `explain`.
+        seed: as for `explain`.
+        strict: stops at the first row that cannot be explained.
+        progress: shows a bar; None does so on a terminal.
+
+    Returns:
+        A `StoredRun`.
+
+    Raises:
+        UsageError: an option is wrong, or `out` holds another run.
+        DataError: the data is missing; with `strict`, `BadRow` for the first row that cannot be explained.
+        ModelError: as for `explain`.
+        JobStopped: the run had to stop in the middle; what is done is kept, and the same call goes on.
+        MissingExtra: the files or the cluster need a package that is not installed.
+
+    Example:
+        >>> with open("reviews.csv", "w") as file:
+        ...     written = file.write("text\na warm film\ndull and lifeless\n")
+        >>> stored = hw.run("headwater/sentiment", "reviews.csv", "explained", workers=1, progress=False)
+        >>> len(stored), stored.finished
+        (2, True)
     """
     need_arrow("writing a run")
     if engine not in ENGINES:
@@ -209,10 +239,14 @@ class RunJob:
     """One job in its directory, from where it stands to its end."""
 
     def __init__(self, payload: Payload, weights: str, place: RunDirectory, engine: Engine, strict: bool) -> None:
-        self.payload, self.place, self.engine, self.strict = payload, place, engine, strict
-        self.settings, self.sources = payload.settings, payload.sources
-        self.layout = Layout(self.sources.rows, self.settings.shard_rows)
-        self.began = time.perf_counter()
+        self.payload = payload
+        self.place = place
+        self.engine = engine
+        self.strict = strict
+        self.settings: JobSettings = payload.settings
+        self.sources: InputFiles = payload.sources
+        self.layout: Layout = Layout(self.sources.rows, self.settings.shard_rows)
+        self.began: float = time.perf_counter()
         asked = {"model_sha256": weights, **describe_request(payload)}
         wanted = Manifest(
             job=job_of(asked),
@@ -225,8 +259,8 @@ class RunJob:
         )
         if place.found is None:
             wanted = replace(wanted, rules_met=dict(try_rows(payload)))
-        self.manifest = place.take_up(wanted, self.sources)
-        self.before = self.manifest
+        self.manifest: Manifest = place.take_up(wanted, self.sources)
+        self.before: Manifest = self.manifest
 
     def go(self, workers: int | None, progress: bool | None) -> None:
         """To the end, or to where it must stop; either way the directory says how far it came."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from ..api.comparers import open_comparer
+from ..api.comparers import Comparer, open_comparer
 from ..api.text_encoders import TextEncoder, VectorOptions
 from ..errors import EmptyInput, InputError, TooLong, UsageError
 from ..inputs.text import encode
@@ -58,7 +58,7 @@ class SimilarRows(Explainer):
             dtype=settings.dtype,
             seed=settings.seed,
         )
-        self.comparer = open_comparer(self.session.model, options, ("", ""))
+        self.comparer: Comparer = open_comparer(self.session.model, options, ("", ""))
         for encoder in getattr(self.comparer, "encoders", ()):
             if isinstance(encoder, TextEncoder):
                 encoder.job.limit = self.job.limit

@@ -31,7 +31,9 @@ class Writer:
     """Of one directory. `done` hears of every shard that has taken its place."""
 
     def __init__(self, path: Path, job: str, done: Callable[[int, Counts], None]) -> None:
-        self.path, self.job, self.done = path, job, done
+        self.path = path
+        self.job = job
+        self.done = done
         self._open: dict[int, Shard] = {}
 
     def add(self, finished: Finished) -> None:
@@ -55,9 +57,11 @@ class Shard:
     """A file in the making; chunks that come too early wait."""
 
     def __init__(self, path: Path, number: int, job: str) -> None:
-        self.path, self.number, self.job = path, number, job
-        self.aside = path / WORK / f"shard-{number:06d}.unfinished"
-        self.counts = Counts()
+        self.path = path
+        self.number = number
+        self.job = job
+        self.aside: Path = path / WORK / f"shard-{number:06d}.unfinished"
+        self.counts: Counts = Counts()
         self._next, self._parts = 0, 1
         self._early: dict[int, Finished] = {}
         self._held: list[pa.Table] = []

@@ -18,7 +18,8 @@ class Disk:
     """One file for each storage, deleted when nobody needs it any more."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.count = folder, 0
+        self.folder = folder
+        self.count: int = 0
 
     def is_full(self, size: int) -> bool:
         return False
@@ -35,7 +36,8 @@ class OnDisk:
     """The bytes of one storage in a file."""
 
     def __init__(self, row: Tensor, path: Path) -> None:
-        self.path, self.device = path, row.device
+        self.path = path
+        self.device: torch.device = row.device
         torch.save(row.cpu(), path)
 
     def is_done(self, wait: bool) -> bool:
@@ -60,8 +62,9 @@ class Host:
     """Main memory beside a graphics card. Copies run on a stream of their own while the card computes."""
 
     def __init__(self, device: torch.device, free_bytes: int | None = None) -> None:
-        self.device, self.stream = device, torch.cuda.Stream(device)
-        self.free_bytes = free_on_host() if free_bytes is None else free_bytes
+        self.device = device
+        self.stream: torch.cuda.Stream = torch.cuda.Stream(device)
+        self.free_bytes: int = free_on_host() if free_bytes is None else free_bytes
 
     def is_full(self, size: int) -> bool:
         return size > self.free_bytes
@@ -82,13 +85,17 @@ class OnHost:
     """
 
     def __init__(self, backend: Host, row: Tensor, mark: torch.cuda.Event) -> None:
-        self.backend, self.device, self.size = backend, row.device, row.nbytes
-        self.pieces = [allocate_pinned(min(CHUNK, self.size - start)) for start in range(0, self.size, CHUNK)]
+        self.backend = backend
+        self.device: torch.device = row.device
+        self.size: int = row.nbytes
+        self.pieces: list[Tensor] = [
+            allocate_pinned(min(CHUNK, self.size - start)) for start in range(0, self.size, CHUNK)
+        ]
         backend.stream.wait_event(mark)
         with torch.cuda.stream(backend.stream):
             for piece, part in zip(self.pieces, row.split(CHUNK), strict=True):
                 piece.copy_(part, non_blocking=True)
-            self.copied = backend.stream.record_event()
+            self.copied: torch.cuda.Event | torch.Event = backend.stream.record_event()
 
     def is_done(self, wait: bool) -> bool:
         if wait:

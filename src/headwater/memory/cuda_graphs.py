@@ -48,10 +48,24 @@ MASK = "attention_mask"
 def recorded(shapes: int = SHAPES) -> Iterator[Recorder]:
     """Inside, explanations on a graphics card are recorded when a shape comes for the second time, and then replayed.
 
-    A recording keeps the memory that one explanation needs. The `shapes` that were used last are kept. All are given
-    back at the end, and earlier where memory is short.
-    `recorder.refused` says why a shape is not replayed. On a processor nothing changes. Nor for a model that every
-    explanation copies first, into another dtype than its own: one in half precision needs `dtype=` with its own.
+    A recording keeps the memory that one explanation needs. All are given back at the end, and earlier where memory is
+    short. On a processor nothing changes. Nor for a model that every explanation copies first, into another dtype than
+    its own: one in half precision needs `dtype=` with its own.
+
+    Args:
+        shapes: so many recordings are kept, those that were used last.
+
+    Returns:
+        A context with a `Recorder`; its `refused` says why a shape is not replayed.
+
+    Raises:
+        Nothing of its own. What cannot be recorded is computed as ever.
+
+    Example:
+        >>> with hw.recorded() as recorder:
+        ...     e = hw.explain("headwater/sentiment", "a fine film")
+        >>> e.target, recorder.replays
+        ('positive', 0)
     """
     recorder = Recorder(shapes)
     with undone(recorder.release), recorder.at_work():
@@ -166,10 +180,11 @@ class CapturedExplanation:
     """One captured explanation: the forward graph, the score read in Python, the backward graph."""
 
     def __init__(self, run: Run, demand: Demand, call: Callable[[Body, Any], Body], more: Mapping[str, Any]) -> None:
-        self.demand, self.call = demand, call
+        self.demand = demand
+        self.call = call
         batch = copy_arguments(run.batch)
-        self.run = replace(run, batch=replace(batch, kwargs={**batch.kwargs, **more}))
-        self.pool = torch.cuda.graph_pool_handle() if run_on_card(run) else None
+        self.run: Run = replace(run, batch=replace(batch, kwargs={**batch.kwargs, **more}))
+        self.pool: tuple[int, int] | None = torch.cuda.graph_pool_handle() if run_on_card(run) else None
         self.forwards: Body = call(self._forwards, self.pool)
         self.backwards: Body | None = None
         self.way: ForwardState | None = None
@@ -259,7 +274,7 @@ class PassedOn:
 
     is_compileable = False
     is_initialized = True
-    is_sliding = (False,)
+    is_sliding: tuple[bool, ...] = (False,)
 
     def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         return keys, values
@@ -317,7 +332,8 @@ class Model:
     """A model as a key by its identity, which does not keep it alive."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.of, self.number = weakref.ref(model), id(model)
+        self.of: weakref.ref[nn.Module] = weakref.ref(model)
+        self.number: int = id(model)
 
     def __hash__(self) -> int:
         return self.number

@@ -110,9 +110,11 @@ class Estimate:
 
     @property
     def peak(self) -> int:
+        """Bytes at the most, the model's weights among them."""
         return self.weights + self.above
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain types, ready for JSON."""
         return {**dataclasses.asdict(self), "peak": self.peak}
 
     def __str__(self) -> str:

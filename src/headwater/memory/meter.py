@@ -62,7 +62,7 @@ class Tally:
     """Bytes that wait for the backward pass; `tally.watch` belongs around the forward pass of a run."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.kept = 0
+        self.kept: int = 0
         self._weights = memories(model)
         self._visible_columns: dict[int, tuple[StorageWeakRef, int]] = {}
 

@@ -59,9 +59,11 @@ class OffloadBuffer:
     """
 
     def __init__(self, limit: int, backend: Backend, synchronous: bool = False) -> None:
-        self.limit, self.backend, self.synchronous = limit, backend, synchronous
-        self.moved = 0  # how many storages went to the backend
-        self.bytes_on_device = 0
+        self.limit = limit
+        self.backend = backend
+        self.synchronous = synchronous
+        self.moved: int = 0  # how many storages went to the backend
+        self.bytes_on_device: int = 0
         self._entries: deque[weakref.ref[Entry]] = deque()  # those on the device, oldest first
         self._leaving: deque[Entry] = deque()
         self._known: dict[Any, weakref.ref[Entry]] = {}
@@ -119,12 +121,15 @@ class Entry:
     """One storage: on the device, or in the backend."""
 
     def __init__(self, buffer: OffloadBuffer, tensor: Tensor, memory: StorageWeakRef) -> None:
-        self.buffer, self.memory, self.mark = buffer, memory, buffer.backend.mark()
+        self.buffer = buffer
+        self.memory = memory
+        self.mark: Any = buffer.backend.mark()
         self.tensor: Tensor | None = tensor
-        self.version, self.stride = tensor._version, tensor.stride()
+        self.version: int = tensor._version
+        self.stride: tuple[int, ...] = tensor.stride()
         self.transfer: Transfer | None = None
         self.fetching: Any = None
-        self.size = tensor.untyped_storage().nbytes()
+        self.size: int = tensor.untyped_storage().nbytes()
 
     def leave(self) -> None:
         self.check()

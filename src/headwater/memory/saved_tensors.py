@@ -37,7 +37,9 @@ class SavedTensorOffload:
     def __init__(self, where: str, model: nn.Module, limit: int = 0, synchronous: bool = False) -> None:
         if where not in KEEP:
             raise UnknownName("place to keep", where, KEEP)
-        self.where, self.limit, self.synchronous = where, limit, synchronous
+        self.where = where
+        self.limit = limit
+        self.synchronous = synchronous
         self.buffer: OffloadBuffer | None = None
         self._weights = memories(model) if where != "device" else set()
         self._removed: undone | None = None

@@ -6,7 +6,7 @@ What a method of your own needs is here: `@method`, `Run`, `Outcome`, `propagate
 from ..engine.forward import NO_RULES, Demand, Run
 from ..engine.propagate import Outcome, propagate
 from ..rules import RuleSet
-from . import ablation, attention, captum, ifr, random, smoothgrad
+from . import ablation, attention, captum, ifr, random, smoothgrad  # noqa: F401  (they register their methods)
 from .lrp import rules, variants
 from .registry import Method, available, method, register, register_with_parameters, resolve_method
 
@@ -19,19 +19,13 @@ __all__ = [
     "Outcome",
     "RuleSet",
     "Run",
-    "ablation",
-    "attention",
     "available",
-    "captum",
-    "ifr",
     "method",
     "propagate",
-    "random",
     "register",
     "register_with_parameters",
     "resolve",
     "resolve_method",
     "rules",
-    "smoothgrad",
     "variants",
 ]

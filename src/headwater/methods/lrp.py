@@ -33,12 +33,30 @@ GAMMA = 0.02  # chosen on validation parts of 19 kinds of models: docs/methods.m
 
 
 def variants() -> tuple[tuple[str, str], ...]:
-    """The variants of attention by name, the values of `ah=`, and what each does."""
+    """The variants of attention by name, the values of `ah=`, and what each does.
+
+    Returns:
+        Pairs of a name and a line.
+
+    Example:
+        >>> from headwater.methods import variants
+        >>> "half" in dict(variants())
+        True
+    """
     return tuple((name, (one.__doc__ or "").strip().splitlines()[0]) for name, one in VARIANTS.items())
 
 
 def rules() -> tuple[tuple[str, str], ...]:
-    """The rules by name, and what each holds constant."""
+    """The rules by name, and what each holds constant.
+
+    Returns:
+        Pairs of a name and a line.
+
+    Example:
+        >>> from headwater.methods import rules
+        >>> [name for name, _ in rules()][:3]
+        ['ah', 'ln', 'act']
+    """
     return tuple(RULES.items())
 
 
@@ -68,6 +86,22 @@ def demand_of(chosen: RuleSet) -> Demand:
 
 
 def only(*names: str) -> Demand:
+    """A demand for these rules and no others.
+
+    Args:
+        names: of rules.
+
+    Returns:
+        A `Demand`.
+
+    Raises:
+        UnknownName: there is no such rule.
+
+    Example:
+        >>> from headwater.methods.lrp import only
+        >>> sorted(only("ah", "ln").rules.names)
+        ['ah', 'ln']
+    """
     return demand_of(RuleSet(frozenset(names)))
 
 
@@ -82,9 +116,22 @@ def check_gamma(given: str | float) -> float:
 
 
 def gamma(value: float | Mapping[str, float]) -> Method:
-    """`lrp-gamma` with another gamma; by layer, {pattern of weight names: gamma}, of which the last match counts.
+    """`lrp-gamma` with another gamma.
 
-    `explain(…, method=gamma({"*": 0.02, "*classifier*": 0.0}))`
+    Args:
+        value: for all linear layers; or by layer, {pattern of weight names: gamma}, of which the last match counts.
+
+    Returns:
+        A `Method`.
+
+    Raises:
+        UsageError: a gamma is no number that it may be.
+
+    Example:
+        >>> from headwater.methods.lrp import gamma
+        >>> method = gamma({"*": 0.02, "*classifier*": 0.0})
+        >>> hw.explain("headwater/sentiment", "a fine film", method=method).ledger.closed
+        True
     """
     table = gamma_table(value)
     said = value if not isinstance(value, Mapping) else ",".join(f"{k}:{v}" for k, v in value.items())
@@ -108,12 +155,30 @@ def lrp_with(
     token: float | Mapping[str, float] = 0.0,
     residual: float | Mapping[str, float] = 0.0,
 ) -> Method:
-    """`lrp` with a share for `ah` and `gate`, and a gamma for each kind of sum: for the whole model, or by depth.
+    """`lrp` with a share for attention and gates, and a gamma for each kind of sum: for the whole model, or by depth.
 
     By depth, {pattern of names: value}, of which the last match counts: names of weights for `gamma` and `output`, of
     modules for the others. Where no pattern matches, the value is that of `lrp`.
 
-    `explain(…, method=lrp_with(gate="half", gamma=0.03, residual={"*": 1, "*layers.0*": 0}))`
+    Args:
+        ah: a variant of attention, or shares of queries, keys and values.
+        gate: how a product of two signals is shared: "constant", "half", or shares.
+        gamma: of linear layers.
+        output: of output projections.
+        token: of sums over tokens.
+        residual: of residual sums.
+
+    Returns:
+        A `Method`.
+
+    Raises:
+        UsageError: a value is not what its rule takes.
+
+    Example:
+        >>> from headwater.methods.lrp import lrp_with
+        >>> method = lrp_with(gate="half", gamma=0.03, residual={"*": 1, "*layer.0*": 0})
+        >>> hw.explain("headwater/sentiment", "a fine film", method=method).ledger.closed
+        True
     """
     given = {"gamma": gamma, "output": output, "token": token, "residual": residual}
     numbers = {rule: gamma_table(value) for rule, value in given.items()}

@@ -21,6 +21,11 @@ class Parameter:
     """One parameter of a method. `read` makes its value of what was written, or refuses it.
 
     `default` is for readers: what is taken where nothing is said. A `leading` one is written without its name.
+
+    Example:
+        >>> from headwater.methods.parameters import Parameter
+        >>> Parameter("side", "left", "where it begins", str.lower).read("Right")
+        'right'
     """
 
     name: str
@@ -30,12 +35,35 @@ class Parameter:
     leading: bool = False
 
     def describe(self) -> dict[str, str]:
+        """Name, default and summary, for lists."""
         return {"name": self.name, "default": self.default, "summary": self.summary}
 
 
 def whole_number(
     name: str, default: str | int, summary: str, least: int, most: int, leading: bool = False
 ) -> Parameter:
+    """A parameter that is a whole number.
+
+    Args:
+        name: of the parameter.
+        default: what is taken where nothing is said.
+        summary: a line for lists.
+        least: the least that it may be.
+        most: the most that it may be.
+        leading: it is written without its name.
+
+    Returns:
+        A `Parameter`; its `read` refuses what is no such number.
+
+    Raises:
+        UsageError: `read` is given what is no whole number.
+
+    Example:
+        >>> from headwater.methods.parameters import whole_number
+        >>> whole_number("steps", 50, "on the way", 1, 1000).read("20")
+        20
+    """
+
     def read(text: str) -> int:
         if not re.fullmatch(r"\d{1,12}", text):
             raise UsageError(f"{name} is a whole number from {least} to {most:,}, not {text!r}.")
@@ -45,6 +73,27 @@ def whole_number(
 
 
 def number(name: str, default: float, summary: str, least: float, most: float) -> Parameter:
+    """A parameter that is a number.
+
+    Args:
+        name: of the parameter.
+        default: what is taken where nothing is said.
+        summary: a line for lists.
+        least: the least that it may be.
+        most: the most that it may be.
+
+    Returns:
+        A `Parameter`; its `read` refuses what is no such number.
+
+    Raises:
+        UsageError: `read` is given what is no number.
+
+    Example:
+        >>> from headwater.methods.parameters import number
+        >>> number("power", 1.0, "of the size", 0.0, 10.0).read("2.5")
+        2.5
+    """
+
     def read(text: str) -> float:
         try:
             value = float(text)
@@ -56,6 +105,27 @@ def number(name: str, default: float, summary: str, least: float, most: float) -
 
 
 def one_of(name: str, default: str, summary: str, known: Sequence[str], leading: bool = False) -> Parameter:
+    """A parameter that is one of some words.
+
+    Args:
+        name: of the parameter.
+        default: what is taken where nothing is said.
+        summary: a line for lists.
+        known: the words.
+        leading: it is written without its name.
+
+    Returns:
+        A `Parameter`; its `read` refuses other words.
+
+    Raises:
+        UnknownName: `read` is given another word; the nearest is offered.
+
+    Example:
+        >>> from headwater.methods.parameters import one_of
+        >>> one_of("side", "left", "where it begins", ("left", "right")).read("right")
+        'right'
+    """
+
     def read(text: str) -> str:
         if text not in known:
             raise UnknownName(name, text, known)
@@ -65,12 +135,39 @@ def one_of(name: str, default: str, summary: str, known: Sequence[str], leading:
 
 
 def baseline(leading: bool = False) -> Parameter:
-    """The input that stands for "nothing there"."""
+    """A parameter called `baseline`: the input that stands for "nothing there".
+
+    Args:
+        leading: it is written without its name.
+
+    Returns:
+        A `Parameter`.
+
+    Example:
+        >>> from headwater.methods.parameters import baseline
+        >>> baseline().read("mask")
+        'mask'
+    """
     default = "unk, else mask, pad, zero"
     return one_of("baseline", default, f"what stands for no token: {', '.join(BASELINES)}", BASELINES, leading)
 
 
 def samples(default: int, what: str, least: int = 1) -> Parameter:
+    """A parameter called `samples`: how often something is drawn.
+
+    Args:
+        default: what is taken where nothing is said.
+        what: a line for lists.
+        least: the least that it may be.
+
+    Returns:
+        A `Parameter`.
+
+    Example:
+        >>> from headwater.methods.parameters import samples
+        >>> samples(20, "noisy copies").read("50")
+        50
+    """
     return whole_number("samples", default, what, least, MOST_SAMPLES)
 
 

@@ -25,6 +25,11 @@ class Method:
 
     `parameters` are those that its name may set in brackets. `each`, where a method has it, explains several scores of
     one prediction, given their readers, in one forward pass.
+
+    Example:
+        >>> from headwater.methods import resolve_method
+        >>> resolve_method("gi").group, resolve_method("gi").rules
+        ('rules', ())
     """
 
     name: str
@@ -44,12 +49,44 @@ _MAKERS: dict[str, Callable[..., Method]] = {}
 
 
 def register(method: Method) -> Method:
+    """Makes a method known by its name, for `explain`, the command line and the explorer.
+
+    Args:
+        method: the method.
+
+    Returns:
+        The same method.
+
+    Example:
+        >>> from headwater.methods import NO_RULES, Method, propagate, register
+        >>> mine = register(Method("mine", "what it does", lambda run: propagate(run, NO_RULES)))
+        >>> hw.explain("headwater/sentiment", "a fine film", method="mine").method
+        'mine'
+    """
     _METHODS[method.name] = method
     return method
 
 
 def register_with_parameters(name: str, parameters: Sequence[Parameter], make: Callable[..., Method]) -> Method:
-    """Registers `make()` under a name; `make` takes what stands in the brackets of the name, by keyword."""
+    """Registers a method whose name may have values in brackets: `mine(power=2)`.
+
+    Args:
+        name: what the method is asked for by.
+        parameters: what may stand in the brackets.
+        make: gives the `Method`; it takes the values by keyword.
+
+    Returns:
+        The method with its defaults.
+
+    Example:
+        >>> from headwater.methods import NO_RULES, Method, propagate, register_with_parameters
+        >>> from headwater.methods.parameters import number
+        >>> def make(power=1.0):
+        ...     return Method(f"mine({power:g})", "what it does", lambda run: propagate(run, NO_RULES))
+        >>> mine = register_with_parameters("mine", [number("power", 1.0, "of the size", 0.0, 10.0)], make)
+        >>> [parameter.name for parameter in mine.parameters]
+        ['power']
+    """
     _MAKERS[name] = make
     return register(replace(make(), name=name, parameters=tuple(parameters)))
 
@@ -73,9 +110,21 @@ def spell(value: Any) -> str:
 def method(name: str, summary: str, group: str = "other") -> Callable[[Callable[[Run], Outcome]], Method]:
     """Decorates a function that explains one run: it becomes a method of that name.
 
-    @method("mine", "what it does")
-    def mine(run: Run) -> Outcome:
-        return propagate(run, NO_RULES)
+    Args:
+        name: what the method is asked for by.
+        summary: a line for lists.
+        group: where lists put it.
+
+    Returns:
+        A decorator, which gives the `Method`.
+
+    Example:
+        >>> from headwater.methods import NO_RULES, method, propagate
+        >>> @method("mine", "what it does")
+        ... def mine(run):
+        ...     return propagate(run, NO_RULES)
+        >>> hw.explain("headwater/sentiment", "a fine film", method="mine").target
+        'positive'
     """
 
     def decorate(run: Callable[[Run], Outcome]) -> Method:
@@ -105,6 +154,14 @@ def available() -> tuple[Method, ...]:
     """Every method that has a name of its own: chance and attention first, the rules, what others do.
 
     A group that a plug-in brings comes after these, in the order in which it was registered.
+
+    Returns:
+        The methods.
+
+    Example:
+        >>> from headwater.methods import available
+        >>> "lrp" in [method.name for method in available()]
+        True
     """
     add_plugin_methods()
     groups = dict.fromkeys((*GROUPS, *(method.group for method in _METHODS.values())))
@@ -113,7 +170,24 @@ def available() -> tuple[Method, ...]:
 
 
 def resolve_method(name: str | Method, **parameters: Any) -> Method:
-    """The method called `name`; a method is its own. Parameters may stand in its brackets, or be given here."""
+    """The method that is called so.
+
+    Args:
+        name: its name, with values in brackets if it takes any; a `Method` is its own.
+        parameters: such values, by keyword.
+
+    Returns:
+        The method.
+
+    Raises:
+        UnknownName: there is none; the nearest name is offered.
+        UsageError: a value is not what the method takes, or the name may mean several methods.
+
+    Example:
+        >>> from headwater.methods import resolve_method
+        >>> resolve_method("lrp").rules
+        ('ah', 'ln', 'act', 'gate')
+    """
     if isinstance(name, Method):
         return resolve_method(name.name, **parameters) if parameters else name
     if not isinstance(name, str):

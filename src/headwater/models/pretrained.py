@@ -56,6 +56,17 @@ def bundled_path(name: str = NAME) -> Path:
 
     Sentiment: a BERT of 4 layers, `negative` and `positive`. Digits: a small ViT trained on MNIST. Molecules: a
     Graphormer trained on BACE.
+
+    Args:
+        name: "headwater/sentiment", "headwater/mnist" or "headwater/bace" (`NAME`, `DIGITS` and `MOLECULES`).
+
+    Returns:
+        A path.
+
+    Example:
+        >>> from headwater.models.bundled import bundled_path
+        >>> (bundled_path() / "README.md").is_file()
+        True
     """
     return Path(__file__).parent / "weights" / name.partition("/")[2]
 

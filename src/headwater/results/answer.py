@@ -80,6 +80,7 @@ class SpanExplanation(Shown, Saved):
 
     @property
     def score(self) -> float:
+        """The sum of the scores of the span's tokens."""
         return self.ledger.score
 
     @property
@@ -114,7 +115,9 @@ class SpanExplanation(Shown, Saved):
         return sums
 
     def set_aside(self, *, sinks: bool = False, special: bool = False) -> SpanExplanation:
-        """The same, with the relevance of the attention sink or of special tokens moved to lines of the ledger."""
+        """The same, with the relevance of the attention sink (`sinks`) or of `special` tokens moved to lines of the
+        ledger.
+        """
         roles = self.roles
         sink = roles.index(START) if START in roles else 0
         lines = {
@@ -196,7 +199,7 @@ class SpanExplanation(Shown, Saved):
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> SpanExplanation:
-        """What `to_dict` gave, also where it went through JSON."""
+        """The result again: `found` is what `to_dict` gave, also where it went through JSON."""
         cls._check_stamp(found)
         same = ("text", "first", "last", "log_probability", "score_name", "method", "at", "traced")
         lists = ("tokens", "pieces", "place", "documents", "special", "aside")

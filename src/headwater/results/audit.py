@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from .display import Plotted, Shown
 from .explanation import Explanation
@@ -97,4 +97,5 @@ class Audit(Shown, Plotted, Saved):
         return cls(Explanation.from_dict(found["explanation"]), **rows)
 
 
-ROWS = {"modules": ModuleFlow, "norms": NormFlow, "heads": HeadFlow, "leaks": Leak}
+AuditRow: TypeAlias = ModuleFlow | NormFlow | HeadFlow | Leak
+ROWS: dict[str, type[AuditRow]] = {"modules": ModuleFlow, "norms": NormFlow, "heads": HeadFlow, "leaks": Leak}

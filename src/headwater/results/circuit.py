@@ -187,27 +187,30 @@ class Circuit(Shown, Saved):
 
     @property
     def words(self) -> tuple[CircuitNode, ...]:
+        """The nodes that are words of the input."""
         return tuple(node for node in self.nodes if node.kind == WORDS)
 
     def find(self, name: str) -> CircuitNode:
-        """The node of that name: "layer 3 head 5", "layer 3 neurons", "word 2", "score"."""
+        """The node called `name`: "layer 3 head 5", "layer 3 neurons", "word 2", "score"."""
         for node in self.nodes:
             if node.name == name:
                 return node
         raise UnknownName("node", name, [node.name for node in self.nodes])
 
     def into(self, name: str) -> list[CircuitEdge]:
-        """The edges that lead to a node, the largest first."""
+        """The edges that lead to the node called `name`, the largest first."""
         self.find(name)
         return [edge for edge in self.edges if edge.end == name]
 
     def out_of(self, name: str) -> list[CircuitEdge]:
-        """The edges that leave a node, the largest first."""
+        """The edges that leave the node called `name`, the largest first."""
         self.find(name)
         return [edge for edge in self.edges if edge.start == name]
 
     def ledger(self, name: str) -> NodeLedger:
-        """What comes into a node and what leaves it; of "left out", of all parts that are no nodes together."""
+        """What comes into the node called `name` and what leaves it; of "left out", of all parts that are no nodes
+        together.
+        """
         if name == LEFT_OUT:
             return self._ledger_of_left_out()
         node, into, out = self.find(name), self.into(name), self.out_of(name)
@@ -248,7 +251,7 @@ class Circuit(Shown, Saved):
         return self.measured
 
     def draw(self, edges: int = 150) -> str:
-        """An SVG: words at the bottom, layers above them, the score on top; at most so many edges, the largest."""
+        """An SVG: words at the bottom, layers above them, the score on top; at most so many `edges`, the largest."""
         drawing = find_form(DRAWING, self)
         if drawing is None:
             raise UsageError("nothing is known that draws a circuit: import headwater.viz.forms.")
@@ -285,7 +288,7 @@ class Circuit(Shown, Saved):
 
     @classmethod
     def from_json(cls, written: str) -> Circuit:
-        """What `to_json` gave."""
+        """The circuit again: `written` is what `to_json` gave."""
         return cls.from_dict(json.loads(written))
 
 

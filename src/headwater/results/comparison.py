@@ -31,7 +31,9 @@ class Comparison(Shown, Plotted, Saved):
         return len(self.explanations)
 
     def verdict(self, probability: float | None = None) -> VerdictSentence:
-        """The verdict of the first method whose ledger closes, else of the first: see `Explanation.verdict`."""
+        """The verdict of the first method whose ledger closes, else of the first: `probability` as for
+        `Explanation.verdict`.
+        """
         if not self.explanations:
             raise UsageError("no method gave an explanation, so there is no verdict.")
         closed = (e for e in self.explanations if e.ledger.closed)

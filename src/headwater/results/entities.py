@@ -24,5 +24,6 @@ class Entity:
     explanation: Explanation
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain types, ready for JSON."""
         about = {"label": self.label, "text": self.text, "start": self.start, "end": self.end}
         return {**about, "positions": list(self.positions), "explanation": self.explanation.to_dict()}

@@ -26,6 +26,11 @@ class Provenance:
     """What is needed to repeat the explanation. `way` is how it was computed, which changes no number.
 
     "plain", or "plan" where earlier runs of the model had been written down (docs/cost.md).
+
+    Example:
+        >>> made = hw.explain("headwater/sentiment", "a fine film").provenance
+        >>> made.model, made.dtype, made.seed
+        ('headwater/sentiment', 'float32', 0)
     """
 
     headwater: str
@@ -147,7 +152,7 @@ class Explanation(Shown, Plotted, Saved):
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Explanation:
-        """What `to_dict` gave, also where it went through JSON."""
+        """The explanation again: `found` is what `to_dict` gave, also where it went through JSON."""
         cls._check_stamp(found)
         same = ("score", "target", "prediction", "output", "method", "at", "windows")
         tuples = ("text", "tokens", "special", "segments", "edges", *PLACES)

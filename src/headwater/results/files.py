@@ -30,11 +30,11 @@ class Saved:
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Self:
-        """What `to_dict` gave, also where it went through JSON."""
+        """The result again: `found` is what `to_dict` gave, also where it went through JSON."""
         raise NotImplementedError
 
     def save(self, path: str | Path) -> None:
-        """Writes one JSON file: what `to_dict` gives, in one line."""
+        """Writes one JSON file to `path`: what `to_dict` gives, in one line."""
         written = json.dumps(self.to_dict(), ensure_ascii=False) + "\n"
         try:
             Path(path).write_text(written, encoding="utf-8")
@@ -43,7 +43,7 @@ class Saved:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads what `save` wrote; no model is needed."""
+        """Reads what `save` wrote to `path`; no model is needed."""
         try:
             found = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:

@@ -86,6 +86,7 @@ class Generation(Shown, Plotted, Saved):
 
     @property
     def scores(self) -> tuple[float, ...]:
+        """The score of every output token."""
         return tuple(ledger.score for ledger in self.ledgers)
 
     @property
@@ -99,7 +100,7 @@ class Generation(Shown, Plotted, Saved):
         return "".join(self.output)
 
     def row(self, output: int | str) -> int:
-        """The number of an output token, given by number (negative from the end) or by its text."""
+        """The number of the token `output`, which is given by number (negative from the end) or by its text."""
         if isinstance(output, str):
             found = [i for i, piece in enumerate(self.output) if piece.strip() == output.strip()]
             if not found:
@@ -110,21 +111,21 @@ class Generation(Shown, Plotted, Saved):
         return output % len(self)
 
     def top(self, output: int | str = 0, count: int | None = 5) -> list[Contribution]:
-        """What contributed most to an output token, by size, whatever its sign; `count` None gives everything."""
+        """What contributed most to the token `output`, by size, whatever its sign; `count` None gives everything."""
         row = self.relevance[self.row(output)].tolist()
         shown = [i for i in range(self._visible_columns(self.row(output))) if not self.aside[i]]
         order = sorted(shown, key=lambda i: -abs(row[i]))[:count]
         return [Contribution(self.pieces[i], row[i], i, self.roles[i]) for i in order]
 
     def by_role(self, output: int | str = 0) -> dict[str, float]:
-        """The relevance of all tokens of a role together; they add up to the ledger's `inputs`."""
+        """The relevance for the token `output` of all tokens of a role; they add up to the ledger's `inputs`."""
         sums: dict[str, float] = {}
         for role, amount in zip(self.roles, self.relevance[self.row(output)].double().tolist(), strict=True):
             sums[role] = sums.get(role, 0.0) + amount
         return sums
 
     def explanation(self, output: int | str = 0) -> Explanation:
-        """One output token on its own: what stands before it, its score, its ledger."""
+        """The token `output` on its own: what stands before it, its score, its ledger."""
         row = self.row(output)
         made = self._as_explanation(
             self._visible_columns(row), self.relevance[row], self.ledgers[row], self.targets[row]
@@ -134,7 +135,7 @@ class Generation(Shown, Plotted, Saved):
         return replace(made, probabilities={named: self.probabilities[row]})
 
     def verdict(self, output: int | str = 0) -> VerdictSentence:
-        """What an output token came from, in one sentence."""
+        """What the token `output` came from, in one sentence."""
         number = self.row(output)
         row = self.relevance[number].tolist()[: self._visible_columns(number)]
         units = [
@@ -191,7 +192,7 @@ class Generation(Shown, Plotted, Saved):
         return groups
 
     def grouped(self, groups: Sequence[Sequence[int]], unit: str = "span") -> Generation:
-        """Tokens summed to the given runs of tokens, which must cover all, in order."""
+        """Tokens summed to `groups`, runs of tokens that must cover all, in order; `unit` is what each is called."""
         if [i for group in groups for i in group] != list(range(len(self.tokens))):
             raise UsageError("spans must cover every token once, in order.")
         rows = [[i - self.prompt for i in group] for group in groups if group[0] >= self.prompt]

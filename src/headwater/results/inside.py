@@ -137,10 +137,12 @@ class Inside:
 
     @property
     def heads(self) -> Tensor:
+        """[layers, heads]: the relevance of every attention head."""
         return self._stack("heads")
 
     @property
     def neurons(self) -> Tensor:
+        """[layers, neurons]: the relevance of every neuron of the feed-forward layers."""
         return self._stack("neurons")
 
     @property
@@ -150,14 +152,17 @@ class Inside:
 
     @property
     def queries(self) -> Tensor:
+        """[layers, heads]: the relevance of the queries of every attention head."""
         return self._stack("queries")
 
     @property
     def keys(self) -> Tensor:
+        """[layers, heads]: the relevance of the keys of every attention head."""
         return self._stack("keys")
 
     @property
     def values(self) -> Tensor:
+        """[layers, heads]: the relevance of the values of every attention head."""
         return self._stack("values")
 
     @property
@@ -182,7 +187,7 @@ class Inside:
         return found.relevance.squeeze(-1)
 
     def of_kind(self, kind: str) -> tuple[NodeGroup, ...]:
-        """The groups of a kind, in the order in which the model computes them."""
+        """The groups of a `kind`, in the order in which the model computes them."""
         found = tuple(group for group in self.groups if group.kind == kind)
         if not found:
             asked = ", ".join(dict.fromkeys(group.kind for group in self.groups)) or "nothing"
@@ -190,11 +195,13 @@ class Inside:
         return found
 
     def names(self, kind: str) -> list[str]:
-        """The module of every row of that kind."""
+        """The module of every row of that `kind`."""
         return [group.place for group in self._rows(kind)]
 
     def top(self, count: int = 20, kind: str | None = None) -> list[Node]:
-        """The nodes with the largest relevance, whatever its sign; of one kind, or of heads, neurons and modules."""
+        """The `count` nodes with the largest relevance, whatever its sign; of one `kind`, or of heads, neurons and
+        modules.
+        """
         asked = (kind,) if kind is not None else ("heads", "neurons", MODULES)
         known = {group.kind for group in self.groups}
         kinds = [one for one in asked if one in known] or sorted(known)
@@ -202,7 +209,7 @@ class Inside:
         return sorted(found, key=lambda node: -abs(node.relevance))[:count]
 
     def ledger(self, name: str) -> CutLedger:
-        """The cut through one group: "layer 3", "layer 3 heads", "layer 3 neurons", or the name of a module.
+        """The cut through the group `name`: "layer 3", "layer 3 heads", "layer 3 neurons", or the name of a module.
 
         "layer 3" alone is what the layer leaves, where layers were asked for; else its heads, else its neurons.
         """
@@ -213,7 +220,7 @@ class Inside:
         return group.ledger
 
     def find(self, name: str, kind: str | None = None) -> NodeGroup:
-        """The group of "layer 3", or of a module by its name or a pattern of names."""
+        """The group `name`: "layer 3", or a module by its name or a pattern of names; of one `kind` if given."""
         for one in (kind,) if kind is not None else ("layers", "heads", "neurons", MODULES, *KINDS[3:]):
             found = [group for group in self.groups if group.kind == one and self._is_called(group, name)]
             if len(found) > 1:
@@ -226,10 +233,12 @@ class Inside:
         raise UnknownName("place inside the model", name, [*layers, *known])
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain types, ready for JSON; `from_dict` gives the result back."""
         return {"tokens": list(self.tokens), "groups": [group.to_dict() for group in self.groups]}
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Inside:
+        """The result again: `found` is what `to_dict` gave, also where it went through JSON."""
         return cls(tuple(map(NodeGroup.from_dict, found["groups"])), tuple(found["tokens"]))
 
     def _is_called(self, group: NodeGroup, name: str) -> bool:
@@ -238,7 +247,7 @@ class Inside:
         return name in (f"layer {group.layer}", group.place) or fnmatchcase(group.place, name)
 
     def label(self, group: NodeGroup) -> str:
-        """What a group is called: "layer 3", or the module where that does not tell it from others of its kind."""
+        """What a `group` is called: "layer 3", or the module where that does not tell it from others of its kind."""
         same = [one for one in self.groups if one.kind == group.kind and one.layer == group.layer]
         return group.place if group.layer is None or len(same) > 1 else f"layer {group.layer}"
 
@@ -250,7 +259,7 @@ class Inside:
             yield Node(name, amount, group.kind, group.place, group.layer, unit)
 
     def name_unit(self, group: NodeGroup, number: int) -> str:
-        """What a node is called: "layer 3 head 5"; where a group is one node, as the group."""
+        """What node `number` of a `group` is called: "layer 3 head 5"; where a group is one node, as the group."""
         if group.expert is not None:
             said = f"{'router of ' if group.kind == ROUTER else ''}expert {group.expert[0]}"
             return f"{group.module if group.layer is None else f'layer {group.layer}'} {said}"

@@ -104,6 +104,7 @@ class Ledger(Shown):
 
     @property
     def unaccounted(self) -> float:
+        """What is missing: the score minus all lines."""
         return self.score - (self.inputs + self.readout + sum(group.total for group in self.groups.values()))
 
     @property
@@ -127,10 +128,12 @@ class Ledger(Shown):
 
     @property
     def tolerance(self) -> float:
+        """The error up to which rounding explains what is missing, for the dtype that was computed in."""
         return TOLERANCE[self.dtype]
 
     @property
     def closed(self) -> bool:
+        """Whether the lines sum to the score, up to rounding."""
         return not self.why
 
     @property
@@ -171,7 +174,7 @@ class Ledger(Shown):
         return max(abs(self.score), abs(self.inputs), self.spread, self.magnitude)
 
     def with_aside(self, amounts: Mapping[str, float]) -> Ledger:
-        """The same books with these amounts moved from the inputs to lines of the constants."""
+        """The same books with these `amounts`, by name, moved from the inputs to lines of the constants."""
         moved = {name: amount + self.constants.get(name, 0.0) for name, amount in amounts.items()}
         return replace(self, inputs=self.inputs - sum(amounts.values()), constants=Lines({**self.constants, **moved}))
 
@@ -198,7 +201,9 @@ class Ledger(Shown):
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Ledger:
-        """What `to_dict` gave. What follows from the lines (`unaccounted`, `closed`, …) is computed again."""
+        """The ledger again: `found` is what `to_dict` gave. What follows from the lines (`unaccounted`, `closed`, …) is
+        computed.
+        """
         plain: dict[str, Any] = {name: found[name] for name in ("score", "inputs", "readout", "dtype")}
         plain |= {name: found.get(name, 0.0) for name in ("magnitude", "spread", "cut_size")}
         plain |= {name: Lines(found.get(name, {})) for name in ("biases", "constants", "cut_off", "held")}

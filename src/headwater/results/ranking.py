@@ -69,17 +69,18 @@ class Ranking(Shown):
 
     @property
     def order(self) -> tuple[int, ...]:
+        """The numbers of the passages, as they were given, the most similar first."""
         return tuple(sorted(range(len(self.scores)), key=lambda number: -self.scores[number]))
 
     def __len__(self) -> int:
         return len(self.passages)
 
     def top(self, count: int = 10) -> list[tuple[str, float]]:
-        """The most similar passages with their scores."""
+        """The `count` most similar passages with their scores."""
         return [(self.passages[number], self.scores[number]) for number in self.order[:count]]
 
     def explain(self, place: int) -> Similarity:
-        """Why the passage at this place is as similar to the query as it is."""
+        """Why the passage at this `place`, from 0, is as similar to the query as it is."""
         order = self.order
         if not 0 <= place < len(order):
             raise UsageError(f"no place {place}: there are {len(order)} passages, the first is at place 0.")
@@ -91,11 +92,11 @@ class Ranking(Shown):
         return self.known[number]
 
     def words(self, place: int) -> list[Word]:
-        """The words of the passage at this place, with what each does for its similarity to the query."""
+        """The words of the passage at this `place`, with what each does for its similarity to the query."""
         return self.explain(place).column_words()
 
     def why(self, above: int, below: int) -> RankDifference:
-        """Why the passage at one place stands above that at another."""
+        """Why the passage at the place `above` is more similar to the query than that at the place `below`."""
         return RankDifference(self.explain(above), self.explain(below))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -117,6 +117,7 @@ class Similarity(Shown, Saved):
 
     @property
     def score(self) -> float:
+        """The similarity."""
         return self.ledger.score
 
     @property
@@ -180,7 +181,7 @@ class Similarity(Shown, Saved):
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Similarity:
-        """What `to_dict` gave, also where it went through JSON."""
+        """The result again: `found` is what `to_dict` gave, also where it went through JSON."""
         cls._check_stamp(found)
         plain: dict[str, Any] = {name: found[name] for name in PLAIN}
         plain |= {name: read_tensor(found[name], found["relevance_dtype"]) for name in TENSORS}

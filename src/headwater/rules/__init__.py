@@ -1,7 +1,17 @@
 """One idea per file: attention, norm, activation, gate, linear; and the scope that applies them."""
 
-from . import activation, distance, gate, linear, logarithm, norm, products, recurrent, shape_ops
-from .attention import capped, constant, fused, half, query, secant, softmax, weights
+from . import (  # noqa: F401  (they register their rules)
+    activation,
+    distance,
+    gate,
+    linear,
+    logarithm,
+    norm,
+    products,
+    recurrent,
+    shape_ops,
+)
+from .attention import capped, constant, fused, half, query, secant, softmax, weights  # noqa: F401
 from .attention.call import AttentionCall
 from .attention.registry import VARIANTS, Softmax
 from .attention.variant import Variant, register_variant
@@ -25,26 +35,9 @@ __all__ = [
     "Scope",
     "Softmax",
     "Variant",
-    "activation",
-    "capped",
-    "constant",
-    "distance",
-    "fused",
-    "gate",
-    "half",
     "is_signal",
-    "linear",
-    "logarithm",
-    "norm",
     "on",
-    "products",
-    "query",
-    "recurrent",
     "register_variant",
-    "secant",
-    "shape_ops",
     "share_product",
-    "softmax",
     "value_of",
-    "weights",
 ]

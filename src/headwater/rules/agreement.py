@@ -47,7 +47,8 @@ class Terms:
 
     def __init__(self, terms: Sequence[Tensor], axis: int, gamma: float, pending: Pending) -> None:
         self._kept = [BorrowedTensor(term) for term in terms]
-        self.axis, self.gamma = axis, gamma
+        self.axis: int = axis
+        self.gamma: float = gamma
         pending.register_borrower(self)
 
     def copy_before_write(self, written: Tensor) -> None:

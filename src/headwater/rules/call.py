@@ -11,7 +11,14 @@ from torch import Tensor
 
 @dataclass
 class Call:
-    """One operation on its way through the scope; parameters among its arguments are already constants."""
+    """One operation on its way through the scope; parameters among its arguments are already constants.
+
+    Example:
+        >>> from headwater.rules import Call
+        >>> call = Call(torch.add, "add", False, (torch.tensor(1), torch.tensor(2)), {})
+        >>> int(call.run()), int(call.get(1, "other"))
+        (3, 2)
+    """
 
     func: Callable[..., Any]
     name: str
@@ -20,13 +27,28 @@ class Call:
     kwargs: dict[str, Any]
 
     def run(self) -> Any:
+        """The operation itself, on its arguments."""
         return self.func(*self.args, **self.kwargs)
 
     def get(self, position: int, name: str, default: Any = None) -> Any:
+        """An argument by its `position` or its `name`; `default` where it was not given."""
         return self.args[position] if len(self.args) > position else self.kwargs.get(name, default)
 
 
 def is_signal(value: Any) -> bool:
+    """Whether a value depends on the input that is explained.
+
+    Args:
+        value: an argument of an operation.
+
+    Returns:
+        True for a tensor that carries a gradient.
+
+    Example:
+        >>> from headwater.rules import is_signal
+        >>> is_signal(torch.ones(2)), is_signal(torch.ones(2, requires_grad=True))
+        (False, True)
+    """
     return isinstance(value, Tensor) and value.requires_grad
 
 

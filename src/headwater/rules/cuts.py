@@ -64,7 +64,7 @@ class Choice:
     __slots__ = ("__weakref__", "weighs")
 
     def __init__(self) -> None:
-        self.weighs = False
+        self.weighs: bool = False
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ class Boost:
     def __init__(self, x: Tensor, z: Tensor | None, bias: Tensor | None, gamma: float) -> None:
         self._x, self._z = borrow(x), None if z is None else BorrowedTensor(z)
         self._factor: Tensor | None = None
-        self.bias, self.gamma = bias, gamma
+        self.bias: Tensor | None = bias
+        self.gamma: float = gamma
 
     def copy_before_write(self, written: Tensor) -> None:
         """Memory is about to be written over."""

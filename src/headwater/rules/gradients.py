@@ -15,7 +15,23 @@ OWN_GRADIENTS = frozenset("grad backward _make_dual make_dual".split())
 
 
 def value_of(value: Tensor, *, gradient_of: Tensor) -> Tensor:
-    """The number of one tensor with the gradient of another."""
+    """The number of one tensor with the gradient of another.
+
+    Args:
+        value: whose number it is.
+        gradient_of: whose gradient it has.
+
+    Returns:
+        A tensor.
+
+    Example:
+        >>> from headwater.rules import value_of
+        >>> x = torch.tensor([2.0], requires_grad=True)
+        >>> y = value_of(x**3, gradient_of=4 * x)  # 8, as a linear function of x
+        >>> y.sum().backward()
+        >>> y.item(), x.grad.item()
+        (8.0, 4.0)
+    """
     return _Swap.apply(gradient_of, [value.detach()])  # type: ignore[no-any-return]
 
 

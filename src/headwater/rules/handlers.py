@@ -26,25 +26,36 @@ def rules_there_are() -> int:
 def on(
     *operations: str | Callable[..., Any], when: str | None = None, rules: Sequence[str] = ()
 ) -> Callable[[Handler], Handler]:
-    """The rule for operations, by torch's name ("i0", however it is spelled: `i0_` too) or as functions (`torch.i0`).
+    """Decorates the rule for operations.
 
-    It works in any package. The result has the model's value, with the gradient that relevance takes:
+    It works in any package. The rule gets the scope and the call; its result has the model's value, with the gradient
+    that relevance takes. Operations of your own are seen, too: those of `torch.library`, and functions in Python to
+    which you add `torch.overrides.wrap_torch_function`. Parameters among `call.args` are constants; `is_signal` tells
+    what depends on the input. One operation has one such function.
 
-        @on(torch.i0, when="act")
-        def bessel(scope, call):
-            '''i0(x) is i0(0) = 1 plus its input times a constant.'''
-            x, value = call.args[0], call.run().detach()
-            result = value_of(value, gradient_of=x * ((value - 1) / x).nan_to_num(0.0).detach())
-            scope.source(result, 1.0, "i0(0)")  # a line of the ledger
-            return result
+    Args:
+        operations: by torch's name ("i0", however it is spelled: `i0_` too) or as functions (`torch.i0`).
+        when: the rule (`ah`, `ln`, `act`, `gate`) that the function belongs to: it acts only under methods that have
+            this rule, and the operation keeps its gradient under the others. Without it the function acts under every
+            method, also `gi`, and asks for itself (`scope.applies("act")`).
+        rules: the rules that it asks for, where it asks for itself.
 
-    Operations of your own are seen, too: those of `torch.library`, and functions in Python to which you add
-    `torch.overrides.wrap_torch_function`. Parameters among `call.args` are constants; `is_signal` tells what depends on
-    the input. One operation has one such function: a second one is an error.
+    Returns:
+        A decorator, which gives the function back.
 
-    `when` names the rule (`ah`, `ln`, `act`, `gate`) that the function belongs to: it acts only under methods that have
-    this rule, and the operation keeps its gradient under the others. Without it the function acts under every method,
-    also `gi`, and asks for itself (`scope.applies("act")`); `rules` then names the rules that it asks for.
+    Raises:
+        UnknownName: there is no such rule.
+        UsageError: an operation has a rule already.
+
+    Example:
+        >>> from headwater.rules import on, value_of
+        >>> @on(torch.i0, when="act")
+        ... def bessel(scope, call):
+        ...     '''i0(x) is i0(0) = 1 plus its input times a constant.'''
+        ...     x, value = call.args[0], call.run().detach()
+        ...     result = value_of(value, gradient_of=x * ((value - 1) / x).nan_to_num(0.0).detach())
+        ...     scope.source(result, 1.0, "i0(0)")  # a line of the ledger
+        ...     return result
     """
     rules = (*rules, *([when] if when is not None else []))
     for rule in rules:

@@ -67,7 +67,7 @@ class InsideScope(Scope):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.inside = InsideRecord(self.books.samples, self.books.length)
+        self.inside: InsideRecord = InsideRecord(self.books.samples, self.books.length)
 
     def ask(self, demand: InsideDemand) -> None:
         """Says which nodes are asked for."""

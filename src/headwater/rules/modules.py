@@ -151,7 +151,9 @@ class PointwiseOnly(TorchDispatchMode):
 
     def __init__(self, x: Tensor) -> None:
         super().__init__()
-        self.holds, self.shape, self.made = True, x.shape, [x]  # held, for numbers of objects are given out again
+        self.holds: bool = True
+        self.shape: torch.Size = x.shape
+        self.made: list[Tensor] = [x]  # held, for numbers of objects are given out again
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

@@ -34,7 +34,25 @@ def run_with(call: Call, new: dict[Place, Tensor]) -> Any:
 
 
 def share_product(call: Call, first: Place, second: Place, part: float = 0.5) -> Any:
-    """A product of two signals that is linear in each: `part` of it by the first, the rest by the second."""
+    """A product of two signals that is linear in each.
+
+    Args:
+        call: the product: a matmul, an einsum.
+        first: where the first factor stands among its arguments: a number, and a place in a list or -1.
+        second: where the second does.
+        part: of the product that goes by the first; the rest goes by the second.
+
+    Returns:
+        The product, with that gradient.
+
+    Example:
+        >>> from headwater.rules import Call, share_product
+        >>> a, b = torch.tensor([2.0], requires_grad=True), torch.tensor([3.0], requires_grad=True)
+        >>> product = share_product(Call(torch.mul, "mul", False, (a, b), {}), (0, -1), (1, -1), 0.25)
+        >>> product.sum().backward()
+        >>> float(a.detach() * a.grad), float(b.detach() * b.grad)  # a quarter of 6, and the rest
+        (1.5, 4.5)
+    """
     operands = operand_places(call)
     by_first = run_with(call, {second: operands[second].detach()})
     by_second = run_with(call, {first: operands[first].detach()})

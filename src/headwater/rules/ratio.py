@@ -41,7 +41,7 @@ class Ratio:
         self._value: Tensor | None = value.detach()  # without a graph, so that nothing holds itself
         self._anchor, self._version = anchor, (x._version, value._version)
         self._made: SavedTensor | None = None
-        self.number = next(_NUMBERS)
+        self.number: int = next(_NUMBERS)
 
     def make(self) -> SavedTensor:
         if self._made is None:

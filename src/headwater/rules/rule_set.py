@@ -55,6 +55,12 @@ class RuleSet:
     attention (`attention.registry.VARIANTS`), or "shares(q=0.35,k=0.15,v=0.5)". `gamma` (linear layers), `output`
     (output projections), `token` (sums over tokens) and `residual` (residual sums) are numbers, or numbers by patterns
     of names: of weights for `gamma` and `output`, of modules for the others. A name that is not known is an error.
+
+    Example:
+        >>> from headwater.rules import RuleSet
+        >>> rules = RuleSet(frozenset({"ah", "ln", "act"}), attention="half")
+        >>> "ln" in rules, "gate" in rules
+        (True, False)
     """
 
     names: frozenset[str]

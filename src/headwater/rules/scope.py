@@ -59,7 +59,16 @@ HIDDEN = {
 
 @dataclass(eq=False)
 class Scope(Mode):
-    """`with Scope(rules, books, names): model(...)`. `met` counts how often each rule acted."""
+    """`with Scope(rules, books, names, modules): model(...)`. `met` counts how often each rule acted.
+
+    Example:
+        >>> from headwater.rules import Books, RuleSet, Scope
+        >>> norm, x = torch.nn.LayerNorm(4), torch.arange(4.0).requires_grad_().clone()
+        >>> with Scope(RuleSet(frozenset({"ln"})), Books(samples=1), {}, {}) as scope:
+        ...     y = norm(x)
+        >>> scope.met
+        {'ln': 1}
+    """
 
     rules: RuleSet
     books: Books
@@ -93,17 +102,20 @@ class Scope(Mode):
         return self._variant if isinstance(self.rules.attention, str) else variant_for(self.rules, self.where())
 
     def enter_input(self, captured: Captured, started: Tensor) -> None:
-        """An input that is explained enters the model, as the tensor `started`."""
+        """An input that is explained, `captured`, enters the model as the tensor `started`."""
 
     def reference_values(self, ends: list[Tensor]) -> Any:
-        """What inputs and outputs are for the reference, where relevance is a difference from one."""
+        """What inputs and the outputs `ends` are for the reference, where relevance is a difference from one."""
         return None
 
     def stand_in(self, value: Any, seen: Any) -> None:
         """`value` takes the place of the signal `seen`, from which it has its gradient."""
 
     def pass_activation_on(self, function: Callable[[Tensor], Tensor], x: Tensor, output: Tensor) -> Tensor | None:
-        """The result of an activation that is known by its values alone; None: the ACT-rule decides."""
+        """The result of an activation that is known by its values alone; None: the ACT-rule decides.
+
+        `function` is the activation, `x` its input and `output` its value there.
+        """
         return None
 
     def applies(self, rule: str) -> bool:
@@ -208,7 +220,7 @@ class Scope(Mode):
         self.cuts.release()
 
     def perform(self, call: Call) -> Any:
-        """One operation on signals: as its handler has it, or as it is."""
+        """One operation on signals, `call`: as its handler has it, or as it is."""
         hooks = _top_hooks(True)
         if hooks is not None and hooks[0].__module__ == _CHECKPOINT:
             return self._perform_outside_checkpoint(call, hooks)
@@ -294,7 +306,7 @@ class Scope(Mode):
         return module_on_stack(self.modules)
 
     def label(self, value: Any, operation: str) -> tuple[str, Sort]:
-        """The ledger's name for a source that is about to enter, and its sort.
+        """The ledger's name for a source, `value`, that is about to enter by an `operation`, and its sort.
 
         A parameter is a bias, unless it is looked up by index. What was made from the input is no constant.
         """
@@ -328,7 +340,7 @@ class Scope(Mode):
         return f"{module}: {operation}" if module else operation
 
     def name_of(self, value: Any) -> str | None:
-        """The name of the parameter that a constant is, or was made of."""
+        """The name of the parameter that a constant, `value`, is, or was made of."""
         found: str | None = getattr(value, NAME, None)
         if found is not None or not self.fleeting:
             return found
@@ -347,12 +359,16 @@ class Scope(Mode):
         return pass_name_on(self.cuts.carry(value, source), "", (source,))
 
     def rename(self, value: Tensor, name: str | None) -> Tensor:
+        """The constant `value` under the `name` of a parameter that it was made of."""
         return set_name(value, name)
 
     def source(
         self, result: Tensor, value: Tensor | float, operation: str, *, sign: float = 1.0, by_rule: bool = False
     ) -> None:
-        """`sign * value` entered `result` by a sum, broadcast to its shape. `by_rule`: a rule made it, no model."""
+        """`sign` times `value` entered `result` by a sum, broadcast to its shape. `by_rule`: a rule made it, no model.
+
+        `operation` is what the ledger calls a source that is no parameter.
+        """
         if not isinstance(value, Tensor):
             self._enter_number(result, sign * float(value), operation)
             return

@@ -57,7 +57,18 @@ class PartOfProduct:
 
 @dataclass
 class Books:
-    """Collects the relevance of sources during a backward pass, for each of `samples` samples."""
+    """Collects the relevance of sources during a backward pass, for each of `samples` samples.
+
+    Example:
+        >>> from headwater.rules import Books, RuleSet, Scope
+        >>> layer, x = torch.nn.Linear(2, 1), torch.ones(1, 2, requires_grad=True).clone()
+        >>> books = Books(samples=1)
+        >>> with Scope(RuleSet(frozenset()), books, {id(layer.bias): "bias"}, {}):
+        ...     score = layer(x).sum()
+        >>> score.backward()
+        >>> [site.name for site in books.sites]
+        ['bias']
+    """
 
     samples: int
     length: int | None = None  # positions of a sample, where known
@@ -73,6 +84,7 @@ class Books:
 
     @property
     def needs_probe(self) -> bool:
+        """Whether some source's shape does not tell the samples apart, so that further passes must."""
         return any(site.axis is None for site in self.sites)
 
     def enter(
@@ -87,8 +99,9 @@ class Books:
     ) -> None:
         """Note that a source entered `result`; `amount` turns the gradient there into relevance, elementwise.
 
-        Tensors that it needs are `held` until then, and given to it beside the gradient. `varies` names the axes along
-        which the source itself varies: none of them can be the samples' axis.
+        `name` is its line in the ledger and `sort` what kind of line that is. Tensors that `amount` needs are `held`
+        until then, and given to it beside the gradient. `varies` names the axes along which the source itself varies:
+        none of them can be the samples' axis.
         """
         result.register_hook(self.record_amount(result, name, sort=sort, varies=varies, amount=amount, held=held))
 
@@ -102,7 +115,10 @@ class Books:
         amount: Callable[..., Tensor],
         held: Sequence[Tensor] = (),
     ) -> Told:
-        """The same, for a backward pass that itself says which gradient reaches the source."""
+        """The same, for a backward pass that itself says which gradient reaches the source.
+
+        `result`, `name`, `sort`, `varies`, `amount` and `held` are those of `enter`.
+        """
         index = len(self.sites)
         self.sites.append(Site(name, sort, self._axis(result, varies)))
         waiting = [SavedTensor(tensor) for tensor in held]
@@ -115,11 +131,17 @@ class Books:
         return record
 
     def enter_vector(self, result: Tensor, name: str, vector: Tensor, *, sort: Sort = Sort.BIAS) -> None:
-        """A bias along the last axis. One matrix-vector product, so nothing of the result's size is made."""
+        """A bias, `vector`, along the last axis of `result`, under `name` and `sort`.
+
+        It takes one matrix-vector product, so nothing of the result's size is made.
+        """
         result.register_hook(self.record_vector(result, name, vector, sort=sort))
 
     def record_vector(self, result: Tensor, name: str, vector: Tensor, *, sort: Sort) -> Told:
-        """The same, for a backward pass that itself says which gradient reaches the bias, or which of its rows."""
+        """The same, for a backward pass that itself says which gradient reaches the bias, or which of its rows.
+
+        `result`, `name`, `vector` and `sort` are those of `enter_vector`.
+        """
         index = len(self.sites)
         self.sites.append(Site(name, sort, self._axis(result, (result.dim() - 1,))))
 
@@ -246,7 +268,7 @@ class Books:
         return all(bool(torch.stack(amounts).isfinite().all()) for amounts in alike.values())
 
     def totals(self, sort: Sort) -> dict[str, Tensor]:
-        """Relevance by name, [samples]. A bias that no gradient reached stands there with zero; others do not."""
+        """Relevance by name, [samples], of one `sort`. A bias that no gradient reached stands there with zero."""
         found: dict[str, Tensor] = {}
         for index, site in enumerate(self.sites):
             if site.sort is sort and (sort is Sort.BIAS or index in self.amounts):
@@ -260,7 +282,7 @@ class Books:
         return sum((size.cpu() for size in self.sizes.values()), found)
 
     def resort(self, index: int, name: str, sort: Sort) -> None:
-        """A source turned out to be of another sort."""
+        """The source number `index` turned out to be of another `sort`, under another `name`."""
         self.sites[index] = replace(self.sites[index], name=name, sort=sort)
 
 

@@ -26,9 +26,26 @@ Row = dict[str, Any]
 
 
 def open_run(path: str | Path) -> StoredRun:
-    """The directory `path` that `hw.run` or `headwater run` wrote, also while a run is still writing to it.
+    r"""The directory that `hw.run` or `headwater run` wrote, also while a run is still writing to it.
 
     `len(run)`, `for row in run.rows()`, `for e in run.explanations()`, `run.explanation(row_id)`, `run.errors()`.
+
+    Args:
+        path: the directory.
+
+    Returns:
+        A `StoredRun`.
+
+    Raises:
+        DataError: there is no run; `DamagedRun` where its files are not as they were written.
+        MissingExtra: pyarrow is not installed.
+
+    Example:
+        >>> with open("reviews.csv", "w") as file:
+        ...     written = file.write("text\na warm film\n")
+        >>> stored = hw.run("headwater/sentiment", "reviews.csv", "explained", workers=1, progress=False)
+        >>> hw.open_run("explained").explanation(0).target
+        'positive'
     """
     need_arrow("reading a run")
     path = Path(path)
@@ -60,7 +77,8 @@ class StoredRun:
     """A run's directory, read as it was when it was opened. Memory holds one group of rows at a time."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self.manifest = path, manifest
+        self.path = path
+        self.manifest = manifest
         self._group: tuple[tuple[int, int | None], dict[int, Row]] | None = None
         self._files: tuple[int, Any] | None = None
         self._whole: set[tuple[Path, int, int]] = set()  # files whose checksum was right: their size and time
@@ -79,10 +97,12 @@ class StoredRun:
 
     @property
     def finished(self) -> bool:
+        """Whether every row is done."""
         return self.manifest.finished
 
     @property
     def method(self) -> str:
+        """The name of the method, with its parameters."""
         return str(self.manifest.asked["method"])
 
     @cached_property
@@ -101,25 +121,25 @@ class StoredRun:
         return [shard_path(self.path, n) for n in self.manifest.done]
 
     def rows(self, columns: list[str] | None = None, start: int = 0) -> Iterator[Row]:
-        """Rows as they lie in the shards, from the row number `start` on, of some columns or of all."""
+        """Rows as they lie in the shards, from the row number `start` on, of these `columns` or of all."""
         for batch in self.batches(with_id(columns), start):
             for row in batch.to_pylist():
                 if row["row_id"] >= start:
                     yield row if columns is None or "row_id" in columns else without_id(row)
 
     def batches(self, columns: list[str] | None = None, start: int = 0) -> Iterator[pa.RecordBatch]:
-        """The same as Arrow's columns, some hundred rows at a time, from the shard of the row number `start` on."""
+        """The same as Arrow has them, these `columns` or all, hundreds of rows at a time, from the shard of `start`."""
         for number in self.manifest.done:
             if (number + 1) * self.manifest.shard_rows > start:
                 with self._readable(number) as file:
                     yield from file.iter_batches(batch_size=256, columns=columns)
 
     def explanations(self, start: int = 0) -> Iterator[Explanation]:
-        """Every row as the `Explanation` it was."""
+        """Every row as the `Explanation` it was, from the row number `start` on."""
         return (self.make_explanation(row) for row in self.rows(start=start))
 
     def row(self, row_id: int) -> Row | None:
-        """One row by its number in the input; None where it is not there: a bad row, or not yet done."""
+        """The row with the number `row_id` in the input; None where it is not there: a bad row, or not yet done."""
         number = row_id // self.manifest.shard_rows
         if number not in self.manifest.done:
             return None
@@ -131,12 +151,12 @@ class StoredRun:
         return self._group[1].get(row_id)
 
     def explanation(self, row_id: int) -> Explanation | None:
-        """One row by its number in the input, as the `Explanation` it was."""
+        """The row with the number `row_id` in the input, as the `Explanation` it was; None where it is not there."""
         row = self.row(row_id)
         return None if row is None else self.make_explanation(row)
 
     def rows_by_id(self, ids: Iterable[int], columns: list[str] | None = None) -> dict[int, Row]:
-        """Some rows by their numbers, of some columns or of all; what is not there is left out. Reads no other rows."""
+        """The rows with these numbers, `ids`, of these `columns` or of all; what is not there is left out."""
         import pyarrow.compute as pc
 
         places: dict[tuple[int, int], list[int]] = {}
@@ -154,20 +174,21 @@ class StoredRun:
         return found
 
     def explanations_by_id(self, ids: Iterable[int]) -> dict[int, Explanation]:
-        """Some rows by their numbers, as the explanations they were."""
+        """The rows with these numbers, `ids`, as the explanations they were."""
         return {row_id: self.make_explanation(row) for row_id, row in self.rows_by_id(ids).items()}
 
     def words(self, rows: int | None = None, least: int = LEAST) -> tuple[WordTotals, ...]:
         """The words that matter most, a list for every class that was explained; of the first `rows` rows, or of all.
 
-        Whole words, in lower case, punctuation apart, each with how often it stands there, mean and sum of relevance.
+        Whole words, in lower case, punctuation apart, each with how often it stands there, mean and sum of relevance. A
+        word that stands there less often than `least` is left out.
         """
         return count_words(islice(self.rows([*PLACED, "target"]), rows), least)
 
     def units(self, kind: str, count: int = 20, tokens: int = 5, rows: int | None = None) -> list[UnitTotal]:
-        """The heads or neurons with most relevance, each with the tokens at which it has it; of the first rows or all.
+        """The `count` heads or neurons (`kind`) with most relevance, each with the `tokens` at which it has most of it.
 
-        A run holds them where it was asked for them: `run(…, inside=["neurons"])`.
+        Of the first `rows` rows, or of all. A run holds them where it was asked for them: `run(…, inside=["neurons"])`.
         """
         if kind not in self.inside_columns:
             held = ", ".join(self.inside_columns) or "nothing"
@@ -191,7 +212,7 @@ class StoredRun:
             raise damage_error(file, error) from error
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
-        """All rows at once, for a run that fits into memory."""
+        """All rows at once, of these `columns` or of all, for a run that fits into memory."""
         import pyarrow as pa
 
         if not self.manifest.done:
@@ -203,7 +224,7 @@ class StoredRun:
         return pa.concat_tables(found)
 
     def carried(self, column: str) -> str:
-        """What a column of the input is called here."""
+        """What the input's `column` is called here."""
         known = self.manifest.columns
         if column not in known:
             raise UsageError(
@@ -213,7 +234,7 @@ class StoredRun:
         return known[column]
 
     def make_explanation(self, row: Row) -> Explanation:
-        """A row, with all its columns, as the explanation it was."""
+        """A `row`, with all its columns, as the explanation it was."""
         row["double"] = self.manifest.asked["dtype"] == "float64"
         found = to_explanation(row, self.provenance, tuple(sorted(self.manifest.rules_met.items())))
         held = all(name in row for name in self.inside_columns)

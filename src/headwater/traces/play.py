@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from .join import Size
-from .record import READ, SIZED_FUNCTIONS, Operation, Slot, Struct, Trace, told_by
+from .record import READ, SIZED_FUNCTIONS, Operation, Slot, Struct, Trace, aten, told_by
 
-aten = torch.ops.aten
 FEW = 64  # operations that questions may need
 SAME = frozenset({aten.detach.default, aten.alias.default, aten.lift_fresh.default})  # give what they are given
 VIEWS = frozenset(

@@ -9,14 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, wraps
 from types import FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from ..inputs.restoring import DispatchMode, without_dispatch_modes
 
-aten = torch.ops.aten
+if TYPE_CHECKING:
+    from torch._ops import _OpNamespace
+
+aten: _OpNamespace = torch.ops.aten
 
 # What these tell Python depends on the numbers in their arguments.
 READ = frozenset({aten._local_scalar_dense.default, aten.equal.default})
@@ -98,11 +101,11 @@ class TraceRecorder(DispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.trace = Trace()
+        self.trace: Trace = Trace()
         self.made: dict[int, SeenTensor] = {}  # by address in C++, which another tensor may have later
         self.given: list[Tensor] = []  # from outside, and kept
         self.memory: set[int | None] = set()  # storages of these
-        self.count = 0
+        self.count: int = 0
 
     @contextmanager
     def part(self, inputs: Sequence[Tensor]) -> Iterator[None]:

@@ -23,7 +23,15 @@ Theme = Literal["dark", "light"]
 
 @dataclass(frozen=True)
 class Palette:
-    """Full colour of what adds and of what takes away, for each theme; `said` is what a person calls the pair."""
+    """Full colour of what adds and of what takes away, for each theme; `said` is what a person calls the pair.
+
+    Example:
+        >>> from headwater.viz.colour import Palette
+        >>> mine = Palette("teal and brown", {"light": (0, 128, 128), "dark": (0, 160, 160)},
+        ...                {"light": (150, 75, 0), "dark": (200, 120, 40)})
+        >>> mine.positive["light"]
+        (0, 128, 128)
+    """
 
     said: str
     positive: dict[Theme, Rgb]
@@ -59,7 +67,23 @@ _chosen: ContextVar[str] = ContextVar("palette", default=DEFAULT)
 
 @contextmanager
 def palette(name: str) -> Iterator[None]:
-    """Everything that is drawn inside is drawn in this palette, on this thread."""
+    """Everything that is drawn inside is drawn in this palette, on this thread.
+
+    Args:
+        name: "red-blue", "orange-blue", "green-purple" or "grey".
+
+    Returns:
+        A context.
+
+    Raises:
+        UnknownName: there is no such palette.
+
+    Example:
+        >>> from headwater.viz.colour import palette
+        >>> e = hw.explain("headwater/sentiment", "a fine film")
+        >>> with palette("green-purple"):
+        ...     e.save("green.html")
+    """
     if name not in PALETTES:
         raise UnknownName("palette", name, PALETTES)
     token = _chosen.set(name)
@@ -102,24 +126,55 @@ INK: dict[Theme, Rgb] = {"dark": (245, 245, 245), "light": (17, 17, 17)}
 
 @dataclass(frozen=True)
 class Shade:
-    """The colour of one relevance: `sign` is +1, 0 or -1, `opacity` runs from 0 to 1."""
+    """The colour of one relevance: `sign` is +1, 0 or -1, `opacity` runs from 0 to 1.
+
+    Example:
+        >>> from headwater.viz.colour import shade
+        >>> shade(-1.5, scale=3.0)
+        Shade(sign=-1, opacity=0.5)
+    """
 
     sign: int
     opacity: float
 
     def background(self, theme: Theme) -> Rgb:
-        """The colour on an opaque ground, for media that cannot blend."""
+        """The colour on an opaque ground of a `theme`, "light" or "dark", for media that cannot blend."""
         full = POSITIVE[theme] if self.sign > 0 else NEGATIVE[theme]
         return blend_colours(GROUND[theme], full, self.opacity)
 
 
 def largest(values: Iterable[float]) -> float:
-    """The size that gets full colour: the largest absolute value, 0 where there is none."""
+    """The size that gets full colour: the largest absolute value, 0 where there is none.
+
+    Args:
+        values: relevance.
+
+    Returns:
+        A number.
+
+    Example:
+        >>> from headwater.viz.colour import largest
+        >>> largest([1.0, -3.0])
+        3.0
+    """
     return max((abs(value) for value in values if math.isfinite(value)), default=0.0)
 
 
 def shade(value: float, scale: float) -> Shade:
-    """The colour of `value` where `scale` is full. What is not a finite number gets none."""
+    """The colour of one relevance.
+
+    Args:
+        value: the relevance. What is not a finite number gets no colour.
+        scale: the relevance that has full colour.
+
+    Returns:
+        A `Shade`.
+
+    Example:
+        >>> from headwater.viz.colour import shade
+        >>> shade(1.5, scale=3.0)
+        Shade(sign=1, opacity=0.5)
+    """
     if not math.isfinite(value) or value == 0 or scale <= 0:
         return Shade(0, 0.0)
     return Shade(1 if value > 0 else -1, min(1.0, abs(value) / scale))

@@ -47,7 +47,8 @@ class Scale:
     """Amounts to heights in the drawing."""
 
     def __init__(self, low: float, high: float) -> None:
-        self.low, self.high = low, high
+        self.low = low
+        self.high = high
 
     def __call__(self, value: float) -> float:
         return TOP + (self.high - value) / (self.high - self.low or 1.0) * (HEIGHT - TOP - BOTTOM)

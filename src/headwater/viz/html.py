@@ -39,7 +39,19 @@ def page(
 ) -> str:
     """The whole page: for each explanation the coloured text, a table of its tokens, and the ledger line by line.
 
-    Of images, `pictures` has for each the sheet that `viz.images` draws, which stands in place of the text.
+    Args:
+        explanations: one, or several.
+        words: sums tokens to words.
+        title: of the page.
+        pictures: of images, for each the sheet that `viz.images` draws, which stands in place of the text.
+
+    Returns:
+        HTML, which needs no other file.
+
+    Example:
+        >>> from headwater.viz.html import page
+        >>> page(hw.explain("headwater/sentiment", "a fine film"), title="Mine").startswith("<!doctype html>")
+        True
     """
     many = [explanations] if isinstance(explanations, Explanation) else list(explanations)
     drawn = [None] * len(many) if pictures is None else list(pictures)

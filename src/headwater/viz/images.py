@@ -33,9 +33,25 @@ EDGE = "stroke='#888' stroke-width='0.4'"
 
 
 def png(explanations: Sequence[Explanation], image: Any, *, levels: Sequence[str] = LEVELS, columns: int = 4) -> bytes:
-    """The picture, then every explanation drawn over it, at every level that it has. `image`: Pillow image or array.
+    """The picture, then every explanation drawn over it, at every level that it has.
 
     Full colour is each panel's own largest relevance, said above it: methods differ in unit and size.
+
+    Args:
+        explanations: of the image, by one or several methods.
+        image: a Pillow image, a path or an array.
+        levels: "patches", "pixels", or both.
+        columns: so many panels stand side by side.
+
+    Returns:
+        The bytes of a PNG file.
+
+    Example:
+        >>> from PIL import Image
+        >>> from headwater.viz.images import png
+        >>> image = Image.new("L", (28, 28))
+        >>> png([hw.explain("headwater/mnist", image)], image)[1:4]
+        b'PNG'
     """
     shown, picture = views(explanations, image, levels)
     return encode_png(draw_sheet(shown, picture, explanations[0], columns))
@@ -44,7 +60,26 @@ def png(explanations: Sequence[Explanation], image: Any, *, levels: Sequence[str
 def picture(
     explanations: Sequence[Explanation], image: Any, *, levels: Sequence[str] = LEVELS, columns: int = 4
 ) -> str:
-    """The same sheet as SVG. A patch says its number when it is pointed at."""
+    """The picture, then every explanation drawn over it, at every level that it has, as SVG.
+
+    A patch says its number when it is pointed at.
+
+    Args:
+        explanations: of the image, by one or several methods.
+        image: a Pillow image, a path or an array.
+        levels: "patches", "pixels", or both.
+        columns: so many panels stand side by side.
+
+    Returns:
+        SVG.
+
+    Example:
+        >>> from PIL import Image
+        >>> from headwater.viz.images import picture
+        >>> image = Image.new("L", (28, 28))
+        >>> picture([hw.explain("headwater/mnist", image)], image).startswith("<svg")
+        True
+    """
     shown, ground = views(explanations, image, levels)
     size = size_on_sheet(ground.size)
     panels = [Panel(view.name, view.note, svg_of(view, ground, size)) for view in shown]
@@ -54,7 +89,23 @@ def picture(
 
 
 def overlay(explanation: Explanation, image: Any, level: str = "patches") -> Image:
-    """One explanation over its picture and nothing else, as a Pillow image."""
+    """One explanation over its picture and nothing else, as a Pillow image.
+
+    Args:
+        explanation: of the image.
+        image: a Pillow image, a path or an array.
+        level: "patches" or "pixels".
+
+    Returns:
+        A Pillow image.
+
+    Example:
+        >>> from PIL import Image
+        >>> from headwater.viz.images import overlay
+        >>> image = Image.new("L", (28, 28))
+        >>> overlay(hw.explain("headwater/mnist", image), image).mode
+        'RGB'
+    """
     shown, ground = views([explanation], image, [level])
     return tint_panel(shown[-1], ground, scale_up(size_on_sheet(ground.size)))
 

@@ -30,9 +30,27 @@ VISIBLE = 0.05  # of full colour: fainter ones get no mark of their sign
 def picture(
     explanations: Sequence[Explanation], molecule: Any, *, columns: int = 4, size: tuple[int, int] = SIZE
 ) -> str:
-    """The molecule once for every explanation. `molecule` is an RDKit molecule, or a SMILES string.
+    """The molecule once for every explanation.
 
-    Atoms must stand in the order in which they were explained, as they do in the same molecule or string.
+    Args:
+        explanations: of the molecule, by one or several methods. Atoms must stand in the order in which they were
+            explained, as they do in the same molecule or string.
+        molecule: an RDKit molecule, or a SMILES string.
+        columns: so many pictures stand side by side.
+        size: of one picture, in pixels.
+
+    Returns:
+        SVG.
+
+    Raises:
+        UsageError: there is no explanation, or one has other atoms.
+
+    Example:
+        >>> from headwater.models.graphs import as_graph
+        >>> from headwater.viz.molecules import picture
+        >>> model, _ = hw.load("headwater/bace")
+        >>> picture([hw.explain(model, as_graph("CCO"))], "CCO").startswith("<svg")
+        True
     """
     if not explanations:
         raise UsageError("there is no explanation to draw. Give at least one.")

@@ -21,10 +21,23 @@ LARGE = 0.1  # of the score or of the inputs: a line that is larger is said in w
 
 
 def round_to_sum(parts: Sequence[float], total: float, places: int) -> list[float]:
-    """The parts rounded to `places` such that they add up to the rounded `total`.
+    """Parts rounded such that they add up to the rounded total.
 
     The parts' own sum must be the total, up to the rounding of floats. Where it is not, or something is not finite,
     they are rounded one by one: what does not add up is not made to.
+
+    Args:
+        parts: the parts.
+        total: their sum.
+        places: digits after the point.
+
+    Returns:
+        The rounded parts.
+
+    Example:
+        >>> from headwater.viz.sums import round_to_sum
+        >>> round_to_sum([0.333, 0.333, 0.334], 1.0, places=2)
+        [0.33, 0.33, 0.34]
     """
     unit = 10.0**-places
     if not all(map(math.isfinite, (*parts, total))) or abs(math.fsum(parts) - total) > max(unit, 1e-6 * abs(total)):
@@ -45,7 +58,20 @@ def sum_places(score: float) -> int:
 
 
 def ledger_parts(ledger: Ledger, unit: str = "words") -> list[tuple[str, float]]:
-    """The lines of a ledger that are summed in a sentence, by name."""
+    """The lines of a ledger that are summed in a sentence, by name.
+
+    Args:
+        ledger: of any result.
+        unit: what inputs are called.
+
+    Returns:
+        Pairs of a name and an amount.
+
+    Example:
+        >>> from headwater.viz.sums import ledger_parts
+        >>> [name for name, _ in ledger_parts(hw.explain("headwater/sentiment", "a fine film").ledger)][:2]
+        ['words', 'biases']
+    """
     groups = {name: lines.total for name, lines in ledger.groups.items() if name != "constants"}
     others = {**groups, **constants_by_kind(ledger), "readout": ledger.readout, "unaccounted": ledger.unaccounted}
     return [(unit, ledger.inputs), *others.items()]
@@ -62,7 +88,20 @@ def constants_by_kind(ledger: Ledger) -> dict[str, float]:
 
 
 def ledger_sum(ledger: Ledger, unit: str = "words") -> str:
-    """The sum in a line: `words 4.31 + biases -1.18 = 3.13`. Lines that are shown as zero are left out."""
+    """The sum in a line: `words 4.31 + biases -1.18 = 3.13`. Lines that are shown as zero are left out.
+
+    Args:
+        ledger: of any result.
+        unit: what inputs are called.
+
+    Returns:
+        The line.
+
+    Example:
+        >>> from headwater.viz.sums import ledger_sum
+        >>> ledger_sum(hw.explain("headwater/sentiment", "The plot is thin, but the cast is wonderful.").ledger)
+        'words 4.13 + biases -0.82 = 3.31'
+    """
     names, parts = zip(*ledger_parts(ledger, unit), strict=True)
     places = sum_places(ledger.score)
     shown = round_to_sum(parts, ledger.score, places)

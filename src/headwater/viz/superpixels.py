@@ -27,9 +27,30 @@ Rows = Sequence[Sequence[int]]
 
 
 def picture(explanations: Sequence[Explanation], image: Any, segments: Any, *, columns: int = 4) -> str:
-    """The image once for every explanation. `image` [rows, columns] holds bytes, `segments` each pixel's patch from 0.
+    """The image once for every explanation.
 
     Full colour is each method's own largest relevance, said above its picture: methods differ in unit and size.
+
+    Args:
+        explanations: of the patches, by one or several methods.
+        image: bytes [rows, columns].
+        segments: each pixel's patch, from 0 [rows, columns].
+        columns: so many pictures stand side by side.
+
+    Returns:
+        SVG.
+
+    Raises:
+        UsageError: there is no explanation, or shapes do not fit.
+
+    Example:
+        >>> import numpy
+        >>> from PIL import Image
+        >>> from headwater.viz.superpixels import picture
+        >>> image = Image.new("L", (28, 28))
+        >>> squares = torch.arange(49).view(7, 7).repeat_interleave(4, 0).repeat_interleave(4, 1).numpy()
+        >>> picture([hw.explain("headwater/mnist", image)], numpy.asarray(image), squares).startswith("<svg")
+        True
     """
     if not explanations:
         raise UsageError("there is no explanation to draw. Give at least one.")

@@ -71,7 +71,21 @@ def plain_difference(difference: RankDifference) -> str:
 
 
 def draw_word_lines(similarity: Similarity) -> str:
-    """An SVG: the words of the two texts in columns, a line for each pair, the thicker the stronger."""
+    """The words of the two texts in columns, a line for each pair, the thicker the stronger.
+
+    Args:
+        similarity: what `explain_similarity` gives.
+
+    Returns:
+        SVG.
+
+    Example:
+        >>> from headwater.viz.two_texts import draw_word_lines
+        >>> model, tokenizer = hw.load("headwater/sentiment")
+        >>> s = hw.explain_similarity(model.bert, "a fine film", "a good movie", tokenizer=tokenizer, rank=2)
+        >>> draw_word_lines(s).startswith("<svg")
+        True
+    """
     words = similarity.words()
     scale = largest(words.matrix.flatten().tolist()) or 1.0
     lines = []

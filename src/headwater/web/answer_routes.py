@@ -12,7 +12,7 @@ from .jobs import RESPONSES, JobName, app_state, submit
 from .routes import FILE, file
 from .schemas import AnswerAsked, PaletteName, SourcesAnswer, WholeAnswer, WithoutAnswer
 
-router = APIRouter(prefix="/api/answer", responses=RESPONSES, tags=["answers"])
+router: APIRouter = APIRouter(prefix="/api/answer", responses=RESPONSES, tags=["answers"])
 
 
 @router.post("")

@@ -16,7 +16,8 @@ class Refusal(Exception):
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
-        self.status, self.message = status, message
+        self.status = status
+        self.message = message
 
 
 class Gone(Exception):
@@ -27,8 +28,9 @@ class Bodies:
     """Reads bodies: each within `seconds`, and at most `at_once` bytes held for all requests together."""
 
     def __init__(self, seconds: float, at_once: int) -> None:
-        self.seconds, self.at_once = seconds, at_once
-        self.held = 0
+        self.seconds = seconds
+        self.at_once = at_once
+        self.held: int = 0
 
     async def read(self, receive: Receive, most: int) -> bytes:
         """A body of at most so many bytes. They are held until they are let go of."""

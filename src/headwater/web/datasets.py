@@ -24,7 +24,7 @@ WHERE = 'a JSON list of conditions, each ["column", "value"] or ["column", from,
 MIXED: TypeAdapter[list[tuple[str, str] | tuple[str, float, float]]] = TypeAdapter(
     Annotated[list[tuple[str, str] | tuple[str, float, float]], Field(max_length=12)]
 )
-router = APIRouter(prefix="/api/datasets", tags=["datasets"], responses=RESPONSES)
+router: APIRouter = APIRouter(prefix="/api/datasets", tags=["datasets"], responses=RESPONSES)
 Name = Annotated[str, Path(min_length=1, max_length=80)]
 LARGEST = 2**53 - 1
 

@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import escape
 
-router = APIRouter(prefix="/help", include_in_schema=False)
+router: APIRouter = APIRouter(prefix="/help", include_in_schema=False)
 PACKED = FilePath(__file__).parent / "documents"  # where the wheel has them
 SOURCE = FilePath(__file__).parents[3] / "docs"  # and a checkout
 FIRST = ("guide", "explorer", "glossary")

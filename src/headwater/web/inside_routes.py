@@ -25,7 +25,7 @@ from .jobs import RESPONSES, JobName, app_state, submit
 from .routes import FILE, file
 from .schemas import NAME, PaletteName
 
-router = APIRouter(prefix="/api/inside", responses=RESPONSES, tags=["inside"])
+router: APIRouter = APIRouter(prefix="/api/inside", responses=RESPONSES, tags=["inside"])
 RunName = Annotated[str, Path(max_length=NAME)]
 
 

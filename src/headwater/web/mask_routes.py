@@ -9,7 +9,7 @@ from .mask_tests import masked_image, masked_molecule, masked_text
 from .pictures import make_graph
 from .schemas import GenerateAsked, ImageAsked, MaskAnswer, MoleculeAsked, TextAsked
 
-router = APIRouter(prefix="/api", responses=RESPONSES)
+router: APIRouter = APIRouter(prefix="/api", responses=RESPONSES)
 
 
 @router.post("/explain/mask", tags=["text"])

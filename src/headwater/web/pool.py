@@ -82,7 +82,8 @@ class JobPool:
     """Threads that do jobs in the order in which they came."""
 
     def __init__(self, workers: int, waiting: int, seconds: float) -> None:
-        self.most, self.seconds = waiting, seconds
+        self.most = waiting
+        self.seconds = seconds
         self._line: deque[PoolJob] = deque()
         self._running: dict[str, PoolJob] = {}
         self._lock = threading.RLock()

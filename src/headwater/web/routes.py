@@ -52,7 +52,7 @@ from .schemas import (
 )
 from .texts import predict_with_masks, text_answer, unit_for
 
-router = APIRouter(prefix="/api", responses=RESPONSES)
+router: APIRouter = APIRouter(prefix="/api", responses=RESPONSES)
 ModelName = Annotated[str | None, Query(max_length=NAME)]
 JobPath = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{8,64}$")]
 FILE: dict[int | str, dict[str, Any]] = {

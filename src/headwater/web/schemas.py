@@ -5,7 +5,7 @@ Bounds that need nothing but the field itself stand here, so that a reader of th
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -21,7 +21,7 @@ PaletteName = Literal["red-blue", "orange-blue", "green-purple", "grey"]
 class Strict(BaseModel):
     """A request: what it does not know, it refuses."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
 
 ModelChosen = Annotated[

@@ -51,9 +51,11 @@ class Guard:
     """Refuses what is not for us, and gives every answer the headers that forbid foreign scripts."""
 
     def __init__(self, app: ASGIApp, *, hosts: Iterable[str] | None, token: str | None, limits: Limits) -> None:
-        self.app, self.token, self.limits = app, token, limits
-        self.bodies = Bodies(limits.arriving, limits.bodies)
-        self.hosts = None if hosts is None else frozenset(hosts)
+        self.app = app
+        self.token = token
+        self.limits = limits
+        self.bodies: Bodies = Bodies(limits.arriving, limits.bodies)
+        self.hosts: frozenset[str] | None = None if hosts is None else frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

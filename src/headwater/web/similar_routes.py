@@ -13,7 +13,7 @@ from .schemas import PaletteName
 from .similar import move_similarity, similar_answer, similar_report
 from .similar_schemas import MovedAnswer, RankAnswer, RankAsked, SimilarAnswer, SimilarAsked, WhyAnswer
 
-router = APIRouter(prefix="/api/similar", responses=RESPONSES, tags=["two texts"])
+router: APIRouter = APIRouter(prefix="/api/similar", responses=RESPONSES, tags=["two texts"])
 
 
 @router.post("")

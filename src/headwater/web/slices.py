@@ -17,7 +17,7 @@ from .state import AppState
 from .stores.slicing import Confusion, Slice, confusion, label_columns, slices
 from .texts import cells_of, unit_for
 
-router = APIRouter(prefix="/api/datasets", tags=["datasets"], responses=RESPONSES)
+router: APIRouter = APIRouter(prefix="/api/datasets", tags=["datasets"], responses=RESPONSES)
 Name = Annotated[str, Path(min_length=1, max_length=80)]
 Column = Annotated[str, Query(min_length=1, max_length=200)]
 

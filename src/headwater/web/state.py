@@ -59,11 +59,13 @@ class AppState:
     """Answers requests, each from the models that were chosen when the server started."""
 
     def __init__(self, models: Models, limits: Limits | None = None, stores: Sequence[Store] = ()) -> None:
-        self.models, self.limits, self.stores = models, limits or Limits(), tuple(stores)
-        self.pool = JobPool(self.limits.workers, self.limits.waiting, self.limits.seconds)
-        self.kept = Kept(self.limits.kept)
-        self.pairs = Kept(PAIRS)
-        self.parts = Kept(PARTS)
+        self.models: Models = models
+        self.limits: Limits = limits or Limits()
+        self.stores: tuple[Store, ...] = tuple(stores)
+        self.pool: JobPool = JobPool(self.limits.workers, self.limits.waiting, self.limits.seconds)
+        self.kept: Kept = Kept(self.limits.kept)
+        self.pairs: Kept = Kept(PAIRS)
+        self.parts: Kept = Kept(PARTS)
 
     def warm(self) -> None:
         """Read the text model and have every worker explain a little, so that the first person does not wait for it.

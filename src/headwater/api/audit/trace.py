@@ -39,10 +39,28 @@ _NORMS = ("layer_norm", "rms_norm", "group_norm")
 def audit(model: Model, data: Any, *, method: str | Method | None = None, **options: Unpack[OptionsByName]) -> Audit:
     """Explain one input and say for every module what came in, what went out, and what its operations lost.
 
-    `model`, `data` and all options are those of `explain`, for one sample. Without a method it audits what `explain`
-    gives, or `lrp` where that (`lrp-difference`) cannot be followed through the model. For each normalisation it shows
-    the share that the paper's second proposition predicts beside the one measured, for each attention head the break
-    that the first one predicts.
+    For each normalisation it shows the share that the paper's second proposition predicts beside the one measured, for
+    each attention head the break that the first one predicts.
+
+    Args:
+        model: as for `explain`.
+        data: one sample, as for `explain`.
+        method: as for `explain`; None audits what `explain` gives, or `lrp` where that (`lrp-difference`) cannot be
+                followed through the model.
+        options: all other options of `explain`, by name.
+
+    Returns:
+        An `Audit`: the explanation, its modules, normalisations and heads, and the operations that lose, the worst
+        first.
+
+    Raises:
+        UsageError: there are several samples, or an option is wrong.
+        ModelError: as for `explain`.
+
+    Example:
+        >>> a = hw.audit("headwater/sentiment", "a fine film", method="gi")
+        >>> a.leaks[0].operation
+        'tanh'
     """
     found: list[AuditScope] = []
     ask = make_request(model, data, method=method, **options)

@@ -67,7 +67,8 @@ class PosedPair(PosedCase):
     """`subject`: its place among the words."""
 
     def __init__(self, prompt: PosedPrompt, subject: int) -> None:
-        self.prompt, self.subject = prompt, subject
+        self.prompt = prompt
+        self.subject = subject
 
     def measure(self, relevance: Floats) -> dict[str, float]:
         rank = rank_of(relevance[self.prompt.words], self.subject)

@@ -124,10 +124,11 @@ class AnsweringModel:
     """A model with its tokenizer: probabilities of answers, and relevance. Decoders and encoder-decoders alike."""
 
     def __init__(self, model: nn.Module, tokenizer: Any) -> None:
-        self.model, self.tokenizer = model, tokenizer
-        self.limit = length_limit(model, tokenizer)
-        self.special = set(tokenizer.all_special_ids)
-        self.padding = first_known(tokenizer.pad_token_id, tokenizer.eos_token_id)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.limit: int | None = length_limit(model, tokenizer)
+        self.special: set[Any] = set(tokenizer.all_special_ids)
+        self.padding: int = first_known(tokenizer.pad_token_id, tokenizer.eos_token_id)
         self.copies: dict[str, nn.Module] = {}  # of the model, in other dtypes
 
     def pose(self, text: str, answer: str | None, other: str | None = None, whole: bool = False) -> PosedPrompt:
@@ -226,9 +227,12 @@ class PerturbedAnswers:
         fill: Sequence[int] | None,
         dtype: str = OWN_DTYPE,
     ) -> None:
-        self.model, self.prompt, self.words, self.dtype = model, prompt, words, dtype
-        self.ids = np.array(prompt.ids)
-        self.fill = None if fill is None else np.array(fill)
+        self.model = model
+        self.prompt = prompt
+        self.words = words
+        self.dtype = dtype
+        self.ids: Counts = np.array(prompt.ids)
+        self.fill: Counts | None = None if fill is None else np.array(fill)
         self.known: dict[bytes, float] = {}
 
     def of(self, kept: Flags) -> Floats:

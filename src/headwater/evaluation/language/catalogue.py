@@ -13,10 +13,10 @@ from .needles import Needles
 from .protocols import LanguageProtocol
 from .single_token import SingleToken
 
-single_token = SingleToken()
-agreement = Agreement()
-needles = Needles()
-hotpot = Hotpot()
+single_token: SingleToken = SingleToken()
+agreement: Agreement = Agreement()
+needles: Needles = Needles()
+hotpot: Hotpot = Hotpot()
 
 LANGUAGE_PROTOCOLS: dict[str, LanguageProtocol] = {
     rule.name: rule for rule in (single_token, agreement, needles, hotpot)

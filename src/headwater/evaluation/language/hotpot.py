@@ -114,11 +114,14 @@ class Hotpot(AnswerProtocol):
 
 class PosedEvidence(PosedCase):
     def __init__(self, rule: Hotpot, model: AnsweringModel, prompt: PosedPrompt, case: EvidenceCase) -> None:
-        self.rule, self.model, self.prompt, self.reads_in = rule, model, prompt, rule.reads_in
+        self.rule = rule
+        self.model = model
+        self.prompt = prompt
+        self.reads_in: str = rule.reads_in
         self.places: Sequence[Counts] = [prompt.tokens_in(*span) for span in case.sentences]
-        self.evidence = np.isin(np.arange(len(self.places)), case.evidence)
+        self.evidence: Flags = np.isin(np.arange(len(self.places)), case.evidence)
         draw = np.random.default_rng(seed_of(rule.seed, case.id))
-        self.subsets = draw.random((rule.subsets, len(self.places))) < 0.5
+        self.subsets: Flags = draw.random((rule.subsets, len(self.places))) < 0.5
         self.known: dict[bytes, float] = {}
 
     @property

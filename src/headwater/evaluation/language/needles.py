@@ -26,7 +26,7 @@ import numpy as np
 
 from ...errors import UsageError
 from ..protocols import counts
-from ..ranking import Counts, Floats, only_top, without_top
+from ..ranking import Counts, Flags, Floats, only_top, without_top
 from ..statistics import area_under
 from .asking import AnsweringModel, PerturbedAnswers, PosedPrompt
 from .prompts import PromptCase, Record, ask_question, read_records, seed_of, take_half
@@ -122,9 +122,14 @@ class Needles(AnswerProtocol):
 
 class PosedNeedle(PosedCase):
     def __init__(self, rule: Needles, model: AnsweringModel, prompt: PosedPrompt, words: Counts, gold: Counts) -> None:
-        self.rule, self.prompt, self.words, self.reads_in = rule, prompt, words, rule.reads_in
-        self.gold = np.isin(words, gold)
-        self.answers = PerturbedAnswers(model, prompt, words, [model.padding] * len(prompt.ids), rule.reads_in)
+        self.rule = rule
+        self.prompt = prompt
+        self.words = words
+        self.reads_in: str = rule.reads_in
+        self.gold: Flags = np.isin(words, gold)
+        self.answers: PerturbedAnswers = PerturbedAnswers(
+            model, prompt, words, [model.padding] * len(prompt.ids), rule.reads_in
+        )
 
     @property
     def hangs_on_context(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,15 +32,15 @@ class ProtocolColumn:
         return 1 if self.better == "higher" else -1
 
 
-class PosedCase:
+class PosedCase(ABC):
     """A prompt that a protocol keeps, put to the model: `measure` judges one relevance of its tokens."""
 
     prompt: PosedPrompt
     reads_in: str = OWN_DTYPE
 
+    @abstractmethod
     def measure(self, relevance: Floats) -> dict[str, float]:
         """Numbers by the names of the protocol's columns."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class CaseSet:
 
 
 @dataclass(frozen=True)
-class LanguageProtocol:
+class LanguageProtocol(ABC):
     """How explanations of a language model are judged. `least_probability`: of the answer, for a prompt to be kept.
 
     `most_tokens`: of a prompt. `seed`: of what is drawn (tokens that stand in, places, sentences left out).
@@ -72,16 +73,17 @@ class LanguageProtocol:
     seed: int = 0
 
     @property
+    @abstractmethod
     def columns(self) -> tuple[ProtocolColumn, ...]:
-        raise NotImplementedError
+        """What is measured of each prompt."""
 
+    @abstractmethod
     def read(self, data: str, half: str, tokenizer: Any, own: Path | None = None) -> CaseSet:
         """The prompts of one set and half."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pose(self, model: AnsweringModel, case: PromptCase, cases: CaseSet) -> PosedCase | None:
         """The prompt put to the model; None where the protocol leaves it out."""
-        raise NotImplementedError
 
     @property
     def choices(self) -> dict[str, Any]:

@@ -101,8 +101,11 @@ class PosedToken(PosedCase):
     def __init__(
         self, rule: SingleToken, model: AnsweringModel, prompt: PosedPrompt, fills: dict[str, list[int] | None]
     ) -> None:
-        self.rule, self.prompt = rule, prompt
-        self.answers = {way: PerturbedAnswers(model, prompt, prompt.words, fill) for way, fill in fills.items()}
+        self.rule = rule
+        self.prompt = prompt
+        self.answers: dict[str, PerturbedAnswers] = {
+            way: PerturbedAnswers(model, prompt, prompt.words, fill) for way, fill in fills.items()
+        }
 
     @property
     def probability(self) -> float:

@@ -28,7 +28,7 @@ from .flashtrace import FLASHTRACE
 from .prompts import OWN, PromptCase, seed_of
 from .protocols import CaseSet, LanguageProtocol, PosedCase
 
-__all__ = ["Study", "measure_faithfulness"]
+__all__ = ["measure_faithfulness"]
 
 ROWS = (
     "random",
@@ -76,10 +76,40 @@ def measure_faithfulness(
 ) -> Faithfulness:
     """How faithful methods are to a language model, on the prompts of public protocols or on your own.
 
-    `sets`: some of the protocols' sets of prompts, by default all. `prompts`: a file of JSON lines with a prompt and an
-    answer, in place of the sets. `half`: "choose", to try settings on, or "report", to be looked at once. `methods`: by
-    default the rows that a table always has; those of them that are not known here are left out, and `say` hears it.
-    `count`: prompts that are kept of each set. `out`: a file of JSON lines; what stands there is not computed again.
+    Args:
+        model: the language model.
+        tokenizer: its tokenizer.
+        protocols: names, with choices in brackets, or protocols.
+        sets: some of the protocols' sets of prompts; None is all.
+        prompts: a file of JSON lines with a prompt and an answer, in place of the sets.
+        half: "choose", to try settings on, or "report", to be looked at once.
+        methods: None is the rows that a table always has; those of them that are not known here are left out, and `say`
+            hears it.
+        count: prompts that are kept of each set.
+        seed: of all that is drawn.
+        out: a file of JSON lines; what stands there is not computed again.
+        progress: shows a bar; None does so on a terminal.
+        say: hears a line about each method and set that is left out.
+
+    Returns:
+        A `Faithfulness`: its rows, and tables of them.
+
+    Raises:
+        UsageError: an option is wrong.
+        DataError: a set is missing, or no prompt is kept.
+
+    Example:
+        >>> import json
+        >>> from headwater.evaluation.language.study import measure_faithfulness
+        >>> capitals = {"France": "Paris", "Italy": "Rome"}
+        >>> lines = [{"prompt": f"The capital of {land} is", "answer": f" {city}"} for land, city in capitals.items()]
+        >>> with open("mine.jsonl", "w") as file:
+        ...     print(*map(json.dumps, lines), sep=chr(10), file=file)
+        >>> model, tokenizer = hw.load("smollm2")
+        >>> asked = {"prompts": "mine.jsonl", "methods": ["random"], "count": 1, "progress": False}
+        >>> found = measure_faithfulness(model, tokenizer, **asked)
+        >>> [row.method for row in found.rows]
+        ['random']
     """
     if count < 1:
         raise UsageError(f"count must be at least 1, not {count}.")

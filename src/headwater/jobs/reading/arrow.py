@@ -20,7 +20,9 @@ class ParquetFile:
     def __init__(self, path: str, columns: Sequence[str], kinds: dict[str, str]) -> None:
         from pyarrow import parquet
 
-        self.path, self.columns, self.kinds = path, list(columns), kinds
+        self.path = path
+        self.columns: list[str] = list(columns)
+        self.kinds = kinds
         self._file = parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
         footer = self._file.metadata
         self._starts = [0, *accumulate(footer.row_group(i).num_rows for i in range(footer.num_row_groups))]
@@ -68,7 +70,9 @@ class DatasetSplit:
     """A directory that `datasets.save_to_disk` wrote, or one split of it."""
 
     def __init__(self, path: str, columns: Sequence[str], kinds: dict[str, str]) -> None:
-        self.path, self.columns, self.kinds = path, list(columns), kinds
+        self.path = path
+        self.columns: list[str] = list(columns)
+        self.kinds = kinds
         self._data = load_split(path).select_columns(self.columns).with_format("arrow")
 
     def read(self, start: int, stop: int) -> tuple[list[str | Bad], pa.Table]:

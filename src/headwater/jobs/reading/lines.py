@@ -38,7 +38,9 @@ class Records:
     """The records of a file from where it stands, blank lines left out; `offset` is where the next one begins."""
 
     def __init__(self, file: BinaryIO, suffix: str) -> None:
-        self.file, self.dialect, self.offset = file, DIALECTS.get(suffix), file.tell()
+        self.file = file
+        self.dialect: str | None = DIALECTS.get(suffix)
+        self.offset: int = file.tell()
         self._reader = None if self.dialect is None else csv.reader(self._decode(), self.dialect)
 
     def __iter__(self) -> Iterator[tuple[int, Record]]:
@@ -98,7 +100,10 @@ class TextFile:
     """A file of which it is known where every 512th row begins: `offsets`."""
 
     def __init__(self, path: str, suffix: str, offsets: Sequence[int], columns: Sequence[str]) -> None:
-        self.path, self.suffix, self.offsets, self.columns = path, suffix, offsets, columns
+        self.path = path
+        self.suffix = suffix
+        self.offsets = offsets
+        self.columns = columns
 
     def read(self, start: int, stop: int) -> tuple[list[str | Bad], pa.Table]:
         with open(self.path, "rb") as file, wide_fields():

@@ -12,10 +12,22 @@ from headwater.models.graphs.paths import UNKNOWN, UNREACHABLE
 
 
 def find_distances(adjacency: Tensor) -> Tensor:
-    """[batch, nodes, nodes] of booleans → the number of edges between nodes, int16, -1 where there is no way.
+    """The number of edges between nodes, -1 where there is no way.
 
     A step along all edges at once is a product of matrices; whoever is met for the first time after n steps is at
     distance n.
+
+    Args:
+        adjacency: booleans [batch, nodes, nodes].
+
+    Returns:
+        int16 [batch, nodes, nodes].
+
+    Example:
+        >>> from headwater.models.graphs import find_distances
+        >>> line = torch.tensor([[[False, True, False], [True, False, True], [False, True, False]]])
+        >>> find_distances(line).tolist()
+        [[[0, 1, 2], [1, 0, 1], [2, 1, 0]]]
     """
     links = adjacency.to(torch.float16 if adjacency.is_cuda else torch.float32)
     frontier = torch.eye(adjacency.shape[-1], device=adjacency.device, dtype=torch.bool).expand_as(adjacency)
@@ -29,9 +41,22 @@ def find_distances(adjacency: Tensor) -> Tensor:
 
 
 def find_paths(edge_types: Tensor, distances: Tensor, type_count: int, longest: int) -> Tensor:
-    """[batch, nodes, nodes, longest]: the type plus 1 of each edge on the way from i to j, 0 where there is none.
+    """The type plus 1 of each edge on the way from i to j, 0 where there is none.
 
-    `edge_types` [batch, nodes, nodes] holds the type plus 1 for neighbours and 0 for all others.
+    Args:
+        edge_types: [batch, nodes, nodes], the type plus 1 for neighbours and 0 for all others.
+        distances: what `find_distances` gives.
+        type_count: how many types of edges there are.
+        longest: of a path, so many first edges are looked at.
+
+    Returns:
+        [batch, nodes, nodes, longest].
+
+    Example:
+        >>> from headwater.models.graphs import find_distances, find_paths
+        >>> types = torch.tensor([[[0, 1, 0], [1, 0, 2], [0, 2, 0]]])  # an edge of type 0, and one of type 1
+        >>> find_paths(types, find_distances(types > 0), type_count=2, longest=2)[0, 0, 2].tolist()
+        [1, 2]
     """
     if not distances.numel():
         return edge_types.new_zeros(*edge_types.shape, longest)
@@ -72,10 +97,24 @@ def _unpack_codes(codes: Tensor, distances: Tensor, type_count: int, longest: in
 
 
 def induce_subgraphs(batch: Mapping[str, Tensor], keep: Tensor, type_count: int = 0) -> dict[str, Tensor]:
-    """The batch of induced subgraphs: the nodes in `keep` [batch, nodes], with degrees and paths found anew.
+    """The batch of induced subgraphs: some nodes, with degrees and paths found anew.
 
     Nodes stay at their places and the others become padding, so the result is that of collating the subgraphs.
-    `type_count` is the model's `config.edge_types`.
+
+    Args:
+        batch: what `collate` gives.
+        keep: the nodes that stay [batch, nodes].
+        type_count: the model's `config.edge_types`.
+
+    Returns:
+        Tensors by the names of the model's arguments.
+
+    Example:
+        >>> from headwater.models.graphs import as_graph, collate, induce_subgraphs
+        >>> model, _ = hw.load("headwater/bace")
+        >>> batch = collate([as_graph("CCO")], model.config)
+        >>> induce_subgraphs(batch, torch.tensor([[True, True, False]]), model.config.edge_types)["degrees"].tolist()
+        [[1, 1, 0]]
     """
     keep = keep.bool() & batch["attention_mask"].bool()
     adjacency = (batch["distances"] == 1) & keep[:, :, None] & keep[:, None, :]

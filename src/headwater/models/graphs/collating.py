@@ -23,9 +23,27 @@ def collate(
     allow_empty: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Tensor]:
-    """The inputs of a Graphormer for these graphs, padded to the largest; `labels` too where every graph has one.
+    """The inputs of a Graphormer for these graphs, padded to the largest.
 
-    A graph without nodes is refused unless `allow_empty` says that the virtual node alone is meant.
+    Args:
+        graphs: at least one.
+        config: the model's.
+        allow_empty: a graph without nodes is taken for the virtual node alone; else it is refused.
+        dtype: of the continuous features of nodes.
+
+    Returns:
+        Tensors by the names of the model's arguments; `labels` too where every graph has one.
+
+    Raises:
+        EmptyInput: there is no graph, or one has no nodes.
+        InputError: a graph has other features than the model.
+
+    Example:
+        >>> from headwater.models.graphs import as_graph, collate
+        >>> model, _ = hw.load("headwater/bace")
+        >>> inputs = collate([as_graph("CCO"), as_graph("C")], model.config)
+        >>> inputs["attention_mask"].tolist()
+        [[True, True, True], [True, False, False]]
     """
     if not graphs:
         raise EmptyInput("there is no graph to collate. Give at least one.")

@@ -51,18 +51,27 @@ class GraphormerConfig(PretrainedConfig):  # type: ignore[misc]
         edge_columns: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
-        self.node_ranges, self.edge_ranges = list(node_ranges), list(edge_ranges)
-        self.number_features, self.number_hidden_size = number_features, number_hidden_size
-        self.hidden_size, self.intermediate_size = hidden_size, intermediate_size
-        self.num_hidden_layers, self.num_attention_heads = num_hidden_layers, num_attention_heads
-        self.edge_size, self.max_degree = edge_size, max_degree
-        self.max_distance, self.max_path = max_distance, max_path
-        self.virtual_node, self.post_norm = virtual_node, post_norm
+        self.node_ranges: list[int] = list(node_ranges)
+        self.edge_ranges: list[int] = list(edge_ranges)
+        self.number_features = number_features
+        self.number_hidden_size = number_hidden_size
+        self.hidden_size = hidden_size
+        self.intermediate_size = intermediate_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.edge_size = edge_size
+        self.max_degree = max_degree
+        self.max_distance = max_distance
+        self.max_path = max_path
+        self.virtual_node = virtual_node
+        self.post_norm = post_norm
         self.hidden_dropout_prob = hidden_dropout_prob
         self.attention_probs_dropout_prob = attention_probs_dropout_prob
-        self.layer_norm_eps, self.initializer_range = layer_norm_eps, initializer_range
-        self.node_columns, self.number_columns = list(node_columns), list(number_columns)
-        self.edge_columns = list(edge_columns)
+        self.layer_norm_eps = layer_norm_eps
+        self.initializer_range = initializer_range
+        self.node_columns: list[str] = list(node_columns)
+        self.number_columns: list[str] = list(number_columns)
+        self.edge_columns: list[str] = list(edge_columns)
         super().__init__(**kwargs)
 
     @property

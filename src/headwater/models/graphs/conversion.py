@@ -15,7 +15,20 @@ from headwater.models.graphs.graph import Graph
 def as_graph(thing: Any, **options: Any) -> Graph:
     """A graph from a Graph, a SMILES string, an RDKit molecule, a PyG `Data` or a NetworkX graph.
 
-    `options` go to the function that converts: `node_features` of a NetworkX graph, for one.
+    Args:
+        thing: any of these.
+        options: go to the function that converts: `node_features` of a NetworkX graph, for one.
+
+    Returns:
+        A `Graph`.
+
+    Raises:
+        InputError: it is none of these.
+
+    Example:
+        >>> from headwater.models.graphs import as_graph
+        >>> len(as_graph("CCO"))
+        3
     """
     from headwater.models.molecules import from_molecule, from_smiles
 
@@ -44,8 +57,24 @@ def is_networkx(thing: Any) -> bool:
 def from_pyg(data: Any, numbers: Sequence[str] | None = None) -> Graph:
     """A PyG `Data` as a graph. Whole numbers in `x` and `edge_attr` are categories, real ones in `x` are continuous.
 
-    `numbers` names further or other attributes that are continuous features of nodes: `("x", "pos")`. Edges lose their
-    direction.
+    Edges lose their direction.
+
+    Args:
+        data: the PyG `Data`.
+        numbers: names further or other attributes that are continuous features of nodes: `("x", "pos")`.
+
+    Returns:
+        A `Graph`.
+
+    Raises:
+        InputError: there are no nodes or edges, or `edge_attr` holds no whole numbers.
+
+    Example:
+        >>> from torch_geometric.data import Data
+        >>> from headwater.models.graphs import from_pyg
+        >>> data = Data(x=torch.tensor([[0], [1]]), edge_index=torch.tensor([[0, 1], [1, 0]]))
+        >>> from_pyg(data).features.tolist()
+        [[0], [1]]
     """
     if data.edge_index is None or data.num_nodes is None:
         raise InputError("the PyG data has no edge_index or no nodes. Give a Data with x and edge_index.")
@@ -92,7 +121,27 @@ def from_networkx(
     edge_features: Sequence[str] = (),
     label: int | None = None,
 ) -> Graph:
-    """A NetworkX graph as a graph; the sequences name the attributes that are features. Edges lose their direction."""
+    """A NetworkX graph as a graph. Edges lose their direction.
+
+    Args:
+        graph: the NetworkX graph.
+        node_features: the attributes of nodes that are categories.
+        node_numbers: the attributes of nodes that are continuous.
+        edge_features: the attributes of edges that are categories.
+        label: its class, if it is known.
+
+    Returns:
+        A `Graph`.
+
+    Raises:
+        InputError: there are parallel edges, or an attribute is missing.
+
+    Example:
+        >>> import networkx
+        >>> from headwater.models.graphs import from_networkx
+        >>> from_networkx(networkx.path_graph(3)).edges.tolist()
+        [[0, 1], [1, 2]]
+    """
     if graph.is_multigraph():
         raise InputError("the NetworkX graph has parallel edges. Turn it into a Graph with one edge for each pair.")
     names = list(graph.nodes)

@@ -24,6 +24,12 @@ class Graph:
     `features` [nodes, columns] are categories and `numbers` [nodes, columns] are continuous; a graph may have either or
     both. `edges` [2, edges] may list an edge in one direction or in both; it is kept once, the smaller node first.
     `names` are what a reader knows the nodes by, `positions` where a picture puts them.
+
+    Example:
+        >>> from headwater.models.graphs import Graph
+        >>> line = Graph(features=[[0], [1], [0]], edges=[[0, 1], [1, 2]], names=("a", "b", "c"))
+        >>> len(line), line.degrees.tolist()
+        (3, [1, 2, 1])
     """
 
     features: Integers
@@ -74,7 +80,10 @@ class Graph:
         return shortest_distances(self.edges, len(self))
 
     def edge_paths(self, ranges: Sequence[int], longest: int) -> NDArray[np.int16]:
-        """[nodes, nodes, longest]: the types of the edges on a shortest path, plus 1; 0 where there is none."""
+        """[nodes, nodes, longest]: the types of the edges on a shortest path, plus 1; 0 where there is none.
+
+        `ranges` has the number of values of each edge column; of a path the first `longest` edges are looked at.
+        """
         key = (tuple(ranges), longest)
         if key not in self._paths:
             types, count = self.edge_types(ranges), int(np.prod(ranges, dtype=np.int64))
@@ -82,7 +91,7 @@ class Graph:
         return self._paths[key]
 
     def edge_types(self, ranges: Sequence[int]) -> Integers:
-        """One number for each edge: its columns as the digits, the first column the highest."""
+        """One number for each edge: its columns are the digits, the first the highest; `ranges` has the bases."""
         found = np.zeros((0, 0), np.int64) if self.edge_features is None else self.edge_features
         if found.shape[1] != len(ranges) and self.edges.shape[1]:
             raise InputError(

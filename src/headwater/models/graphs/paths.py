@@ -81,9 +81,10 @@ class Neighbours:
     def __init__(self, edges: Integers, types: Integers, nodes: int) -> None:
         start, end, kind = np.concatenate([edges, edges[::-1]], 1)[0], np.concatenate([edges[1], edges[0]]), types
         order = np.argsort(start, kind="stable")
-        self.ends, self.types = end[order], np.concatenate([kind, kind])[order]
-        self.count = np.bincount(start, minlength=nodes)
-        self.first = np.concatenate([[0], np.cumsum(self.count)[:-1]])
+        self.ends: Integers = end[order]
+        self.types: Integers = np.concatenate([kind, kind])[order]
+        self.count: NDArray[np.intp] = np.bincount(start, minlength=nodes)
+        self.first: NDArray[np.intp] = np.concatenate([[0], np.cumsum(self.count)[:-1]])
 
     def beyond(self, sources: Integers, ends: Integers) -> tuple[Integers, Integers, Integers, Integers]:
         """For every pair and every neighbour of its end: source, neighbour, end, and the type of that last edge."""

@@ -19,7 +19,17 @@ _CAPPED = ("attn_mask", "sinks")
 
 @dataclass(frozen=True, eq=False)
 class AttentionCall:
-    """softmax(q k^T scale + mask, sinks) v. `options` are those that were given: scale, is_causal, cap and so on."""
+    """softmax(q k^T scale + mask, sinks) v. `options` are those that were given: scale, is_causal, cap and so on.
+
+    Example:
+        >>> from headwater.rules import AttentionCall, Call
+        >>> attend = torch.nn.functional.scaled_dot_product_attention
+        >>> x = torch.ones(1, 1, 2, 4)
+        >>> plain = Call(attend, "scaled_dot_product_attention", False, (x, x, x), {"is_causal": True})
+        >>> call = AttentionCall.read(plain)
+        >>> call.options["is_causal"], tuple(call.run().shape)
+        (True, (1, 1, 2, 4))
+    """
 
     func: Callable[..., Any]
     query: Tensor
@@ -31,14 +41,14 @@ class AttentionCall:
 
     @classmethod
     def read(cls, call: Call) -> AttentionCall:
-        """The arguments of `scaled_dot_product_attention` or `capped_attention`."""
+        """The arguments of a `call` of `scaled_dot_product_attention` or `capped_attention`."""
         names = _CAPPED if call.name == "capped_attention" else _FUSED
         given = {**dict(zip(("query", "key", "value", *names), call.args, strict=False)), **call.kwargs}
         query, key, value = (given.pop(name) for name in ("query", "key", "value"))
         return cls(call.func, query, key, value, given.pop("attn_mask", None), given.pop("sinks", None), given)
 
     def run(self, *parts: Tensor) -> Any:
-        """The operation itself; with other queries, keys and values if they are given."""
+        """The operation itself; with other queries, keys and values if they are given as `parts`."""
         query, key, value = parts or (self.query, self.key, self.value)
         sinks = {} if self.sinks is None else {"sinks": self.sinks}
         return self.func(query, key, value, attn_mask=self.mask, **sinks, **self.options)
@@ -53,6 +63,7 @@ class AttentionCall:
         return per_head(self.query, self.key, self.value)
 
     def scores(self, query: Tensor, key: Tensor) -> Tensor:
+        """`query` times `key`, scaled, with the mask: what the softmax gets."""
         return scores_with_mask(query, key, self.mask, self.options)
 
 

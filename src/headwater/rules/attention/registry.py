@@ -14,7 +14,13 @@ EVERYWHERE = "*"
 
 
 class Softmax(Enum):
-    """What a variant makes of the softmax in attention."""
+    """What a variant makes of the softmax in attention.
+
+    Example:
+        >>> from headwater.rules import Softmax
+        >>> [one.value for one in Softmax]
+        ['constant', 'gradient', 'linear']
+    """
 
     CONSTANT = "constant"  # no relevance goes to the scores
     GRADIENT = "gradient"  # it keeps its gradient, which does not conserve

@@ -45,9 +45,9 @@ class SharesVariant(Variant):
     softmax = Softmax.LINEAR
 
     def __init__(self, shares: AttentionShares) -> None:
-        self.weights_part = 1 - shares.value
-        self.query_part = shares.query / (shares.query + shares.key) if shares.query + shares.key else 0.5
-        self.books_offset = shares.offset == "constant"
+        self.weights_part: float = 1 - shares.value
+        self.query_part: float = shares.query / (shares.query + shares.key) if shares.query + shares.key else 0.5
+        self.books_offset: bool = shares.offset == "constant"
 
     def weigh(self, scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:
         return weigh_by_tangent(scope, scores, value, axis, follows=not self.books_offset)
@@ -190,7 +190,8 @@ class Tangent:
     __slots__ = ("__weakref__", "_weights", "axis")
 
     def __init__(self, weights: Tensor, axis: int) -> None:
-        self._weights, self.axis = BorrowedTensor(weights), axis
+        self._weights = BorrowedTensor(weights)
+        self.axis: int = axis
 
     def copy_before_write(self, written: Tensor) -> None:
         self._weights.copy_before_write(written)

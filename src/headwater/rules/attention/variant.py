@@ -36,14 +36,20 @@ from .registry import VARIANTS, Named, Softmax
 
 
 class Variant:
-    """One way to share relevance between queries, keys and values."""
+    """One way to share relevance between queries, keys and values. `register_variant` has an example of one.
+
+    Example:
+        >>> from headwater.rules import VARIANTS
+        >>> VARIANTS["half"].softmax.value
+        'gradient'
+    """
 
     name: str
     softmax: Softmax
     query_part: float = 0.5  # of the scores q k^T goes to the queries, the rest to the keys
 
     def mix(self, call: Call, weights: Place, values: Place) -> Tensor:
-        """Weights times values, linear in the signals that take part. `call` is the product: a matmul, an einsum.
+        """`weights` times `values`, linear in the signals that take part. `call` is the product: a matmul, an einsum.
 
         Only the gradient of the result is used; the value is the model's own. It is not called with `Softmax.CONSTANT`:
         there the weights are constants, and the values take all relevance.
@@ -51,14 +57,14 @@ class Variant:
         raise NotImplementedError
 
     def weigh(self, scope: Scope, scores: Tensor, value: Tensor, axis: int, base: Tensor | None) -> Tensor:
-        """The softmax `value` along `axis`, linear in `scores`; the rest is booked. For `Softmax.LINEAR` alone.
+        """The softmax `value` along `axis`, linear in `scores`; the rest is booked in `scope`. For `Softmax.LINEAR`.
 
         `base`, if given, multiplied the exponentials before they were divided by their sum.
         """
         raise NotImplementedError
 
     def attend(self, scope: Scope, call: AttentionCall) -> Any:
-        """Fused attention: the model's own value, with relevance as if it were written out."""
+        """Fused attention, `call`: the model's own value, with relevance as if it were written out under `scope`."""
         with torch.no_grad():
             value = call.run()
         with scope:
@@ -66,7 +72,9 @@ class Variant:
         return value_of(value, gradient_of=mixed) if mixed.requires_grad else value
 
     def attend_with_cap(self, scope: Scope, call: AttentionCall) -> Any:
-        """Attention with a cap or sinks. None: it is written out, and each of its operations has its own rule."""
+        """Attention with a cap or sinks, `call`, under `scope`. None: it is written out, and each operation has its own
+        rule.
+        """
         return None
 
 
@@ -84,7 +92,28 @@ Kind = TypeVar("Kind", bound=type[Variant])
 
 
 def register_variant(variant: Kind) -> Kind:
-    """Make a class of `Variant` a value of `ah=`, under its `name`."""
+    """Makes a class of `Variant` a value of `ah=`, under its `name`.
+
+    Args:
+        variant: the class.
+
+    Returns:
+        The same class, so that it can be a decorator.
+
+    Raises:
+        UsageError: the class lacks something, or its name is taken.
+
+    Example:
+        >>> from headwater.rules import Softmax, Variant, register_variant, share_product
+        >>> @register_variant
+        ... class MostlyValues(Variant):
+        ...     name = "mostly-values"
+        ...     softmax = Softmax.GRADIENT
+        ...     def mix(self, call, weights, values):
+        ...         return share_product(call, weights, values, 0.1)  # a tenth to the weights
+        >>> hw.explain("headwater/sentiment", "a fine film", method="lrp(ah=mostly-values+ln+act+gate)").target
+        'positive'
+    """
     name, softmax = getattr(variant, "name", None), getattr(variant, "softmax", None)
     if not isinstance(name, str) or not isinstance(softmax, Softmax):
         raise UsageError(f"{variant.__name__} needs a name, and a `softmax` of headwater.rules.Softmax.")

@@ -27,7 +27,9 @@ class BiasStore(Lacking):
     kind: Literal["bias"] = "bias"
 
     def __init__(self, name: str, called: str, path: Path) -> None:
-        self.id, self.name, self.path = name, called, path
+        self.id = name
+        self.name = called
+        self.path = path
 
     @cached_property
     def found(self) -> dict[str, Any]:

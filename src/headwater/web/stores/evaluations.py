@@ -21,7 +21,9 @@ class EvaluationStore(Lacking):
     kind: Literal["evaluation"] = "evaluation"
 
     def __init__(self, name: str, called: str, path: Path) -> None:
-        self.id, self.name, self.path = name, called, path
+        self.id = name
+        self.name = called
+        self.path = path
 
     @cached_property
     def found(self) -> Evaluation:

@@ -36,7 +36,9 @@ class RunStore(Lacking):
     kind: Literal["run"] = "run"
 
     def __init__(self, name: str, called: str, path: Path) -> None:
-        self.id, self.name, self.path = name, called, path
+        self.id = name
+        self.name = called
+        self.path = path
         self._lock = threading.Lock()  # a run has one file open at a time
         self._units: dict[tuple[str, int, int, int], list[UnitTotal]] = {}
 
