@@ -25,7 +25,7 @@ from run_pages import (
 import headwater as hw
 from headwater.models.pretrained import locate
 
-PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
+PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "paper" / "paper.md"]
 CODE = ("python", "console", "sh")
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 QUICK = ("inside", "start")  # these are run in the quick part, as the guide is; the others are slow
@@ -112,6 +112,8 @@ def test_a_page_says_what_is_so(page: Path, monkeypatch: pytest.MonkeyPatch, tmp
     for package in ("pandas", "matplotlib", "rdkit", "pyarrow", "captum"):
         if package in page.read_text(encoding="utf-8"):
             pytest.importorskip(package)
+    if 'engine="ray"' in page.read_text(encoding="utf-8"):
+        pytest.importorskip("ray")
     need_models(page.read_text(encoding="utf-8"))
     load_once(monkeypatch)
     monkeypatch.chdir(tmp_path)
