@@ -43,6 +43,14 @@ EXTRAS = re.compile(r"\[(\w+)\]")
 COMMANDS = """
     app explain compare generate answer similar rank audit methods evaluate report faithfulness run bias
 """.split()
+BY_TRANSFORMERS = """
+import headwater as hw
+from headwater.models.bundled import bundled_path
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+model = AutoModelForSequenceClassification.from_pretrained(bundled_path()).float()
+e = hw.explain(model, "a gripping, beautifully acted film", tokenizer=AutoTokenizer.from_pretrained(bundled_path()))
+print(e.target, round(e.score, 2), e.ledger.closed)
+"""
 SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -137,11 +145,12 @@ def bounds_for(there: Environment, extras: list[str]) -> str:
 
 
 def find_lowest(there: Environment, extras: list[str], held: str) -> str:
-    """The lowest versions, of what pyproject.toml names itself, that can be installed together: uv knows them."""
+    """The lowest versions, of what pyproject.toml names itself, that can be installed together as wheels, by uv."""
     bounds = there.place / "held.txt"
     bounds.write_text(held, encoding="utf-8")
     wanted = [word for name in extras for word in ("--extra", name)]
     how = ["--resolution", "lowest-direct", "--python-version", there.python, "--no-header", "--no-annotate", "--quiet"]
+    how += ["--only-binary", ":all:"]  # what would have to be compiled is no version that works
     return call(there.uv, "pip", "compile", str(ROOT / "pyproject.toml"), "-c", str(bounds), *wanted, *how) + "\n"
 
 
@@ -188,6 +197,9 @@ def try_core(there: Environment, work: Path, parts: list[str]) -> None:
         snippet = SNIPPET.search((ROOT / "README.md").read_text(encoding="utf-8"))
         readme = Use("", ("-c", snippet[1] if snippet else "raise SystemExit"), "positive 4.09")
         try_one(there, "the first lines of README", readme, folder)
+    if "readme" in parts and there.versions in BELOW_THE_FLOOR:
+        by_itself = Use("", ("-c", BY_TRANSFORMERS), "positive 4.09 True")
+        try_one(there, "a model that transformers loaded itself", by_itself, folder)
     for name in COMMANDS if "help" in parts else ():
         try_one(there, f"{name} --help", Use("", command(name, "--help"), "Examples:"), folder)
     for use in USES if "without" in parts else ():
