@@ -39,6 +39,12 @@ def is_slow(page: Path) -> bool:
     return page.stem not in QUICK
 
 
+def marks_of(page: Path) -> list[pytest.MarkDecorator]:
+    """Ray warns of files and names of its own, as in tests/test_run_ray.py."""
+    warns = pytest.mark.filterwarnings("ignore")
+    return [pytest.mark.slow] * is_slow(page) + [warns] * ('engine="ray"' in page.read_text(encoding="utf-8"))
+
+
 def with_doctests() -> list[Path]:
     """The guide has a test of its own, below."""
     return [page for page in PAGES if page.stem != "guide" and any(block.is_doctest for block in find_blocks(page))]
@@ -102,10 +108,7 @@ def test_a_page_that_says_too_much_fails(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, id=name_of(page), marks=[pytest.mark.slow] if is_slow(page) else [])
-        for page in with_doctests()
-    ],
+    [pytest.param(page, id=name_of(page), marks=marks_of(page)) for page in with_doctests()],
 )
 def test_a_page_says_what_is_so(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """And draws the pictures that it shows, with the words that stand in them."""
