@@ -10,12 +10,13 @@ BEGIN, END = "<!-- matrix -->\n", "<!-- end of the matrix -->\n"  # Markdown tha
 
 
 def write_page(
-    page: Path, environments: Sequence[Any], sizes: dict[str, int], missing: list[str], words: str, machine: str
+    page: Path, environments: Sequence[Any], sizes: dict[str, int], missing: list[str], machine: str
 ) -> None:
     """The results between the two marks of the page; what people wrote around them stays."""
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
-    lines = ["", f"`python tests/run_matrix.py {words}`".replace(" `", "`"), "", f"On {system_of(machine)}."]
+    commands = dict.fromkeys(command for one in environments for command in one.commands)
+    lines = ["", "<!-- not run: installs packages -->", "```sh", *commands, "```", "", f"On {system_of(machine)}."]
     if missing:
         lines += [f"Not tried, for want of it on that machine: Python {', '.join(missing)}."]
     lines += ["", *versions_table(environments), "", *results_table(environments), "", *size_lines(sizes), ""]
@@ -41,7 +42,9 @@ def results_table(environments: Sequence[Any]) -> list[str]:
     rows = [[what, *(one.results.get(what, "") for one in environments)] for what in shown]
     helps = [sum(how == "ok" for what, how in one.results.items() if what.endswith("--help")) for one in environments]
     asked = [sum(what.endswith("--help") for what in one.results) for one in environments]
-    rows.insert(1, ["`--help` of every command", *(f"{a} of {b}" for a, b in zip(helps, asked, strict=True))])
+    rows.insert(
+        1, ["`--help` of every command", *(f"{a} of {b}" if b else "" for a, b in zip(helps, asked, strict=True))]
+    )
     return table(head, rows)
 
 

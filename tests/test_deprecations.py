@@ -25,9 +25,14 @@ def is_over(one: Deprecation, version: str) -> bool:
     return minor(version) >= minor(one.gone)
 
 
+def goes_with_a_major(one: Deprecation) -> bool:
+    return minor(one.gone)[1] == 0
+
+
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.what)
 def test_it_warns_for_a_minor_version_and_is_not_overdue(one: Deprecation):
     assert minor(one.gone) > minor(one.since)
+    assert goes_with_a_major(one), "docs/policy.md: what is deprecated goes away in a major version"
     assert minor(one.since) <= minor(hw.__version__), "it warns from a version on that is not here yet"
     assert not is_over(one, hw.__version__), f"{one.what} was to be removed in {one.gone}"
 
@@ -37,6 +42,7 @@ def test_an_overdue_one_is_seen():
     assert not is_over(one, "0.1.9")
     assert is_over(one, "0.2.0")
     assert is_over(one, "1.0.0")
+    assert not goes_with_a_major(one)
 
 
 def test_the_warning_says_what_to_write_and_when_it_goes_and_points_at_the_caller():

@@ -25,7 +25,7 @@ from run_pages import (
 import headwater as hw
 from headwater.models.pretrained import locate
 
-PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
+PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "paper" / "paper.md"]
 CODE = ("python", "console", "sh")
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 QUICK = ("inside", "start")  # these are run in the quick part, as the guide is; the others are slow
@@ -37,6 +37,12 @@ def name_of(page: Path) -> str:
 
 def is_slow(page: Path) -> bool:
     return page.stem not in QUICK
+
+
+def marks_of(page: Path) -> list[pytest.MarkDecorator]:
+    """Ray warns of files and names of its own, as in tests/test_run_ray.py."""
+    warns = pytest.mark.filterwarnings("ignore")
+    return [pytest.mark.slow] * is_slow(page) + [warns] * ('engine="ray"' in page.read_text(encoding="utf-8"))
 
 
 def with_doctests() -> list[Path]:
@@ -102,16 +108,15 @@ def test_a_page_that_says_too_much_fails(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, id=name_of(page), marks=[pytest.mark.slow] if is_slow(page) else [])
-        for page in with_doctests()
-    ],
+    [pytest.param(page, id=name_of(page), marks=marks_of(page)) for page in with_doctests()],
 )
 def test_a_page_says_what_is_so(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """And draws the pictures that it shows, with the words that stand in them."""
     for package in ("pandas", "matplotlib", "rdkit", "pyarrow", "captum"):
         if package in page.read_text(encoding="utf-8"):
             pytest.importorskip(package)
+    if 'engine="ray"' in page.read_text(encoding="utf-8"):
+        pytest.importorskip("ray")
     need_models(page.read_text(encoding="utf-8"))
     load_once(monkeypatch)
     monkeypatch.chdir(tmp_path)

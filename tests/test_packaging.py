@@ -122,3 +122,21 @@ def test_files_that_workflows_name_are_there():
     for file in (ROOT / ".github" / "workflows").glob("*.yml"):
         for name in re.findall(r"run: (?:python )?((?:packaging|tests|\.ci)/[\w.]+)", file.read_text(encoding="utf-8")):
             assert (ROOT / name).is_file(), f"{file.name} names {name}"
+
+
+CITED = re.compile(r"@([a-z]+\d{4})")
+
+
+def test_the_paper_cites_what_is_in_its_list_and_names_the_authors_of_the_citation():
+    paper, listed = read("paper/paper.md"), re.findall(r"^@\w+\{(\w+),", read("paper/paper.bib"), re.MULTILINE)
+    assert {*CITED.findall(paper)} == {*listed}
+    assert len(listed) == len({*listed})
+    (author,) = re.findall(r"^  - name: (.+)$", read("CITATION.cff"), re.MULTILINE)
+    assert f"  - name: {author}\n    affiliation: 1\n" in paper.partition("\n---\n")[0]
+
+
+def test_the_paper_has_the_parts_that_the_journal_asks_for():
+    headings = re.findall(r"^# (.+)$", read("paper/paper.md"), re.MULTILINE)
+    wanted = ["Summary", "Statement of need", "State of the field", "Software design", "Research impact", "References"]
+    assert [name for name in headings if name in wanted] == wanted
+    assert all((ROOT / "paper" / name).is_file() for name in re.findall(r"\]\((\S+?)\)", read("paper/paper.md")))

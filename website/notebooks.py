@@ -11,8 +11,8 @@ from sources import ROOT, turn_links
 
 LIST = """# Tutorials
 
-Longer than a question, with every step run. Two are pages of the docs; the others are notebooks of `examples/`, shown
-with the outputs that are stored in them (`make notebooks` makes them again). Tests run all of them.
+Longer than a question, with every step run. The first are pages of the docs. The others are notebooks of `examples/`,
+shown with the outputs that are stored in them (`make notebooks` makes them again). Tests run all of them.
 
 """
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Deprecation:
-    """One thing of the public interface that goes away. `since` and `gone` are versions, as in "0.2"."""
+    """One thing of the public interface that goes away. `since` and `gone` are versions, as in "1.2"."""
 
     what: str
     instead: str
@@ -24,11 +24,11 @@ class Deprecation:
         warnings.warn(f"{first} It goes away in {self.gone}.", DeprecationWarning, stacklevel=stacklevel)
 
 
-MODULE_NAMES = Deprecation("an old name of a module", "its new name", since="0.1", gone="0.2")
+MODULE_NAMES = Deprecation("an old name of a module", "its new name", since="1.0", gone="2.0")
 OLD_ORDER = Deprecation(
     "explain_generation(model, tokenizer, prompt)",
     "explain_generation(model, prompt, tokenizer=tokenizer)",
-    since="0.1",
-    gone="0.2",
+    since="1.0",
+    gone="2.0",
 )
 ALL = (MODULE_NAMES, OLD_ORDER)
