@@ -18,6 +18,7 @@ __all__ = [
     "JobStopped",
     "LoadError",
     "MissingExtra",
+    "MissingWeights",
     "ModelError",
     "NoSignal",
     "NotApplicable",
@@ -143,6 +144,10 @@ class UnsafeWeights(ModelError):
 
 class LoadError(ModelError):
     """A model directory or hub name that cannot be loaded."""
+
+
+class MissingWeights(LoadError):
+    """A checkpoint without some weights of the model that it is asked to be, such as a classifier asked to write."""
 
 
 class DataError(HeadwaterError):
