@@ -750,6 +750,18 @@ def test_reading_leaves_out_prompts_that_lack_a_method_and_rows_of_another_versi
         read_faithfulness(out)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_interrupt_says_how_to_go_on(made_up, monkeypatch, tmp_path, kept):
+    def stops(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headwater.evaluation.language.study.measure_faithfulness", stops)
+    found = run_command(monkeypatch, *(("--out", str(tmp_path / "rows.jsonl")) if kept else ()))
+    assert found.exit_code == 130
+    assert ("rows.jsonl, and the same command goes on" in found.stderr) == kept
+    assert ("nothing was kept: with --out" in found.stderr) != kept
+
+
 def test_a_classifier_is_told_what_measures_it():
     found = CliRunner().invoke(app, ["faithfulness", "-m", bundled.NAME, "--quick"])
     assert found.exit_code == 2

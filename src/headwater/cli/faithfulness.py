@@ -12,7 +12,7 @@ from headwater.names import split_names
 
 from . import options
 from .models import load_chosen_model
-from .screen import save_file, say, waiting
+from .screen import interruptions, save_file, say, waiting
 from .tables import print_tables
 
 if TYPE_CHECKING:
@@ -86,19 +86,20 @@ def command(
             from headwater.evaluation.language import study
         sets = split_names(data) if data else list(study.QUICK_SETS) if quick and prompts is None else None
         rules = split_names(protocol)
-        found = study.measure_faithfulness(
-            loaded,
-            tokenizer,
-            rules,
-            sets=sets if data else study.sets_within(rules, sets),
-            prompts=prompts,
-            half=half,
-            methods=names,
-            count=count or (study.QUICK_COUNT if quick else study.COUNT),
-            seed=seed,
-            out=out,
-            say=say,
-        )
+        with interruptions(out):
+            found = study.measure_faithfulness(
+                loaded,
+                tokenizer,
+                rules,
+                sets=sets if data else study.sets_within(rules, sets),
+                prompts=prompts,
+                half=half,
+                methods=names,
+                count=count or (study.QUICK_COUNT if quick else study.COUNT),
+                seed=seed,
+                out=out,
+                say=say,
+            )
     print_tables(found, lambda: summarise_faithfulness(found), as_json, plain)
     if not as_json:
         typer.echo(f"\n{found.sentence}")

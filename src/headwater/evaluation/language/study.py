@@ -91,8 +91,8 @@ def measure_faithfulness(
     about = describe_study(model, half if own is None else OWN, seed)
     kept = KeptLines.open(None if out is None else Path(out), about, describe_tools(model))
     rows: list[FaithfulnessRow] = []
-    study = Study(asked, names, count, seed, kept, say)
     with show_progress(len(tasks) * count * len(names), 0, progress, "explaining", "rows") as tick:
+        study = Study(asked, names, count, seed, kept, say if tick.shown is None else tick.say)
         for task in tasks:
             before = len(rows)
             for row in study.rows(task):
