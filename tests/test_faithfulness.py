@@ -768,6 +768,17 @@ def test_a_classifier_is_told_what_measures_it():
     assert f"headwater evaluate --model {bundled.NAME}" in found.stderr
 
 
+def test_an_encoder_decoder_needs_no_task(made_up, monkeypatch, tmp_path):
+    talker("t5-lm").save_pretrained(tmp_path / "model")
+    speaker().save_pretrained(tmp_path / "model")
+    prompts = str(own_prompts(tmp_path / "prompts.jsonl"))
+    monkeypatch.setattr("headwater.evaluation.language.catalogue.LANGUAGE_PROTOCOLS", {"single-token": LOW})
+    words = ["faithfulness", "-m", str(tmp_path / "model"), "--prompts", prompts, "--methods", f"{LATER},attnlrp"]
+    found = CliRunner().invoke(app, [*words, "--count", "2"])
+    assert found.exit_code == 0, found.output
+    assert "Use attnlrp" in found.stdout.splitlines()[-1]
+
+
 @pytest.mark.slow
 def test_a_real_run_on_four_prompts():
     need_real_data("prompts of language models")

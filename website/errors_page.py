@@ -32,7 +32,6 @@ CURES = {
     "NotApplicable": "Take another method; `headwater methods` says what each needs.",
     "UnsafeWeights": "Ask for safetensors, or pass `allow_pickle=True` if you trust the file.",
     "LoadError": "Check the name or directory; the message says what was looked for and where.",
-    "MissingWeights": "Name the task that the checkpoint was trained for: `task=`, `--task`.",
     "DataError": "Check the path and the columns; `HEADWATER_DATA` names the folder of datasets.",
     "DamagedRun": "Give the command that wrote the run again: it makes what is missing.",
     "BadRow": "Leave `strict` off: bad rows are then listed in `errors.parquet`, and the others are explained.",

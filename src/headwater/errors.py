@@ -18,7 +18,6 @@ __all__ = [
     "JobStopped",
     "LoadError",
     "MissingExtra",
-    "MissingWeights",
     "ModelError",
     "NoSignal",
     "NotApplicable",
@@ -144,10 +143,6 @@ class UnsafeWeights(ModelError):
 
 class LoadError(ModelError):
     """A model directory or hub name that cannot be loaded."""
-
-
-class MissingWeights(LoadError):
-    """A checkpoint without some weights of the model that it is asked to be, such as a classifier asked to write."""
 
 
 class DataError(HeadwaterError):

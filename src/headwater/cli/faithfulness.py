@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.errors import MissingWeights, UsageError
+from headwater.errors import UsageError
 from headwater.names import split_names
 
 from . import options
@@ -59,7 +59,7 @@ def command(
     picture: Annotated[
         Path | None, typer.Option(help="Also draw faithfulness against cost here, as SVG.", metavar="FILE.svg")
     ] = None,
-    task: options.Task = "text-generation",
+    task: options.Task = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
     seed: options.Seed = 0,
@@ -111,13 +111,15 @@ def command(
 
 def load_writer(model: str, *options: Any) -> tuple[Any, Any]:
     """A model that writes text, with its tokenizer. Of a classifier it is said what measures it."""
-    try:
-        return load_chosen_model(model, *options)
-    except MissingWeights as error:
+    loaded, tokenizer = load_chosen_model(model, *options)
+    from headwater.inputs.text import can_generate
+
+    if not can_generate(loaded):
         raise UsageError(
-            f"{model} has no weights to write text with. If it is a classifier, its explanations are measured on "
-            f"labelled texts: `headwater evaluate --model {model} --data FILE --methods gi,lrp,attnlrp`."
-        ) from error
+            f"{model} does not write text: it is a {type(loaded).__name__}. Explanations of a classifier are measured "
+            f"on labelled texts: `headwater evaluate --model {model} --data FILE --methods gi,lrp,attnlrp`."
+        )
+    return loaded, tokenizer
 
 
 def read_study(path: Path, data: str | None, methods: list[str] | None, count: int | None) -> Faithfulness:

@@ -15,16 +15,7 @@ from functools import partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import (
-    HeadwaterError,
-    LoadError,
-    MissingExtra,
-    MissingWeights,
-    UnknownName,
-    UnsafeWeights,
-    UsageError,
-    nearest,
-)
+from headwater.errors import HeadwaterError, LoadError, MissingExtra, UnknownName, UnsafeWeights, UsageError, nearest
 
 if TYPE_CHECKING:
     import torch
@@ -351,7 +342,7 @@ def _refuse_random_weights(name: str, model_class: str, found: dict[str, Any]) -
     if not absent:
         return
     shown = ", ".join(absent[:4]) + (f" and {len(absent) - 4} more" if len(absent) > 4 else "")
-    raise MissingWeights(
+    raise LoadError(
         f"the checkpoint {name} does not hold all weights of a {model_class}: {shown} would be random, and so would "
         "the explanation. Use a checkpoint that was fine-tuned for the task, or name the task that it was trained for "
         f"({', '.join(TASKS)})."
