@@ -60,10 +60,17 @@ from headwater.evaluation.language.prompts import (
 )
 from headwater.evaluation.language.protocols import CaseSet
 from headwater.evaluation.language.single_token import SingleToken, TokenPool, disrupt_and_recover
-from headwater.evaluation.language.study import ROWS, measure_faithfulness, resolve_row, resolve_rows
+from headwater.evaluation.language.study import (
+    ROWS,
+    measure_faithfulness,
+    read_faithfulness,
+    resolve_row,
+    resolve_rows,
+)
 from headwater.evaluation.language.tables import faithfulness_tables
 from headwater.evaluation.protocols import TENTHS
 from headwater.inputs.table import DATA_DIRECTORY
+from headwater.models import bundled
 from headwater_experiments.bench.peers import explain_answer_by_lxt
 
 TEXTS = ("the capital of France is", "a good film in London was it", "she said it was a good film.", "in Paris it is a")
@@ -705,6 +712,71 @@ def test_the_command_ends_in_one_sentence_and_draws(made_up, monkeypatch, tmp_pa
     assert len(as_json["columns"]) == 8
     assert as_json["sentence"].startswith("Use attnlrp (")
     assert run_command(monkeypatch, *common, "--picture", "cost.png").exit_code == 2
+
+
+def test_what_was_kept_is_read_again_without_the_model(made_up, monkeypatch, tmp_path):
+    out, packed, picture = (tmp_path / name for name in ("rows.jsonl", "rows.jsonl.gz", "cost.svg"))
+    sets, methods = ["known1000", "ioi"], ["random", LATER, "attnlrp"]
+    model = talker("llama")
+    measured = measure_faithfulness(model, speaker(), [LOW], sets=sets, methods=methods, count=3, out=out)
+    packed.write_bytes(gzip.compress(out.read_bytes()))
+    monkeypatch.setattr("headwater.cli.faithfulness.load_chosen_model", None)
+    found = CliRunner().invoke(app, ["faithfulness", "--read", str(packed), "--picture", str(picture), "--json"])
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["sentence"] == measured.sentence
+    assert [row.values for row in read_faithfulness(out).rows] == [row.values for row in measured.rows]
+    assert picture.read_text() == draw_costs(measured)
+    few = read_faithfulness(out, sets=["ioi"], methods=[LATER], count=2)
+    assert [(c.data, c.prompts, list(c.values)) for c in few.columns] == [("ioi", 2, [LATER])] * 4
+    with pytest.raises(UsageError, match="unpack it first"):
+        measure_faithfulness(model, speaker(), [LOW], sets=sets, methods=methods, count=3, out=packed)
+    assert CliRunner().invoke(app, ["faithfulness", "--read", str(out), "--out", str(out)]).exit_code == 2
+
+
+def test_reading_leaves_out_prompts_that_lack_a_method_and_rows_of_another_version(made_up, tmp_path):
+    out = tmp_path / "rows.jsonl"
+    measure_faithfulness(talker("llama"), speaker(), [LOW], sets=["ioi"], methods=[LATER, "random"], count=3, out=out)
+    lines = out.read_text().splitlines()
+    out.write_text("\n".join(lines[:-1]))  # interrupted before the last row
+    assert [column.prompts for column in read_faithfulness(out).columns] == [2] * 4
+    assert [column.prompts for column in read_faithfulness(out, methods=[LATER]).columns] == [3] * 4
+    with pytest.raises(DataError, match="no prompt with a row of every method"):
+        read_faithfulness(out, methods=["gi"])
+    out.write_text(out.read_text().replace("single-token 2", "single-token 1"))
+    with pytest.raises(DataError, match="single-token 2 now"):
+        read_faithfulness(out)
+    out.write_text("{}")
+    with pytest.raises(DataError, match="--out"):
+        read_faithfulness(out)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_interrupt_says_how_to_go_on(made_up, monkeypatch, tmp_path, kept):
+    def stops(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("headwater.evaluation.language.study.measure_faithfulness", stops)
+    found = run_command(monkeypatch, *(("--out", str(tmp_path / "rows.jsonl")) if kept else ()))
+    assert found.exit_code == 130
+    assert ("rows.jsonl, and the same command goes on" in found.stderr) == kept
+    assert ("nothing was kept: with --out" in found.stderr) != kept
+
+
+def test_a_classifier_is_told_what_measures_it():
+    found = CliRunner().invoke(app, ["faithfulness", "-m", bundled.NAME, "--quick"])
+    assert found.exit_code == 2
+    assert f"headwater evaluate --model {bundled.NAME}" in found.stderr
+
+
+def test_an_encoder_decoder_needs_no_task(made_up, monkeypatch, tmp_path):
+    talker("t5-lm").save_pretrained(tmp_path / "model")
+    speaker().save_pretrained(tmp_path / "model")
+    prompts = str(own_prompts(tmp_path / "prompts.jsonl"))
+    monkeypatch.setattr("headwater.evaluation.language.catalogue.LANGUAGE_PROTOCOLS", {"single-token": LOW})
+    words = ["faithfulness", "-m", str(tmp_path / "model"), "--prompts", prompts, "--methods", f"{LATER},attnlrp"]
+    found = CliRunner().invoke(app, [*words, "--count", "2"])
+    assert found.exit_code == 0, found.output
+    assert "Use attnlrp" in found.stdout.splitlines()[-1]
 
 
 @pytest.mark.slow

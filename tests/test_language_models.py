@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from real_data import need_real_data
+from speaker import speaker, talker
 
+from headwater.evaluation.language.asking import AnsweringModel
 from headwater.evaluation.language.prompts import read_records
 from headwater.models.loading import load
-from headwater_experiments.language import lessons, training
+from headwater.results.ledger import Ledger, Lines
+from headwater_experiments.language import lessons, score_parts, training
 from headwater_experiments.language.lessons import Lesson, Material
 
 STORY = Lesson("Then, Inez and Lorraine went to the zoo. Inez gave a plum to", " Lorraine")
@@ -59,3 +62,26 @@ def test_training_runs_and_what_it_saves_loads(build: str, tmp_path: Path) -> No
     again, _ = load(tmp_path)
     assert again.dtype is torch.float32
     assert type(again).__name__ == type(model).__name__
+
+
+def test_parts_of_a_score_add_up_and_values_can_take_the_offset() -> None:
+    """With its offset as a line, and with the values taking it: the same score, and no line of that name."""
+    asked = AnsweringModel(talker("llama"), speaker())
+    prompt = asked.pose("the capital of France is", None)
+    parts = [score_parts.explain_parts(asked, prompt, row) for row in score_parts.ROWS]
+    for one, other in zip(parts[:3], parts[3:], strict=True):
+        assert one.score == pytest.approx(other.score, rel=1e-9)
+        assert abs(one.offset) > 1e-3 * abs(one.score)
+        assert other.offset == 0
+    both = score_parts.add_up(parts[:2])
+    assert both.words == pytest.approx(parts[0].words + parts[1].words)
+    assert both.others == pytest.approx(parts[0].others + parts[1].others)
+
+
+def test_lines_of_a_ledger_by_what_they_are() -> None:
+    constants = {"layers.0.attn: attention offset": 2.0, "layers.1.attn: attention offset": 1.0, "attention sink": 0.5}
+    ledger = Ledger(10.0, 4.0, biases=Lines({"bias": 1.0}), constants=Lines({**constants, "eps": 0.25}))
+    parts = score_parts.ScoreParts.of(ledger)
+    assert parts == score_parts.ScoreParts(10.0, 4.0, 1.0, 0.5, 3.0)
+    assert parts.others == 1.5  # the other constants, and what is unaccounted for
+    assert score_parts.write_shares("row", parts, 1) == "| `row` | 10.00 | 40% | 10% | 5% | 30% | 15% |"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from headwater.names import split_names
 
 from . import options
 from .models import load_chosen_model
-from .screen import save_file, say, waiting
+from .screen import interruptions, save_file, say, waiting
 from .tables import print_tables
 
 if TYPE_CHECKING:
@@ -53,10 +53,13 @@ def command(
     out: Annotated[
         Path | None, typer.Option(help="A file of JSON lines; an interrupted study goes on from there.")
     ] = None,
+    read: Annotated[
+        Path | None, typer.Option(help="A file of --out: make its table, or picture, again without the model.")
+    ] = None,
     picture: Annotated[
         Path | None, typer.Option(help="Also draw faithfulness against cost here, as SVG.", metavar="FILE.svg")
     ] = None,
-    task: options.Task = "text-generation",
+    task: options.Task = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
     seed: options.Seed = 0,
@@ -72,24 +75,31 @@ def command(
     """
     if picture is not None and picture.suffix.lower() != ".svg":
         raise UsageError(f"the picture is written as SVG: name a file that ends in .svg, not {picture.name}.")
-    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
-    with waiting("reading the prompts"):
-        from headwater.evaluation.language import study
-    sets = split_names(data) if data else list(study.QUICK_SETS) if quick and prompts is None else None
-    rules = split_names(protocol)
-    found = study.measure_faithfulness(
-        loaded,
-        tokenizer,
-        rules,
-        sets=sets if data else study.sets_within(rules, sets),
-        prompts=prompts,
-        half=half,
-        methods=split_names(methods) if methods else None,
-        count=count or (study.QUICK_COUNT if quick else study.COUNT),
-        seed=seed,
-        out=out,
-        say=say,
-    )
+    if read is not None and (out is not None or prompts is not None):
+        raise UsageError("--read makes the table of a file that is there: --out and --prompts are for new rows.")
+    names = split_names(methods) if methods else None
+    if read is not None:
+        found = read_study(read, data, names, count)
+    else:
+        loaded, tokenizer = load_writer(model, task, device, dtype, allow_pickle, trust_remote_code)
+        with waiting("reading the prompts"):
+            from headwater.evaluation.language import study
+        sets = split_names(data) if data else list(study.QUICK_SETS) if quick and prompts is None else None
+        rules = split_names(protocol)
+        with interruptions(out):
+            found = study.measure_faithfulness(
+                loaded,
+                tokenizer,
+                rules,
+                sets=sets if data else study.sets_within(rules, sets),
+                prompts=prompts,
+                half=half,
+                methods=names,
+                count=count or (study.QUICK_COUNT if quick else study.COUNT),
+                seed=seed,
+                out=out,
+                say=say,
+            )
     print_tables(found, lambda: summarise_faithfulness(found), as_json, plain)
     if not as_json:
         typer.echo(f"\n{found.sentence}")
@@ -97,6 +107,28 @@ def command(
         from headwater.evaluation.language.picture import draw_costs
 
         save_file(picture, draw_costs(found))
+
+
+def load_writer(model: str, *options: Any) -> tuple[Any, Any]:
+    """A model that writes text, with its tokenizer. Of a classifier it is said what measures it."""
+    loaded, tokenizer = load_chosen_model(model, *options)
+    from headwater.inputs.text import can_generate
+
+    if not can_generate(loaded):
+        raise UsageError(
+            f"{model} does not write text: it is a {type(loaded).__name__}. Explanations of a classifier are measured "
+            f"on labelled texts: `headwater evaluate --model {model} --data FILE --methods gi,lrp,attnlrp`."
+        )
+    return loaded, tokenizer
+
+
+def read_study(path: Path, data: str | None, methods: list[str] | None, count: int | None) -> Faithfulness:
+    """What an earlier run kept, of all its sets or of some."""
+    if not path.is_file():
+        raise UsageError(f"--read names a file that --out has written; there is no {path}.")
+    from headwater.evaluation.language.study import read_faithfulness
+
+    return read_faithfulness(path, sets=split_names(data) if data else None, methods=methods, count=count)
 
 
 def summarise_faithfulness(found: Faithfulness) -> tuple[list[str], list[Table]]:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,13 +13,11 @@ from headwater.names import split_names
 from . import options
 from .models import load_chosen_model
 from .refusals import BAD_ROWS
-from .screen import say, waiting
+from .screen import interruptions, say, waiting
 from .similar import MINILM, Dot, PoolingName, RankNumber
 
 if TYPE_CHECKING:
     from headwater.store.runs import StoredRun
-
-INTERRUPTED = 130
 
 EXAMPLES = (
     "headwater run --data reviews.parquet --out explained",
@@ -165,16 +160,3 @@ def summarise_run(found: StoredRun) -> str:
     said = f"{counts.rows:,} rows and {counts.tokens:,} tokens explained by {found.method}, in {files}"
     books = "every ledger is closed" if not counts.open else f"{counts.open:,} ledgers are open"
     return f"{said}: {found.path / 'shards'}\n{books}; rows that could not be explained: {counts.errors:,}"
-
-
-@contextmanager
-def interruptions(out: Path) -> Iterator[None]:
-    """Ctrl-C, and the signal by which schedulers end a job, leave the directory in order and say how to go on."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        say(f"stopped; what is done lies in {out}, and the same command goes on from there")
-        raise typer.Exit(INTERRUPTED) from stop
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from headwater.viz.colour import Theme
+
+INTERRUPTED = 130
 
 
 def show(draw: Callable[[Theme], RenderableType], write: Callable[[], str], plain: bool = False) -> None:
@@ -54,3 +57,17 @@ def save_file(file: Path, content: str | bytes) -> None:
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}.") from error
     say(f"wrote {file}")
+
+
+@contextmanager
+def interruptions(out: Path | None) -> Iterator[None]:
+    """Ctrl-C, and the signal by which schedulers end a job, leave what is written in order and say how to go on."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        kept = f"what is done lies in {out}, and the same command goes on from there"
+        say(f"stopped; {kept if out else 'nothing was kept: with --out the same command goes on where it stopped'}")
+        raise typer.Exit(INTERRUPTED) from stop
+    finally:
+        signal.signal(signal.SIGTERM, before)

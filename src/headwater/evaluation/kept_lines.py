@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, UsageError
+
+PACKED = b"\x1f\x8b"  # what a file of gzip begins with
 
 
 @dataclass
@@ -27,6 +30,8 @@ class KeptLines:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps({"study": about, "made_with": tools}) + "\n", encoding="utf-8")
             return cls(path)
+        if path.read_bytes().startswith(PACKED):
+            raise UsageError(f"{path} is packed by gzip, and lines cannot be added to it: unpack it first.")
         cut_off_half_line(path)
         first, *lines = read_lines(path) or [{}]
         if first.get("study") != about:
@@ -49,7 +54,10 @@ def cut_off_half_line(path: Path) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file, plain or packed by gzip."""
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except ValueError as error:
+        content = path.read_bytes()
+        text = (gzip.decompress(content) if content.startswith(PACKED) else content).decode("utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+    except (ValueError, EOFError, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is no file of JSON lines: {error}.") from error

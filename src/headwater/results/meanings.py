@@ -25,7 +25,8 @@ MEANINGS = {
     "readout": "what the score function adds of its own, where the score is no sum of the model's outputs, as a "
     "probability is not",
     "unaccounted": "what the method lost or invented on its way from the score to the inputs",
-    "attention offset": "the part of attention weights that comes from no query and no key",
+    "attention offset": "the part of attention weights that comes from no query and no key: weights sum to 1 whatever "
+    "the words are, so this part of the score belongs to no word",
     "attention sink": "the first token, on which attention rests without reading it; its relevance can be set aside, "
     "as a line of the ledger",
     "special tokens": "tokens that the tokenizer adds and no text has; their relevance can be set aside, as a line of "

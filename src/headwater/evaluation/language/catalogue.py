@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...errors import UnknownName, UsageError
+from ...errors import DataError, UnknownName, UsageError
 from ..protocols import VARIANT
 from .agreement import Agreement
 from .hotpot import Hotpot
@@ -35,6 +35,16 @@ def resolve_language_protocol(protocol: str | LanguageProtocol) -> LanguageProto
     written = [part.partition("=") for part in (parts["choices"] or "").split(",") if part.strip()]
     choices = {name.strip(): read_choice(base, name.strip(), value.strip()) for name, _, value in written}
     return replace(base, **choices)
+
+
+def protocol_of_rows(written: str) -> LanguageProtocol:
+    """The protocol as rows name it: `single-token 2(most_tokens=100)`. Other versions are not comparable."""
+    name, _, rest = written.partition(" ")
+    version, bracket, choices = rest.partition("(")
+    rule = resolve_language_protocol(name + bracket + choices)
+    if str(rule.version) != version:
+        raise DataError(f"these rows are of {written}; the protocol is {name} {rule.version} now: measure them again.")
+    return rule
 
 
 def read_choice(base: LanguageProtocol, name: str, value: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,17 @@ from ...errors import DataError, HeadwaterError, UnknownName, UsageError
 from ...inputs.restoring import restores
 from ...methods import resolve_method
 from ..cost import time_job
-from ..kept_lines import KeptLines
+from ..kept_lines import KeptLines, read_lines
 from ..progress import show_progress
 from ..provenance import machine, model_sha256, versions
 from .asking import LATER, SCORE_MARK, AnsweringModel
-from .catalogue import DEFAULT_PROTOCOLS, resolve_language_protocol
+from .catalogue import DEFAULT_PROTOCOLS, protocol_of_rows, resolve_language_protocol
 from .faithfulness import Faithfulness, FaithfulnessRow
 from .flashtrace import FLASHTRACE
 from .prompts import OWN, PromptCase, seed_of
 from .protocols import CaseSet, LanguageProtocol, PosedCase
 
-__all__ = ["measure_faithfulness"]
+__all__ = ["measure_faithfulness", "read_faithfulness"]
 
 ROWS = (
     "random",
@@ -121,8 +121,8 @@ def measure_faithfulness(
     about = describe_study(model, half if own is None else OWN, seed)
     kept = KeptLines.open(None if out is None else Path(out), about, describe_tools(model))
     rows: list[FaithfulnessRow] = []
-    study = Study(asked, names, count, seed, kept, say)
     with show_progress(len(tasks) * count * len(names), 0, progress, "explaining", "rows") as tick:
+        study = Study(asked, names, count, seed, kept, say if tick.shown is None else tick.say)
         for task in tasks:
             before = len(rows)
             for row in study.rows(task):
@@ -132,6 +132,46 @@ def measure_faithfulness(
     if not rows:
         raise DataError(" ".join(study.refused))
     return Faithfulness(tuple(rows), tuple(rules), about, describe_tools(model), tuple(study.refused))
+
+
+def read_faithfulness(
+    path: str | Path,
+    *,
+    sets: Iterable[str] | None = None,
+    methods: Iterable[str] | None = None,
+    count: int | None = None,
+) -> Faithfulness:
+    """The table of a file that `measure_faithfulness` kept, without the model.
+
+    Of each set the first `count` prompts that have a row of every method; `methods` by default all that are there.
+    """
+    first, *lines = read_lines(Path(path)) or [{}]
+    if "study" not in first:
+        raise DataError(f"{path} was not kept by `headwater faithfulness --out`.")
+    rows = [FaithfulnessRow(**line) for line in lines if "method" in line]
+    rules = {name: protocol_of_rows(name) for name in dict.fromkeys(row.protocol for row in rows)}
+    rows = [replace(row, protocol=str(rules[row.protocol])) for row in rows]
+    names = None if methods is None else resolve_rows(methods, lambda line: None)
+    wanted = None if sets is None else list(sets)
+    tasks = dict.fromkeys((row.protocol, row.data) for row in rows if wanted is None or row.data in wanted)
+    parts = [[row for row in rows if (row.protocol, row.data) == task] for task in tasks]
+    kept = [row for part in parts for row in complete_rows(part, names, count)]
+    if not kept:
+        raise DataError(f"{path} has no prompt with a row of every method that is asked for.")
+    used = {row.protocol for row in kept}
+    return Faithfulness(
+        tuple(kept), tuple(rule for rule in rules.values() if str(rule) in used), first["study"], first["made_with"]
+    )
+
+
+def complete_rows(
+    rows: Sequence[FaithfulnessRow], methods: Sequence[str] | None, count: int | None
+) -> list[FaithfulnessRow]:
+    """Of one set: the rows of the first prompts that have one of every method."""
+    at = {(row.prompt, row.method): row for row in rows}
+    names = methods or list(dict.fromkeys(row.method for row in rows))
+    prompts = [one for one in dict.fromkeys(row.prompt for row in rows) if all((one, name) in at for name in names)]
+    return [at[prompt, name] for prompt in prompts[:count] for name in names]
 
 
 def resolve_rows(methods: Iterable[str] | None, say: Say) -> list[str]:
