@@ -27,6 +27,7 @@ from .span_scores import SpanReader, explain_spans
 from .tellers import choose_tellers, describe_teller, leave_place_out
 from .token_scores import Scoring
 
+WHOLE = 8  # documents of a report that are left out as a whole
 TELLERS = 3  # sentences of each role that are left out
 PASSED = 1e-3  # of a span's absolute relevance: where the model's own words have less, hops end
 SOURCES, LEAST_SHARE, COMPARED = (
@@ -189,7 +190,10 @@ class AnswerExplainer:
         return WhoTold(span.text, before, span.by_role(), tuple(sorted(told, key=lambda one: -one.drop)))
 
     def report(self, most: int = SOURCES, least: float = LEAST_SHARE) -> AnswerReport:
-        """All of the answer as one value: every sentence, its sources, and what happens without each document."""
+        """All of the answer as one value: every sentence, its sources, and what happens without each document.
+
+        Of many documents, eight are left out as a whole: those with cited sentences, then those of most relevance.
+        """
         cited = self.citations(most, least)
         chosen = [choose_sources(span, most, least) for span in self.all_sentences()]
         return AnswerReport(
@@ -198,9 +202,19 @@ class AnswerExplainer:
             documents=self.documents,
             spans=self._sentences,
             citations=tuple(map(tuple, cited)),
-            without=tuple(self._leave_out([((document, None),) for document in range(len(self.documents))])),
+            without=tuple(self._leave_out([((document, None),) for document in self._choose_documents(cited)])),
             tried=tuple(self._check_sources(chosen)),
         )
+
+    def _choose_documents(self, cited: Sequence[Sequence[Citation]]) -> list[int]:
+        """The documents that matter most to the answer, in their order: with citations first, then by relevance."""
+        named = {one.document for some in cited for one in some}
+        sizes = [0.0] * len(self.documents)
+        for span in self._sentences:
+            for number, amount in enumerate(span.by_document().values()):
+                sizes[number] += abs(amount)
+        numbers = sorted(range(len(sizes)), key=lambda number: (number not in named, -sizes[number]))
+        return sorted(numbers[:WHOLE])
 
     def _check_sources(self, chosen: Sequence[Sequence[tuple[SourceSentence, float]]]) -> list[LeftOut]:
         """Each cited sentence left out, and others until each can be compared with as many as `COMPARED`."""

@@ -460,7 +460,9 @@ class SourcesAnswer(BaseModel):
     """What every sentence rests on, after its sources were left out one by one."""
 
     sentences: list[SentenceSources]
-    without: list[DocumentLoss] = Field(description="The whole answer without each document.")
+    without: list[DocumentLoss] = Field(
+        description="The whole answer without each document, of many those that matter most."
+    )
 
 
 class WithoutAnswer(BaseModel):
