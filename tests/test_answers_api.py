@@ -21,6 +21,7 @@ from headwater.engine import propagate
 from headwater.errors import InputError, UsageError
 from headwater.results.answer_report import describe_change
 from headwater.results.sentences import find_sentences
+from headwater.viz.answer_page import page
 
 approx = pytest.approx
 DOCUMENTS = ["the capital of France is Paris. it was a good film.", "", "she said London! the film was good."]
@@ -238,6 +239,36 @@ def test_two_hundred_documents_are_told_apart():
     assert list(shares) == list(documents)
     assert all(shares.values())
     assert found.whole().ledger.closed
+
+
+def test_of_many_documents_those_that_matter_most_are_left_out_as_a_whole():
+    model = deepcopy(talker("llama"))
+    model.config.max_position_embeddings = 10_000
+    documents = {f"w{n}": f"the film w{n} is good." for n in range(20)}
+    found = hw.explain_answer(model, "it was", tokenizer=speaker(), documents=documents, answer="Paris.")
+    report = found.report()
+    sizes = {name: abs(amount) for name, amount in found.whole().by_document().items()}
+    cited = {report.documents[one.document] for some in report.citations for one in some}
+    left = [one.name for one in report.without]
+    assert len(left) == 8
+    assert left == [name for name in documents if name in left]
+    assert cited <= set(left)
+    rest = [name for name in sorted(sizes, key=lambda name: -sizes[name]) if name not in cited]
+    assert set(left) == cited | set(rest[: 8 - len(cited)])
+    assert "12 others give less, and were not left out" in str(report)
+    assert "12 others give less, and were not left out" in page(report)
+
+
+def test_each_source_is_compared_with_eight_others_and_no_more_are_left_out():
+    model = deepcopy(talker("llama"))
+    model.config.max_position_embeddings = 10_000
+    documents = {f"w{n}": f"the film w{n} is good." for n in range(20)}
+    found = hw.explain_answer(model, "it was", tokenizer=speaker(), documents=documents, answer="Paris. it is good.")
+    report = found.report()
+    cited = {(one.document, one.source) for some in report.citations for one in some}
+    assert cited
+    assert len(report.tried) == max(9, len(cited))
+    assert {one.sources[0] for one in report.tried} >= cited
 
 
 def test_what_is_too_long_names_the_longest_document():

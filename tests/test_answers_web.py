@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 
 import pytest
 
 pytest.importorskip("fastapi")
 from browsing import make_state
 from fastapi.testclient import TestClient
+from hostile import HOSTILE
+from making_pdfs import make_pdf
 from speaker import speaker, talker
 
 import headwater as hw
@@ -108,3 +112,73 @@ def test_two_hundred_short_documents_are_answered_or_refused_in_words(client):
     found = client.post("/api/answer", json=ASK | many)
     assert found.status_code == 400
     assert "Give fewer or shorter documents" in found.text
+
+
+def send_file(client, name, content):
+    sent = {"name": name, "content": base64.b64encode(content).decode()}
+    return client.post("/api/answer/document", json=sent)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("a.txt", "zw\xf6lf".encode("utf-16"), "zw\xf6lf"),
+        ("a.md", b"# Paris\n", "# Paris"),
+        ("A.HTML", b"<script>no</script><p>one<p hidden>no<p>&lt;b>two", "one\n<b>two"),
+        ("a.pdf", make_pdf("The tower was fin-\nished.", "It is high."), "The tower was finished.\n\nIt is high."),
+        ("empty.txt", b"", ""),
+    ],
+)
+def test_a_file_is_read_as_the_command_line_reads_it(client, name, content, text):
+    if name.endswith("pdf"):
+        pytest.importorskip("pypdf")
+    found = send_file(client, name, content)
+    assert (found.status_code, found.json()) == (200, {"name": name, "text": text})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.txt", b"\x00\x01", "bytes of zero"),
+        ("a.docx", b"PK", "does not end in .txt"),
+        ("/etc/passwd", b"x", "does not end in .txt"),
+        ("a.pdf", b"%PDF-1.4", "cannot be read as a PDF"),
+        ("a.md", b"x" * 20_001, "more than 20,000 characters"),
+        ("a.pdf", make_pdf(*["long " * 900] * 6), "more than 20,000 characters"),
+    ],
+)
+def test_a_file_that_is_no_document_is_refused_in_words(client, name, content, says):
+    found = send_file(client, name, content)
+    assert found.status_code == 400
+    assert says in found.json()["message"]
+
+
+def test_a_file_may_be_larger_than_a_text_and_has_a_bound(client):
+    page = b"<!-- " + b"x" * 2_000_000 + b" --><p>seen"
+    assert send_file(client, "a.html", page).json()["text"] == "seen"
+    assert send_file(client, "a.html", b"x" * 8_400_000).status_code == 422
+    assert send_file(client, "a.html", b"x" * 9_500_000).status_code == 413
+    assert client.post("/api/answer/document", json={"name": "a.txt", "content": "no base64!"}).status_code == 400
+
+
+def test_a_page_that_opens_very_many_elements_is_read_in_time(client):
+    deep = b"<svg>" * 60_000 + b"</b>" * 60_000 + b"</svg>" * 60_000
+    assert send_file(client, "a.html", deep + b"<p>seen").json()["text"] == "seen"
+
+
+def test_a_pdf_that_swells_when_it_is_unpacked_is_refused(client):
+    pytest.importorskip("pypdf")
+    packed = zlib.compress(b" " * 100_000_000, 9)
+    stream = b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(packed), packed)
+    plain = make_pdf("x")
+    start = plain.index(b"<< /Length")
+    end = plain.index(b"endstream") + len(b"endstream")
+    found = send_file(client, "a.pdf", plain[:start] + stream + plain[end:])
+    assert found.status_code == 400
+    assert "cannot be read as a PDF" in found.json()["message"]
+
+
+def test_hostile_markup_in_a_file_stays_text(client):
+    for text in HOSTILE:
+        if "\x00" not in text and text.encode("utf-8", "ignore").decode() == text:
+            assert send_file(client, "a.txt", text.encode()).json()["text"] == text.strip()

@@ -57,6 +57,19 @@ def test_hostile_markup_is_read_and_not_obeyed(tmp_path, text):
 
 
 @pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<p hidden>no<p>yes", "yes"),
+        ("<p hidden>no<br>no<b>no</b><div>yes", "yes"),
+        ("<ul><li hidden>no<li>yes</ul>", "yes"),
+        ("<div hidden>no<p>no<p>no</div>yes", "yes"),
+    ],
+)
+def test_what_is_hidden_ends_where_a_browser_ends_it(tmp_path, page, text):
+    assert read_document(write(tmp_path, "a.html", page)) == text
+
+
+@pytest.mark.parametrize(
     ("name", "content", "says"),
     [
         ("a.txt", b"caf\xe9", "UTF-8"),

@@ -13,6 +13,7 @@ import pytest
 import tokenizers
 from browsing import Watched, make_state, saved
 from hostile import HOSTILE
+from making_pdfs import make_pdf
 from speaker import speaker, talker
 from test_explorer import serious, shot
 from test_injection import ARMED, harmless, one_token, stripped
@@ -156,14 +157,42 @@ def test_a_link_holds_question_documents_and_answer(watched, chrome, home):
     other.page.context.close()
 
 
-@pytest.mark.slow
-def test_what_is_missing_or_wrong_is_said_and_nothing_stale_stays(watched, home, tmp_path):
+def test_files_of_text_pages_and_pdf_become_documents_and_others_are_refused(watched, home, tmp_path):
+    pytest.importorskip("pypdf")
     page = watched.page
     answered(page, home)
-    (tmp_path / "notes.txt").write_text("it was a good film.")
-    (tmp_path / "not.txt").write_bytes(b"\x00\x01")
-    page.locator("#panel-answer input[type=file]").set_input_files([tmp_path / "not.txt", tmp_path / "notes.txt"])
-    assert page.get_by_label("Name of document 4").input_value() == "notes.txt"
+    files = {
+        "notes.txt": b"a good film.",
+        "not.txt": b"\x00\x01",
+        "page.html": b"<style>no</style><p>she said London!<p hidden>no<p>&lt;script>alert(2)&lt;/script>",
+        "paper.pdf": make_pdf("the capital of France\nis Paris."),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    page.locator("#panel-answer input[type=file]").set_input_files([tmp_path / name for name in files])
+    page.locator("#panel-answer .status", has_text="not.txt is no text").wait_for()
+    shown = [page.get_by_label(f"Name of document {n}").input_value() for n in (4, 5, 6)]
+    assert shown == ["notes.txt", "page.html", "paper.pdf"]
+    assert page.get_by_label("Text of document 6").input_value() == "the capital of France is Paris."
+    watched.trouble.clear()  # the refused file is an error in the console, as it should be
+    for _ in DOCUMENTS:  # the model is a small one
+        page.get_by_label("Take document 1 away").click()
+    page.locator("#answer").click()
+    page.locator(".answer-document h3", has_text="paper.pdf").wait_for()
+    page.locator(".answer-verdict", has_text="rests").nth(1).wait_for()
+    assert page.locator(".answer-document").last.locator(".source").all_inner_texts() == [
+        "the capital of France is Paris."
+    ]
+    text = page.get_by_label("Text of document 2").input_value()
+    assert text == "she said London!\n<script>alert(2)</script>"
+    assert page.locator("#panel-answer img, #panel-answer script").count() == 0
+    shot(page, "answer-files")
+
+
+@pytest.mark.slow
+def test_what_is_missing_or_wrong_is_said_and_nothing_stale_stays(watched, home):
+    page = watched.page
+    answered(page, home)
     page.locator("#question").fill(" ")
     page.locator("#answer").click()
     page.locator("#panel-answer .missing", has_text="There is no question").wait_for()

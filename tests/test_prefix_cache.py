@@ -30,8 +30,8 @@ def texts_without(found: AnswerExplainer) -> list[Text]:
 
 def read_both_ways(name: str) -> tuple[list[torch.Tensor] | None, list[torch.Tensor]]:
     found = answer(talker(name))
-    texts = texts_without(found)
-    shared = prefix_cache.read_from_prefix(found._session, texts, found._text)
+    texts, cache = texts_without(found), found._original.cache
+    shared = None if cache is None else leave_out.measure_logprobs(found._session, texts, cache)
     return shared, leave_out.measure_logprobs(found._session, texts)
 
 
@@ -53,21 +53,30 @@ def test_windows_and_encoders_are_read_in_full(name: str) -> None:
     assert len(full) == 3
 
 
-def test_only_what_follows_the_common_beginning_is_read() -> None:
+def test_a_report_reads_the_whole_prompt_once_and_then_what_follows_the_common_beginning() -> None:
     model = talker("llama")
-    found = answer(model)
-    texts, read = texts_without(found), []
-    prefix_cache.read_from_prefix(found._session, texts, found._text)  # now the model is trusted
+    answer(model).report()  # now the model is trusted, and was looked at
+    found, read = answer(model), []
+    found.all_sentences()
 
     def note(module: Any, args: Any, kwargs: Any) -> None:
         read.append(kwargs["input_ids"].numel())
 
     hook = model.register_forward_pre_hook(note, with_kwargs=True)
-    prefix_cache.read_from_prefix(found._session, texts, found._text)
+    report = found.report()
     hook.remove()
-    full = [len(text.said.ids) + len(text.output) - 1 for text in texts]
-    assert read[0] == full[0]
-    assert sum(read) < 0.8 * sum(full)
+    full = len(found._text.said.ids) + len(found._text.output) - 1
+    assert len(read) == 1 + len(report.tried) + len(report.without)
+    assert read[0] == full
+    assert sum(read[1:]) < 0.8 * full * len(read[1:])
+
+
+def test_a_cache_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = answer(talker("llama")).without(document=1).after
+    monkeypatch.setattr(prefix_cache, "KEPT", 100)
+    found = answer(talker("llama"))
+    assert found._original.cache is None
+    assert found.without(document=1).after == pytest.approx(expected, abs=1e-10)
 
 
 def test_a_model_whose_two_readings_differ_is_read_in_full(monkeypatch: pytest.MonkeyPatch) -> None:

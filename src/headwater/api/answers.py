@@ -20,15 +20,21 @@ from ..results.sentences import find_sentences
 from ..results.who_told import WhoTold
 from .ablations import weigh_sources
 from .generate import explain_tokens, join_tokens
-from .leave_out import Source, leave_out, measure_logprobs, sentences_of
+from .leave_out import Source, leave_out, measure_logprobs, read_original, sentences_of
 from .output_text import Text
+from .prefix_cache import ReadText
 from .span_scores import SpanReader, explain_spans
 from .tellers import choose_tellers, describe_teller, leave_place_out
 from .token_scores import Scoring
 
+WHOLE = 8  # documents of a report that are left out as a whole
 TELLERS = 3  # sentences of each role that are left out
 PASSED = 1e-3  # of a span's absolute relevance: where the model's own words have less, hops end
-SOURCES, LEAST_SHARE, COMPARED = 3, 0.1, 8  # of citations: most sources a sentence, the least share, others left out
+SOURCES, LEAST_SHARE, COMPARED = (
+    3,
+    0.1,
+    8,
+)  # of citations: most sources a sentence, the least share, others to compare a source with
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +199,7 @@ class AnswerExplainer:
         """All of the answer as one value: every sentence, its sources, and what happens without each document.
 
         A sentence has at most `most` sources, each of a share of at least `least`.
+        Of many documents, eight are left out as a whole: those with cited sentences, then those of most relevance.
         """
         cited = self.citations(most, least)
         chosen = [choose_sources(span, most, least) for span in self.all_sentences()]
@@ -202,15 +209,26 @@ class AnswerExplainer:
             documents=self.documents,
             spans=self._sentences,
             citations=tuple(map(tuple, cited)),
-            without=tuple(self._leave_out([((document, None),) for document in range(len(self.documents))])),
+            without=tuple(self._leave_out([((document, None),) for document in self._choose_documents(cited)])),
             tried=tuple(self._check_sources(chosen)),
         )
 
+    def _choose_documents(self, cited: Sequence[Sequence[Citation]]) -> list[int]:
+        """The documents that matter most to the answer, in their order: with citations first, then by relevance."""
+        named = {one.document for some in cited for one in some}
+        sizes = [0.0] * len(self.documents)
+        for span in self._sentences:
+            for number, amount in enumerate(span.by_document().values()):
+                sizes[number] += abs(amount)
+        numbers = sorted(range(len(sizes)), key=lambda number: (number not in named, -sizes[number]))
+        return sorted(numbers[:WHOLE])
+
     def _check_sources(self, chosen: Sequence[Sequence[tuple[SourceSentence, float]]]) -> list[LeftOut]:
-        """Each cited sentence left out, and some others to compare with."""
+        """Each cited sentence left out, and others until each can be compared with as many as `COMPARED`."""
         cited = {self._source_of(source.number) for one in chosen for source, _ in one}
         rest = [source for source in self._all_sources() if source not in cited]
-        compared = [rest[k * len(rest) // COMPARED] for k in range(COMPARED)] if len(rest) > COMPARED else rest
+        more = min(len(rest), max(0, COMPARED + 1 - len(cited))) if cited else 0
+        compared = [rest[k * len(rest) // more] for k in range(more)]
         return self._leave_out([(source,) for source in [*sorted(cited), *compared]])
 
     def _leave_out(self, wanted: Sequence[tuple[Source, ...]]) -> list[LeftOut]:
@@ -260,15 +278,19 @@ class AnswerExplainer:
         for material in materials:
             said, _ = material.render(self._text.tokenizer)
             texts.append(Text.of(session.model, self._text.tokenizer, said, self._text.output))
-        return measure_logprobs(session, texts, self._text)
+        return measure_logprobs(session, texts, self._original.cache)
 
     @functools.cached_property
     def _sentences(self) -> tuple[SpanExplanation, ...]:
         return tuple(span for span, _ in self._explain(self._sentence_spans()))
 
-    @functools.cached_property
+    @property
     def _logprobs(self) -> Tensor:
-        return measure_logprobs(self._session, [self._text])[0]
+        return self._original.logprobs
+
+    @functools.cached_property
+    def _original(self) -> ReadText:
+        return read_original(self._session, self._text)
 
     @functools.cached_property
     def _tokens(self) -> Generation:

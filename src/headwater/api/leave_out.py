@@ -16,7 +16,7 @@ from ..inputs.readouts import logits_of
 from ..inputs.restoring import restores
 from ..results.answer import TextSentence
 from .output_text import Text, takes
-from .prefix_cache import read_from_prefix
+from .prefix_cache import PrefixCache, ReadText, read_text, read_with_cache
 from .span_scores import logprobs_at
 
 Source = tuple[int, int | None]  # a document, and one of its sentences or all of them; both count from 0
@@ -53,16 +53,21 @@ def find_ranges(text: str, document: int, places: Sequence[TextSentence]) -> lis
 
 
 @restores
-def measure_logprobs(session: Session, texts: Sequence[Text], original: Text | None = None) -> list[Tensor]:
+def read_original(session: Session, text: Text) -> ReadText:
+    """The answer after the whole prompt; on a processor with the cache from which all leaving out goes on."""
+    return read_with_cache(session, text) or ReadText(measure_logprobs(session, [text])[0], None)
+
+
+@restores
+def measure_logprobs(session: Session, texts: Sequence[Text], cache: PrefixCache | None = None) -> list[Tensor]:
     """[texts][outputs]: the log-probability of every output token. All texts have the same output.
 
-    Those of like length are read together, the shorter ones filled up at their end, which a model that reads from left
-    to right does not see; an encoder is told by the mask. Where all are an `original` without something, a processor
-    reads what they begin with once.
+    With the `cache` of a text that begins like them, each is read from where it parts from that. Else those of like
+    length are read together, the shorter ones filled up at their end, which a model that reads from left to right does
+    not see; an encoder is told by the mask.
     """
-    shared = None if original is None else read_from_prefix(session, texts, original)
-    if shared is not None:
-        return shared
+    if cache is not None:
+        return [read_text(session.model, text, cache).logprobs for text in texts]
     found: dict[int, Tensor] = {}
     order = sorted(range(len(texts)), key=lambda n: len(texts[n].said.ids))
     for first in range(0, len(order), BATCH):

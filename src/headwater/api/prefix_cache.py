@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
@@ -17,6 +17,7 @@ from .output_text import Text, takes
 from .span_scores import logprobs_at
 
 ROUNDING = 1e-3  # of a log-probability: the most that two ways to read one text may differ, in half precision ten times
+KEPT = 2**30  # bytes of a cache that is kept; a larger one is not, and texts are read in full
 TRUSTED: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()  # models that were read both ways
 
 
@@ -38,6 +39,11 @@ class PrefixCache:
             return None
         return cls(ids, [(one.keys, one.values) for one in layers])
 
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return sum(part.nbytes for layer in self.layers for part in layer)
+
     def first(self, count: int) -> Any:
         """What the model takes for having read the first so many tokens."""
         from transformers import cache_utils
@@ -48,45 +54,45 @@ class PrefixCache:
         return found
 
 
-def read_from_prefix(session: Session, texts: Sequence[Text], original: Text) -> list[Tensor] | None:
-    """[texts][outputs]: the log-probability of every output token. None where the model cannot be read so.
+@dataclass(frozen=True)
+class ReadText:
+    """A text that was read in full: the log-probability of every output token, and its cache where it serves others."""
 
-    All texts have the same output, and each is the original without something: the one that parts from it last is read
-    in full, and each of the others from where it parts from that one. For processors, where a batch saves nothing.
-    """
+    logprobs: Tensor
+    cache: PrefixCache | None
+
+
+def read_with_cache(session: Session, text: Text) -> ReadText | None:
+    """None where the model keeps nothing of what it reads, or is known to read otherwise with it; for processors."""
     model = session.model
     able = session.device.type == "cpu" and takes(model, "past_key_values") and takes(model, "logits_to_keep")
-    if len(texts) < 2 or original.start or not able or not TRUSTED.get(model, True):
+    if text.start or not able or not TRUSTED.get(model, True):
         return None
-    base = max(range(len(texts)), key=lambda n: count_common(texts[n].said.ids, original.said.ids))
-    found, kept = read_text(model, texts[base], None)
-    if kept is None:
-        TRUSTED[model] = False
-        return None
-    rows = [found if n == base else read_text(model, text, kept)[0] for n, text in enumerate(texts)]
-    return rows if trust(model, texts, rows, base) else None
-
-
-def trust(model: nn.Module, texts: Sequence[Text], rows: Sequence[Tensor], base: int) -> bool:
-    """A model is read both ways once, and trusted where both agree."""
+    found = read_text(model, text, None)
     if model not in TRUSTED:
-        other = next(n for n in range(len(texts)) if n != base)
-        half = next(model.parameters()).dtype in (torch.float16, torch.bfloat16)
-        apart = (read_text(model, texts[other], None)[0] - rows[other]).abs().max()
-        TRUSTED[model] = bool(apart <= ROUNDING * (10 if half else 1) * (1 + rows[other].abs().max()))
-    return TRUSTED[model]
+        TRUSTED[model] = found.cache is not None and agree(model, text, found)
+    return (
+        found if TRUSTED[model] and found.cache is not None and found.cache.size <= KEPT else replace(found, cache=None)
+    )
+
+
+def agree(model: nn.Module, text: Text, full: ReadText) -> bool:
+    """Whether the output, read after what is kept of the prompt, has the log-probabilities that it has in full."""
+    half = next(model.parameters()).dtype in (torch.float16, torch.bfloat16)
+    apart = (read_text(model, text, full.cache).logprobs - full.logprobs).abs().max()
+    return bool(apart <= ROUNDING * (10 if half else 1) * (1 + full.logprobs.abs().max()))
 
 
 @torch.no_grad()
-def read_text(model: nn.Module, text: Text, read: PrefixCache | None) -> tuple[Tensor, PrefixCache | None]:
-    """The log-probabilities of a text's output tokens; where nothing was read before, also its own cache."""
+def read_text(model: nn.Module, text: Text, read: PrefixCache | None) -> ReadText:
+    """A text from where it parts from what was read before; where nothing was, in full, and with its own cache."""
     ids = [*text.said.ids, *text.output[:-1]]
     done = 0 if read is None else min(count_common(ids, read.ids), len(text.said.ids) - 1)
     rest = torch.tensor([ids[done:]], device=next(model.parameters()).device)
     past = {} if read is None or not done else {"past_key_values": read.first(done)}
     out = model(input_ids=rest, use_cache=True, logits_to_keep=len(text.output), **past)
     own = PrefixCache.of(ids, getattr(out, "past_key_values", None)) if read is None else None
-    return logprobs_at(logits_of(out)[0], text.output), own
+    return ReadText(logprobs_at(logits_of(out)[0], text.output), own)
 
 
 def count_common(one: Sequence[int], other: Sequence[int]) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from ..errors import InputError, MissingExtra, UsageError
 
 TEXTS, PAGES, PDF = (".txt", ".md"), (".html", ".htm"), ".pdf"
 KINDS = (*TEXTS, *PAGES, PDF)
+SAID_KINDS = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
 # What an HTML page holds and does not show, and elements after which a new line begins.
 UNSEEN = {"script", "style", "template", "noscript", "head", "title", "svg", "math", "iframe", "object", "select"}
 BLOCKS = set(
@@ -18,6 +20,7 @@ BLOCKS = set(
     "main nav ol option p pre section table td th tr ul".split()
 )
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+ALIKE_ENDS = {"li", "dd", "dt", "td", "th", "tr", "option"}  # elements that the next of their kind ends
 CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.-]+)", re.IGNORECASE)
 
 
@@ -30,14 +33,13 @@ def read_documents_from(given: Iterable[Path]) -> dict[str, str]:
 
 def list_documents(path: Path) -> list[Path]:
     """A file, or the files of a directory whose kind is known, by name."""
-    kinds = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
     if not path.is_dir():
         if path.suffix.lower() not in KINDS:
-            raise UsageError(f"{path} is neither a directory nor a file that ends in {kinds}.")
+            raise UsageError(f"{path} is neither a directory nor a file that ends in {SAID_KINDS}.")
         return [path]
     found = sorted(file for file in path.iterdir() if file.is_file() and file.suffix.lower() in KINDS)
     if not found:
-        raise UsageError(f"{path} holds no file that ends in {kinds}.")
+        raise UsageError(f"{path} holds no file that ends in {SAID_KINDS}.")
     return found
 
 
@@ -47,9 +49,19 @@ def read_document(file: Path) -> str:
         raw = file.read_bytes()
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
+    return read_content(raw, file)
+
+
+def read_content(raw: bytes, file: Path, most: int | None = None) -> str:
+    """The text of a file's bytes, by what its name ends in. One with more than `most` characters is refused."""
     kind = file.suffix.lower()
-    read: Callable[[bytes, Path], str] = read_pdf if kind == PDF else read_html if kind in PAGES else decode_file
-    return read(raw, file).strip()
+    if kind not in KINDS:
+        raise UsageError(f"{file} does not end in {SAID_KINDS}.")
+    read: Callable[[bytes, Path], str] = read_html if kind in PAGES else decode_file
+    text = (read_pdf(raw, file, most) if kind == PDF else read(raw, file)).strip()
+    if most is not None and len(text) > most:
+        raise InputError(f"{file} has more than {most:,} characters, which is what a document may have here.")
+    return text
 
 
 def decode_file(raw: bytes, file: Path, encoding: str = "utf-8-sig") -> str:
@@ -79,6 +91,7 @@ class ShownText(HTMLParser):
         super().__init__(convert_charrefs=True)
         self._parts: list[str] = []
         self._unseen: list[str] = []  # open elements that show nothing, from the outermost one on
+        self._open: Counter[str] = Counter()  # how many of each: a page may open a million
 
     @property
     def text(self) -> str:
@@ -89,14 +102,20 @@ class ShownText(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "body":
             self._unseen.clear()  # a head whose end is missing ends here
+            self._open.clear()
+        if self._unseen and ends_unsaid(self._unseen[-1], tag):
+            self.handle_endtag(self._unseen[-1])
         if tag not in VOID and (self._unseen or tag in UNSEEN or any(name == "hidden" for name, _ in attrs)):
             self._unseen.append(tag)
+            self._open[tag] += 1
         elif tag in BLOCKS:
             self._parts.append("\n")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in self._unseen:
-            del self._unseen[len(self._unseen) - 1 - self._unseen[::-1].index(tag) :]
+        if self._open[tag]:
+            wanted = self._open[tag] - 1
+            while self._open[tag] > wanted:
+                self._open[self._unseen.pop()] -= 1
         elif not self._unseen and tag in BLOCKS:
             self._parts.append("\n")
 
@@ -105,8 +124,16 @@ class ShownText(HTMLParser):
             self._parts.append(re.sub(r"\s+", " ", data))
 
 
-def read_pdf(raw: bytes, file: Path) -> str:
-    """The text of all pages. Lines of a paragraph are joined: where a line ends says nothing in a PDF."""
+def ends_unsaid(element: str, following: str) -> bool:
+    """Whether an element that is open ends where another begins, though its end is not written."""
+    return following in BLOCKS - VOID if element == "p" else element == following and element in ALIKE_ENDS
+
+
+def read_pdf(raw: bytes, file: Path, most: int | None = None) -> str:
+    """The text of all pages, or of so many that they have more than `most` characters.
+
+    Lines of a paragraph are joined: where a line ends says nothing in a PDF.
+    """
     try:
         import pypdf
     except ImportError as error:
@@ -116,13 +143,23 @@ def read_pdf(raw: bytes, file: Path) -> str:
 
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of every oddity that it can read past
     try:
-        pages = [page.extract_text() for page in pypdf.PdfReader(io.BytesIO(raw)).pages]
+        pages = list(take_pages((page.extract_text() for page in pypdf.PdfReader(io.BytesIO(raw)).pages), most))
     except Exception as error:  # a broken PDF fails in many ways; pypdf names most of them, not all
         raise InputError(f"{file} cannot be read as a PDF: {error}") from error
     text = "\n\n".join(join_lines(page) for page in pages)
     if pages and not text.strip():
         raise InputError(f"{file} has {len(pages)} pages and no text: they are pictures, to be recognised first.")
     return text
+
+
+def take_pages(pages: Iterable[str], most: int | None) -> Iterator[str]:
+    """Pages until there are more letters than wanted: a file may have any number of them."""
+    letters = 0
+    for page in pages:
+        yield page
+        letters += len("".join(page.split()))
+        if most is not None and letters > most:
+            return
 
 
 def join_lines(page: str) -> str:

@@ -134,7 +134,9 @@ def _without(report: AnswerReport) -> str:
     )
     heads = '<th scope="col">document</th><th scope="col">the whole answer without it</th>'
     table = f'<table class="sources"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
-    return f"<h3>Without a document</h3>{table}"
+    others = len(report.documents) - len(report.without)
+    more = f'<p class="hint">{others} others give less, and were not left out.</p>' if others else ""
+    return f"<h3>Without a document</h3>{table}{more}"
 
 
 STYLE = """

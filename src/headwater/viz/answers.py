@@ -66,6 +66,8 @@ def plain_answer(report: AnswerReport) -> str:
     if report.without:
         lines += ["", "log-probability of the same answer without a document:"]
         lines += [f"  {one.before:.2f} -> {one.after:.2f}  {clip(one.name)}" for one in report.without]
+        others = len(report.documents) - len(report.without)
+        lines += [f"  {others} others give less, and were not left out"] if others else []
     return "\n".join(lines)
 
 

@@ -7,10 +7,25 @@ from typing import Literal
 from fastapi import APIRouter, Request, Response
 
 from ..errors import UsageError
-from .answers import answer_report, leave_sources_out, sources_answer, whole_answer, without_answer
+from .answers import (
+    answer_report,
+    leave_sources_out,
+    read_document_file,
+    sources_answer,
+    whole_answer,
+    without_answer,
+)
 from .jobs import RESPONSES, JobName, app_state, submit
 from .routes import FILE, file
-from .schemas import AnswerAsked, PaletteName, SourcesAnswer, WholeAnswer, WithoutAnswer
+from .schemas import (
+    AnswerAsked,
+    DocumentFileAsked,
+    DocumentRead,
+    PaletteName,
+    SourcesAnswer,
+    WholeAnswer,
+    WithoutAnswer,
+)
 
 router: APIRouter = APIRouter(prefix="/api/answer", responses=RESPONSES, tags=["answers"])
 
@@ -20,6 +35,12 @@ async def post_answer(request: Request, ask: AnswerAsked, job: JobName = None) -
     """Ask about documents: the answer, and what every sentence of them gave to each of its sentences."""
     state = app_state(request)
     return await submit(request, lambda: whole_answer(state.answer(ask)), job)
+
+
+@router.post("/document")
+async def post_document(request: Request, ask: DocumentFileAsked, job: JobName = None) -> DocumentRead:
+    """The text of a file: plain text, Markdown, what an HTML page shows, or the pages of a PDF."""
+    return await submit(request, lambda: read_document_file(ask), job)
 
 
 @router.post("/sources")

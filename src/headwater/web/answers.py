@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..inputs.document_files import read_content
 from ..results.answer_report import AnswerReport, Citation, LeftOut, describe_change, label_source
 from ..viz import answer_page
 from ..viz.colour import palette
@@ -12,11 +16,14 @@ from ..viz.reading import visible
 from .models import Loaded
 from .reports import to_json
 from .schemas import (
+    TEXT,
     AnswerAsked,
     AnswerSentence,
     CitationShown,
     DocumentAsked,
+    DocumentFileAsked,
     DocumentLoss,
+    DocumentRead,
     DocumentShown,
     LedgerEntry,
     SentenceSources,
@@ -43,6 +50,15 @@ def answer_question(loaded: Loaded, ask: AnswerAsked) -> AnswerExplainer:
         score=ask.score,
         sinks="aside" if ask.aside else "show",
     )
+
+
+def read_document_file(ask: DocumentFileAsked) -> DocumentRead:
+    """A file as the command line reads it. Of its name only the end counts; no file of the server is opened."""
+    try:
+        raw = base64.b64decode(ask.content, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError("the file's content is no base64.") from error
+    return DocumentRead(name=ask.name, text=read_content(raw, Path(ask.name), TEXT))
 
 
 def name_documents(documents: list[DocumentAsked]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 KIB, MIB = 1024, 1024 * 1024
+FILES = ("/api/image", "/api/answer/document")  # what is sent there has a file in it
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Limits:
     workers: int = 2
     waiting: int = 32
     seconds: float = 60.0
-    body: int = 12 * MIB  # of a request with an image
+    body: int = 12 * MIB  # of a request with an image or a document's file
     text_body: int = 512 * KIB  # of any other: 20,000 characters, each escaped as twelve bytes, and names
     bodies: int = 128 * MIB  # of all requests together that are being read, wait or are being answered
     arriving: float = 60.0  # seconds that a body may take to arrive
@@ -31,4 +32,4 @@ class Limits:
 
     def body_of(self, path: str) -> int:
         """How many bytes a request to this address may have."""
-        return self.body if path.startswith("/api/image") else min(self.body, self.text_body)
+        return self.body if path.startswith(FILES) else min(self.body, self.text_body)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 TEXT, PROMPT, SMILES, NAME = 20_000, 4_000, 400, 200
 METHODS, MASKED, IMAGE, DOCUMENTS = 8, 512, 11_000_000, 200
+FILE = 11_000_000  # characters of base64: files of 8 MB
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME)]
 Methods = Annotated[list[Name], Field(min_length=1, max_length=METHODS)]
@@ -125,6 +126,20 @@ class DocumentAsked(Strict):
 
     name: str = Field(default="", max_length=NAME, description="Without one it is numbered.")
     text: str = Field(max_length=TEXT)
+
+
+class DocumentFileAsked(Strict):
+    """A file to be read as a document, as base64. What its name ends in says what it is: text, Markdown, HTML, PDF."""
+
+    name: Name
+    content: str = Field(max_length=FILE)
+
+
+class DocumentRead(BaseModel):
+    """The text of a file, as it is put into a prompt."""
+
+    name: str
+    text: str
 
 
 class SourceAsked(Strict):
@@ -445,7 +460,9 @@ class SourcesAnswer(BaseModel):
     """What every sentence rests on, after its sources were left out one by one."""
 
     sentences: list[SentenceSources]
-    without: list[DocumentLoss] = Field(description="The whole answer without each document.")
+    without: list[DocumentLoss] = Field(
+        description="The whole answer without each document, of many those that matter most."
+    )
 
 
 class WithoutAnswer(BaseModel):

@@ -45,7 +45,9 @@ class NeedleCase(PromptCase):
 
 @dataclass(frozen=True)
 class Needles(AnswerProtocol):
-    """`most_tokens`: the essay is cut so that the prompt has at most so many. `steps`: in which tokens are replaced."""
+    """`most_tokens`: the essay is cut so that the prompt has at most so many; prompts with fewer than `least_tokens`
+    are left out. `steps`: in which tokens are replaced.
+    """
 
     name: ClassVar[str] = "needles"
     version: ClassVar[int] = 2
@@ -53,6 +55,7 @@ class Needles(AnswerProtocol):
 
     most_tokens: int = 400
     steps: int = 20
+    least_tokens: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,7 +117,8 @@ class Needles(AnswerProtocol):
         prompt = model.pose(case.text, case.answer, whole=self.whole)
         words = prompt.tokens_in(0, case.context)
         gold = np.concatenate([prompt.tokens_in(*needle) for needle in case.needles])
-        if len(prompt.ids) > self.most_tokens or len(words) <= self.steps or not model.fits(prompt):
+        fits = self.least_tokens <= len(prompt.ids) <= self.most_tokens and model.fits(prompt)
+        if not fits or len(words) <= self.steps:
             return None
         posed = PosedNeedle(self, model, prompt, words, gold)
         return posed if posed.hangs_on_context and self.likely(posed.answers.whole, prompt) else None

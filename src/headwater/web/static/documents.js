@@ -1,20 +1,23 @@
-// The documents of a question: each with a name and its text, typed, pasted, or read from files.
+// The documents of a question: each with a name and its text, typed, pasted, or read from files: text, HTML and PDF.
 
+import { post } from './api.js';
 import { h } from './dom.js';
 
 export const DOCUMENTS = 200; // that one question may have
 const LONG = 20_000; // characters of one document
+const LARGE = 8_000_000; // bytes of a file
+const KINDS = '.txt,.md,.html,.htm,.pdf';
 
 export class DocumentList {
   // `changed()` is called whenever a document was typed into, added or taken away.
   constructor(status, changed) {
     Object.assign(this, { status, changed });
     this.list = h('div', { className: 'document-list' });
-    this.files = h('input', { type: 'file', multiple: true, accept: '.txt,.md,text/plain,text/markdown', className: 'heard', tabindex: -1, 'aria-hidden': 'true', onchange: () => this.read() });
+    this.files = h('input', { type: 'file', multiple: true, accept: KINDS, className: 'heard', tabindex: -1, 'aria-hidden': 'true', onchange: () => this.read() });
     this.element = h('section', { 'aria-label': 'Documents' }, this.list,
       h('div', { className: 'examples' },
         h('button', { type: 'button', className: 'quiet small', id: 'add-document', onclick: () => { this.add('', ''); this.list.lastElementChild.querySelector('textarea').focus(); this.changed(); } }, 'Add a document'),
-        h('button', { type: 'button', className: 'quiet small', onclick: () => this.files.click() }, 'Open text files …'), this.files));
+        h('button', { type: 'button', className: 'quiet small', onclick: () => this.files.click() }, 'Open files …'), this.files));
   }
 
   add(name, text) {
@@ -49,14 +52,33 @@ export class DocumentList {
     given.forEach(({ name, text }) => this.add(name, text));
   }
 
+  // The server reads files, as the command line does. What it refuses is said after the others have been read.
   async read() {
-    for (const file of this.files.files) {
-      const text = await file.text();
-      if (text.includes('\u0000')) { this.status.fail(`${file.name} is no text.`); continue; }
-      if (text.length > LONG) { this.status.fail(`${file.name} has ${text.length.toLocaleString('en')} characters; a document may have ${LONG.toLocaleString('en')}.`); continue; }
-      this.add(file.name, text.trim());
-    }
+    const refused = [];
+    const files = [...this.files.files];
     this.files.value = '';
+    for (const file of files) {
+      this.status.say(`reading ${file.name} …`);
+      try {
+        const { name, text } = await this.readFile(file);
+        this.add(name, text);
+      } catch (error) {
+        refused.push(error.message);
+      }
+    }
     this.changed();
+    if (refused.length) this.status.fail(refused.join(' '));
+  }
+
+  async readFile(file) {
+    if (file.size > LARGE) throw new Error(`${file.name} has ${file.size.toLocaleString('en')} bytes; a file may have ${LARGE.toLocaleString('en')}.`);
+    return post('/api/answer/document', { name: file.name.slice(-200), content: await inBase64(file) });
   }
 }
+
+const inBase64 = (file) => new Promise((found, failed) => {
+  const reader = new FileReader();
+  reader.onload = () => found(reader.result.slice(reader.result.indexOf(',') + 1));
+  reader.onerror = () => failed(new Error(`${file.name} cannot be read.`));
+  reader.readAsDataURL(file);
+});
