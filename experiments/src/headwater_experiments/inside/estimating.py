@@ -1,15 +1,19 @@
-"""What patching a node would do, estimated for all nodes by one backward pass: its change of value times its gradient.
+"""What patching a node would do, estimated for all nodes by few passes: its change of value times its gradient.
 
 With plain gradients that is attribution patching (Nanda 2023), with gradients along the way from the other input that
 of integrated gradients (Hanna et al. 2024), with the rules of LRP it is RelP (Jafari et al. 2025).
+
+A node that is patched goes all the way to its other value, and a gradient says what the first step does. So gradients
+are also taken where nodes have gone a part of the way (`estimate_moved`). Not all nodes move in one pass, for in truth
+one moves alone: those of one kind in every third layer, say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +26,9 @@ from headwater.engine.propagate import propagate_each
 from headwater.engine.session import Session
 from headwater.inputs.inside_demand import InsideDemand
 from headwater.rules import RuleSet
-from headwater.rules.inside import Axes, InsideScope, watch_inside
+from headwater.rules.by_passing import Axes, give_attributes
+from headwater.rules.inside import InsideScope, watch_inside
+from headwater.rules.saved import forget_maker
 from headwater.rules.scope import Scope
 from headwater.rules.tapped import NodeTap, Sum
 
@@ -53,13 +59,30 @@ class ChangeScope(InsideScope):
     """Notes change times gradient at every node."""
 
     changes: Sequence[Tensor] = field(default_factory=list)
+    moved: Mapping[int, float] = field(default_factory=dict)  # places whose nodes go this part of their change
     noted: int = 0
 
     def note_node(self, tensor: Tensor, kind: str, module: str, how: Sum, axes: Axes) -> Tensor:
         tap = NodeTap(kind, module, how, *axes, -1, -1, layer=self.layer_of(module))
-        self.record.watch(tensor, tap, FixedChange(self.changes[self.noted]), self.books)
+        change, part = self.changes[self.noted], self.moved.get(self.noted)
+        if part is not None:
+            tensor = give_attributes(tensor - part * change, tensor)
+            forget_maker(tensor)
+        self.record.watch(tensor, tap, FixedChange(change), self.books)
         self.noted += 1
         return tensor
+
+
+class MovedPasses(NamedTuple):
+    """Every pass moves the nodes of one layer in `passes` by `part` of their change."""
+
+    passes: int
+    part: float
+
+    def turn_of(self, place: NodeTap) -> int:
+        """The pass in which the nodes of a place move."""
+        assert place.layer is not None
+        return place.layer[1] % self.passes
 
 
 @dataclass(frozen=True)
@@ -68,6 +91,7 @@ class Estimator:
 
     run: Run
     demand: InsideDemand
+    places: list[NodeTap]
     changes: list[Tensor]
     other_input: Tensor
 
@@ -77,8 +101,9 @@ class Estimator:
         asks = [make_request(task.model, text, **options) for text in (pair.clean, pair.other)]
         session = Session.open(asks[0].model, asks[0].options)
         clean, other = (make_one_run(session, ask) for ask in asks)
-        here, there = (run_with_swaps(run, demand, {})[0].found for run in (clean, other))
-        return cls(clean, demand, [a - b for a, b in zip(here, there, strict=True)], input_of(other))
+        here, there = (run_with_swaps(run, demand, {})[0] for run in (clean, other))
+        changes = [a - b for a, b in zip(here.found, there.found, strict=True)]
+        return cls(clean, demand, here.places, changes, input_of(other))
 
     def estimate(self, rules: RuleSet) -> list[Tensor]:
         """[units] of every node: by how much the score would fall if it had its value of the other input."""
@@ -93,12 +118,22 @@ class Estimator:
             total = found if not total else [a + b for a, b in zip(total, found, strict=True)]
         return [one / steps for one in total]
 
-    def _pass(self, rules: RuleSet, part: float | None) -> list[Tensor]:
+    def estimate_moved(self, rules: RuleSet, ways: Mapping[str, MovedPasses]) -> list[Tensor]:
+        """The same, with gradients where nodes have gone a part of the way; `ways` says how for each kind of node."""
+        found: dict[int, Tensor] = {}
+        for kind, way in ways.items():
+            for turn in range(way.passes):
+                chosen = [n for n, place in enumerate(self.places) if place.kind == kind and turn == way.turn_of(place)]
+                units = self._pass(rules, None, dict.fromkeys(chosen, way.part))
+                found |= {number: units[number] for number in chosen}
+        return [found[number] for number in range(len(self.places))]
+
+    def _pass(self, rules: RuleSet, part: float | None, moved: Mapping[int, float] | None = None) -> list[Tensor]:
         @contextmanager
         def watch(scope: Scope) -> Iterator[None]:
             assert isinstance(scope, ChangeScope)
             scope.ask(self.demand)
-            scope.changes = self.changes
+            scope.changes, scope.moved = self.changes, moved or {}
             with watch_inside(self.run.model, scope):
                 yield
 
