@@ -5,7 +5,7 @@ of integrated gradients (Hanna et al. 2024), with the rules of LRP it is RelP (J
 
 A node that is patched goes all the way to its other value, and a gradient says what the first step does. So gradients
 are also taken where nodes have gone a part of the way (`estimate_moved`). Not all nodes move in one pass, for in truth
-one moves alone: those of one kind in every third layer, say.
+one moves alone: every fifth node of one kind, say.
 """
 
 from __future__ import annotations
@@ -59,30 +59,37 @@ class ChangeScope(InsideScope):
     """Notes change times gradient at every node."""
 
     changes: Sequence[Tensor] = field(default_factory=list)
-    moved: Mapping[int, float] = field(default_factory=dict)  # places whose nodes go this part of their change
+    moved: Mapping[int, Tensor] = field(default_factory=dict)  # what is taken from the values of a place
     noted: int = 0
 
     def note_node(self, tensor: Tensor, kind: str, module: str, how: Sum, axes: Axes) -> Tensor:
         tap = NodeTap(kind, module, how, *axes, -1, -1, layer=self.layer_of(module))
-        change, part = self.changes[self.noted], self.moved.get(self.noted)
-        if part is not None:
-            tensor = give_attributes(tensor - part * change, tensor)
+        taken = self.moved.get(self.noted)
+        if taken is not None:
+            tensor = give_attributes(tensor - taken, tensor)
             forget_maker(tensor)
-        self.record.watch(tensor, tap, FixedChange(change), self.books)
+        self.record.watch(tensor, tap, FixedChange(self.changes[self.noted]), self.books)
         self.noted += 1
         return tensor
 
 
 class MovedPasses(NamedTuple):
-    """Every pass moves the nodes of one layer in `passes` by `part` of their change."""
+    """Every pass moves one node in `passes` by `part` of its change."""
 
     passes: int
     part: float
 
-    def turn_of(self, place: NodeTap) -> int:
-        """The pass in which the nodes of a place move."""
+    def choose(self, place: NodeTap, turn: int) -> Tensor:
+        """Which units of a place move in this pass: each moves in one of them, and layers begin with another."""
         assert place.layer is not None
-        return place.layer[1] % self.passes
+        units = 1 if place.units is None else place.kept[place.units]
+        return (torch.arange(units) + place.layer[1]) % self.passes == turn
+
+    def take(self, place: NodeTap, change: Tensor, turn: int) -> Tensor:
+        """What is taken from the values of a place in this pass."""
+        shape = [1] * change.dim()
+        shape[0 if place.units is None else place.units] = -1
+        return self.part * change * self.choose(place, turn).view(shape)
 
 
 @dataclass(frozen=True)
@@ -122,13 +129,14 @@ class Estimator:
         """The same, with gradients where nodes have gone a part of the way; `ways` says how for each kind of node."""
         found: dict[int, Tensor] = {}
         for kind, way in ways.items():
+            own = {n: place for n, place in enumerate(self.places) if place.kind == kind}
             for turn in range(way.passes):
-                chosen = [n for n, place in enumerate(self.places) if place.kind == kind and turn == way.turn_of(place)]
-                units = self._pass(rules, None, dict.fromkeys(chosen, way.part))
-                found |= {number: units[number] for number in chosen}
+                units = self._pass(rules, None, {n: way.take(own[n], self.changes[n], turn) for n in own})
+                for n, place in own.items():
+                    found[n] = torch.where(way.choose(place, turn), units[n], found.get(n, torch.zeros(())))
         return [found[number] for number in range(len(self.places))]
 
-    def _pass(self, rules: RuleSet, part: float | None, moved: Mapping[int, float] | None = None) -> list[Tensor]:
+    def _pass(self, rules: RuleSet, part: float | None, moved: Mapping[int, Tensor] | None = None) -> list[Tensor]:
         @contextmanager
         def watch(scope: Scope) -> Iterator[None]:
             assert isinstance(scope, ChangeScope)

@@ -133,7 +133,7 @@ export class InsideView {
     const next = this.sent.kind === 'language';
     this.summary.replaceChildren(next ? 'Next token ' : 'Predicted ', h('strong', {}, found.prediction ?? found.target), share ? ` (${percent(share.probability)})` : '', `; relevance of its ${found.output} ${minus(found.score.toFixed(2))} by ${found.method}.`);
     const others = found.classes.filter((one) => one !== share);
-    this.others.replaceChildren(next ? `Then come ${others.map((one) => `${one.name} (${percent(one.probability)})`).join(', ')}.` : '');
+    this.others.replaceChildren(next ? `Then come ${others.map((one) => `“${one.name}” (${percent(one.probability)})`).join(', ')}.` : '');
     this.refused.replaceChildren(...found.refused.map(({ kind, reason }) => h('p', {}, h('b', {}, `${kind}: `), reason)));
     this.drawGrid();
     this.drawLayers();
