@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -11,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 import torch.nn.functional as F
+from by_hand import ByHand
 from tiny import BUILD, arguments, tiny
 from torch import Tensor, nn
 
@@ -93,33 +93,6 @@ def test_with_the_stream_as_nodes_nothing_goes_around_them() -> None:
         ("layer 1", "score"),
     }
     assert found.left_out.relevance == 0.0
-
-
-class ByHand(nn.Module):
-    """One attention of two heads and one layer of neurons, each with a residual sum; no normalisation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.embed = nn.Embedding(10, 6)
-        self.q, self.k, self.v, self.o = (nn.Linear(6, 6) for _ in range(4))
-        self.up, self.down, self.head = nn.Linear(6, 5), nn.Linear(5, 6), nn.Linear(6, 2)
-        self.double().eval()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embed
-
-    def weigh(self, x: Tensor) -> Tensor:
-        """[batch, heads, tokens, tokens]"""
-        q, k = (one(x).unflatten(-1, (2, 3)).transpose(1, 2) for one in (self.q, self.k))
-        return torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(3), -1)
-
-    def forward(self, input_ids: Tensor) -> Tensor:
-        x = self.embed(input_ids)
-        mixed = self.weigh(x) @ self.v(x).unflatten(-1, (2, 3)).transpose(1, 2)
-        x = x + self.o(mixed.transpose(1, 2).flatten(2))
-        x = x + self.down(F.relu(self.up(x)))
-        return self.head(x.mean(1))
 
 
 def test_edges_are_what_a_hand_computes() -> None:

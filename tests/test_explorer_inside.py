@@ -14,23 +14,27 @@ pytest.importorskip("pyarrow")
 from browsing import Watched, make_state, saved
 from hostile import HOSTILE
 from jobs_here import made
+from speaker import speaker, talker
 from test_explorer import serious, shot
 from test_injection import ARMED, harmless, stripped
 
 import headwater as hw
+from headwater.web.models import Loaded
 from headwater.web.server import serve_in_thread
 from headwater.web.stores import stores_in
 
 TEXT = "the film is not good, but never boring"
 ASKED = f"tab=inside&text={quote(TEXT)}"
 FOCUSED = "document.activeElement"
+ORDER = (".heads-card", ".head-card", ".off-card", ".cut", ".layers", ".circuit")
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("runs")
     made(folder / "out", {"text": [TEXT, "a boring film", HOSTILE[0]]}, inside=["heads", "neurons"])
-    with serve_in_thread(make_state(stores=stores_in([folder]))) as address:
+    language = lambda: Loaded(talker("llama"), speaker())  # noqa: E731
+    with serve_in_thread(make_state(language=language, stores=stores_in([folder]))) as address:
         yield address
 
 
@@ -102,6 +106,38 @@ def test_what_is_switched_off_moves_the_prediction_as_the_library_says(watched, 
     page.locator(".moved", has_text="Nothing.").wait_for()
     assert page.locator("button.head.masked").count() == 0
     assert page.locator(".off[aria-pressed=true]").count() == 0
+
+
+def test_a_language_model_is_chosen_opened_and_its_next_token_moves(watched, home):
+    page = watched.page
+    page.goto(f"{home}#tab=inside")
+    page.locator("button.head").first.wait_for()
+    page.locator("#panel-inside .which select").select_option("tiny")
+    page.locator(".heads-card .says", has_text="Next token").wait_for()
+    assert page.locator("#inside-text").input_value() == "The keys to the cabinet"  # an example of this kind
+    assert page.locator("button.head").count() == 8
+    page.locator("button.head[data-at='1,2']").click()
+    page.locator(".pair-lines").nth(1).wait_for()
+    page.locator(".head-card .off").click()
+    page.locator(".moved .found").wait_for()
+    expected = hw.patch(
+        talker("llama"), "The keys to the cabinet", "layer 1 head 2", tokenizer=speaker(), output="probability"
+    )
+    before, after = page.locator(".moved .change").nth(1).inner_text().split(" → ")
+    assert float(before.rstrip(" %")) == pytest.approx(100 * expected.score, abs=0.06)
+    assert float(after.rstrip(" %")) == pytest.approx(100 * expected.patched, abs=0.06)
+    page.reload()
+    page.locator(".heads-card .says", has_text="Next token").wait_for()  # a link holds the model
+
+
+def test_on_a_phone_the_grid_comes_before_what_is_made_of_it(chrome, home):
+    context = chrome.new_context(viewport={"width": 390, "height": 844})
+    page = Watched(context, home).page
+    looked(page, home, "&head=1,0")
+    page.locator(".pair-lines").first.wait_for()
+    places = [page.locator(f"#panel-inside {name}").first.bounding_box()["y"] for name in ORDER]
+    assert places == sorted(places)
+    context.close()
 
 
 def test_keyboard_alone_walks_the_grid_opens_a_head_and_switches_it_off(watched, home):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from by_hand import ByHand
 from tiny import BUILD, arguments, tiny, tokenizer
 from torch import Tensor, nn
 
@@ -50,7 +50,7 @@ def test_a_cut_stays_open_where_a_rule_is_missing(name: str) -> None:
 
 
 def test_a_by_pass_that_is_not_seen_leaves_the_cut_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(InsideScope, "_with_edges", lambda self, call: call)
+    monkeypatch.setattr(InsideScope, "with_edges", lambda self, call: call)
     (e,) = hw.explain(tiny("bert"), arguments("bert", 1), method="lrp", inside=["heads"], plans=False)
     assert e.inside is not None
     assert e.inside.ledger("layer 0").error > 1e-3
@@ -66,32 +66,6 @@ def test_the_explanation_is_the_one_without(name: str, method: str) -> None:
         assert torch.allclose(one.relevance, other.relevance, rtol=1e-12, atol=1e-14)
         assert one.score == pytest.approx(other.score, rel=1e-12)  # some are explained one by one
         assert one.inside is None
-
-
-class ByHand(nn.Module):
-    """One attention of two heads and one layer of neurons, each with a residual sum; no normalisation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.embed = nn.Embedding(10, 6)
-        self.q, self.k, self.v, self.o = (nn.Linear(6, 6) for _ in range(4))
-        self.up, self.down, self.head = nn.Linear(6, 5), nn.Linear(5, 6), nn.Linear(6, 2)
-        self.double().eval()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embed
-
-    def mix(self, x: Tensor) -> Tensor:
-        """[batch, heads, tokens, 3]"""
-        q, k, v = (one(x).unflatten(-1, (2, 3)).transpose(1, 2) for one in (self.q, self.k, self.v))
-        return torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(3), -1) @ v
-
-    def forward(self, input_ids: Tensor) -> Tensor:
-        x = self.embed(input_ids)
-        x = x + self.o(self.mix(x).transpose(1, 2).flatten(2))
-        x = x + self.down(F.relu(self.up(x)))
-        return self.head(x.mean(1))
 
 
 def test_heads_and_neurons_are_what_a_hand_computes() -> None:

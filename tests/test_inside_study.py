@@ -15,9 +15,9 @@ from tiny import tiny, tokenizer
 from headwater.inputs.inside_demand import InsideDemand
 from headwater_experiments.inside.circuits import area, measure_order
 from headwater_experiments.inside.cuts import judge_entry
-from headwater_experiments.inside.estimating import Estimator
+from headwater_experiments.inside.estimating import Estimator, MovedPasses
 from headwater_experiments.inside.pairs import InputPair, PairTask, agreement_pairs, name_pairs
-from headwater_experiments.inside.truth import RULES, PairAgreement, make_table, measure_pair, patch_truth
+from headwater_experiments.inside.truth import OURS, RULES, PairAgreement, make_table, measure_pair, patch_truth
 from headwater_experiments.zoo.entries import entries
 
 PAIR = InputPair("the movie was very good", "the movie was not bad", 1)
@@ -46,6 +46,28 @@ def test_the_estimate_by_gradients_is_the_slope_of_patching() -> None:
     assert {len(one) for one in whole} == {4, 1}
 
 
+def test_halfway_gradients_of_one_node_alone_are_nearer_to_patching() -> None:
+    """Eight passes move few nodes each: nearly the midpoint of a smooth function, whose error is of third degree."""
+    task, demand = make_bert_task(), InsideDemand(frozenset(["heads"]), (MLP,))
+    estimator = Estimator.of(task, PAIR, demand)
+    true = [group.units for group in patch_truth(task, PAIR).groups]
+    alone = {kind: MovedPasses(8, 0.5) for kind in ("heads", "modules")}
+    first, halfway = estimator.estimate(RULES["gi"]), estimator.estimate_moved(RULES["gi"], alone)
+    errors = [[float((a - b).abs().sum()) for a, b in zip(said, true, strict=True)] for said in (first, halfway)]
+    assert sum(errors[1]) < 0.25 * sum(errors[0])
+
+
+def test_nothing_moves_by_no_part_and_every_node_moves_once() -> None:
+    task, demand = make_bert_task(), InsideDemand(frozenset(["heads"]), (MLP,))
+    estimator = Estimator.of(task, PAIR, demand)
+    still = estimator.estimate_moved(RULES["gi"], {kind: MovedPasses(3, 0.0) for kind in ("heads", "modules")})
+    for a, b in zip(still, estimator.estimate(RULES["gi"]), strict=True):
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-14)
+    for place in estimator.places:
+        turns = torch.stack([MovedPasses(3, 0.5).choose(place, turn) for turn in range(3)])
+        assert turns.sum(0).eq(1).all()
+
+
 def test_one_step_at_the_input_itself_is_the_estimate() -> None:
     task = make_bert_task()
     estimator = Estimator.of(task, replace(PAIR, other="the movie was very dull"), InsideDemand(frozenset(["heads"])))
@@ -65,7 +87,7 @@ def test_every_method_is_measured_beside_patching() -> None:
     task = make_bert_task()
     rows = list(measure_pair(task, PAIR, 0))
     assert {row.part for row in rows} == {"heads", "mlp"}
-    assert len({row.method for row in rows}) == len(RULES) + 2
+    assert len({row.method for row in rows}) == len(RULES) + 3
     assert all(-1 <= row.pearson <= 1 and -1 <= row.spearman <= 1 for row in rows)
     shown = patch_truth(task, PAIR)
     heads = np.concatenate([group.units.numpy() for group in shown.groups if group.kind == "heads"])
@@ -77,11 +99,11 @@ def test_a_perfect_and_a_reversed_method_in_the_table() -> None:
     rows = [
         PairAgreement("t", number, "heads", name, sign, sign, tuple(sign * one for one in true), true)
         for number in range(3)
-        for name, sign in (("lrp(gate=half)", 1.0), ("gi", -1.0))
+        for name, sign in ((OURS, 1.0), ("gi", -1.0))
     ]
     table = make_table(rows)
-    assert "| lrp(gate=half) | 1.000 [1.000, 1.000] | 1.000 | 1.000 |  |" in table
-    assert "-1.000 [-1.000, -1.000] | -1.000 | -1.000 | +2.000 [+2.000, +2.000] |" in table
+    assert f"| {OURS} | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] |  |  |" in table
+    assert "-1.000 [-1.000, -1.000] | +2.000 [+2.000, +2.000] | +2.000 [+2.000, +2.000] |" in table
 
 
 class Spaces:

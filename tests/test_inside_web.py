@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,6 +14,7 @@ import torch
 from browsing import make_state
 from fastapi.testclient import TestClient
 from jobs_here import made
+from speaker import speaker, talker
 from torch import nn
 
 import headwater as hw
@@ -146,6 +148,44 @@ def test_a_circuit_is_the_librarys_and_every_node_adds_up(client):
         if node["kind"] != "words":
             assert into + node["sources"] + node["from_left_out"] == approx(node["relevance"], abs=1e-5)
     assert found["svg"].count("data-item") == len(found["nodes"])
+
+
+@pytest.fixture(scope="module")
+def talking() -> Iterator[TestClient]:
+    state = make_state(language=lambda: Loaded(talker("llama"), speaker()))
+    state.models.language.load()
+    yield TestClient(create_app(state), base_url="http://127.0.0.1")
+    state.close()
+
+
+SAID = {"text": "the film is", "kind": "language"}
+
+
+def test_a_language_model_is_looked_into_for_its_next_token(talking):
+    found = talking.post("/api/inside", json=SAID).json()
+    e = hw.explain(talker("llama"), SAID["text"], tokenizer=speaker(), inside=["heads"])
+    assert torch.tensor([one["relevance"] for one in found["heads"]]) == approx(e.inside.heads, rel=1e-4, abs=1e-7)
+    assert all(group["cut"]["closed"] for group in (*found["heads"], *found["layers"]))
+    with torch.no_grad():
+        shares = talker("llama")(**speaker()(SAID["text"], return_tensors="pt")).logits[0, -1].softmax(-1)
+    assert [one["probability"] for one in found["classes"]] == approx(shares.topk(5).values.tolist(), rel=1e-4)
+    assert found["classes"][0]["name"] == found["prediction"]
+    head = talking.post("/api/inside/head", json={**SAID, "module": found["heads"][1]["module"], "head": 2}).json()
+    assert sum(map(sum, head["relevance"])) == approx(found["heads"][1]["relevance"][2], rel=1e-3, abs=1e-6)
+    assert talking.post("/api/inside", json={**SAID, "kind": "image"}).status_code == 422
+
+
+def test_a_head_of_a_language_model_switched_off_moves_the_next_token(talking):
+    groups = talking.post("/api/inside", json=SAID).json()["heads"]
+    nodes = [{"kind": "heads", "module": groups[1]["module"], "unit": 2}]
+    found = talking.post("/api/inside/patch", json={**SAID, "nodes": nodes}).json()
+    options = {"tokenizer": speaker(), "output": "probability"}
+    expected = hw.patch(talker("llama"), SAID["text"], "layer 1 head 2", **options)
+    got = (found["probability"], found["patched_probability"])
+    assert got == approx((expected.score, expected.patched), rel=1e-4)
+    assert got[0] != got[1]
+    page = talking.post("/api/inside/report", json={**SAID, "nodes": nodes})
+    assert "layer 1 head 2" in page.text
 
 
 class Opaque(nn.Module):

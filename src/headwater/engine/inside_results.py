@@ -21,7 +21,7 @@ _FOUND_BY = {
     "heads": "a softmax mixes values",
     "neurons": "a linear layer follows an activation or a gate",
     "experts": "a feed-forward layer multiplies by one of several matrices of a parameter (as mixtures do that are "
-    "loaded with experts_implementation='eager')",
+    "loaded with experts_implementation='eager', or after model.set_experts_implementation('eager'))",
     "layers": "modules are listed one after another",
 }
 

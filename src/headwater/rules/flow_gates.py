@@ -14,7 +14,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from ..inputs.places import Captured
 from ..kernels.batching import open_batch
-from .inside import Axes, InsideScope, alias_of
+from .by_passing import Axes, alias_of
+from .inside import InsideScope
 from .saved import ForWayBack, borrow
 from .sources import wide
 from .tapped import NodeTap, Sum

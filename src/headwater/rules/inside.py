@@ -1,40 +1,35 @@
 """The scope that notes relevance inside the model: at heads, neurons, layers, attention's roles, and named modules.
 
 Parts are found by operation. A head is where a softmax mixes values; a neuron is an input of the linear layer after an
-activation or a gate. Nothing is named by architecture, and no number changes: each tap is a hook on a tensor.
-
-A cut is made at every group of nodes. What was made before a cut and is used after it goes around the nodes: there the
-operation gets its own alias of the tensor, whose gradient is that of this use alone.
+activation or a gate. Nothing is named by architecture, and no number changes: each tap is a hook on a tensor. A cut is
+made at every group of nodes (`by_passing`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import NotApplicable
 from ..inputs.hooks import hook_modules
-from ..inputs.inside_demand import InsideDemand, find_layer, find_stacks
-from ..inputs.places import Captured, find_explained, is_start, put_explained, start
+from ..inputs.inside_demand import InsideDemand, find_stacks
+from ..inputs.places import find_explained, put_explained
 from ..inputs.walking import named_modules
 from ..results.inside import MODULES
+from .by_passing import CutScope, alias_of
 from .call import Call, is_signal
 from .cuts import tensors
 from .experts import Expert, expert_after, find_expert, find_stacked, find_weighing, mark_expert
 from .lineage import Kind, lineage_kind
 from .maps import order_of
-from .saved import borrow
 from .scope import Scope
 from .shape_ops import MOVE, STAY
-from .tapped import EDGE, InsideRecord, NodeTap, SamplesUntold, Sum
+from .tapped import NodeTap, SamplesUntold, Sum
 
-_BORN = "_headwater_born"  # how many cuts there were when a tensor was made
 _GATED, _MIXED = "_headwater_gated", "_headwater_mixed"
 _FUSED = ("scaled_dot_product_attention", "capped_attention")
 _PRODUCTS = ("matmul", "bmm", "einsum", "baddbmm")
@@ -45,17 +40,14 @@ _ALONG = frozenset((*STAY, *MOVE, "dropout", "mul", "div", "add", "sub"))  # a g
 _LINEAR = {"linear": 0, "addmm": 1, "matmul": 0, "mm": 0, "bmm": 0}  # the place of what a matrix multiplies
 
 
-Axes = tuple[int | None, int | None]  # of samples and of units
 NOTHING_ASKED = InsideDemand(frozenset())
 
 
 @dataclass(eq=False)
-class InsideScope(Scope):
-    """A scope that also notes relevance at the nodes that `demand` asks for, and around them."""
+class InsideScope(CutScope):
+    """A scope that notes relevance at the nodes that `demand` asks for, and around them."""
 
     demand: InsideDemand = NOTHING_ASKED
-    stacks: dict[str, list[nn.Module]] = field(default_factory=dict)
-    entered_layers: Counter[tuple[str, int]] = field(default_factory=Counter)  # how often each layer was called
     _wants_heads: bool = False
     _wants_neurons: bool = False
     _wants_experts: bool = False
@@ -65,10 +57,6 @@ class InsideScope(Scope):
     _busy: bool = False
     _scores: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # operands of products that may be scores
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.inside: InsideRecord = InsideRecord(self.books.samples, self.books.length)
-
     def ask(self, demand: InsideDemand) -> None:
         """Says which nodes are asked for."""
         self.demand, kinds = demand, demand.kinds
@@ -76,30 +64,13 @@ class InsideScope(Scope):
         self._wants_experts = "experts" in kinds
         self._roles = tuple(role for role in _ROLES if _ROLE_KINDS[role] in kinds)
 
-    @property
-    def record(self) -> InsideRecord:
-        assert self.inside is not None
-        return self.inside
-
-    def enter_input(self, captured: Captured, started: Tensor) -> None:
-        """An input that enters after a cut goes around its nodes."""
-        super().enter_input(captured, started)
-        if self.record.cuts:
-            self._watch_edge(started, 0)
-        setattr(started, _BORN, len(self.record.cuts))
-
-    def stand_in(self, value: Any, seen: Any) -> None:
-        super().stand_in(value, seen)
-        for one in tensors(value):
-            setattr(one, _BORN, len(self.record.cuts))
-
     def perform(self, call: Call) -> Any:
         if self._busy:  # an operation that a rule is made of
             return super().perform(call)
         self._busy = True
         try:
             if self.record.cuts:
-                call = self._with_edges(call)
+                call = self.with_edges(call)
             if self._wants_neurons or self._wants_experts:
                 call = self._with_neurons(call)
             if self._wants_experts:
@@ -107,34 +78,12 @@ class InsideScope(Scope):
             mixing = self._find_mixing(call)
             if mixing is not None and self._roles:
                 call = self._with_roles(call, mixing)
-            result = self._perform_once(call)
+            result = self.perform_once(call)
         finally:
             self._busy = False
         self._follow_result(call, result)
         self._expert_here = None
         return self._note_heads(result, mixing) if mixing is not None and is_signal(result) else result
-
-    def _perform_once(self, call: Call) -> Any:
-        """An operation that writes into what crosses a cut writes into a copy, whose gradient is of this use alone."""
-        target: Any = call.args[0] if call.inplace and call.args else None
-        if not is_signal(target) or self._born(target) >= len(self.record.cuts):
-            return super().perform(call)
-        done = give_attributes(target.clone(), target)
-        self._watch_edge(done, self._born(target))
-        super().perform(replace(call, args=(done, *call.args[1:])))
-        if is_signal(done):
-            target.copy_(done)
-        else:
-            with torch.no_grad():
-                target.copy_(done)
-        give_attributes(target, done)
-        return None if call.name == "setitem" else target
-
-    def _born(self, tensor: Tensor) -> int:
-        found: int | None = getattr(tensor, _BORN, None)
-        if found is None and tensor._base is not None:
-            found = getattr(tensor._base, _BORN, None)
-        return len(self.record.cuts) if found is None else found
 
     def _follow_result(self, call: Call, result: Any) -> None:
         """When a tensor was made, and what of gates and mixed values went into it."""
@@ -146,57 +95,10 @@ class InsideScope(Scope):
         written = call.args[0] if call.inplace and call.args else None
         for one in tensors((result, written)):
             if is_signal(one):
-                setattr(one, _BORN, len(self.record.cuts))
+                self.note_birth(one)
                 set_flag(one, _MIXED, mixed)
                 set_flag(one, _GATED, gated)
                 mark_expert(one, expert)
-
-    # what goes around
-
-    def _with_edges(self, call: Call) -> Call:
-        count = len(self.record.cuts)
-        first = 1 if call.inplace else 0
-        args = (*call.args[:first], *(self._own_alias(value, count) for value in call.args[first:]))
-        kwargs = {name: self._own_alias(value, count) for name, value in call.kwargs.items()} if call.kwargs else {}
-        return replace(call, args=args, kwargs=kwargs)
-
-    def _own_alias(self, value: Any, count: int) -> Any:
-        if isinstance(value, Tensor):
-            if not value.requires_grad or self._born(value) >= count:
-                return value
-            alias = alias_of(value)
-            self._watch_edge(alias, self._born(value))
-            return alias
-        if type(value) in (list, tuple):
-            return type(value)([self._own_alias(one, count) for one in value])
-        return value
-
-    def _watch_edge(self, alias: Tensor, born: int) -> None:
-        record = self.record
-        axis = record.find_sample_axis(alias.shape, self.books.scrambled)
-        self._watch(alias, NodeTap(EDGE, "", Sum.SAMPLES, axis, None, born, len(record.cuts)))
-
-    def _watch(self, tensor: Tensor, tap: NodeTap) -> None:
-        self.pending.register_borrower(self.record.watch(tensor, tap, borrow(tensor), self.books))
-
-    # nodes
-
-    def note_node(self, tensor: Tensor, kind: str, module: str, how: Sum, axes: Axes) -> Tensor:
-        """A cut whose nodes are those of `tensor`, which was made just now; the model goes on with what is returned."""
-        record = self.record
-        record.cuts.append(len(self.books.sites))
-        number = len(record.cuts)
-        setattr(tensor, _BORN, number)
-        self._watch(tensor, NodeTap(kind, module, how, *axes, number - 1, number, layer=self.layer_of(module)))
-        return tensor
-
-    def layer_of(self, module: str) -> tuple[str, int] | None:
-        """The stack that a module lies in, and the number of its layer. Layers that are called again are counted on."""
-        found = find_layer(self.stacks, module)
-        if found is None:
-            return None
-        stack, number = found
-        return stack, number + len(self.stacks[stack]) * max(self.entered_layers[found] - 1, 0)
 
     def _with_neurons(self, call: Call) -> Call:
         x = linear_input(call)
@@ -224,7 +126,7 @@ class InsideScope(Scope):
             alias, module = alias_of(call.args[place]), self.where()
             axis = self.record.find_sample_axis(alias.shape, self.books.scrambled)
             tap = NodeTap("router", module, Sum.NOTHING, axis, None, -1, -1, layer=self.layer_of(module))
-            self._watch(alias, tap)
+            self.watch_tensor(alias, tap)
             self.record.name_expert(expert)
             call = replace(call, args=(*call.args[:place], alias, *call.args[place + 1 :]))
         return call
@@ -311,7 +213,7 @@ class InsideScope(Scope):
             self.record.untold.append(self.where())
             return
         module = self.where()
-        self._watch(tensor, NodeTap(_ROLE_KINDS[role], module, how, *axes, -1, -1, layer=self.layer_of(module)))
+        self.watch_tensor(tensor, NodeTap(_ROLE_KINDS[role], module, how, *axes, -1, -1, layer=self.layer_of(module)))
 
     def note_output(self, kind: str, module: str, output: Any) -> Any:
         """The output of a layer or of a named module: the module's callers get the node in its place."""
@@ -321,7 +223,7 @@ class InsideScope(Scope):
             return None
         if not is_signal(tensor) or tensor.is_leaf:
             return None
-        node = self._own_alias(tensor, len(self.record.cuts))
+        node = self.own_alias(tensor, len(self.record.cuts))
         node = alias_of(tensor) if node is tensor else alias_of(node)
         axis = self.record.find_sample_axis(tensor.shape, self.books.scrambled)
         node = self.note_node(node, kind, module, Sum.FEATURES, (axis, None))
@@ -365,20 +267,6 @@ def head_axes(shape: list[int], samples: int, scrambled: bool) -> tuple[int, int
     if scrambled or shape[0] != samples:
         raise SamplesUntold
     return (0, 1) if len(shape) == 4 else None
-
-
-def alias_of(tensor: Tensor) -> Tensor:
-    """The same tensor for one use alone, with all that is known of it. The explained input stays one."""
-    with torch._C.DisableTorchFunction():
-        alias = start(tensor) if is_start(tensor) else tensor.view_as(tensor)
-    return give_attributes(alias, tensor)
-
-
-def give_attributes(target: Tensor, source: Tensor) -> Tensor:
-    """What rules noted of a tensor, noted of another."""
-    for name, value in vars(source).items():
-        setattr(target, name, value)
-    return target
 
 
 def set_flag(tensor: Tensor, name: str, value: bool) -> None:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..errors import InputError
-from .inside import Axes, InsideScope, give_attributes
+from .by_passing import Axes, give_attributes
+from .inside import InsideScope
 from .saved import forget_maker
 from .tapped import NodeTap, Sum
 

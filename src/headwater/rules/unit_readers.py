@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from .by_passing import Axes
 from .call import Call
-from .inside import Axes, holds_mixed_values, linear_input
+from .inside import holds_mixed_values, linear_input
 from .patching import PatchScope
 from .tapped import Sum
 

@@ -10,13 +10,14 @@ from ..api.head_pairs import read_head_pairs
 from ..engine.kind import choose_output
 from ..errors import DataError, InputError, NotApplicable
 from ..inputs.inside_demand import find_layer, find_stacks
+from ..inputs.readouts import logits_of
 from ..results.explanation import Explanation
 from ..results.head_pairs import HeadPairs
 from ..results.inside import CutLedger, Inside, Node, NodeGroup
 from ..viz import inside_page
 from ..viz.colour import palette
 from ..viz.inside_page import cut_sum
-from ..viz.reading import visible
+from ..viz.reading import readable, visible
 from .inside_schemas import (
     CutShown,
     HeadAnswer,
@@ -38,12 +39,13 @@ from .inside_schemas import (
 )
 from .models import Loaded
 from .reports import to_json
+from .schemas import ClassShare
 from .stores import Store
 from .stores.runs import RunStore
 from .texts import cells_of, class_shares, logits_in, outputs_for
 
 KINDS = ("heads", "neurons", "layers")
-NEURONS, UNITS, TOKENS = 20, 20, 6  # that are listed
+NEURONS, UNITS, TOKENS, NEXT = 20, 20, 6, 5  # that are listed
 COUNTED = 2_000  # rows of a run that are added up
 LONGEST = 256  # tokens of a text whose pairs are shown
 
@@ -87,13 +89,13 @@ def inside_answer(loaded: Loaded, ask: InsideAsked, found: Found) -> InsideAnswe
     assert inside is not None
     by_kind = {kind: [group for group in inside.groups if group.kind == kind] for kind in KINDS}
     return InsideAnswer(
-        target=e.target,
+        target=name_answer(loaded, e.target),
         output=e.output,
         score=e.score,
-        prediction=e.prediction,
+        prediction=e.prediction and name_answer(loaded, e.prediction),
         method=e.method,
         model=e.provenance.model,
-        classes=class_shares(loaded, logits_in(outputs_for(loaded, ask.text))),
+        classes=likely_answers(loaded, ask.text),
         cells=cells_of(e, "token"),
         heads=[head_group(inside, group) for group in by_kind["heads"]],
         layers=[layer_group(inside, group) for group in by_kind["layers"]],
@@ -101,6 +103,26 @@ def inside_answer(loaded: Loaded, ask: InsideAsked, found: Found) -> InsideAnswe
         neuron_groups=[neuron_group(inside, group) for group in by_kind["neurons"]],
         refused=[KindRefused(kind=kind, reason=reason) for kind, reason in refused.items()],
     )
+
+
+def likely_answers(loaded: Loaded, text: str) -> list[ClassShare]:
+    """The likeliest classes with their probabilities; of a language model the likeliest next tokens."""
+    if not loaded.generates:
+        return class_shares(loaded, logits_in(outputs_for(loaded, text)))
+    ((out, _),) = outputs_for(loaded, text, window=False)
+    logits = logits_of(out)[0, -1].double()
+    shares = logits.softmax(-1)
+    best = logits.topk(min(NEXT, len(logits))).indices.tolist()
+    names = map(readable, loaded.reader.convert_ids_to_tokens(best))
+    return [
+        ClassShare(name=name, logit=float(logits[i]), probability=float(shares[i]))
+        for name, i in zip(names, best, strict=True)
+    ]
+
+
+def name_answer(loaded: Loaded, said: str) -> str:
+    """A class by its name; a token without its tokenizer's marks."""
+    return readable(said) if loaded.generates else said
 
 
 def head_group(inside: Inside, group: NodeGroup) -> HeadGroup:
@@ -184,14 +206,14 @@ def patch_nodes(loaded: Loaded, ask: PatchAsked) -> PatchAnswer:
     share = loaded.session.patch(ask.text, nodes, **{**options, "output": "probability", "target": score.target})
     return PatchAnswer(
         nodes=[visible(name) for name in score.nodes],
-        target=score.target,
+        target=name_answer(loaded, score.target),
         output=choose_output(ask.output, loaded.model),
         score=score.score,
         patched=score.patched,
         probability=share.score,
         patched_probability=share.patched,
-        prediction=score.prediction,
-        patched_prediction=score.patched_prediction,
+        prediction=score.prediction and name_answer(loaded, score.prediction),
+        patched_prediction=score.patched_prediction and name_answer(loaded, score.patched_prediction),
     )
 
 

@@ -33,9 +33,7 @@ RunName = Annotated[str, Path(max_length=NAME)]
 async def post_inside(request: Request, ask: InsideAsked, job: JobName = None) -> InsideAnswer:
     """The relevance of every head, of every layer by token, and of the largest neurons, with the ledger of each cut."""
     state = app_state(request)
-    return await submit(
-        request, lambda: inside_answer(state.models.of("text", ask.model).take(), ask, state.inside(ask)), job
-    )
+    return await submit(request, lambda: inside_answer(state.inside_model(ask), ask, state.inside(ask)), job)
 
 
 @router.post("/head")
@@ -49,14 +47,14 @@ async def post_head(request: Request, ask: HeadAsked, job: JobName = None) -> He
 async def post_patch(request: Request, ask: PatchAsked, job: JobName = None) -> PatchAnswer:
     """Heads or neurons switched off, and what the model then says."""
     state = app_state(request)
-    return await submit(request, lambda: patch_nodes(state.models.of("text", ask.model).take(), ask), job)
+    return await submit(request, lambda: patch_nodes(state.inside_model(ask), ask), job)
 
 
 @router.post("/circuit")
 async def post_circuit(request: Request, ask: CircuitAsked, job: JobName = None) -> CircuitAnswer:
     """The parts that carry most of the score, and what flows between them."""
     state = app_state(request)
-    return await submit(request, lambda: trace_circuit(state.models.of("text", ask.model).take(), ask), job)
+    return await submit(request, lambda: trace_circuit(state.inside_model(ask), ask), job)
 
 
 @router.get("/runs")
@@ -88,7 +86,7 @@ async def post_inside_report(
 
     def work() -> str:
         own = InsideAsked(**ask.model_dump(exclude={"nodes", "replaced_by"}))
-        patched = patch_nodes(state.models.of("text", ask.model).take(), ask) if ask.nodes else None
+        patched = patch_nodes(state.inside_model(ask), ask) if ask.nodes else None
         return inside_report(state.inside(own)[0], patched, ask.replaced_by, form, palette)
 
     return file(await submit(request, work, job), form, "inside")

@@ -19,6 +19,9 @@ class InsideAsked(Strict):
     method: Name | None = Field(default=None, description="By default the one of the model's kind.")
     target: Name | None = None
     output: Output | None = None
+    kind: Literal["text", "language"] = Field(
+        default="text", description="A model that gives one prediction a text, or one that gives the next token."
+    )
     model: ModelChosen = None
 
 
@@ -122,7 +125,7 @@ class InsideAnswer(BaseModel):
     prediction: str | None
     method: str
     model: str
-    classes: list[ClassShare]
+    classes: list[ClassShare] = Field(description="With their probabilities; of a language model likely next tokens.")
     cells: list[TokenAnswer]
     heads: list[HeadGroup]
     layers: list[LayerGroup]

@@ -136,13 +136,16 @@ class AppState:
 
     def inside(self, ask: InsideAsked) -> Found:
         """The parts of the model for a text."""
-        return self.parts.get(key(ask), lambda: explain_inside(self.models.of("text", ask.model).take(), ask))
+        return self.parts.get(key(ask), lambda: explain_inside(self.inside_model(ask), ask))
+
+    def inside_model(self, ask: InsideAsked) -> Loaded:
+        return self.models.of(ask.kind, ask.model).take()
 
     def head_pairs(self, ask: HeadAsked) -> list[HeadPairs]:
         """All heads of the text between words: one of them is asked for after another."""
         own = InsideAsked(**ask.model_dump(exclude={"module", "head"}))
         named = ("pairs", *key(own))
-        return self.parts.get(named, lambda: read_pairs(self.models.of("text", ask.model).take(), own))
+        return self.parts.get(named, lambda: read_pairs(self.inside_model(ask), own))
 
     def sheet(self, name: str, beside: str | None = None) -> Sheet:
         """The rows of a result; with another run beside it, those that both have."""

@@ -208,10 +208,11 @@ def word_spans(loaded: Loaded, text: str) -> list[tuple[int, int]]:
 Outputs = list[tuple[Any, Batch]]
 
 
-def outputs_for(loaded: Loaded, text: str) -> Outputs:
-    """The model's outputs for a text, window by window, with their batches."""
+def outputs_for(loaded: Loaded, text: str, window: bool = True) -> Outputs:
+    """The model's outputs for a text with their batches: window by window, or of as much as fits in one."""
     session = loaded.session
-    ask = Request(session.model, text, Options(loaded.reader, window=True, dtype=session.dtype))
+    options = Options(loaded.reader, window=window, truncate=not window, dtype=session.dtype)
+    ask = Request(session.model, text, options)
     model = Session.open(ask.model, ask.options).model
     found: Outputs = []
     with torch.no_grad():

@@ -29,10 +29,11 @@ from headwater.inputs.inside_demand import InsideDemand
 
 from .estimating import Estimator
 from .pairs import InputPair, PairTask, make_task
-from .truth import INTEGRATED, OURS, RULES, SAID
+from .truth import INTEGRATED, RULES, SAID
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of all parts
 METHODS = ("gi", "attnlrp", "lrp", "lrp(gate=half)")
+OURS = "lrp(gate=half)"  # chosen on pairs that no table reports on
 RANDOM = "random order"
 MEASURES = ("cpr", "cmd", "completeness")
 HIGHER = {"cpr": True, "cmd": False, "completeness": True}

@@ -15,13 +15,17 @@ import { minus } from './sums.js';
 import { UnitRanking } from './unit_ranking.js';
 import { Missing } from './verdict.js';
 
-const EXAMPLES = ['a gripping, beautifully acted film', 'the film is not good, but never boring', 'I expected a masterpiece and got a mess'].map((text) => [text, text]);
+const KINDS = 'text language';
+const EXAMPLES = {
+  text: ['a gripping, beautifully acted film', 'the film is not good, but never boring', 'I expected a masterpiece and got a mess'],
+  language: ['The keys to the cabinet', 'The capital of France is', 'When Mary and John went to the shop, John gave a drink to'],
+};
 const silent = (status) => ({ working() {}, place() {}, wait() {}, done() {}, say() {}, fail: (message) => status.fail(message) });
 
 export class InsideView {
   constructor(about) {
     this.about = about;
-    this.model = chosenModel(about, 'text', 'model');
+    this.model = chosenModel(about, KINDS, 'model');
     this.status = new Status();
     this.latest = new Latest(this.status);
     this.latest.failed = (message) => this.clear(message);
@@ -47,7 +51,7 @@ export class InsideView {
     this.ranking = new UnitRanking(this.status);
     this.results = h('div', { className: 'results' }, this.missing.element,
       h('section', { className: 'card heads-card' }, h('div', { className: 'headed' }, h('h2', {}, 'Layers and heads'), saver(() => this.report(), this.status, { html: 'Page', json: 'JSON' })),
-        this.summary = h('p', { className: 'says' }), this.grid.element, this.refused, heat.key(h('span', { className: 'soft' }, ' full colour is the largest head')),
+        this.summary = h('p', { className: 'says' }), this.others = h('p', { className: 'soft' }), this.grid.element, this.refused, heat.key(h('span', { className: 'soft' }, ' full colour is the largest head')),
         h('p', { className: 'soft hint' }, 'Arrow keys walk the grid, Enter opens a head.')),
       this.head,
       h('div', { className: 'pair' }, h('section', { className: 'card off-card' }, h('h2', {}, 'Switched off'), h('label', { className: 'row' }, 'Parts that are switched off are replaced by', this.how), this.moved),
@@ -58,22 +62,37 @@ export class InsideView {
     this.results.hidden = true;
     return h('div', { className: 'view wide-view inside-view' },
       h('section', { className: 'card input' }, h('h1', { className: 'heard' }, 'Inside the model'),
-        modelLine(this.about, 'text', 'model', () => { this.model = chosenModel(this.about, 'text', 'model'); this.ask(); }),
+        modelLine(this.about, KINDS, 'model', () => this.changeModel()),
         h('label', { for: 'inside-text', className: 'big' }, 'A text, and what passes through the model’s parts'), this.box,
-        h('div', { className: 'under' }, examples('Examples', EXAMPLES, (text) => { this.box.value = text; this.ask(); }),
+        h('div', { className: 'under' }, this.tries = h('div'),
           h('button', { type: 'button', className: 'main', id: 'look-inside', onclick: () => this.ask() }, 'Look inside')),
         this.status.element),
       this.results);
   }
 
   show() {
-    this.model = followedModel(this.element, this.about, 'text', 'model');
-    this.box.value = state.get('text', EXAMPLES[0][0]);
+    this.model = followedModel(this.element, this.about, KINDS, 'model');
+    this.showExamples();
+    this.box.value = state.get('text', EXAMPLES[this.model.kind][0]);
     this.ranking.load();
     if (!this.found || JSON.stringify(this.body()) !== this.asked) this.ask();
   }
 
-  body() { return { text: this.box.value, model: modelAsked(this.about, 'text', this.model) }; }
+  showExamples() {
+    this.tries.replaceChildren(examples('Examples', EXAMPLES[this.model.kind].map((text) => [text, text]), (text) => { this.box.value = text; this.ask(); }));
+  }
+
+  // A text that was typed stays; an example of the other kind of model makes room for one of this kind.
+  changeModel() {
+    const before = EXAMPLES[this.model.kind];
+    this.model = chosenModel(this.about, KINDS, 'model');
+    const own = EXAMPLES[this.model.kind];
+    if (before !== own && before.includes(this.box.value)) [this.box.value] = own;
+    this.showExamples();
+    this.ask();
+  }
+
+  body() { return { text: this.box.value, kind: this.model.kind, model: modelAsked(this.about, this.model.kind, this.model) }; }
 
   async ask() {
     if (!this.box.value.trim()) { this.latest.stop(); this.clear('There is no text: type one, or choose an example.'); return; }
@@ -81,7 +100,7 @@ export class InsideView {
     this.asked = JSON.stringify(body);
     state.set({ text: this.box.value });
     const found = await this.latest.run(async (options) => {
-      if (this.model.state !== 'ready') this.model = await ready('text', { ...options, name: this.model.name });
+      if (this.model.state !== 'ready') this.model = await ready(this.model.kind, { ...options, name: this.model.name });
       return post('/api/inside', body, options);
     });
     if (!found) return;
@@ -100,7 +119,7 @@ export class InsideView {
     this.opening.stop();
     this.patching.stop();
     this.head.hidden = true;
-    for (const place of [this.grid.element, this.refused, this.cut, this.layers, this.neurons, this.moved, this.summary]) place.replaceChildren();
+    for (const place of [this.grid.element, this.refused, this.cut, this.layers, this.neurons, this.moved, this.summary, this.others]) place.replaceChildren();
     this.results.hidden = false;
     this.missing.say(this.results, message);
   }
@@ -111,7 +130,10 @@ export class InsideView {
     this.circuit.clear();
     this.head.hidden = true;
     const share = found.classes.find((one) => one.name === found.prediction);
-    this.summary.replaceChildren('Predicted ', h('strong', {}, found.prediction ?? found.target), share ? ` (${percent(share.probability)})` : '', `; relevance of its ${found.output} ${minus(found.score.toFixed(2))} by ${found.method}.`);
+    const next = this.sent.kind === 'language';
+    this.summary.replaceChildren(next ? 'Next token ' : 'Predicted ', h('strong', {}, found.prediction ?? found.target), share ? ` (${percent(share.probability)})` : '', `; relevance of its ${found.output} ${minus(found.score.toFixed(2))} by ${found.method}.`);
+    const others = found.classes.filter((one) => one !== share);
+    this.others.replaceChildren(next ? `Then come ${others.map((one) => `“${one.name}” (${percent(one.probability)})`).join(', ')}.` : '');
     this.refused.replaceChildren(...found.refused.map(({ kind, reason }) => h('p', {}, h('b', {}, `${kind}: `), reason)));
     this.drawGrid();
     this.drawLayers();

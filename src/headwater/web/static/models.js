@@ -3,7 +3,12 @@
 import { h } from './dom.js';
 import { state } from './state.js';
 
-export const modelsOf = (about, kind) => about.models.filter((model) => model.kind === kind);
+// Of one kind, or of several separated by blanks: then those that are there, and the first in any case.
+export const modelsOf = (about, kind) => {
+  const kinds = kind.split(' ');
+  const own = kinds.flatMap((one) => about.models.filter((model) => model.kind === one));
+  return kinds.length < 2 ? own : own.filter((model, i) => !i || model.state !== 'absent');
+};
 
 // The model that the address names, else the first of its kind.
 export const chosenModel = (about, kind, key) => {
