@@ -21,7 +21,7 @@ Row = dict[str, dict[str, float]]  # by measure and method
 def measure_pair(model: Any, tokenizer: Any, found: QuestionPair, methods: Sequence[str]) -> Row:
     """Every measure of every method on one pair."""
     pair = MaskedPair(MaskedText(model, tokenizer, found.question), MaskedText(model, tokenizer, found.sentence))
-    nearest = find_nearest(pair, found.others)
+    nearest = find_nearest(pair, found.others) if methods else None
     row: Row = {measure: {} for measure in MEASURES}
     for method in methods:
         relevance = explain_pair(pair, method)
