@@ -1,4 +1,4 @@
-"""`python -m headwater_experiments.similarity.passages`: many short passages, one a line, to try `headwater rank` on."""
+"""`python -m headwater_experiments.similarity.passages`: many short passages, one a line, for `headwater rank`."""
 
 from __future__ import annotations
 
