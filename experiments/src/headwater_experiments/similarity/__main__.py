@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import headwater as hw
 from headwater.models.pretrained import MINILM
@@ -16,8 +17,6 @@ from .study import MEASURES, Row, measure_pair, summarise, write_table
 
 CANDIDATES = "lrp,lrp-gamma(gamma=0.05),lrp-secant,lrp-difference,lrp-difference(gamma=0.05)"
 
-NO_ROW: Row = {measure: {} for measure in MEASURES}
-
 
 def main(arguments: list[str] | None = None) -> None:
     asked = make_parser().parse_args(arguments)
@@ -27,29 +26,41 @@ def main(arguments: list[str] | None = None) -> None:
     known = read_known(asked.out)
     for number, pair in enumerate(read_pairs(asked.part, asked.pairs)):
         key = name_pair(asked.part, pair)
-        missing = [method for method in methods if method not in known.get(key, NO_ROW)[MEASURES[0]]]
-        known[key] = join_rows(known.get(key, NO_ROW), measure_pair(model, tokenizer, pair, missing))
-        rows.append(known[key])
+        before = known.setdefault(key, {"asked": []})
+        missing = [method for method in methods if method not in before["asked"]]
+        if missing:
+            known[key] = join_rows(before, measure_pair(model, tokenizer, pair, missing), missing)
+            write_known(asked.out, known)
+        rows.append(known[key]["found"])
         sys.stderr.write(f"pair {number + 1}\n")
-        if asked.out is not None and missing:
-            asked.out.write_text(json.dumps(known), encoding="utf-8")
     sys.stdout.write(write_table(summarise(rows, methods, methods[0]), methods[0]) + "\n")
 
 
-def read_known(path: Path | None) -> dict[str, Row]:
-    """What an earlier run measured: it is not measured again."""
-    there = path is not None and path.exists()
-    known: dict[str, Row] = json.loads(path.read_text(encoding="utf-8")) if path is not None and there else {}
+def read_known(path: Path | None) -> dict[str, Any]:
+    """What an earlier run measured, by pair: it is not measured again."""
+    if path is None or not path.exists():
+        return {}
+    known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return known
+
+
+def write_known(path: Path | None, known: dict[str, Any]) -> None:
+    """In one step, so that a run that is stopped leaves a whole file."""
+    if path is not None:
+        aside = path.with_name(path.name + ".part")
+        aside.write_text(json.dumps(known), encoding="utf-8")
+        aside.replace(path)
 
 
 def name_pair(part: str, pair: QuestionPair) -> str:
     return f"{part}: {pair.question} | {pair.sentence}"
 
 
-def join_rows(mine: Row, other: Row) -> Row:
-    """The methods of both."""
-    return {measure: mine[measure] | other[measure] for measure in MEASURES}
+def join_rows(before: dict[str, Any], row: Row, methods: list[str]) -> dict[str, Any]:
+    """What was known of a pair, and what further methods have."""
+    known = before.get("found", {measure: {} for measure in MEASURES})
+    found = {measure: known[measure] | row[measure] for measure in MEASURES}
+    return {"asked": [*before["asked"], *methods], "found": found}
 
 
 def make_parser() -> argparse.ArgumentParser:
