@@ -36,7 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headwater_experiments.similarity.cost", description=__doc__)
     parser.add_argument("--words", type=int, default=64, help="of each text, the first ones of a paragraph of SQuAD")
     parser.add_argument("--ranks", type=int, nargs="+", default=[16, 2])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     return parser
 
 
