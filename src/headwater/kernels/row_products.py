@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .batching import outside_batches
-
 MANY = 256  # rows: with fewer, either library takes about as long as the call itself
 
 
@@ -21,7 +19,7 @@ def multiply_rows(rows: Tensor, matrix: Tensor) -> Tensor:
     """rows @ matrix."""
     if not is_for_onednn(rows, matrix):
         return rows @ matrix
-    with outside_batches(), torch.no_grad():
+    with torch.no_grad():
         product: Tensor = find_product()(rows, matrix.detach().T, None, "none", [], "")
     return product
 
