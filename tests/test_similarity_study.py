@@ -14,6 +14,7 @@ from tiny import tokenizer
 from headwater_experiments.similarity import __main__ as command
 from headwater_experiments.similarity.explaining import explain_pair
 from headwater_experiments.similarity.pairs import QuestionPair, read_pairs
+from headwater_experiments.similarity.rank_error import RankError, write_errors
 from headwater_experiments.similarity.removing import MaskedPair, MaskedText
 from headwater_experiments.similarity.study import lose_place, measure_pair, summarise, write_table
 
@@ -113,3 +114,12 @@ def test_a_study_that_was_stopped_goes_on(monkeypatch, tmp_path, capsys):
     command.main([*arguments, "--methods", "lrp,lrp-secant"])
     assert asked[2:] == [("y", ("lrp",)), ("x", ("lrp-secant",)), ("y", ("lrp-secant",))]
     assert "| `lrp-secant` | 10.000 (-7.000" in capsys.readouterr().out
+
+
+def test_what_few_directions_miss_is_nothing_where_there_are_all():
+    exact, cut = similar(encoder()), similar(encoder(), rank=3)
+    none, some = RankError.of(exact, exact), RankError.of(cut, exact)
+    assert (none.missing, none.correlation) == (0.0, pytest.approx(1.0))
+    assert some.missing > 1e-3 * some.whole
+    assert some.correlation < 1 - 1e-6
+    assert "from 0.00 to" in write_errors([RankError(1.0, 1e-9, 1.0, 1.0), some])
