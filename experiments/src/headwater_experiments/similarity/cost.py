@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     model, tokenizer = hw.load(MINILM)
     texts = read_texts(asked.words)
-    encoded = tokenizer(list(texts), padding=True, return_tensors="pt")
+    encoded = encode_both(tokenizer, texts)
     sys.stdout.write(f"two texts of {asked.words} words, {encoded['input_ids'].shape[1]} tokens with padding\n")
     for rank in asked.ranks:
         for onednn in (True, False):
@@ -47,11 +47,16 @@ def read_texts(words: int) -> tuple[str, str]:
     return " ".join(next(long)), " ".join(next(long))
 
 
+def encode_both(tokenizer: Any, texts: tuple[str, str]) -> Any:
+    """Both texts in one batch."""
+    return tokenizer(list(texts), padding=True, return_tensors="pt")
+
+
 def measure_ratios(
     model: Any, tokenizer: Any, texts: tuple[str, str], rank: int, onednn: bool, rounds: int
 ) -> list[float]:
     """Processor time of an explanation over that of a forward pass of both texts in one batch, in turns."""
-    encoded = tokenizer(list(texts), padding=True, return_tensors="pt")
+    encoded = encode_both(tokenizer, texts)
 
     def pass_forward() -> None:
         with torch.no_grad():
@@ -68,11 +73,11 @@ def measure_ratios(
 @contextmanager
 def switch_onednn(on: bool) -> Iterator[None]:
     before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = on
+    setattr(torch.backends.mkldnn, "enabled", on)  # noqa: B010 - its type says it is no bool
     try:
         yield
     finally:
-        torch.backends.mkldnn.enabled = before
+        setattr(torch.backends.mkldnn, "enabled", before)  # noqa: B010
 
 
 def take_time(function: Callable[[], None], times: int) -> float:

@@ -29,7 +29,8 @@ class QuestionPair:
 def read_pairs(part: str, count: int) -> list[QuestionPair]:
     """As many questions of each set, where it has them, in turn."""
     squad = [[pair] for pair in read_squad(part)[:count]]
-    in_turn = zip_longest(squad, read_hotpot(part)[:count], fillvalue=[])
+    none: list[QuestionPair] = []
+    in_turn = zip_longest(squad, read_hotpot(part)[:count], fillvalue=none)
     return [pair for two in in_turn for pairs in two for pair in pairs]
 
 
