@@ -95,6 +95,8 @@ def test_what_a_word_does_is_a_sum_that_adds_up_as_shown(watched, home):
     *parts, total = map(number, re.findall(r"[+−]?\d+\.\d+", said))
     assert sum(parts) == pytest.approx(total, abs=1e-9)
     assert total == pytest.approx(library().column_words()[2].relevance, abs=1e-3)
+    page.locator(".twin-words").nth(1).locator(".w", has_text=",").hover()
+    assert page.locator(".twin-said").inner_text().startswith("“,” with")
     book = page.locator(".ledger .verdict").inner_text()
     assert "It adds up: pairs" in book
     *lines, score = map(number, re.findall(r"[+−]?\d+\.\d+(?!e|\d)", book.split(". ")[0].split("up:")[1]))

@@ -9,7 +9,8 @@ import torch
 from tiny import tiny, tokenizer
 
 import headwater as hw
-from headwater.errors import EmptyInput, TooLong, UsageError
+from headwater.api.text_pairs import VectorComparer
+from headwater.errors import DataError, EmptyInput, TooLong, UsageError
 
 QUERY = "the film was not good"
 PASSAGES = [
@@ -66,6 +67,58 @@ def test_many_passages_go_in_chunks(monkeypatch):
     assert list(few.scores[:4]) == pytest.approx(list(few.scores[4:]), abs=1e-10)
     with pytest.raises(UsageError, match=r"from number 3 on.*empty"):
         hw.rank(tiny("bert").base_model, QUERY, [*PASSAGES, " "], tokenizer=tokenizer())
+
+
+def rank_with(keep, passages=PASSAGES, query=QUERY, **options):
+    return hw.rank(tiny("bert").base_model, query, passages, tokenizer=tokenizer(), keep=keep, **options)
+
+
+def test_a_ranking_that_was_interrupted_goes_on(monkeypatch, tmp_path):
+    monkeypatch.setattr("headwater.api.rank.CHUNK", 1)
+    keep, computed = tmp_path / "scores", []
+    score = VectorComparer.score
+
+    def note(self, query, passages):
+        if len(computed) == 3:  # the first ones, to tell the model by, and two chunks
+            raise KeyboardInterrupt
+        computed.append(list(passages))
+        return score(self, query, passages)
+
+    monkeypatch.setattr(VectorComparer, "score", note)
+    with pytest.raises(KeyboardInterrupt):
+        rank_with(keep)
+    assert computed[1:] == [PASSAGES[:1], PASSAGES[1:2]]
+    with keep.open("a") as file:
+        file.write('{"passages": "broken off')
+    computed.clear()
+    found = rank_with(keep)
+    assert computed[1:] == [PASSAGES[2:3], PASSAGES[3:]]
+    monkeypatch.setattr(VectorComparer, "score", score)
+    assert found.scores == rank_with(None).scores
+    assert len(keep.read_text().splitlines()) == 1 + len(PASSAGES)
+    assert found.explain(0).score == pytest.approx(found.top(1)[0][1], abs=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"query": "a dull film"}, "another query"),
+        ({"passages": PASSAGES[::-1]}, "other passages"),
+        ({"pooling": "cls"}, "another model"),
+        ({"passages": [b"no text"]}, "are texts"),
+    ],
+)
+def test_scores_of_another_ranking_are_refused(tmp_path, change, said):
+    rank_with(tmp_path / "scores")
+    with pytest.raises(UsageError, match=said):
+        rank_with(tmp_path / "scores", **change)
+
+
+def test_a_file_of_something_else_is_refused_and_stays(tmp_path):
+    (tmp_path / "mine").write_text("my own notes\n")
+    with pytest.raises(DataError, match="mine"):
+        rank_with(tmp_path / "mine")
+    assert (tmp_path / "mine").read_text() == "my own notes\n"
 
 
 def test_a_copy_has_no_model(ranking):

@@ -19,6 +19,7 @@ from headwater.errors import LoadError, ModelError
 from headwater.web.app import create_app
 from headwater.web.encoders import VectorParts
 from headwater.web.models import NO_SENTENCE_MODEL, LazyModel, Loaded, Loading, models_of, sentence_model
+from headwater.web.similar import quote_mark
 from headwater.web.state import AppState
 
 approx = pytest.approx
@@ -63,6 +64,11 @@ def test_two_texts_are_the_librarys(client):
     assert found["ledger"]["closed"]
     assert found["ledger"]["inputs"] == approx(sum(map(sum, found["matrix"])), abs=1e-10)
     assert found["rank"] == found["dimensions"] == 32
+
+
+@pytest.mark.parametrize(("word", "seen"), [(",", "“,”"), ("film", "film"), ("it's", "it's")])
+def test_a_mark_is_not_taken_for_one_of_the_sentence(word, seen):
+    assert quote_mark(word) == seen
 
 
 def test_fewer_directions_leave_score_and_words_as_they_are(client):

@@ -11,7 +11,10 @@ from real_data import need_real_data
 from test_similarity import A, B, encoder, similar
 from tiny import tokenizer
 
+from headwater_experiments.similarity import __main__ as command
 from headwater_experiments.similarity.explaining import explain_pair
+from headwater_experiments.similarity.pairs import QuestionPair, read_pairs
+from headwater_experiments.similarity.rank_error import RankError, write_errors
 from headwater_experiments.similarity.removing import MaskedPair, MaskedText
 from headwater_experiments.similarity.study import lose_place, measure_pair, summarise, write_table
 
@@ -69,8 +72,6 @@ def test_rules_and_leave_one_out_are_asked_word_by_word():
 
 def test_the_two_parts_share_no_question_and_no_sentence():
     need_real_data("SQuAD and HotpotQA")
-    from headwater_experiments.similarity.pairs import read_pairs
-
     parts = [read_pairs(part, 30) for part in ("choose", "report")]
     texts = [{text for one in part for text in (one.question, one.sentence)} for part in parts]
     assert not texts[0] & texts[1]
@@ -78,9 +79,47 @@ def test_the_two_parts_share_no_question_and_no_sentence():
 
 
 def test_a_table_has_every_method_and_its_difference():
-    one = SimpleNamespace(question=A, sentence=B, others=("very dull",))
+    one = QuestionPair("squad", A, B, ("very dull",))
     rows = [measure_pair(encoder(), tokenizer(), one, ["lrp", "leave-one-out"]) for _ in range(2)]
     lines = summarise(rows, ["lrp", "leave-one-out"], "lrp")
     table = write_table(lines, "lrp")
     assert "`leave-one-out`" in table
     assert {line["difference"] for line in lines if line["method"] == "lrp"} == {0.0}
+
+
+def test_a_further_sentence_of_evidence_counts_as_evidence_alone():
+    one = QuestionPair("hotpot", "good film", "bad film", ("very dull",), further=True)
+    row = measure_pair(WordCounter(), tokenizer(), one, ["leave-one-out"])
+    assert list(row["evidence"]) == ["leave-one-out"]
+    assert row["words of a"] == row["words of b"] == row["pairs"] == {}
+
+
+def test_a_study_that_was_stopped_goes_on(monkeypatch, tmp_path, capsys):
+    asked = []
+
+    def measure(model, tokenizer, pair, methods):
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        asked.append((pair.question, tuple(methods)))
+        return {measure: {method: len(method) for method in methods} for measure in command.MEASURES}
+
+    monkeypatch.setattr(command, "measure_pair", measure)
+    monkeypatch.setattr(command, "read_pairs", lambda part, count: [QuestionPair("squad", q, B) for q in ("x", "y")])
+    monkeypatch.setattr(command.hw, "load", lambda name: (None, None))
+    arguments = ["--methods", "lrp", "--out", str(tmp_path / "numbers.json")]
+    with pytest.raises(KeyboardInterrupt):
+        command.main(arguments)
+    asked[:] = [()] * 2
+    command.main(arguments)
+    command.main([*arguments, "--methods", "lrp,lrp-secant"])
+    assert asked[2:] == [("y", ("lrp",)), ("x", ("lrp-secant",)), ("y", ("lrp-secant",))]
+    assert "| `lrp-secant` | 10.000 (-7.000" in capsys.readouterr().out
+
+
+def test_what_few_directions_miss_is_nothing_where_there_are_all():
+    exact, cut = similar(encoder()), similar(encoder(), rank=3)
+    none, some = RankError.of(exact, exact), RankError.of(cut, exact)
+    assert (none.missing, none.correlation) == (0.0, pytest.approx(1.0))
+    assert some.missing > 1e-3 * some.whole
+    assert some.correlation < 1 - 1e-6
+    assert "from 0.00 to" in write_errors([RankError(1.0, 1e-9, 1.0, 1.0), some])

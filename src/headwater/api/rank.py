@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..inputs.walking import walk_once
 from ..results.ranking import Ranking
 from ..results.similarity import Similarity
 from .comparers import Comparer, open_comparer, read_vector_options
+from .kept_scores import KeptScores
 from .similarity import SimilarityOptions
 
 CHUNK = 256  # passages that are tokenised at once; batches of like length are made of them
@@ -28,6 +30,7 @@ def rank(
     *,
     directions: int | None = None,
     tell: Callable[[int], None] | None = None,
+    keep: str | os.PathLike[str] | None = None,
     **options: Unpack[SimilarityOptions],
 ) -> Ranking:
     """Passages by their similarity to a query, and why one stands above another.
@@ -42,6 +45,7 @@ def rank(
         passages: any number of them.
         directions: the rank of the explanations, as `rank` of `explain_similarity`.
         tell: hears how many passages more have been compared.
+        keep: a file for the scores; a call that was interrupted goes on where it stopped.
         options: those of `explain_similarity`, by name; `prompts` is a pair, the query's and the passages'.
 
     Returns:
@@ -63,7 +67,8 @@ def rank(
         raise EmptyInput("there are no passages to rank: pass a list of texts.")
     with walk_once():
         comparer = open_comparer(model, read_vector_options(options), (query, texts[0]))
-        scores = score_passages(comparer, query, texts, tell)
+        kept = None if keep is None else KeptScores.open(keep, comparer, query, texts)
+        scores = score_passages(comparer, query, texts, tell, kept)
 
     @restores
     def explain_passage(number: int) -> Similarity:
@@ -74,13 +79,17 @@ def rank(
 
 
 def score_passages(
-    comparer: Comparer, query: Any, texts: tuple[Any, ...], tell: Callable[[int], None] | None
+    comparer: Comparer,
+    query: Any,
+    texts: tuple[Any, ...],
+    tell: Callable[[int], None] | None,
+    kept: KeptScores | None = None,
 ) -> Tensor:
     """[texts], chunk by chunk. One that cannot be compared is named by its number among all."""
     found = []
     for start in range(0, len(texts), CHUNK):
         try:
-            found.append(comparer.score(query, texts[start : start + CHUNK]))
+            found.append(score_chunk(comparer, query, texts[start : start + CHUNK], kept))
         except InputError as error:
             if start == 0:
                 raise
@@ -88,3 +97,14 @@ def score_passages(
         if tell is not None:
             tell(len(found[-1]))
     return torch.cat(found)
+
+
+def score_chunk(comparer: Comparer, query: Any, texts: tuple[Any, ...], kept: KeptScores | None) -> Tensor:
+    """Those that are kept are not computed."""
+    if kept is None:
+        return comparer.score(query, texts)
+    scores = kept.find(texts)
+    if scores is None:
+        scores = comparer.score(query, texts)
+        kept.add(texts, scores)
+    return scores

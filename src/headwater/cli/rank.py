@@ -32,6 +32,10 @@ def command(
         str | None, typer.Option(metavar="PLACES", help="Two places, such as 0,1: why the one is above the other.")
     ] = None,
     rank: RankNumber = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Scores are kept there: what was interrupted goes on with the same command."),
+    ] = None,
     method: options.Method = None,
     truncate: options.Truncate = False,
     device: options.Device = None,
@@ -50,6 +54,7 @@ def command(
             passages,
             directions=rank,
             tell=tick,
+            keep=keep,
             pooling=pooling,
             normalise=not dot,
             dimensions=dimensions,

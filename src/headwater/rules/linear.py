@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..inputs.places import is_start
 from ..kernels.batching import close_batch, open_batch
+from ..kernels.row_products import multiply_rows
 from ..kernels.sparse_rows import find_nonzero_rows, gather_rows, scatter_rows
 from .call import Call, is_signal
 from .constants import parameter_of
@@ -105,7 +106,8 @@ class _Product(torch.autograd.Function):
         gradient, record = gather_rows(gradient, rows), getattr(ctx, "record", None)
         if record is not None:
             record(gradient, rows, shape, level)
-        return close_batch(scatter_rows(times_weight(gradient, weight), rows, shape), level), None, None
+        flow = times_weight(gradient, weight, many=level is not None)
+        return close_batch(scatter_rows(flow, rows, shape), level), None, None
 
 
 class _Boosted(torch.autograd.Function):
@@ -124,10 +126,13 @@ class _Boosted(torch.autograd.Function):
             return ctx.boost.back(gradients[0], dequantize(weight), ctx.record), None, None, None
 
 
-def times_weight(gradient: Tensor, weight: Tensor) -> Tensor:
-    """dy W, with weights that are packed taken apart, in the finer of two types where autocast made them differ."""
+def times_weight(gradient: Tensor, weight: Tensor, many: bool = False) -> Tensor:
+    """dy W, with weights that are packed taken apart, in the finer of two types where autocast made them differ.
+
+    `many`: the gradients are those of several scores.
+    """
     gradient, matrix = in_the_finest(gradient, dequantize(weight))
-    return gradient @ matrix
+    return multiply_rows(gradient, matrix) if many else gradient @ matrix
 
 
 def dequantize(weight: Tensor) -> Tensor:

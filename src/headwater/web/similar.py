@@ -125,7 +125,7 @@ def similarity_phrases(s: Similarity) -> list[Phrase]:
     rows, columns = s.row_words(), s.column_words()
     matrix = s.words().matrix
     pairs = [
-        (float(matrix[i, j]), f"{visible(one.text)} – {visible(other.text)}")
+        (float(matrix[i, j]), f"{quote_mark(one.text)} – {quote_mark(other.text)}")
         for i, one in enumerate(rows)
         for j, other in enumerate(columns)
         if one.start != one.end and other.start != other.end
@@ -138,6 +138,12 @@ def similarity_phrases(s: Similarity) -> list[Phrase]:
     if best and worst[0] < -LEAST * best[0][0]:
         said += [Phrase("; "), Phrase(worst[1], True), Phrase(f" takes most away ({worst[0]:+.2f})")]
     return said
+
+
+def quote_mark(word: str) -> str:
+    """A mark such as a comma stands in quotation marks, or it would be taken for one of the sentence."""
+    seen = visible(word)
+    return seen if any(sign.isalnum() for sign in seen) else f"“{seen}”"
 
 
 def move_similarity(loaded: Loaded, ask: SimilarAsked, found: TimedSimilarity) -> MovedAnswer:

@@ -14,18 +14,24 @@ PARTS = ("choose", "report")
 
 @dataclass(frozen=True)
 class QuestionPair:
-    """A question and a sentence that has its answer. `others`: sentences that were given beside it and have none."""
+    """A question and a sentence that has its answer. `others`: sentences that were given beside it and have none.
+
+    `further`: the question has stood in a pair already, so that this one is asked for its evidence alone.
+    """
 
     data: str
     question: str
     sentence: str
     others: tuple[str, ...] = ()
+    further: bool = False
 
 
 def read_pairs(part: str, count: int) -> list[QuestionPair]:
-    """As many of each set, where it has them, in turn."""
-    in_turn = zip_longest(read_squad(part)[:count], read_hotpot(part)[:count])
-    return [pair for two in in_turn for pair in two if pair is not None]
+    """As many questions of each set, where it has them, in turn."""
+    squad = [[pair] for pair in read_squad(part)[:count]]
+    none: list[QuestionPair] = []
+    in_turn = zip_longest(squad, read_hotpot(part)[:count], fillvalue=none)
+    return [pair for two in in_turn for pairs in two for pair in pairs]
 
 
 def read_squad(part: str) -> list[QuestionPair]:
@@ -41,15 +47,15 @@ def read_squad(part: str) -> list[QuestionPair]:
     return list(found.values())
 
 
-def read_hotpot(part: str) -> list[QuestionPair]:
-    """The first sentence of evidence, with all sentences that are none."""
+def read_hotpot(part: str) -> list[list[QuestionPair]]:
+    """For each question a pair with every sentence of its evidence, and with all sentences that are none."""
     records = read_records("hotpot")
     articles = join_entities(record["supporting_facts"]["title"] for record in records)
     chosen = take_half(records, part, lambda record: {articles[t] for t in record["supporting_facts"]["title"]})
-    return [pair for record in chosen if (pair := read_evidence(record)) is not None]
+    return [pairs for record in chosen if (pairs := read_evidence(record))]
 
 
-def read_evidence(record: dict[str, Any]) -> QuestionPair | None:
+def read_evidence(record: dict[str, Any]) -> list[QuestionPair]:
     facts = set(zip(record["supporting_facts"]["title"], record["supporting_facts"]["sent_id"], strict=True))
     named = {
         (title, number): sentence.strip()
@@ -59,4 +65,5 @@ def read_evidence(record: dict[str, Any]) -> QuestionPair | None:
     }
     evidence = [named[key] for key in named if key in facts]
     others = tuple(sentence for key, sentence in named.items() if key not in facts)
-    return QuestionPair("hotpot", record["question"].strip(), evidence[0], others) if evidence else None
+    question = record["question"].strip()
+    return [QuestionPair("hotpot", question, one, others, place > 0) for place, one in enumerate(evidence)]

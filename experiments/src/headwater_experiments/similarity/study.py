@@ -21,13 +21,14 @@ Row = dict[str, dict[str, float]]  # by measure and method
 def measure_pair(model: Any, tokenizer: Any, found: QuestionPair, methods: Sequence[str]) -> Row:
     """Every measure of every method on one pair."""
     pair = MaskedPair(MaskedText(model, tokenizer, found.question), MaskedText(model, tokenizer, found.sentence))
-    nearest = find_nearest(pair, found.others)
+    nearest = find_nearest(pair, found.others) if methods else None
     row: Row = {measure: {} for measure in MEASURES}
-    for method in methods:
+    for method in methods if nearest is not None or not found.further else ():
         relevance = explain_pair(pair, method)
-        row["words of a"][method] = pair.measure_side(relevance.rows, 0)
-        row["words of b"][method] = pair.measure_side(relevance.columns, 1)
-        row["pairs"][method] = pair.measure_pairs(relevance.matrix)
+        if not found.further:
+            row["words of a"][method] = pair.measure_side(relevance.rows, 0)
+            row["words of b"][method] = pair.measure_side(relevance.columns, 1)
+            row["pairs"][method] = pair.measure_pairs(relevance.matrix)
         if nearest is not None:
             row["evidence"][method] = lose_place(pair, relevance, nearest)
     return row

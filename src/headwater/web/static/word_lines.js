@@ -151,12 +151,15 @@ export class WordLines {
     const order = amounts.map((_, n) => n).sort((one, two) => Math.abs(amounts[two]) - Math.abs(amounts[one]));
     const named = order.slice(0, PARTNERS);
     const rest = order.slice(PARTNERS);
-    const parts = [...named.map((n) => [other.words[n].text, amounts[n]]),
+    const parts = [...named.map((n) => [quoted(other.words[n].text), amounts[n]]),
       ...(rest.length ? [[`${rest.length} other words`, rest.reduce((all, n) => all + amounts[n], 0)]] : []),
       [`biases of ${side === 'a' ? 'b' : 'a'}`, own.rest[i]]];
     const total = own.words[i].relevance;
     const places = Math.max(3, placesFor(total));
     const seen = roundToSum(parts.map(([, amount]) => amount), total, places);
-    return [h('b', {}, own.words[i].text), ' with ', ...parts.map(([name], n) => [n ? ' + ' : '', h('i', {}, name), ` ${shown(seen[n], places)}`]).flat(), ' = ', h('b', {}, shown(total, places)), ' in all'];
+    return [h('b', {}, quoted(own.words[i].text)), ' with ', ...parts.map(([name], n) => [n ? ' + ' : '', h('i', {}, name), ` ${shown(seen[n], places)}`]).flat(), ' = ', h('b', {}, shown(total, places)), ' in all'];
   }
 }
+
+// A mark such as a comma stands in quotation marks, or it would be taken for one of the sentence.
+const quoted = (text) => (/[\p{L}\p{N}]/u.test(text) ? text : `“${text}”`);
