@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from .join import Size
-from .record import READ, SIZED_FUNCTIONS, Operation, Slot, Struct, Trace, aten, told_by
+from .record import READ, SIZED_FUNCTIONS, Operation, Slot, Struct, Trace, told_by
 
+if TYPE_CHECKING:
+    from torch._ops import _OpNamespace
+
+aten: _OpNamespace = torch.ops.aten
 FEW = 64  # operations that questions may need
 SAME = frozenset({aten.detach.default, aten.alias.default, aten.lift_fresh.default})  # give what they are given
 VIEWS = frozenset(
