@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,18 @@ def results_table(environments: Sequence[Any]) -> list[str]:
     tried = list(dict.fromkeys(what for one in environments for what in one.results))
     shown = [what for what in tried if not what.endswith("--help")]
     head = ["tried", *(f"{one.python} {one.versions}" for one in environments)]
-    rows = [[what, *(one.results.get(what, "") for one in environments)] for what in shown]
+    rows = [[what, *(without_folders(one.results.get(what, "")) for one in environments)] for what in shown]
     helps = [sum(how == "ok" for what, how in one.results.items() if what.endswith("--help")) for one in environments]
     asked = [sum(what.endswith("--help") for what in one.results) for one in environments]
     rows.insert(
         1, ["`--help` of every command", *(f"{a} of {b}" if b else "" for a, b in zip(helps, asked, strict=True))]
     )
     return table(head, rows)
+
+
+def without_folders(said: str) -> str:
+    """Where packages lie on that machine is nobody's business."""
+    return re.sub(r"/\S*site-packages/", "", said)
 
 
 def size_lines(sizes: dict[str, int]) -> list[str]:
