@@ -66,6 +66,7 @@ def ask(model: Any, tokenizer: Any) -> hw.AnswerExplainer:
 def main() -> None:
     torch.set_num_threads(1)
     model, tokenizer = hw.load("smollm2")
+    assert tokenizer is not None
     ids = tokenizer(ask(model, tokenizer).prompt + ANSWER, return_tensors="pt")["input_ids"]
     typer.echo(f"{ids.shape[1]} tokens\n\n| what | seconds |\n|---|---|")
     for _ in range(2):
