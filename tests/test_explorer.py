@@ -339,7 +339,7 @@ def test_axe_finds_no_serious_fault(chrome, home, scheme, width, name):
     explained(found.page, home, f"text={TEXT}&audit=1&mask=10")
     found.page.locator(".audit .chart").wait_for()
     found.page.locator(".test h3").wait_for()
-    found.page.locator('[data-line="/biases"]').click()
+    found.page.locator('[data-line="/constants"]').click()
     found.page.locator("#methods summary").click()
     shot(found.page, f"{name}-{scheme}")
     assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth")

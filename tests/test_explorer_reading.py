@@ -14,6 +14,7 @@ from browsing import Watched, make_state
 from speaker import speaker, talker
 from test_explorer import TEXT, explained, serious, shot
 
+from headwater.defaults import GRAPH_METHOD, TEXT_METHOD
 from headwater.web.models import LazyModel, Loaded, Loading, text_model
 from headwater.web.server import serve_in_thread
 
@@ -128,7 +129,7 @@ def numbers(text: str) -> list[float]:
 
 def test_every_sum_on_the_page_is_right_as_it_stands(watched, home):
     page = watched.page
-    explained(page, home, f"text={TEXT}&audit=1&numbers=on")
+    explained(page, home, f"text={TEXT}&methods=lrp|gi&audit=1&numbers=on")
     for line in page.locator(".method .sum, .verdict .sum").all_inner_texts():
         left, _, right = line.partition("=")
         assert sum(numbers(left)) == pytest.approx(numbers(right)[0], abs=1e-9), line
@@ -174,7 +175,7 @@ def test_a_first_visit_is_told_what_it_sees_once(watched, home):
     assert page.get_by_role("button", name="What is this?").get_attribute("aria-expanded") == "true"
 
 
-@pytest.mark.parametrize("word", ["logit", "ledger", "biases", "lrp", "gi"])
+@pytest.mark.parametrize("word", ["logit", "ledger", "biases", TEXT_METHOD, "gi"])
 def test_a_word_is_explained_where_it_stands_by_keyboard(watched, home, word):
     page = watched.page
     explained(page, home)
@@ -226,17 +227,17 @@ def test_on_the_first_example_methods_differ_visibly():
     from headwater.models.bundled import load_bundled
 
     model, tokenizer = load_bundled()
-    found = hw.compare(model, first_example(), tokenizer=tokenizer, methods=["gi", "lrp"])
-    gi, lrp = (torch.tensor([w.relevance for w in e.words() if w.start != w.end]) for e in found.explanations)
-    assert torch.nn.functional.cosine_similarity(gi, lrp, dim=0) < 0.5
-    assert gi.abs().argmax() != lrp.abs().argmax()
-    large = (gi.abs() > 0.5 * gi.abs().max()) & (lrp.abs() > 0.5 * lrp.abs().max())
-    assert bool((gi.sign() != lrp.sign())[large].any())  # a word that both call important, and of which one is wrong
+    found = hw.compare(model, first_example(), tokenizer=tokenizer, methods=["gi", TEXT_METHOD])
+    gi, ours = (torch.tensor([w.relevance for w in e.words() if w.start != w.end]) for e in found.explanations)
+    assert torch.nn.functional.cosine_similarity(gi, ours, dim=0) < 0.5
+    assert gi.abs().argmax() != ours.abs().argmax()
+    large = (gi.abs() > 0.5 * gi.abs().max()) & (ours.abs() > 0.5 * ours.abs().max())
+    assert bool((gi.sign() != ours.sign())[large].any())  # a word that both call important, and of which one is wrong
 
 
 def test_one_scale_and_numbers_by_switches(watched, home):
     page = watched.page
-    explained(page, home, f"text={TEXT}")
+    explained(page, home, f"text={TEXT}&methods=lrp|gi")
     strongest = """() => [...document.querySelectorAll('.method')].map(row =>
       Math.max(...[...row.querySelectorAll('.w')].map(w => Number(w.style.getPropertyValue('--o')))))"""
     assert page.evaluate(strongest) == [1, 1]
@@ -262,13 +263,13 @@ def test_a_text_has_a_verdict_and_masking_says_who_was_nearer(watched, home):
     page = watched.page
     explained(page, home)  # the first example
     said = page.locator("#panel-text .says")
-    assert re.match(r"99\.\d % positive, mostly because of not and dull", said.inner_text())
-    page.locator('.method[data-method="lrp"] .w', has_text="dull").click()
+    assert re.match(r"99\.\d % positive, .* already for unknown words; .* mostly because of dull", said.inner_text())
+    page.locator(f'.method[data-method="{TEXT_METHOD}"] .w', has_text="dull").click()
     found = page.locator("#panel-text .found")
     found.wait_for()
-    took, lrp, gi = numbers(found.inner_text())
-    assert found.inner_text().endswith("lrp was nearer.")
-    assert abs(took - lrp) < abs(took - gi)
+    took, ours, gi = numbers(found.inner_text())
+    assert found.inner_text().endswith(f"{TEXT_METHOD} was nearer.")
+    assert abs(took - ours) < abs(took - gi)
 
 
 def test_patches_are_masked_by_pointer_and_by_the_list(watched, home):
@@ -301,7 +302,7 @@ def test_atoms_are_masked(watched, home):
     assert "inactive" in place.locator(".says").inner_text()
     place.locator('.sheet circle[data-item="3"]').first.click()
     place.locator(".found").wait_for()
-    assert re.match(r"Masking O 3 .*lrp had said .*gi ", place.locator(".found").inner_text())
+    assert re.match(rf"Masking O 3 .*{re.escape(GRAPH_METHOD)} had said .*gi ", place.locator(".found").inner_text())
     shot(page, "masked-atom")
 
 

@@ -232,7 +232,7 @@ def test_a_row_that_cannot_be_opened_says_so_where_one_looks(chrome, tmp_path):
 
 def test_layers_are_counted_and_other_modules_are_none(watched, home):  # noqa: F811
     page = watched.page
-    explained(page, home, f"text={TEXT}")
+    explained(page, home, f"text={TEXT}&methods=lrp")
     note = page.locator('.line:has([data-line="/biases"]) small').inner_text()
     assert re.match(r"4 layers and \d other modules?", note)
     said = page.evaluate(

@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 import headwater as hw
 from headwater.cli import app
+from headwater.defaults import TEXT_METHOD
 from headwater.engine import run_plans, session
 from headwater.errors import BadRow, DataError, JobStopped, ModelError, UnknownName, UsageError
 from headwater.inputs.batch import group_by_length
@@ -173,7 +174,7 @@ def test_input_that_changes_under_the_job_is_noticed(engine, data, tmp_path, mon
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"method": "gi"}, "method was lrp, is gi"),
+        ({"method": "gi"}, f"method was {TEXT_METHOD}, is gi"),
         ({"columns": ["text", "label"]}, "columns was text, is text, label"),
         ({"model": "other"}, "the model's weights was .*, is "),
         ({"target": 1}, "target was None, is 1"),

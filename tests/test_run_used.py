@@ -103,7 +103,7 @@ def test_an_evaluation_of_a_run_can_be_drawn_from_and_handed_to_workers(data, tm
     ],
 )
 def test_a_run_of_something_else_is_refused(data, tmp_path, ran, asked, said):
-    run(data, tmp_path / "out", **{"columns": ["text", "label"], **ran})
+    run(data, tmp_path / "out", **{"columns": ["text", "label"], "method": "lrp", **ran})
     with pytest.raises(UsageError, match=said):
         judged(tmp_path / "out", **asked)
 

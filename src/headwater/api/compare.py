@@ -8,7 +8,7 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from ..engine.kind import default_method, is_plain
+from ..engine.kind import allows_reference, default_method
 from ..engine.options import Options, OptionsByName, Request
 from ..engine.plan import make_plan
 from ..engine.session import Session
@@ -68,7 +68,7 @@ def compare(
 
 def usual_methods(ask: Request) -> tuple[str, ...]:
     """The paper's methods, and what `explain` would take where it is none of them."""
-    return tuple(dict.fromkeys((*PAPER, default_method(ask.model, is_plain(ask.options)))))
+    return tuple(dict.fromkeys((*PAPER, default_method(ask.model, allows_reference(ask.options)))))
 
 
 def compare_methods(ask: Request, entries: list[MethodAnswers]) -> Comparison:

@@ -41,7 +41,7 @@ class KeptScores:
         if not place.exists():
             place.write_text(write_line({**head, "scores": probes.tolist()}), encoding="utf-8")
             return cls(place)
-        first, *chunks = read_lines(place)
+        first, *chunks = read_chunks(place)
         check_head(place, head, first, probes)
         return cls(place, {chunk["passages"]: chunk["scores"] for chunk in chunks})
 
@@ -74,7 +74,7 @@ def end_last_line(file: Any) -> None:
     file.truncate()
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_chunks(path: Path) -> list[dict[str, Any]]:
     """All lines that were written to their end."""
     try:
         *lines, _ = path.read_text(encoding="utf-8").split("\n")

@@ -70,13 +70,13 @@ def read_with_cache(session: Session, text: Text) -> ReadText | None:
         return None
     found = read_text(model, text, None)
     if model not in TRUSTED:
-        TRUSTED[model] = found.cache is not None and agree(model, text, found)
+        TRUSTED[model] = found.cache is not None and reads_alike(model, text, found)
     return (
         found if TRUSTED[model] and found.cache is not None and found.cache.size <= KEPT else replace(found, cache=None)
     )
 
 
-def agree(model: nn.Module, text: Text, full: ReadText) -> bool:
+def reads_alike(model: nn.Module, text: Text, full: ReadText) -> bool:
     """Whether the output, read after what is kept of the prompt, has the log-probabilities that it has in full."""
     half = next(model.parameters()).dtype in (torch.float16, torch.bfloat16)
     apart = (read_text(model, text, full.cache).logprobs - full.logprobs).abs().max()

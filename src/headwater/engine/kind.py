@@ -39,10 +39,10 @@ def choose_method(method: str | Method | None, model: Any, plain: bool = True) -
 
 def choose_for(options: Options, model: Any, watched: bool = False) -> Method:
     """The same for these options."""
-    return choose_method(options.method, model, is_plain(options) and not watched)
+    return choose_method(options.method, model, allows_reference(options) and not watched)
 
 
-def is_plain(options: Options) -> bool:
+def allows_reference(options: Options) -> bool:
     """Whether differences from a reference can answer these options."""
     saves_memory = options.saves_memory or options.memory_limit is not None
     return options.tokenizer is not None and not (options.inside or saves_memory)

@@ -49,12 +49,12 @@ def on(
 
     Example:
         >>> from headwater.rules import on, value_of
-        >>> @on(torch.i0, when="act")
+        >>> @on(torch.special.i0e, when="act")
         ... def bessel(scope, call):
-        ...     '''i0(x) is i0(0) = 1 plus its input times a constant.'''
+        ...     '''i0e(x) is i0e(0) = 1 plus its input times a constant.'''
         ...     x, value = call.args[0], call.run().detach()
         ...     result = value_of(value, gradient_of=x * ((value - 1) / x).nan_to_num(0.0).detach())
-        ...     scope.source(result, 1.0, "i0(0)")  # a line of the ledger
+        ...     scope.source(result, 1.0, "i0e(0)")  # a line of the ledger
         ...     return result
     """
     rules = (*rules, *([when] if when is not None else []))

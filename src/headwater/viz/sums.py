@@ -100,7 +100,7 @@ def ledger_sum(ledger: Ledger, unit: str = "words") -> str:
     Example:
         >>> from headwater.viz.sums import ledger_sum
         >>> ledger_sum(hw.explain("headwater/sentiment", "The plot is thin, but the cast is wonderful.").ledger)
-        'words 4.13 + biases -0.82 = 3.31'
+        'words 0.47 + score of the baseline 2.84 = 3.31'
     """
     names, parts = zip(*ledger_parts(ledger, unit), strict=True)
     places = sum_places(ledger.score)

@@ -143,7 +143,27 @@ def read_faithfulness(
 ) -> Faithfulness:
     """The table of a file that `measure_faithfulness` kept, without the model.
 
-    Of each set the first `count` prompts that have a row of every method; `methods` by default all that are there.
+    Args:
+        path: the file, plain or packed by gzip.
+        sets: some of the sets of prompts that it has; None is all.
+        methods: some of its rows; None is all.
+        count: the first prompts of each set that have a row of every method; None is all of them.
+
+    Returns:
+        A `Faithfulness`: its rows, and tables of them.
+
+    Raises:
+        DataError: the file is none of `measure_faithfulness`, or no prompt has a row of every method.
+
+    Example:
+        >>> from headwater.evaluation.language.study import measure_faithfulness, read_faithfulness
+        >>> with open("mine.jsonl", "w") as file:
+        ...     print('{"prompt": "The capital of France is", "answer": " Paris"}', file=file)
+        >>> asked = {"prompts": "mine.jsonl", "methods": ["random"], "progress": False, "out": "kept.jsonl"}
+        >>> model, tokenizer = hw.load("smollm2")
+        >>> found = measure_faithfulness(model, tokenizer, **asked)
+        >>> read_faithfulness("kept.jsonl").rows == found.rows
+        True
     """
     first, *lines = read_lines(Path(path)) or [{}]
     if "study" not in first:

@@ -15,11 +15,13 @@ export class HeadGrid {
     const scale = Math.max(...groups.flatMap((group) => group.relevance.map(Math.abs)), 0);
     const most = Math.max(...groups.map((group) => group.relevance.length), 0);
     const first = chosen ?? { group: 0, head: 0 };
+    const focused = this.element.contains(document.activeElement) && document.activeElement.dataset.at; // a late answer takes no focus away
     this.element.replaceChildren(
       h('div', { role: 'row', className: 'heads-row' }, h('span', { role: 'columnheader', className: 'soft' }, 'head'), Array.from({ length: most }, (_, i) => h('span', { role: 'columnheader', className: 'soft' }, i))),
       ...groups.map((group, g) => h('div', { role: 'row', className: 'heads-row' },
         h('span', { role: 'rowheader', title: group.module }, group.label),
         group.relevance.map((value, head) => this.cell(group, g, head, value, scale, first, chosen, off)))));
+    if (focused) this.focus(...focused.split(','));
   }
 
   cell(group, g, head, value, scale, first, chosen, off) {
