@@ -101,12 +101,12 @@ class Estimate:
     kept elsewhere, or computed again, stands in `room`.
     """
 
-    weights: int
-    above: int
-    kept: int
-    samples: int
-    length: int | None
-    room: MemoryPolicy = UNLIMITED
+    weights: int  # bytes of the model
+    above: int  # bytes above it, at the most
+    kept: int  # of these, bytes that wait for the backward pass
+    samples: int  # computed at once
+    length: int | None  # positions of each
+    room: MemoryPolicy = UNLIMITED  # what is kept elsewhere or computed again
 
     @property
     def peak(self) -> int:

@@ -56,24 +56,24 @@ class SpanExplanation(Shown, Saved):
 
     kind: ClassVar[str] = "span"
 
-    text: str
-    tokens: tuple[str, ...]
-    pieces: tuple[str, ...]
-    relevance: Tensor
-    ledger: Ledger
-    first: int
-    last: int
-    passages: tuple[TextSentence, ...]
-    place: tuple[int, ...]
-    documents: tuple[str, ...]
-    log_probability: float
-    score_name: str
-    method: str
-    provenance: Provenance
-    special: tuple[bool, ...] = ()
-    aside: tuple[bool, ...] = ()
-    at: str = "embeddings"
-    rules_met: tuple[tuple[str, int], ...] = ()
+    text: str  # the span
+    tokens: tuple[str, ...]  # of the prompt, then of the answer
+    pieces: tuple[str, ...]  # the tokens as text
+    relevance: Tensor  # one number per token
+    ledger: Ledger  # the lines that add up to the score
+    first: int  # the span's first token
+    last: int  # the token behind its last
+    passages: tuple[TextSentence, ...]  # sentences of prompt and answer
+    place: tuple[int, ...]  # the sentence of each token, by number
+    documents: tuple[str, ...]  # names of the documents
+    log_probability: float  # of the whole span
+    score_name: str  # which score was explained
+    method: str  # that was used, by the name that gives the same numbers again
+    provenance: Provenance  # what is needed to repeat it
+    special: tuple[bool, ...] = ()  # whether a token is special ([CLS], <s>)
+    aside: tuple[bool, ...] = ()  # whether relevance of a token was moved to the ledger
+    at: str = "embeddings"  # where relevance was read
+    rules_met: tuple[tuple[str, int], ...] = ()  # how often each rule acted
     traced: bool = False  # whether relevance of the model's own words was passed on
     hops: tuple[Ledger, ...] = ()  # of each time that it was: what was passed on, as a score with its lines
     tracer: Tracer | None = field(default=None, compare=False, repr=False)  # asks the model; no part of the value

@@ -79,11 +79,11 @@ class Audit(Shown, Plotted, Saved):
 
     kind: ClassVar[str] = "audit"
 
-    explanation: Explanation
-    modules: tuple[ModuleFlow, ...]
-    norms: tuple[NormFlow, ...]
-    heads: tuple[HeadFlow, ...]
-    leaks: tuple[Leak, ...]
+    explanation: Explanation  # what was followed through the model
+    modules: tuple[ModuleFlow, ...]  # what comes in and goes out, by module
+    norms: tuple[NormFlow, ...]  # the second proposition, by normalisation
+    heads: tuple[HeadFlow, ...]  # the first proposition, by head
+    leaks: tuple[Leak, ...]  # operations that lose relevance, the worst first
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, ready for JSON; `from_dict` gives the audit back."""

@@ -167,17 +167,17 @@ class Circuit(Shown, Saved):
 
     kind: ClassVar[str] = "circuit"
 
-    nodes: tuple[CircuitNode, ...]
-    edges: tuple[CircuitEdge, ...]
-    left_out: LeftOutParts
-    score: float
-    target: str
-    method: str
-    provenance: Provenance
-    dtype: str = "float32"
-    prediction: str | None = None
-    text: str | None = None
-    measured: CircuitFaithfulness | None = None
+    nodes: tuple[CircuitNode, ...]  # words first, the score last
+    edges: tuple[CircuitEdge, ...]  # the largest first
+    left_out: LeftOutParts  # what is in no node
+    score: float  # what the lines add up to
+    target: str  # what the score is of, by name
+    method: str  # that was used, by the name that gives the same numbers again
+    provenance: Provenance  # what is needed to repeat it
+    dtype: str = "float32"  # of the computation
+    prediction: str | None = None  # the model's own class
+    text: str | None = None  # what was explained
+    measured: CircuitFaithfulness | None = None  # what `faithfulness()` found, once it was asked
 
     @property
     def parts(self) -> tuple[CircuitNode, ...]:

@@ -18,8 +18,8 @@ class Comparison(Shown, Plotted, Saved):
 
     kind: ClassVar[str] = "comparison"
 
-    explanations: tuple[Explanation, ...]
-    refused: tuple[tuple[str, str], ...] = ()
+    explanations: tuple[Explanation, ...]  # one per method, in the order asked for
+    refused: tuple[tuple[str, str], ...] = ()  # methods that gave none, and why
 
     def __getitem__(self, method: str) -> Explanation:
         for e in self.explanations:

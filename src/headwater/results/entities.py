@@ -16,12 +16,12 @@ class Entity:
     scores are explained: the first of each word.
     """
 
-    label: str
-    text: str
-    start: int | None
-    end: int | None
-    positions: tuple[int, ...]
-    explanation: Explanation
+    label: str  # without its B- or I-
+    text: str  # the words
+    start: int | None  # first character, None if not known
+    end: int | None  # behind the last
+    positions: tuple[int, ...]  # tokens whose scores are explained
+    explanation: Explanation  # why it is labelled so
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, ready for JSON."""

@@ -33,14 +33,14 @@ class Provenance:
         ('headwater/sentiment', 'float32', 0)
     """
 
-    headwater: str
-    torch: str
-    transformers: str | None
-    model: str
-    device: str
-    dtype: str
-    seed: int | None = None
-    way: str = field(default="plain", compare=False)
+    headwater: str  # version
+    torch: str  # version
+    transformers: str | None  # version, None without it
+    model: str  # its name or class
+    device: str  # where it was computed
+    dtype: str  # of the computation
+    seed: int | None = None  # of what was drawn
+    way: str = field(default="plain", compare=False)  # "plain", "plan" or "graph"
 
     def to_dict(self) -> dict[str, Any]:
         """For files: without the way, so that an explanation is written alike however it was computed."""
@@ -65,28 +65,28 @@ class Explanation(Shown, Plotted, Saved):
 
     kind: ClassVar[str] = "explanation"
 
-    tokens: tuple[str, ...]
-    relevance: Tensor
-    score: float
-    target: str
-    ledger: Ledger
-    method: str
-    provenance: Provenance
-    text: str | tuple[str, str] | None = None
-    prediction: str | None = None
-    output: str = "logit"
-    at: str = "embeddings"
-    special: tuple[bool, ...] = ()
-    offsets: tuple[tuple[int, int], ...] | None = None
-    word_ids: tuple[int | None, ...] | None = None
-    sequence_ids: tuple[int | None, ...] | None = None
-    segments: tuple[str, ...] = ()
-    rules_met: tuple[tuple[str, int], ...] = ()
-    windows: int = 1
-    edges: tuple[tuple[int, int, float], ...] | None = None
-    image: Picture | None = None
-    probabilities: Mapping[str, float] = field(default_factory=dict)
-    inside: Inside | None = None
+    tokens: tuple[str, ...]  # names of the inputs, in order
+    relevance: Tensor  # one number per input, in the unit of the score
+    score: float  # the number that is explained
+    target: str  # what the score is of, by name
+    ledger: Ledger  # the lines that add up to the score
+    method: str  # that was used, by the name that gives the same numbers again
+    provenance: Provenance  # what is needed to repeat it
+    text: str | tuple[str, str] | None = None  # what was explained, two texts of a pair
+    prediction: str | None = None  # the model's own class
+    output: str = "logit"  # which number of the prediction: logit, probability, …
+    at: str = "embeddings"  # where relevance was read
+    special: tuple[bool, ...] = ()  # whether a token is special ([CLS], <s>)
+    offsets: tuple[tuple[int, int], ...] | None = None  # where each token stands in the text, by character
+    word_ids: tuple[int | None, ...] | None = None  # the word of each token
+    sequence_ids: tuple[int | None, ...] | None = None  # which text of a pair each token is of
+    segments: tuple[str, ...] = ()  # "source" or "target" of each token, of encoder-decoders
+    rules_met: tuple[tuple[str, int], ...] = ()  # how often each rule acted
+    windows: int = 1  # parts in which a long text was read
+    edges: tuple[tuple[int, int, float], ...] | None = None  # of a graph: two nodes and a relevance
+    image: Picture | None = None  # of an image: its grid and pixels
+    probabilities: Mapping[str, float] = field(default_factory=dict)  # of the classes, by name
+    inside: Inside | None = None  # relevance of heads, neurons and layers, if asked for
 
     @property
     def probability(self) -> float | None:

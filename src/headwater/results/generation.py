@@ -62,23 +62,23 @@ class Generation(Shown, Plotted, Saved):
 
     kind: ClassVar[str] = "generation"
 
-    tokens: tuple[str, ...]
-    pieces: tuple[str, ...]
-    prompt: int
-    relevance: Tensor
-    ledgers: tuple[Ledger, ...]
-    targets: tuple[str, ...]
-    probabilities: tuple[float, ...]
-    score: str
-    method: str
-    provenance: Provenance
-    roles: tuple[str, ...] = ()
-    special: tuple[bool, ...] = ()
-    aside: tuple[bool, ...] = ()
-    at: str = "embeddings"
-    unit: str = "token"
-    rules_met: tuple[tuple[str, int], ...] = ()
-    alternatives: tuple[tuple[Alternative, ...], ...] = ()
+    tokens: tuple[str, ...]  # of the prompt, then of the output
+    pieces: tuple[str, ...]  # the tokens as text
+    prompt: int  # how many tokens the prompt has
+    relevance: Tensor  # [outputs, tokens]
+    ledgers: tuple[Ledger, ...]  # one for each output token
+    targets: tuple[str, ...]  # what each row is of
+    probabilities: tuple[float, ...]  # the model's, of each output token
+    score: str  # which score was explained
+    method: str  # that was used, by the name that gives the same numbers again
+    provenance: Provenance  # what is needed to repeat it
+    roles: tuple[str, ...] = ()  # whose each token is
+    special: tuple[bool, ...] = ()  # whether a token is special ([CLS], <s>)
+    aside: tuple[bool, ...] = ()  # whether relevance of a token was moved to the ledger
+    at: str = "embeddings"  # where relevance was read
+    unit: str = "token"  # "token", "word" or "sentence"
+    rules_met: tuple[tuple[str, int], ...] = ()  # how often each rule acted
+    alternatives: tuple[tuple[Alternative, ...], ...] = ()  # the likeliest tokens in the place of each
 
     def __len__(self) -> int:
         """How many output tokens (or words, or sentences) there are."""

@@ -132,8 +132,8 @@ class Inside:
     `groups` has all of it, one by one, also where layers differ in size.
     """
 
-    groups: tuple[NodeGroup, ...]
-    tokens: tuple[str, ...] = ()
+    groups: tuple[NodeGroup, ...]  # one per layer and kind
+    tokens: tuple[str, ...] = ()  # names of the positions
 
     @property
     def heads(self) -> Tensor:

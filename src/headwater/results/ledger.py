@@ -90,17 +90,17 @@ class Ledger(Shown):
     its own size, the same ledger would close on one machine and stay open on the next.
     """
 
-    score: float
-    inputs: float
-    biases: Lines = field(default_factory=Lines)
-    constants: Lines = field(default_factory=Lines)
-    readout: float = 0.0
-    dtype: str = "float32"
-    magnitude: float = 0.0
-    cut_off: Lines = field(default_factory=Lines)
-    held: Lines = field(default_factory=Lines)
-    spread: float = 0.0
-    cut_size: float = 0.0
+    score: float  # what the lines add up to
+    inputs: float  # the relevance of all inputs
+    biases: Lines = field(default_factory=Lines)  # of the model, by parameter
+    constants: Lines = field(default_factory=Lines)  # all else that the model adds, by name
+    readout: float = 0.0  # the curvature of a score that is not linear in the logits
+    dtype: str = "float32"  # of the computation
+    magnitude: float = 0.0  # of what the score is a difference of, absolute
+    cut_off: Lines = field(default_factory=Lines)  # what the model's own code cut off from the input
+    held: Lines = field(default_factory=Lines)  # parameters that are weighed by what rules hold constant
+    spread: float = 0.0  # the inputs' absolute relevance, summed
+    cut_size: float = 0.0  # the same of what was cut off
 
     @property
     def unaccounted(self) -> float:

@@ -12,12 +12,12 @@ from .inside import CutLedger, Inside
 class PatchEffect:
     """A score before and after `nodes` were replaced. Nothing is estimated: the model was run both ways."""
 
-    nodes: tuple[str, ...]
-    score: float
-    patched: float
-    target: str
-    prediction: str | None = None
-    patched_prediction: str | None = None
+    nodes: tuple[str, ...]  # what was replaced
+    score: float  # before
+    patched: float  # after
+    target: str  # what the score is of
+    prediction: str | None = None  # before
+    patched_prediction: str | None = None  # after
 
     @property
     def effect(self) -> float:

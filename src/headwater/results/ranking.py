@@ -60,10 +60,10 @@ class Ranking(Shown):
     An explanation is computed when it is asked for, and kept. It asks the model; a copy of the value has none.
     """
 
-    query: str
-    passages: tuple[str, ...]
-    scores: tuple[float, ...]
-    measure: str
+    query: str  # what was asked
+    passages: tuple[str, ...]  # in the order given
+    scores: tuple[float, ...]  # in the order of the passages
+    measure: str  # cosine, dot product, maxsim or logit
     explainer: Explainer | None = field(default=None, compare=False, repr=False)
     known: dict[int, Similarity] = field(default_factory=dict, compare=False, repr=False)
 

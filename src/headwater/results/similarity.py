@@ -101,19 +101,19 @@ class Similarity(Shown, Saved):
 
     kind: ClassVar[str] = "similarity"
 
-    a: ComparedText
-    b: ComparedText
-    matrix: Tensor
-    row_rest: Tensor
-    column_rest: Tensor
-    ledger: Ledger
-    measure: str
-    rank: int
-    dimensions: int
-    method: str
-    provenance: Provenance
-    matches: tuple[int, ...] | None = None
-    remainder: float | None = 0.0
+    a: ComparedText  # the first text
+    b: ComparedText  # the second
+    matrix: Tensor  # [tokens of a, tokens of b]
+    row_rest: Tensor  # what tokens of a make with biases of the other text
+    column_rest: Tensor  # what tokens of b do
+    ledger: Ledger  # the lines that add up to the similarity
+    measure: str  # cosine, dot product, maxsim or logit
+    rank: int  # directions that were explained
+    dimensions: int  # of the vectors
+    method: str  # that was used, by the name that gives the same numbers again
+    provenance: Provenance  # what is needed to repeat it
+    matches: tuple[int, ...] | None = None  # with maxsim: the token of b for each token of a
+    remainder: float | None = 0.0  # about the norm of what the matrix misses
 
     @property
     def score(self) -> float:
