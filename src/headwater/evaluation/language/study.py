@@ -157,9 +157,10 @@ def read_faithfulness(
 
     Example:
         >>> from headwater.evaluation.language.study import measure_faithfulness, read_faithfulness
+        >>> asked = {"prompts": "mine.jsonl", "methods": ["random"], "progress": False, "out": "kept.jsonl"}
         >>> with open("mine.jsonl", "w") as file:
         ...     print('{"prompt": "The capital of France is", "answer": " Paris"}', file=file)
-        >>> asked = {"prompts": "mine.jsonl", "methods": ["random"], "progress": False, "out": "kept.jsonl"}
+        ...     print('{"prompt": "The capital of Italy is", "answer": " Rome"}', file=file)
         >>> model, tokenizer = hw.load("smollm2")
         >>> found = measure_faithfulness(model, tokenizer, **asked)
         >>> read_faithfulness("kept.jsonl").rows == found.rows
