@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headwater.kernels import row_products
-from headwater.kernels.row_products import MANY, multiply_rows
+from headwater.kernels.row_products import MANY, SOME, FasterLinear, multiply_rows
 
 needs_onednn = pytest.mark.skipif(row_products.find_product() is None, reason="torch was built without oneDNN")
 
@@ -48,6 +48,29 @@ def test_a_weight_that_lies_the_other_way_round():
     rows, matrix = numbers(MANY)
     turned = torch.nn.Parameter(matrix.T.contiguous())
     assert torch.allclose(multiply_rows(rows, turned.T), rows @ matrix, rtol=0, atol=24 * 1e-6)
+
+
+@needs_onednn
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_model_that_is_only_read_has_the_same_outputs(monkeypatch, bias):
+    model = torch.nn.Sequential(torch.nn.Linear(24, 40, bias=bias), torch.nn.GELU(), torch.nn.Linear(40, 8, bias=bias))
+    x = torch.randn(2, SOME, 24, generator=torch.Generator().manual_seed(0))
+    asked = count_calls(monkeypatch)
+    plain = model(x)
+    assert torch.equal(plain, run_faster(model, x))  # with gradients nothing is another
+    assert asked == []
+    with torch.no_grad():
+        assert torch.allclose(run_faster(model, x), plain, rtol=0, atol=1e-5)
+        assert asked == [2 * SOME] * 2
+        assert torch.equal(run_faster(model.double(), x.double()), model(x.double()))
+        model.float()
+        run_faster(model, x[:1, : SOME - 1])
+    assert asked == [2 * SOME] * 2
+
+
+def run_faster(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with FasterLinear():
+        return model(x)
 
 
 def count_calls(monkeypatch) -> list[int]:

@@ -79,7 +79,7 @@ def explain(
         tokenizer: turns texts into the model's inputs; what a name or a pipeline brings along need not be given.
         processor: transformers' image processor, for images.
         method: a name of `headwater methods`, or a `Method`; None is the default for the kind of model
-            (`headwater.defaults`), one for language models and one for all others.
+            (`headwater.defaults`).
         target: None for the predicted class (the predicted next token of a language model), a class by index or name,
             "a - b", a `Token` or a `Span`.
         output: "logit", "advantage" (the logit minus the mean of all logits, weighed by their probabilities at a

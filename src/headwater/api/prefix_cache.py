@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..engine.session import Session
 from ..inputs.readouts import logits_of
+from ..kernels.row_products import FasterLinear
 from .output_text import Text, takes
 from .span_scores import logprobs_at
 
@@ -90,7 +91,8 @@ def read_text(model: nn.Module, text: Text, read: PrefixCache | None) -> ReadTex
     done = 0 if read is None else min(count_common(ids, read.ids), len(text.said.ids) - 1)
     rest = torch.tensor([ids[done:]], device=next(model.parameters()).device)
     past = {} if read is None or not done else {"past_key_values": read.first(done)}
-    out = model(input_ids=rest, use_cache=True, logits_to_keep=len(text.output), **past)
+    with FasterLinear():
+        out = model(input_ids=rest, use_cache=True, logits_to_keep=len(text.output), **past)
     own = PrefixCache.of(ids, getattr(out, "past_key_values", None)) if read is None else None
     return ReadText(logprobs_at(logits_of(out)[0], text.output), own)
 
