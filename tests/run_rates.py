@@ -43,10 +43,10 @@ def bare(data: Path, rows: int) -> Rate:
         found = explainer.reading.read(chunk.start, chunk.stop)
         usable, _ = explainer.usable(found.start, found.texts, RetryState())
         batches += [[row.text for row in batch] for batch in explainer.batches(usable)]
-    hw.explain(model, batches[0], tokenizer=tokenizer)
+    hw.explain(model, batches[0], tokenizer=tokenizer, method="lrp")
     began, used = time.perf_counter(), time.process_time()
     for batch in batches:
-        hw.explain(model, batch, tokenizer=tokenizer, batch_size=len(batch))
+        hw.explain(model, batch, tokenizer=tokenizer, batch_size=len(batch), method="lrp")
     rows = sum(map(len, batches))
     return Rate(rows / (time.perf_counter() - began), 1000 * (time.process_time() - used) / rows)
 
@@ -97,7 +97,7 @@ def seconds(data: Path, out: Path, engine: str, workers: int) -> tuple[float, fl
     used.look()
     before = used.total()
     used.start()
-    hw.run(None, data, out, engine=engine, workers=workers)
+    hw.run(None, data, out, engine=engine, workers=workers, method="lrp")
     took = time.perf_counter() - began
     used.over.set()
     used.join()
