@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-MANY = 256  # rows: with fewer, either library takes about as long as the call itself
+MANY = 256  # rows of a backward pass of several scores: with fewer it is short, and its numbers stay as they were
 SOME = 32  # rows of a text that is only read: from there on oneDNN took half the time
 
 
