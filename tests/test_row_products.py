@@ -1,12 +1,13 @@
-"""Products of many rows with a matrix by oneDNN: the same but for rounding, and only where they are asked for."""
+"""Products of rows with a matrix by oneDNN: the same but for rounding, and only where it is the faster one."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+import headwater as hw
 from headwater.kernels import row_products
-from headwater.kernels.row_products import MANY, SOME, FasterLinear, multiply_rows
+from headwater.kernels.row_products import LARGE, SOME, FasterLinear, multiply_rows
 
 needs_onednn = pytest.mark.skipif(row_products.find_product() is None, reason="torch was built without oneDNN")
 
@@ -21,15 +22,15 @@ def numbers(rows: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor
 
 @needs_onednn
 def test_they_are_exact_but_for_rounding(monkeypatch):
-    rows, matrix = numbers(MANY)
+    rows, matrix = numbers(SOME)
     asked = count_calls(monkeypatch)
     found = multiply_rows(rows, matrix)
-    assert asked == [MANY]
+    assert asked == [SOME]
     assert torch.allclose(found.double(), rows.double() @ matrix.double(), rtol=0, atol=24 * 1e-6)
 
 
 @needs_onednn
-@pytest.mark.parametrize(("rows", "dtype"), [(MANY - 1, torch.float32), (MANY, torch.float64)])
+@pytest.mark.parametrize(("rows", "dtype"), [(SOME - 1, torch.float32), (SOME, torch.float64)])
 def test_few_rows_and_other_types_stay_with_torch(monkeypatch, rows, dtype):
     asked = count_calls(monkeypatch)
     given = numbers(rows, dtype)
@@ -37,15 +38,66 @@ def test_few_rows_and_other_types_stay_with_torch(monkeypatch, rows, dtype):
     assert asked == []
 
 
+@needs_onednn
+def test_few_rows_of_a_large_matrix_and_few_that_are_left_of_many(monkeypatch):
+    asked = count_calls(monkeypatch)
+    multiply_rows(torch.ones(2, 512), torch.ones(512, LARGE // 512))
+    multiply_rows(*numbers(3), count=SOME)
+    assert asked == [2, 3]
+
+
+@needs_onednn
+def test_a_gradient_of_the_product_is_torchs(monkeypatch):
+    asked = count_calls(monkeypatch)
+    rows, matrix = numbers(SOME)
+    (found,) = torch.autograd.grad(multiply_rows(rows.requires_grad_(), matrix).sum(), rows)
+    assert torch.allclose(found, matrix.sum(1).expand_as(rows), atol=1e-5)
+    assert asked == []
+
+
+@needs_onednn
+@pytest.mark.parametrize("method", ["lrp", "lrp-gamma", "lrp-difference"])
+def test_explanations_are_the_same_but_for_rounding(monkeypatch, method):
+    """And a plan that was made with it is not played without it."""
+    model, tokenizer = hw.load("headwater/sentiment")
+    texts = ["a gripping, beautifully acted film, and a very long one that never ends, " * n for n in (3, 2, 2, 2)]
+
+    def relevance() -> list[torch.Tensor]:
+        return [hw.explain(model, text, tokenizer=tokenizer, method=method).relevance for text in texts]
+
+    asked = count_calls(monkeypatch)
+    by_onednn = relevance()
+    assert asked
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    monkeypatch.setattr(row_products, "find_product", lambda: None)
+    for one, other in zip(by_onednn, relevance(), strict=True):
+        assert not torch.equal(one, other)
+        assert (one - other).abs().max() <= 1e-5 * other.abs().sum()
+
+
+@needs_onednn
+@pytest.mark.parametrize("method", ["lrp", "lrp-gamma", "lrp-difference"])
+def test_played_it_is_what_a_plain_run_says(method):
+    """In float32 and with more rows than SOME: to the last bit."""
+    model, tokenizer = hw.load("headwater/sentiment")
+    for times in (4, 3, 5, 4, 3):
+        text = "a gripping, beautifully acted film and " * (2 * times)
+        played = hw.explain(model, text, tokenizer=tokenizer, method=method)
+        plain = hw.explain(model, text, tokenizer=tokenizer, method=method, plans=False)
+        assert torch.equal(played.relevance, plain.relevance)
+        assert played.ledger == plain.ledger
+    assert played.provenance.way == "plan"
+
+
 def test_it_can_be_switched_off(monkeypatch):
-    rows, matrix = numbers(MANY)
+    rows, matrix = numbers(SOME)
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     assert row_products.find_product() is None
     assert torch.equal(multiply_rows(rows, matrix), rows @ matrix)
 
 
 def test_a_weight_that_lies_the_other_way_round():
-    rows, matrix = numbers(MANY)
+    rows, matrix = numbers(SOME)
     turned = torch.nn.Parameter(matrix.T.contiguous())
     assert torch.allclose(multiply_rows(rows, turned.T), rows @ matrix, rtol=0, atol=24 * 1e-6)
 

@@ -252,6 +252,7 @@ def surroundings() -> Any:
         torch.is_autocast_enabled("cuda"),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
+        torch.backends.mkldnn.enabled,
         torch.backends.cuda.flash_sdp_enabled(),
         torch.backends.cuda.mem_efficient_sdp_enabled(),
         torch.backends.cuda.math_sdp_enabled(),

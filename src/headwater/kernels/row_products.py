@@ -1,8 +1,8 @@
-"""Many rows times a matrix, on the processor by oneDNN.
+"""Rows times a matrix, on the processor by oneDNN.
 
-torch multiplies matrices of float32 by MKL. On a processor of AMD oneDNN, which torch brings along as well, took less
-than half the time. Results differ by rounding alone. To move no other number, only backward passes of several scores
-and texts that are only read come here.
+torch multiplies matrices of float32 by MKL. On a processor of AMD oneDNN, which torch brings along as well, takes less
+than half the time. Results differ by rounding alone. What the model itself computes stays with torch, so that the
+prediction is the same to the last bit; backward passes and texts that are only read come here.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-MANY = 256  # rows of a backward pass of several scores: with fewer it is short, and its numbers stay as they were
-SOME = 32  # rows of a text that is only read: from there on oneDNN took half the time
+SOME = 32  # rows, from which on oneDNN is faster for small matrices, too: it takes some 12 microseconds to be called
+LARGE = 1 << 18  # numbers of a matrix for which it is faster from two rows on
 
 
-def multiply_rows(rows: Tensor, matrix: Tensor) -> Tensor:
-    """rows @ matrix."""
-    if not is_for_onednn(rows, matrix):
+def multiply_rows(rows: Tensor, matrix: Tensor, count: int | None = None) -> Tensor:
+    """rows @ matrix.
+
+    `count` says how many rows there were before some were left out because they are zero. How many are left depends
+    on numbers, and a plan must not.
+    """
+    if not is_for_onednn(rows, matrix, count):
         return rows @ matrix
     with torch.no_grad():
         product: Tensor = find_product()(rows, matrix.detach().T, None, "none", [], "")
@@ -35,18 +39,19 @@ class FasterLinear(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         x, weight, bias = (*args, None)[:3]
         rows = x.reshape(-1, x.shape[-1])
-        if not is_for_onednn(rows, weight, SOME):
+        if not is_for_onednn(rows, weight):
             return func(*args)
         return find_product()(rows, weight, bias, "none", [], "").view(*x.shape[:-1], -1)
 
 
-def is_for_onednn(rows: Tensor, matrix: Tensor, least: int = MANY) -> bool:
-    """Whether both are plain matrices of float32 on the processor, and large enough."""
+def is_for_onednn(rows: Tensor, matrix: Tensor, count: int | None = None) -> bool:
+    """Whether both are plain matrices of float32 on the processor, large enough, and no gradient is asked for."""
     plain = type(rows) is Tensor and type(matrix) in (Tensor, torch.nn.Parameter)
     fits = plain and rows.dim() == matrix.dim() == 2 and rows.dtype is matrix.dtype is torch.float32
-    return (
-        fits and rows.device.type == matrix.device.type == "cpu" and len(rows) >= least and find_product() is not None
-    )
+    if not fits or not rows.device.type == matrix.device.type == "cpu" or torch.is_grad_enabled() and rows.requires_grad:
+        return False
+    enough = (len(rows) if count is None else count) >= SOME or matrix.numel() >= LARGE
+    return enough and find_product() is not None
 
 
 def find_product() -> Any:

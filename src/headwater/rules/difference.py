@@ -35,7 +35,7 @@ from .call import Call, is_signal
 from .constants import parameter_of
 from .gamma import Boost
 from .gradients import check_derivative, value_of
-from .linear import apply_boost, is_layer
+from .linear import apply_boost, apply_product, is_layer
 from .rule_set import gamma_of
 from .scope import Scope
 from .secants import CLOSED, derivative_by_values, secant_slope, slope_of_power, softmax_slopes
@@ -202,8 +202,8 @@ class DifferenceScope(Scope):
         if signals == 1 and is_signal(call.args[0]) and call.name in ELEMENTWISE:
             return self.by_secant(call, reference)
         if call.name in LINEAR or (call.name in PRODUCTS and signals == 1):
-            boosted = self.with_boost(call, reference)
-            return call.run() if boosted is None else boosted
+            layer = self.linear_layer(call, reference)
+            return call.run() if layer is None else layer
         return self.halfway(call)
 
     def by_secant(self, call: Call, reference: Tensor) -> Tensor:
@@ -233,14 +233,16 @@ class DifferenceScope(Scope):
             )
         return value
 
-    def with_boost(self, call: Call, reference: Any) -> Any:
-        """The GAMMA-rule for differences: those x_i w_ij that have the sign of their sum count more."""
-        if call.name != "linear" or "gamma" not in self.rules or not is_signal(call.args[0]):
+    def linear_layer(self, call: Call, reference: Any) -> Any:
+        """A linear layer, by the GAMMA-rule where it is asked for: x_i w_ij of the sign of their sum count more."""
+        if call.name != "linear" or not is_signal(call.args[0]):
             return None
         x, weight, bias = (*call.args, None)[:3]
-        gamma = gamma_of(self.rules.gamma, self.name_of(weight))
-        if not gamma or not is_layer(weight, bias) or is_signal(bias):
+        if not is_layer(weight, bias) or is_signal(bias):
             return None
+        gamma = gamma_of(self.rules.gamma, self.name_of(weight)) if "gamma" in self.rules else 0.0
+        if not gamma:
+            return apply_product(x, weight, lambda x: call.func(x, parameter_of(weight), parameter_of(bias)))
         with torch.no_grad():
             value = call.func(x.detach(), parameter_of(weight), parameter_of(bias)).data
         boost = Boost(x.detach() - reference_of(x), value - reference, None, gamma)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ..kernels.batching import close_batch, is_batched, open_batch
 from ..kernels.elementwise import boost_flow, fit_one_pass, join_in_one_pass
+from ..kernels.row_products import is_for_onednn, multiply_rows
 from ..kernels.sparse_rows import RowBlocks, find_nonzero_rows, gather_rows, scatter_rows
 from .ratio import ratio
 from .saved import BorrowedTensor, borrow
@@ -80,7 +81,7 @@ class Boost:
         further = torch._C._autograd._get_current_graph_task_keep_graph()
         if further and self._factor is None and self._x.here and (self._z is None or self._z.here):
             _, weight, x, z = self._input_and_output(weight, weight, None)
-            self._factor = self.factor(x.abs(), z, Sizes(weight))
+            self._factor = self.factor(x.abs(), z, Sizes(weight, len(x)))
 
     def back(self, gradient: Tensor, weight: Tensor, record: Callable[..., None] | None) -> Tensor:
         """The gradient at x; `record` is told what reaches the bias. Memory is used again: to get it takes long."""
@@ -89,7 +90,7 @@ class Boost:
         self._remember(weight)
         rows, shape = find_nonzero_rows(gradient), gradient.shape[:-1]
         gradient, weight, x, z = self._input_and_output(gather_rows(gradient, rows), weight, rows)
-        sizes, half = Sizes(weight), 0.5 * self.gamma
+        sizes, half = Sizes(weight, shape.numel()), 0.5 * self.gamma
         size, signed = x.abs(), None
         if self._factor is not None:
             flow = gradient * gather_rows(self._factor, rows)
@@ -99,7 +100,7 @@ class Boost:
             flow = self.factor(size, z, sizes).mul_(gradient)
         if record is not None:
             record(flow, rows, shape)
-        whole = flow @ weight
+        whole = multiply_rows(flow, weight, shape.numel())
         other = sizes.before(with_signs(flow, z) if signed is None else signed, out=size)
         return scatter_rows(join_parts(whole, x, other, half), rows, shape)
 
@@ -108,20 +109,21 @@ class Boost:
         opened, level = open_batch(gradient)
         self._remember(weight)
         gradient, weight, x, z = self._input_and_output(opened, weight, None)
-        sizes, half = Sizes(weight), 0.5 * self.gamma
+        shape = gradient.shape[:-1]
+        sizes, half = Sizes(weight, shape.numel()), 0.5 * self.gamma
         factor = self.factor(x.abs(), z, sizes) if self._factor is None else self._factor
         blocks = RowBlocks.of(gradient.flatten(1, -2))
         flow = blocks.gather(gradient.flatten(1, -2), factor)
         if record is not None:
-            record(flow, blocks.rows(), gradient.shape[:-1], level)
-        whole = torch.addmm(flow.new_empty(()), flow, weight, beta=0, alpha=1 + half)
+            record(flow, blocks.rows(), shape, level)
+        whole = multiply_rows(flow, weight, shape.numel()).mul_(1 + half)
         signs = z.sign()
         for part, own in blocks.parts(flow):
             part.mul_(signs[own])
         other, signs = sizes.before(flow), x.sign()
         for part, term, own in blocks.parts(whole, other):
             part.addcmul_(signs[own], term, value=half)
-        return close_batch(blocks.scatter(whole).view(*gradient.shape[:-1], -1), level)
+        return close_batch(blocks.scatter(whole).view(*shape, -1), level)
 
 
 def with_signs(flow: Tensor, z: Tensor) -> Tensor:
@@ -141,30 +143,35 @@ def join_parts(whole: Tensor, x: Tensor, other: Tensor, half: float) -> Tensor:
 
 
 class Sizes:
-    """|W|, the absolute values of a matrix. Of a large one on the processor only some rows are there at a time."""
+    """|W|, the absolute values of a matrix. Of a large one on the processor only some rows are there at a time.
 
-    __slots__ = ("_weight", "_whole")
+    `count`: the number of rows that it is multiplied by, those that were left out among them.
+    """
 
-    def __init__(self, weight: Tensor) -> None:
+    __slots__ = ("_count", "_weight", "_whole")
+
+    def __init__(self, weight: Tensor, count: int) -> None:
         whole = weight.device.type != "cpu" or weight.numel() <= WHOLE
-        self._weight, self._whole = weight, weight.abs() if whole else None
+        self._weight, self._whole, self._count = weight, weight.abs() if whole else None, count
 
     def after(self, rows: Tensor) -> Tensor:
         """x |W|^T."""
         if self._whole is not None:
-            return torch.nn.functional.linear(rows, self._whole)
+            return multiply_rows(rows, self._whole.T, self._count)
         made = rows.new_empty(len(rows), len(self._weight))
         for own, part in self._parts():
-            torch.mm(rows, part.T, out=made[:, own])
+            made[:, own] = multiply_rows(rows, part.T, self._count)
         return made
 
     def before(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """x |W|."""
+        """x |W|; in the memory of `out` where torch multiplies."""
         if self._whole is not None:
-            return torch.mm(rows, self._whole, out=out)
-        made = torch.zeros(len(rows), self._weight.shape[1], dtype=rows.dtype) if out is None else out.zero_()
+            if out is not None and not is_for_onednn(rows, self._whole, self._count):
+                return torch.mm(rows, self._whole, out=out)
+            return multiply_rows(rows, self._whole, self._count)
+        made = torch.zeros(len(rows), self._weight.shape[1], dtype=rows.dtype)
         for own, part in self._parts():
-            made.addmm_(rows[:, own], part)
+            made += multiply_rows(rows[:, own], part, self._count)
         return made
 
     def _parts(self) -> Iterator[tuple[slice, Tensor]]:

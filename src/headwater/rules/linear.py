@@ -51,7 +51,7 @@ def affine(
     """x W^T + b: plain, or with the GAMMA-rule."""
     rule, gamma = gamma_in(scope, x, weight)
     if not gamma:
-        result = _Product.apply(x, weight, compute)
+        result = apply_product(x, weight, compute)
         if bias is not None:
             name, sort = scope.label(bias, operation)
             result.grad_fn.record = scope.books.record_vector(result, name, bias, sort=sort)
@@ -67,6 +67,11 @@ def affine(
         name, sort = scope.label(bias, operation)
         boosted.grad_fn.record = scope.books.record_vector(boosted, name, bias, sort=sort)
     return boosted
+
+
+def apply_product(x: Tensor, weight: Tensor, compute: Callable[[Tensor], Tensor]) -> Any:
+    """x W^T (+ b) as `compute` makes it of x, with its own gradient."""
+    return _Product.apply(x, weight, compute)
 
 
 def apply_boost(x: Tensor, weight: Tensor, value: Tensor, boost: Boost) -> Any:
@@ -106,7 +111,7 @@ class _Product(torch.autograd.Function):
         gradient, record = gather_rows(gradient, rows), getattr(ctx, "record", None)
         if record is not None:
             record(gradient, rows, shape, level)
-        flow = times_weight(gradient, weight, many=level is not None)
+        flow = times_weight(gradient, weight, shape.numel())
         return close_batch(scatter_rows(flow, rows, shape), level), None, None
 
 
@@ -126,13 +131,12 @@ class _Boosted(torch.autograd.Function):
             return ctx.boost.back(gradients[0], dequantize(weight), ctx.record), None, None, None
 
 
-def times_weight(gradient: Tensor, weight: Tensor, many: bool = False) -> Tensor:
+def times_weight(gradient: Tensor, weight: Tensor, count: int | None = None) -> Tensor:
     """dy W, with weights that are packed taken apart, in the finer of two types where autocast made them differ.
 
-    `many`: the gradients are those of several scores.
+    `count`: the number of rows, those that were left out among them.
     """
-    gradient, matrix = in_the_finest(gradient, dequantize(weight))
-    return multiply_rows(gradient, matrix) if many else gradient @ matrix
+    return multiply_rows(*in_the_finest(gradient, dequantize(weight)), count)
 
 
 def dequantize(weight: Tensor) -> Tensor:
