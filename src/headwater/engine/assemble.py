@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from ..defaults import DEFAULT_OUTPUT
 from ..inputs.batch import Batch
@@ -97,24 +98,34 @@ def find_sink(batch: Batch, part: Attributed) -> int | None:
 
 @dataclass(frozen=True)
 class Totals:
-    """The books of a batch, a number per sample for every name; its scores, and what of them is not linear."""
+    """The books of a batch, the lines of each sample by name; its scores, and what of them is not linear."""
 
-    biases: dict[str, list[float]]
-    constants: dict[str, list[float]]
-    cut_off: dict[str, list[float]]
-    held: dict[str, list[float]]
+    biases: list[dict[str, float]]
+    constants: list[dict[str, float]]
+    cut_off: list[dict[str, float]]
+    held: list[dict[str, float]]
     cut_size: list[float]
     score: list[float]
     readout: list[float]
 
     @classmethod
     def of(cls, outcome: Outcome) -> Totals:
-        biases, constants, cut_off, held = (
-            {name: amounts.tolist() for name, amounts in outcome.books.totals(sort).items()}
-            for sort in (Sort.BIAS, Sort.CONSTANT, Sort.CUT_OFF, Sort.HELD)
-        )
-        numbers = (outcome.books.cut_size().tolist(), outcome.score.tolist(), outcome.readout.tolist())
-        return cls(biases, {**constants, **outcome.constants}, cut_off, held, *numbers)
+        books, samples = outcome.books, len(outcome.score)
+        sorts = (Sort.BIAS, Sort.CONSTANT, Sort.CUT_OFF, Sort.HELD)
+        biases, constants, cut_off, held = (split_by_sample(books.totals(sort), samples) for sort in sorts)
+        for name, amounts in outcome.constants.items():
+            for lines, amount in zip(constants, amounts, strict=True):
+                lines[name] = amount
+        numbers = (books.cut_size().tolist(), outcome.score.tolist(), outcome.readout.tolist())
+        return cls(biases, constants, cut_off, held, *numbers)
+
+
+def split_by_sample(totals: dict[str, Tensor], samples: int) -> list[dict[str, float]]:
+    """Amounts by name for each sample."""
+    if not totals:
+        return [{} for _ in range(samples)]
+    rows = torch.stack(list(totals.values()), 1).tolist()
+    return [dict(zip(totals, row, strict=True)) for row in rows]
 
 
 def sum_words(parts: Sequence[Attributed]) -> list[tuple[float, float]]:
@@ -128,16 +139,15 @@ def sum_words(parts: Sequence[Attributed]) -> list[tuple[float, float]]:
 def make_ledger(
     index: int, outcome: Outcome, lines: Totals, part: Attributed, sums: tuple[float, float], dtype: str
 ) -> Ledger:
-    constants = {name: values[index] for name, values in lines.constants.items()}
     inputs, spread = sums
     return Ledger(
         score=lines.score[index],
         inputs=inputs,
-        biases=Lines({name: values[index] for name, values in lines.biases.items()}),
-        constants=Lines({**constants, **part.constants}),
-        cut_off=Lines({**{name: values[index] for name, values in lines.cut_off.items()}, **part.untold}),
+        biases=Lines(lines.biases[index]),
+        constants=Lines({**lines.constants[index], **part.constants}),
+        cut_off=Lines({**lines.cut_off[index], **part.untold}),
         cut_size=lines.cut_size[index] + sum(map(abs, part.untold.values())),
-        held=Lines({name: values[index] for name, values in lines.held.items()}),
+        held=Lines(lines.held[index]),
         readout=lines.readout[index],
         dtype=coarser(dtype, outcome.coarsest),
         spread=spread,

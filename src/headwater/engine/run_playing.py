@@ -106,7 +106,6 @@ class PlayedForwards:
     """What the first part of a played run gives: the score that was read, and what the second part is to be read by."""
 
     read: Read
-    linear: Tensor
     leaves: list[Tensor]
     ids: list[Tensor | None]
     reference: Reference | None
@@ -120,6 +119,8 @@ def play_run(plan: RunPlan, run: Run) -> Played | None:
             first, seeds = play_forwards(written, run, player)
             with outside_inference():
                 tensors = iter(player.backwards(seeds))
+            with outside_inference(), torch.enable_grad():
+                linear = first.read.linear_part()  # while a card is at work
             gradients = [
                 torch.zeros_like(leaf) if slot is None else player.own(next(tensors))
                 for leaf, slot in zip(first.leaves, written.gradients, strict=True)
@@ -138,7 +139,7 @@ def play_run(plan: RunPlan, run: Run) -> Played | None:
     books.length = run.batch.length
     inside = None if written.inside is None else written.inside.with_amounts(noted)
     rest = (books, dict(written.met), written.coarsest, player.way, reference, inside)
-    return Played(read, first.linear, inputs, gradients, *rest)
+    return Played(read, linear, inputs, gradients, *rest)
 
 
 def play_forwards(written: Written, run: Run, player: Player) -> tuple[PlayedForwards, list[Tensor]]:
@@ -155,7 +156,7 @@ def play_forwards(written: Written, run: Run, player: Player) -> tuple[PlayedFor
             raise Left
         seeds = read.gradients()
         reference = read_reference(read, ReferenceValues(*references) if references else None)
-        return PlayedForwards(read, read.linear_part(), leaves, ids, reference), seeds
+        return PlayedForwards(read, leaves, ids, reference), seeds
 
 
 def own_first_part(

@@ -272,7 +272,8 @@ class Books:
         found: dict[str, Tensor] = {}
         for index, site in enumerate(self.sites):
             if site.sort is sort and (sort is Sort.BIAS or index in self.amounts):
-                amount = self.amounts.get(index, torch.zeros(self.samples, dtype=torch.float64)).cpu()
+                amount = self.amounts.get(index)
+                amount = torch.zeros(self.samples, dtype=torch.float64) if amount is None else amount.cpu()
                 found[site.name] = found[site.name] + amount if site.name in found else amount
         return found
 
