@@ -18,14 +18,17 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ..kernels.pointwise import PointwiseKernel
 from ..traces.capture import Body, CapturedCall
 from ..traces.play import Left, Program, SplitProgram, play, play_again, split_trace
+from ..traces.pointwise import join_pointwise
 from ..traces.record import Slot, Trace
 
 OFTEN = 2  # times that a length was played before it is captured
 KEPT = 4  # graphs of a plan
 MOST = 16  # graphs in all
 ROOM = 4  # how much more must be free than a run holds between its parts
+DIFFERENT = "joined into kernels, the operations do not say what they say one by one"
 
 
 class Player(Protocol):
@@ -70,19 +73,57 @@ class ByOperations:
         return tensor
 
 
+@dataclass
+class GraphProgram:
+    """What is captured: the operations of a plan, with chains of them joined into kernels."""
+
+    plain: SplitProgram
+    joined: SplitProgram
+
+    @classmethod
+    def of(cls, trace: Trace, wanted: list[list[Slot]]) -> GraphProgram | None:
+        plain = split_trace(trace, wanted)
+        joined = None if plain is None else split_trace(trace, wanted, partial(join_pointwise, make=PointwiseKernel))
+        return None if plain is None or joined is None else cls(plain, joined)
+
+    def confirm(self, given: Sequence[Tensor], seeds: Sequence[Tensor], length: int) -> bool:
+        """Whether the joined operations give what the plain ones give. Kernels are compiled meanwhile."""
+
+        def compute(program: SplitProgram) -> list[Tensor]:
+            first, carried = play_again(program.parts[0], given, (), length)
+            return [*first, *play_again(program.parts[1], seeds, carried, length)[0]]
+
+        return all(map(agree, compute(self.joined), compute(self.plain)))
+
+
+def agree(found: Tensor, expected: Tensor) -> bool:
+    """Equal but for rounding: kernels of torch may add up in another order from run to run."""
+    if found.shape != expected.shape or found.dtype is not expected.dtype:
+        return False
+    if torch.equal(found, expected) or not expected.is_floating_point():
+        return torch.equal(found, expected)
+    ours, theirs = found.double(), expected.double()
+    room = 100 * torch.finfo(expected.dtype).eps * theirs.nan_to_num(0, 0, 0).abs().max()
+    return bool(
+        ((ours - theirs).abs() <= room).logical_or(ours == theirs).logical_or(theirs.isnan() & ours.isnan()).all()
+    )
+
+
 class RunGraph:
     """Both parts of a plan at one length, captured. Nothing refers back to it, so that its memory goes with it."""
 
     way = "graph"
 
     def __init__(
-        self, program: SplitProgram, given: Sequence[Tensor], length: int, call: Callable[[Body, Any], Body]
+        self, both: GraphProgram, given: Sequence[Tensor], length: int, call: Callable[[Body, Any], Body]
     ) -> None:
-        self.program = program
+        self.both = both
+        self.program = program = both.joined
         self.length = length
         self.call = call
         self.given: list[Tensor] = [tensor.clone() for tensor in given]
         self.pool: tuple[int, int] | None = torch.cuda.graph_pool_handle() if given[0].is_cuda else None
+        play_again(program.parts[0], self.given, (), length)  # kernels are compiled before a capture begins
         self.first: Body = call(partial(play_again, program.parts[0], self.given, (), length), self.pool)
         self.second: Body | None = None
         self.seeds: list[Tensor] = []
@@ -102,6 +143,8 @@ class RunGraph:
     def backwards(self, seeds: Sequence[Tensor]) -> Sequence[Tensor]:
         if self.second is None:
             self.seeds = [seed.clone() for seed in seeds]
+            if not self.both.confirm(self.given, self.seeds, self.length):
+                raise RuntimeError(DIFFERENT)
             body = partial(play_again, self.program.parts[1], self.seeds, self.carried, self.length)
             self.second = self.call(body, self.pool)
         for ours, theirs in zip(self.seeds, seeds, strict=True):
@@ -132,7 +175,7 @@ class RunGraphs:
     played: dict[int, int] = field(default_factory=dict)
     held: dict[int, int] = field(default_factory=dict)  # bytes between the parts of a run
     refused: str | None = None
-    split: SplitProgram | None = None
+    program: GraphProgram | None = None
     call: Callable[[Body, Any], Body] = CapturedCall
 
     @contextmanager
@@ -156,7 +199,10 @@ class RunGraphs:
             raise
         except RuntimeError as error:  # it cannot be captured, or there is no memory for it after all
             self.made.clear()
-            self.refused = describe(error)
+            if str(error) == DIFFERENT and self.program is not None:
+                self.program = GraphProgram(self.program.plain, self.program.plain)
+            else:
+                self.refused = describe(error)
             raise Left from error
         finally:
             graph.lock.release()
@@ -164,9 +210,9 @@ class RunGraphs:
     def _make(self, trace: Trace, wanted: list[list[Slot]], given: Sequence[Tensor], length: int) -> RunGraph | None:
         if self.played.get(length, 0) < OFTEN:
             return None
-        if self.split is None:
-            self.split = split_trace(trace, wanted)
-        if self.split is None:
+        if self.program is None:
+            self.program = GraphProgram.of(trace, wanted)
+        if self.program is None:
             self.refused = "numbers are looked at in the middle of a run"
             return None
         while len(self.made) >= KEPT:
@@ -176,7 +222,7 @@ class RunGraphs:
         if not has_room(given[0].device, self.held.get(length, 0)):
             return None
         try:
-            graph = RunGraph(self.split, given, length, self.call)
+            graph = RunGraph(self.program, given, length, self.call)
         except RuntimeError as error:
             self.refused = describe(error)
             return None

@@ -121,6 +121,7 @@ def play_run(plan: RunPlan, run: Run) -> Played | None:
                 tensors = iter(player.backwards(seeds))
             with outside_inference(), torch.enable_grad():
                 linear = first.read.linear_part()  # while a card is at work
+            first.read.reading.prepare_classes()
             gradients = [
                 torch.zeros_like(leaf) if slot is None else player.own(next(tensors))
                 for leaf, slot in zip(first.leaves, written.gradients, strict=True)

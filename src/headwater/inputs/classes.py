@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -128,15 +129,24 @@ class ClassLogits:
         shares = share_out(rows, independent).tolist()  # of all samples at once
         return [cls(row, names, independent, own) for row, own in zip(rows, shares, strict=True)]
 
+    def prepare(self) -> None:
+        """Compute now what `probabilities` asks for."""
+        _ = self.shares or self.all_shares
+
     def probabilities(self, target: str | None = None) -> dict[str, float]:
         """Every class by name; of a vocabulary the likeliest, and `target` where it is one token of it."""
         chosen, numbers = self._shown(target)
         return dict(sorted(zip(map(self.names, chosen), numbers, strict=True), key=lambda named: -named[1]))
 
+    @cached_property
+    def all_shares(self) -> Tensor:
+        """Every class's probability."""
+        return share_out(self.row, self.independent)
+
     def _shown(self, target: str | None) -> tuple[Sequence[int], Sequence[float]]:
         if self.shares is not None:
             return range(len(self.shares)), self.shares
-        found = share_out(self.row, self.independent)
+        found = self.all_shares
         if len(found) <= MOST_CLASSES:
             return list(range(len(found))), found.tolist()
         chosen = found.topk(LIKELIEST).indices.tolist()

@@ -14,7 +14,7 @@ from .protocol import Prepared, SupportsSamples
 
 def takes_own(model: nn.Module, data: Any) -> bool:
     """Whether the model makes its inputs from `data` itself: it can, and the data are no tensors already."""
-    if not isinstance(model, SupportsSamples) or isinstance(data, (Mapping, Tensor)):
+    if isinstance(data, (Mapping, Tensor)) or not isinstance(model, SupportsSamples):
         return False
     return not (isinstance(data, (list, tuple)) and any(isinstance(part, Tensor) for part in data))
 

@@ -31,6 +31,11 @@ class ScoreReading:
     magnitudes: list[float] | None = None
     classes: list[ClassLogits] = field(default_factory=list)
 
+    def prepare_classes(self) -> None:
+        """Probabilities of large vocabularies, computed where there is time."""
+        for one in self.classes:
+            one.prepare()
+
 
 def join_readings(parts: Sequence[ScoreReading], score: Tensor) -> ScoreReading:
     """What was read of samples one by one, as that of a batch with these scores."""

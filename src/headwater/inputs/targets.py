@@ -149,8 +149,8 @@ class Reader:
         rows = logits[torch.arange(len(logits), device=logits.device), at]
         size = logits.shape[-1]
         names = token_names(self.tokenizer, size) if vocabulary else class_names(self.model.config, size)
+        best = rows.detach().argmax(-1).cpu()
         shown = copy_to_host(rows)
-        best = shown.argmax(-1)
         score, targets, sizes = self._contrast(rows, best, names, independent=False)
         said: list[str | None] = [names(i) for i in best.tolist()]
         return ScoreReading(score, targets, said, sizes, ClassLogits.of(shown, names))

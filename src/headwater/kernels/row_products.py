@@ -48,7 +48,8 @@ def is_for_onednn(rows: Tensor, matrix: Tensor, count: int | None = None) -> boo
     """Whether both are plain matrices of float32 on the processor, large enough, and no gradient is asked for."""
     plain = type(rows) is Tensor and type(matrix) in (Tensor, torch.nn.Parameter)
     fits = plain and rows.dim() == matrix.dim() == 2 and rows.dtype is matrix.dtype is torch.float32
-    if not fits or not rows.device.type == matrix.device.type == "cpu" or torch.is_grad_enabled() and rows.requires_grad:
+    followed = torch.is_grad_enabled() and rows.requires_grad
+    if not fits or followed or not rows.device.type == matrix.device.type == "cpu":
         return False
     enough = (len(rows) if count is None else count) >= SOME or matrix.numel() >= LARGE
     return enough and find_product() is not None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .join import Size
-from .record import READ, SIZED_FUNCTIONS, Operation, Slot, Struct, Trace, told_by
+from .record import READ, SIZED_FUNCTIONS, Operation, Slot, Struct, Trace, slots_in, told_by
 
 if TYPE_CHECKING:
     from torch._ops import _OpNamespace
@@ -58,8 +58,18 @@ class SplitProgram:
     parts: list[Part]
 
 
-def split_trace(trace: Trace, wanted: Sequence[Sequence[Slot]]) -> SplitProgram | None:
-    """The same with all questions in front; None where a question comes late, or needs more than a few operations."""
+Change = Callable[[Trace, Sequence[Sequence[Slot]]], tuple[Trace, list[list[Slot]]]]
+
+
+def keep_trace(trace: Trace, wanted: Sequence[Sequence[Slot]]) -> tuple[Trace, list[list[Slot]]]:
+    return trace, [list(slots) for slots in wanted]
+
+
+def split_trace(trace: Trace, wanted: Sequence[Sequence[Slot]], change: Change = keep_trace) -> SplitProgram | None:
+    """The same with all questions in front; None where a question comes late, or needs more than a few operations.
+
+    `change` is made to the trace without its questions.
+    """
     second = trace.begins[1]
     for number, operation in enumerate(trace.operations):
         if operation.reads is not None and (operation.function not in READ or number >= second):
@@ -68,7 +78,7 @@ def split_trace(trace: Trace, wanted: Sequence[Sequence[Slot]]) -> SplitProgram 
     used = [trace.operations[number] for number, live in enumerate(asking.live) if live]
     if len(used) > FEW or any(operation.writes for operation in used):
         return None
-    working = _Writer(trace, [list(slots) for slots in wanted], asks=False)
+    working = _Writer(*change(trace, wanted), asks=False)
     return SplitProgram(_run(asking)["part_0"], [_run(working)[f"part_{i}"] for i in range(len(trace.begins))])
 
 
@@ -262,17 +272,6 @@ class _Writer:
                 live[number] = True
                 needed |= set(self._used(operation))
         return live
-
-
-def slots_in(values: Any) -> list[Slot]:
-    """Every slot among arguments, in order."""
-    if isinstance(values, Slot):
-        return [values]
-    if isinstance(values, (list, tuple)):
-        return [slot for value in values for slot in slots_in(value)]
-    if isinstance(values, dict):
-        return [slot for value in values.values() for slot in slots_in(value)]
-    return slots_in(values.values) if isinstance(values, Struct) else []
 
 
 def play(part: Part, inputs: Sequence[Tensor], carried: list[Any], length: int) -> tuple[Any, ...]:

@@ -57,6 +57,17 @@ class Struct:
         return self.kind(*values)
 
 
+def slots_in(values: Any) -> list[Slot]:
+    """Every slot among arguments, in order."""
+    if isinstance(values, Slot):
+        return [values]
+    if isinstance(values, (list, tuple)):
+        return [slot for value in values for slot in slots_in(value)]
+    if isinstance(values, dict):
+        return [slot for value in values.values() for slot in slots_in(value)]
+    return slots_in(values.values) if isinstance(values, Struct) else []
+
+
 class Operation(NamedTuple):
     """One call. `results` are the slots of what it gives, None for what is no tensor.
 

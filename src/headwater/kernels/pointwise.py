@@ -1,0 +1,184 @@
+"""A chain of operations that compute each number alone, as one kernel on a card: one pass over memory for all of them."""
+
+from __future__ import annotations
+
+import linecache
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..traces.pointwise import Chain, From, Step, aten
+from .cards import is_served_card
+from .fused import on_device
+
+NAMES = {torch.float32: "tl.float32", torch.bfloat16: "tl.bfloat16", torch.float16: "tl.float16"}
+SIGNS = {aten.mul.Tensor: "*", aten.add.Tensor: "+", aten.sub.Tensor: "-"}
+TILE, WIDEST = 2048, 1024  # numbers of each tensor in a program, and of one row of it where there are several
+AXES = 4  # of a tensor, when those that lie behind one another are one
+EXACT = 2**24  # up to here float32 has every whole number
+MOST = 64  # sets of shapes that a kernel remembers
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a chain is computed for tensors of certain shapes: its program, and the results that are to be made."""
+
+    program: Any
+    programs: int
+    numbers: tuple[int, ...]
+    made: tuple[tuple[torch.Size, tuple[int, ...], torch.dtype], ...]
+    tile: tuple[int, int]
+
+
+@dataclass(eq=False)
+class PointwiseKernel:
+    """Called with the chain's inputs, it gives what the chain gives; by torch's operations where no kernel fits."""
+
+    chain: Chain
+    fits: Callable[[Tensor], bool] = is_served_card
+    launches: dict[Any, Launch | None] = field(default_factory=dict)
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        key = tuple([(one.shape, one.stride(), one.dtype, one.device) for one in tensors])
+        if key not in self.launches:
+            if len(self.launches) >= MOST:
+                self.launches.clear()
+            self.launches[key] = plan_launch(self.chain, tensors) if all(map(self.fits, tensors)) else None
+        launch = self.launches[key]
+        made = self.by_torch(tensors) if launch is None else launch_chain(launch, tensors)
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def by_torch(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        found = self.chain.run(*tensors)
+        return [found[place] for place in self.chain.gives]
+
+
+def launch_chain(launch: Launch, tensors: Sequence[Tensor]) -> list[Tensor]:
+    device = tensors[0].device
+    made = [torch.empty_strided(shape, steps, dtype=dtype, device=device) for shape, steps, dtype in launch.made]
+    rows, columns = launch.tile
+    with on_device(made[0]):
+        launch.program[(launch.programs,)](
+            *tensors, *made, *launch.numbers, ROWS=rows, COLUMNS=columns, enable_fp_fusion=False
+        )
+    return made
+
+
+def plan_launch(chain: Chain, tensors: Sequence[Tensor]) -> Launch | None:
+    """None where the tensors are of other types, or results are not all of one shape."""
+    if any(step.device not in (None, tensors[0].device) for step in chain.steps):
+        return None
+    empty = [torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device="meta") for one in tensors]
+    found = chain.on_meta().run(*empty)
+    shape = torch.broadcast_shapes(*(one.shape for one in found))
+    given = [found[place] for place in chain.gives]
+    if any(one.dtype not in NAMES for one in found) or any(one.shape != shape for one in given):
+        return None
+    if not math.prod(shape):
+        return None
+    every = [one.expand(shape).stride() for one in found[: chain.inputs]] + [one.stride() for one in given]
+    sizes, strides = join_axes(shape, every)
+    if len(sizes) > AXES:
+        return None
+    *outer, columns = sizes
+    rows = math.prod(outer)
+    width = 1 << (columns - 1).bit_length()
+    tile = (1, min(width, TILE)) if rows == 1 else (max(1, TILE // min(width, WIDEST)), min(width, WIDEST))
+    blocks = -(-columns // tile[1])
+    numbers = [rows, columns, blocks, *outer[1:]]
+    numbers += [step for own in strides for step in own if step > 1]
+    source = write_program(chain, [one.dtype for one in found], strides)
+    made = tuple((one.shape, one.stride(), one.dtype) for one in given)
+    return Launch(define_program(source), blocks * -(-rows // tile[0]), tuple(numbers), made, tile)
+
+
+def join_axes(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """Sizes, and strides of each tensor, with as few axes as serve all; the last result's longest stride comes first."""
+    order = sorted((axis for axis, size in enumerate(shape) if size > 1), key=lambda axis: -strides[-1][axis])
+    sizes: list[int] = []
+    found: list[list[int]] = [[] for _ in strides]
+    for axis in order:
+        steps = [own[axis] for own in strides]
+        if sizes and all(own[-1] == step * shape[axis] for own, step in zip(found, steps, strict=True)):
+            sizes[-1] *= shape[axis]
+            for own, step in zip(found, steps, strict=True):
+                own[-1] = step
+        else:
+            sizes.append(shape[axis])
+            for own, step in zip(found, steps, strict=True):
+                own.append(step)
+    return (sizes, found) if sizes else ([1], [[1] for _ in strides])
+
+
+def write_program(chain: Chain, dtypes: Sequence[torch.dtype], strides: Sequence[Sequence[int]]) -> str:
+    """The Triton program. Between its steps numbers are float32, and rounded as each step's result was."""
+    axes = len(strides[0])
+    names = [f"I{k}" for k in range(chain.inputs)] + [f"O{k}" for k in range(len(chain.gives))]
+    sizes = [f"N{axis}" for axis in range(1, axes - 1)]
+    steps = [f"{name}S{axis}" for name, own in zip(names, strides, strict=True) for axis, s in enumerate(own) if s > 1]
+    lines = [
+        "@triton.jit",
+        f"def program({', '.join([*names, 'rows', 'columns', 'blocks', *sizes, *steps])},"
+        " ROWS: tl.constexpr, COLUMNS: tl.constexpr):",
+        "    at = tl.program_id(0).to(tl.int64)",
+        "    row = at // blocks * ROWS + tl.arange(0, ROWS)",
+        "    column = at % blocks * COLUMNS + tl.arange(0, COLUMNS)",
+        "    keep = (row < rows)[:, None] & (column < columns)[None, :]",
+        "    rest = row",
+    ]
+    for axis in reversed(range(1, axes - 1)):
+        lines += [f"    at{axis} = rest % N{axis}", f"    rest = rest // N{axis}"]
+    lines.append("    at0 = rest")
+    for name, own in zip(names, strides, strict=True):
+        lines += [f"    {name}A = {name} + {place_of(name, own)}"]
+    lines += [f"    v{k} = tl.load(I{k}A, mask=keep, other=0.0).to(tl.float32)" for k in range(chain.inputs)]
+    for place, step in enumerate(chain.steps, chain.inputs):
+        value, dtype = compute(step), dtypes[place]
+        lines.append(
+            f"    v{place} = {value if dtype is torch.float32 else f'({value}).to({NAMES[dtype]}).to(tl.float32)'}"
+        )
+    for k, place in enumerate(chain.gives):
+        lines.append(f"    tl.store(O{k}A, v{place}.to({NAMES[dtypes[place]]}), mask=keep)")
+    return "\n".join(lines) + "\n"
+
+
+def place_of(name: str, strides: Sequence[int]) -> str:
+    """Where the numbers of a tensor lie, as an expression."""
+
+    def term(axis: int, of: str) -> str:
+        return of if strides[axis] == 1 else f"{of} * {name}S{axis}" if strides[axis] else f"{of} * 0"
+
+    rows = " + ".join(term(axis, f"at{axis}") for axis in range(len(strides) - 1) if strides[axis])
+    rows = f"({rows or 'row * 0'})[:, None]"
+    return f"{rows} + ({term(len(strides) - 1, 'column')})[None, :]"
+
+
+def compute(step: Step) -> str:
+    args = [f"v{one.place}" if isinstance(one, From) else repr(float(one)) for one in step.args]
+    if step.function in SIGNS:
+        return f"{args[0]} {SIGNS[step.function]} {args[1]}"
+    if step.function is aten.neg.default:
+        return f"{args[0]} * -1.0"  # 0 becomes -0, as it does in torch
+    if step.function is aten.abs.default:
+        return f"tl.abs({args[0]})"
+    if step.function is aten._to_copy.default:
+        return args[0]
+    raise LookupError(f"no program is known for {step.function}")
+
+
+@cache
+def define_program(source: str) -> Any:
+    """The program that this text defines. Triton reads the text again, so it is kept where Python keeps sources."""
+    import triton
+    import triton.language as tl
+
+    name = f"<pointwise {hash(source) & 0xFFFFFFFFFFFF:x}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    space: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": __name__}
+    exec(compile(source, name, "exec"), space)
+    return space["program"]
