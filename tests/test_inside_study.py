@@ -14,6 +14,7 @@ from tiny import tiny, tokenizer
 
 from headwater.inputs.inside_demand import InsideDemand
 from headwater_experiments.inside.circuits import area, measure_order
+from headwater_experiments.inside.cost import main as measure_inside_cost
 from headwater_experiments.inside.cuts import judge_entry
 from headwater_experiments.inside.estimating import Estimator, MovedPasses
 from headwater_experiments.inside.pairs import InputPair, PairTask, agreement_pairs, name_pairs
@@ -161,3 +162,13 @@ def test_a_perfect_order_is_ahead_of_a_reversed_one() -> None:
     assert true.completeness == pytest.approx(3.0 / 2.5)
     assert true.by_size == reversed_.by_size
     assert true.signed[-1] == pytest.approx(1.0)
+
+
+@pytest.mark.slow
+def test_the_cost_of_cuts_is_measured_with_and_without(capsys: pytest.CaptureFixture[str]) -> None:
+    measure_inside_cost("--shape llama-small --layers 1 --tokens 16 --rounds 1 --methods lrp".split())
+    said = capsys.readouterr().out
+    assert "| lrp |" in said
+    assert "| lrp, inside=heads,layers |" in said
+    worst = float(said.split("order of the table: ")[1])
+    assert 0 < worst < 1e-5  # float32
