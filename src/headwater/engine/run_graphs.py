@@ -104,9 +104,8 @@ def agree(found: Tensor, expected: Tensor) -> bool:
         return torch.equal(found, expected)
     ours, theirs = found.double(), expected.double()
     room = 100 * torch.finfo(expected.dtype).eps * theirs.nan_to_num(0, 0, 0).abs().max()
-    return bool(
-        ((ours - theirs).abs() <= room).logical_or(ours == theirs).logical_or(theirs.isnan() & ours.isnan()).all()
-    )
+    same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+    return bool(((ours - theirs).abs() <= room).logical_or(same).all())
 
 
 class RunGraph:

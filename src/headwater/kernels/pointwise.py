@@ -1,4 +1,4 @@
-"""A chain of operations that compute each number alone, as one kernel on a card: one pass over memory for all of them."""
+"""A chain of operations that compute each number alone, as one kernel on a card: one pass over memory for all."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def plan_launch(chain: Chain, tensors: Sequence[Tensor]) -> Launch | None:
 
 
 def join_axes(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """Sizes, and strides of each tensor, with as few axes as serve all; the last result's longest stride comes first."""
+    """Sizes, and strides of each tensor, with as few axes as serve all; the longest stride of the last comes first."""
     order = sorted((axis for axis, size in enumerate(shape) if size > 1), key=lambda axis: -strides[-1][axis])
     sizes: list[int] = []
     found: list[list[int]] = [[] for _ in strides]

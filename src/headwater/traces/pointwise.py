@@ -1,4 +1,4 @@
-"""Chains of operations of a trace that compute each number alone, such as a product, a sum and a cast, as one operation.
+"""Chains of operations of a trace that compute each number alone (a product, a sum, a cast), as one operation.
 
 On a card each operation is a pass over memory. A chain is one pass: what lies between its operations is never stored.
 Nothing is computed in another way, and each result is rounded as it was.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -166,7 +167,7 @@ class _Joiner:
     def join(self, wanted: set[int]) -> Trace:
         bounds = [*self.trace.begins, len(self.trace.operations)]
         begins = []
-        for start, end in zip(bounds, bounds[1:], strict=False):
+        for start, end in pairwise(bounds):
             begins.append(len(self.made))
             for operation in self.trace.operations[start:end]:
                 self._see(operation)
