@@ -30,8 +30,9 @@ def make_explanations(
     provenance = replace(provenance, way=outcome.way)
     made = []
     parts = attribute(batch, outcome)
+    dtype, met = coarser(provenance.dtype, outcome.coarsest), tuple(sorted(outcome.met.items()))
     for index, (part, sums) in enumerate(zip(parts, sum_words(parts), strict=True)):
-        ledger = make_ledger(index, outcome, totals, part, sums, provenance.dtype)
+        ledger = make_ledger(index, outcome, totals, part, sums, dtype)
         if sinks == "aside":
             part, ledger = put_sink_aside(batch, part, ledger)
         item = batch.items[index]
@@ -55,7 +56,7 @@ def make_explanations(
                 segments=part.segments,
                 edges=part.links,
                 image=None if batch.patches is None else make_picture(batch, index, part),
-                rules_met=tuple(sorted(outcome.met.items())),
+                rules_met=met,
                 probabilities=read_probabilities(outcome.reading, index),
             )
         )
@@ -149,7 +150,7 @@ def make_ledger(
         cut_size=lines.cut_size[index] + sum(map(abs, part.untold.values())),
         held=Lines(lines.held[index]),
         readout=lines.readout[index],
-        dtype=coarser(dtype, outcome.coarsest),
+        dtype=dtype,
         spread=spread,
         magnitude=0.0 if outcome.reading.magnitudes is None else outcome.reading.magnitudes[index],
     )

@@ -24,6 +24,8 @@ from ..rules.difference import DifferenceScope
 from ..rules.inside import InsideScope, watch_inside
 from ..rules.modules import watch_foreign_modules
 
+SMALL = 1 << 20  # numbers of a score's gradient that are kept to be asked for again
+
 
 @dataclass(frozen=True)
 class Demand:
@@ -232,9 +234,12 @@ class Read:
     reading: ScoreReading
     ends: list[Tensor]
     cut: list[Tensor]
+    slopes: list[Tensor] | None = None  # what `gradients` gives without seeds, where it is small
 
     def gradients(self, seeds: Tensor | None = None) -> list[Tensor]:
         """The gradient of the sum of all scores at every output; with `seeds`, each score is multiplied by its seed."""
+        if seeds is None and self.slopes is not None:
+            return [slope.clone() for slope in self.slopes]
         score = self.reading.score
         total = score.sum() if seeds is None else (score * seeds.to(score)).sum()
         return list(torch.autograd.grad(total, self.cut, retain_graph=True))
@@ -290,8 +295,9 @@ def read_score(run: Run, out: Any) -> Read:
             "softmax has it held constant by the rules: explain its logits.)"
         )
     used = torch.autograd.grad(reading.score.sum(), cut, retain_graph=True, allow_unused=True)
-    kept = [(end, one) for end, one, g in zip(ends, cut, used, strict=True) if g is not None]
-    return Read(reading, [end for end, _ in kept], [one for _, one in kept])
+    kept = [(end, one, g) for end, one, g in zip(ends, cut, used, strict=True) if g is not None]
+    slopes = [g for _, _, g in kept] if sum(g.numel() for _, _, g in kept) <= SMALL else None
+    return Read(reading, [end for end, _, _ in kept], [one for _, one, _ in kept], slopes)
 
 
 def map_output(out: Any, change: Callable[[Any], Any]) -> Any:

@@ -95,10 +95,11 @@ def split_difference(label: str) -> tuple[str, str | None]:
     return (parts[0], parts[1]) if len(parts) == 2 else (label, None)
 
 
-def name_prediction(row: Tensor, names: Names, multi: bool) -> str | None:
+def name_predictions(rows: Tensor, names: Names, multi: bool) -> list[str | None]:
+    """What the model says of each sample."""
     if multi:
-        return ", ".join(names(int(i)) for i in (row > 0).nonzero().flatten()) or "none"
-    return None if len(row) == 1 else names(int(row.argmax()))
+        return [", ".join(names(i) for i, logit in enumerate(row) if logit > 0) or "none" for row in rows.tolist()]
+    return [None] * len(rows) if rows.shape[-1] == 1 else [names(best) for best in rows.argmax(-1).tolist()]
 
 
 def copy_to_host(logits: Tensor) -> Tensor:

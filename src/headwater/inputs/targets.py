@@ -21,7 +21,7 @@ from .classes import (
     class_names,
     copy_to_host,
     is_vocabulary,
-    name_prediction,
+    name_predictions,
     split_difference,
     token_names,
 )
@@ -134,7 +134,7 @@ class Reader:
         single = logits.shape[-1] == 1
         multi = getattr(config, "problem_type", None) == "multi_label_classification"
         shown = copy_to_host(logits)
-        said = [name_prediction(row, names, multi) for row in shown]
+        said = name_predictions(shown, names, multi)
         if isinstance(self.target, (Token, Span)):
             raise TargetError("this model gives one prediction a sample, so its target is a class, not a position.")
         score, targets, sizes = self._contrast(logits, shown.argmax(-1), names, independent=multi or single)

@@ -136,7 +136,8 @@ def times_weight(gradient: Tensor, weight: Tensor, count: int | None = None) -> 
 
     `count`: the number of rows, those that were left out among them.
     """
-    return multiply_rows(*in_the_finest(gradient, dequantize(weight)), count)
+    rows, matrix = in_the_finest(gradient, dequantize(weight))
+    return multiply_rows(rows, matrix, count)
 
 
 def dequantize(weight: Tensor) -> Tensor:

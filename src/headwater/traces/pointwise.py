@@ -81,7 +81,8 @@ def join_pointwise(trace: Trace, wanted: Sequence[Sequence[Slot]], make: Make) -
 def simplify_trace(trace: Trace, wanted: Sequence[Sequence[Slot]]) -> tuple[Trace, list[list[Slot]]]:
     """The trace without second names of tensors and without what nobody needs, its questions too."""
     other: dict[int, Slot] = {}  # names, and what they stand for
-    begins, operations = [], []
+    begins: list[int] = []
+    operations: list[Operation] = []
     for place, operation in enumerate(trace.operations):
         begins += [len(operations)] * trace.begins.count(place)
         if operation.function in SAME and not operation.writes:
