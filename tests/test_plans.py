@@ -8,12 +8,14 @@ import gc
 import logging
 import threading
 import weakref
+from functools import partial
 
 import pytest
 import torch
 from tiny import BUILD, tiny, tokenizer
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
+from torch.utils._pytree import tree_map
 from transformers import BertConfig, BertForSequenceClassification
 
 import headwater as hw
@@ -639,6 +641,27 @@ def test_a_length_that_comes_again_is_captured(name: str, method: str, captures:
     assert ways[-1] == ("plan" if name == "t5" else "graph")  # T5 looks for the end of the text when all else is done
     assert bool(captures) == (name != "t5")
     assert all(same(one, other) for one, other in kept)  # later runs wrote into nothing that was given away
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_graph_has_joined_kernels_only_if_they_say_the_same(
+    wrong: bool, captures: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Joined(run_graphs.PointwiseKernel):
+        def __call__(self, *tensors: Tensor) -> object:
+            found = super().__call__(*tensors)
+            return tree_map(lambda one: one * 1.001, found) if wrong else found
+
+    monkeypatch.setattr(run_graphs, "PointwiseKernel", partial(Joined, fits=lambda tensor: True))
+    model = new("llama")
+    for turn in range(7):
+        data = ids(9)
+        data["input_ids"][0, 0] = 5 + turn
+        found, agrees = both(model, data, method="lrp")
+        assert agrees, turn
+    assert found.provenance.way == "graph"
+    (program,) = {plan.graphs.program for kind in run_plans.PLANS[model].kinds.values() for plan in kind.plans}
+    assert (program.joined is program.plain) == wrong
 
 
 def test_graphs_are_few_and_go_with_their_plan(captures: list[object]) -> None:

@@ -73,7 +73,7 @@ class ByOperations:
         return tensor
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class GraphProgram:
     """What is captured: the operations of a plan, with chains of them joined into kernels."""
 
