@@ -1,7 +1,7 @@
 """Chains of operations that compute each number alone: one kernel gives what torch gives operation by operation.
 
-`pytest tests/test_pointwise.py --gpu` runs the kernels on an NVIDIA card; elsewhere Triton's interpreter serves. It cuts
-bfloat16 off where a card rounds, so it is asked in float32 and float16.
+`pytest tests/test_pointwise.py --gpu` runs the kernels on an NVIDIA card; elsewhere Triton's interpreter serves. It
+cuts bfloat16 off where a card rounds, so it is asked in float32 and float16.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from headwater.traces.play import compile_trace
-from headwater.traces.pointwise import Chain, From, Step, aten, join_pointwise
+from headwater.traces.pointwise import CAST, Chain, ChainStep, From, aten, join_pointwise
 from headwater.traces.record import Trace, TraceRecorder
 
 pytest.importorskip("triton")
@@ -23,21 +23,21 @@ from headwater.kernels.pointwise import PointwiseKernel
 GPU = "--gpu" in sys.argv
 DEVICE = "cuda" if GPU else "cpu"
 HALVES = (torch.bfloat16, torch.float16) if GPU else (torch.float16,)
-MUL, ADD, SUB, CAST = aten.mul.Tensor, aten.add.Tensor, aten.sub.Tensor, aten._to_copy.default
+MUL, ADD, SUB = aten.mul.Tensor, aten.add.Tensor, aten.sub.Tensor
 
 
 def norm_chain(half: torch.dtype) -> Chain:
     """What a root mean square norm written out does behind its mean, with a sum and a sign behind it."""
     steps = (
-        Step(CAST, (From(0),), torch.float32),
-        Step(MUL, (From(4), From(1))),
-        Step(CAST, (From(5),), half),
-        Step(MUL, (From(2), From(6))),
-        Step(ADD, (From(7), From(3))),
-        Step(aten.neg.default, (From(8),)),
-        Step(MUL, (From(9), 0.3)),
-        Step(aten.abs.default, (From(10),)),
-        Step(SUB, (From(11), 2)),
+        ChainStep(CAST, (From(0),), torch.float32),
+        ChainStep(MUL, (From(4), From(1))),
+        ChainStep(CAST, (From(5),), half),
+        ChainStep(MUL, (From(2), From(6))),
+        ChainStep(ADD, (From(7), From(3))),
+        ChainStep(aten.neg.default, (From(8),)),
+        ChainStep(MUL, (From(9), 0.3)),
+        ChainStep(aten.abs.default, (From(10),)),
+        ChainStep(SUB, (From(11), 2)),
     )
     return Chain(4, steps, (8, 12))
 
@@ -69,7 +69,9 @@ def test_a_kernel_rounds_as_torch_does(half: torch.dtype, shape: tuple[int, ...]
 
 def test_tensors_may_lie_in_memory_in_any_order() -> None:
     chain = Chain(
-        3, (Step(MUL, (From(0), From(1))), Step(MUL, (From(2), From(1))), Step(ADD, (From(3), From(4)))), (5,)
+        3,
+        (ChainStep(MUL, (From(0), From(1))), ChainStep(MUL, (From(2), From(1))), ChainStep(ADD, (From(3), From(4)))),
+        (5,),
     )
     kernel = kernel_of(chain)
     q = drawn(2, 8, 37, 64).transpose(1, 2)
@@ -79,12 +81,14 @@ def test_tensors_may_lie_in_memory_in_any_order() -> None:
 
 
 def test_what_does_not_fit_is_left_to_torch() -> None:
-    chain = Chain(2, (Step(MUL, (From(0), From(1))), Step(ADD, (From(2), From(1)))), (2, 3))
+    chain = Chain(2, (ChainStep(MUL, (From(0), From(1))), ChainStep(ADD, (From(2), From(1)))), (2, 3))
     kernel = kernel_of(chain)
     assert is_alike(kernel, drawn(3, 4, dtype=torch.float64), drawn(4, dtype=torch.float64))
     assert is_alike(kernel, drawn(0, 4), drawn(4))
     assert set(kernel.launches.values()) == {None}
-    small = Chain(3, (Step(MUL, (From(0), From(1))), Step(ADD, (From(3), From(2)))), (3, 4))  # one result is smaller
+    small = Chain(
+        3, (ChainStep(MUL, (From(0), From(1))), ChainStep(ADD, (From(3), From(2)))), (3, 4)
+    )  # one result is smaller
     assert is_alike(kernel_of(small), drawn(4, 1), drawn(4, 1), drawn(4, 5))
     elsewhere = PointwiseKernel(chain)
     if not GPU:

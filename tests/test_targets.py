@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -228,3 +229,49 @@ def test_a_token_that_cannot_be_said_has_no_part_in_an_advantage() -> None:
     torch.testing.assert_close(found, read_out(logits[:, :2], "advantage", False)[:, 1])
     (gradient,) = torch.autograd.grad(found.sum(), logits)
     assert gradient[0, 2] == 0
+
+
+# What a language model computes for a score of its last token
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many positions a small Llama was asked to predict, every time that it was called."""
+    asked: list[int] = []
+    forward = tf.LlamaForCausalLM.forward
+
+    @functools.wraps(forward)
+    def note(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        asked.append(kwargs.get("logits_to_keep", 0))
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(tf.LlamaForCausalLM, "forward", note)
+    return asked
+
+
+def test_only_the_prediction_that_is_read_is_made(kept: list[int]) -> None:
+    llama = tiny("llama")
+    e = explain(llama, method="lrp", output="logit", plans=False)
+    every = hw.explain(
+        llama, TEXT, tokenizer=tokenizer(), method="lrp", score=lambda out: out.logits[:, -1].amax(-1), plans=False
+    )
+    assert set(kept) == {1, 0}
+    assert e.score == pytest.approx(every.score, abs=1e-12)
+    assert torch.allclose(e.relevance, every.relevance, rtol=0, atol=1e-6)  # it casts to float32 inside
+
+
+@pytest.mark.parametrize("target", [hw.Token(2), lambda out: out.logits[:, 1, 5]])
+def test_other_positions_are_predicted_where_they_are_read(kept: list[int], target: Any) -> None:
+    options = {"score": target} if callable(target) else {"target": target}
+    explain(tiny("llama"), method="lrp", plans=False, **options)
+    assert set(kept) == {0}
+
+
+def test_behind_padding_every_prediction_is_made(kept: list[int]) -> None:
+    """On the right there is none of the text's own at the last place; on the left there is."""
+    for side, expected in (("right", 0), ("left", 1)):
+        kept.clear()
+        found = hw.explain(tiny("llama"), [TEXT, "a film"], tokenizer=tokenizer(side=side), method="lrp", plans=False)
+        alone = explain(tiny("llama"), "a film", method="lrp")
+        assert expected in kept
+        assert found[1].score == pytest.approx(alone.score, abs=1e-6)

@@ -14,8 +14,9 @@ from ..inputs.batch import Batch, Item
 from ..inputs.documents import Material
 from ..inputs.readouts import logits_of
 from ..inputs.restoring import restores
+from ..inputs.text import takes
 from ..results.answer import TextSentence
-from .output_text import Text, takes
+from .output_text import Text
 from .prefix_cache import PrefixCache, ReadText, read_text, read_with_cache
 from .span_scores import logprobs_at
 

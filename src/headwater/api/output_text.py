@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from ..engine.model import where_it_is
 from ..errors import InputError, ModelError, UsageError
 from ..inputs.batch import Batch, Item
 from ..inputs.prompt import Prompt
-from ..inputs.text import check_characters
+from ..inputs.text import check_characters, takes
 
 
 @dataclass(frozen=True)
@@ -136,11 +135,6 @@ def namer(tokenizer: Any) -> Callable[[int], str]:
         return text.strip(" ") or "␣" * len(text)
 
     return name
-
-
-def takes(model: nn.Module, name: str) -> bool:
-
-    return name in inspect.signature(model.forward).parameters
 
 
 def encoder_decoder(model: nn.Module) -> bool:

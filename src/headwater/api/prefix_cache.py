@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from ..engine.session import Session
 from ..inputs.readouts import logits_of
+from ..inputs.text import takes
 from ..kernels.row_products import FasterLinear
-from .output_text import Text, takes
+from .output_text import Text
 from .span_scores import logprobs_at
 
 ROUNDING = 1e-3  # of a log-probability: the most that two ways to read one text may differ, in half precision ten times

@@ -22,7 +22,7 @@ from .kind import output_of
 from .model import in_copy
 from .options import Request
 from .steps import Plan, Step
-from .texts import TextJob, in_windows
+from .texts import TextJob, in_windows, read_last
 
 
 def make_plan(ask: Request, model: nn.Module) -> Plan:
@@ -44,7 +44,7 @@ def make_plan(ask: Request, model: nn.Module) -> Plan:
         return Plan([Step(batch, reader) for batch in batches], flatten, not isinstance(data, list))
     if ask.of_texts:
         return plan_texts(ask, model, reader)
-    return Plan([Step(make_batch(ask, model), reader)], flatten)
+    return Plan([Step(read_last(model, make_batch(ask, model), reader), reader)], flatten)
 
 
 def of_tokens(ask: Request, model: nn.Module) -> bool:

@@ -14,7 +14,7 @@ from ..errors import InputError, TargetError, UsageError
 from ..inputs.batch import Batch, group_by_length
 from ..inputs.places import InputPlace
 from ..inputs.readouts import logits_of
-from ..inputs.targets import Reader
+from ..inputs.targets import Reader, Span, Token
 from ..inputs.text import (
     Encoded,
     Text,
@@ -24,6 +24,7 @@ from ..inputs.text import (
     length_limit,
     padding_id,
     padding_side,
+    takes,
     takes_mask,
     to_batch,
 )
@@ -63,7 +64,7 @@ class TextJob:
             results = dict(zip(order, chain.from_iterable(found), strict=True))
             return [results[i] for i in range(len(encoded))]
 
-        return Plan([Step(batch, reader) for _, batch in groups], gather)
+        return Plan([Step(read_last(self.model, batch, reader), reader) for _, batch in groups], gather)
 
     @property
     def mixes(self) -> bool:
@@ -82,6 +83,23 @@ class TextJob:
         """Texts that are run together."""
         batch = to_batch(encoded, self.pad, self.side, self.place.modules)
         return replace(fit_arguments(self.model, batch), at=self.place.name, lookups=self.place.lookups)
+
+
+TOLD = {"input_ids", "attention_mask", "position_ids", "token_type_ids"}
+
+
+def read_last(model: nn.Module, batch: Batch, reader: Reader) -> Batch:
+    """Where only the last token's prediction is read, the model is told to make no other.
+
+    The others are as many numbers as tokens times words of the vocabulary, computed, kept and added up for nothing.
+    """
+    target = reader.target
+    other = callable(target) or isinstance(target, Span) or (isinstance(target, Token) and target.position != -1)
+    if other or not set(batch.kwargs) <= TOLD or not can_generate(model) or not takes(model, "logits_to_keep"):
+        return batch
+    if batch.real is None or not bool(batch.real[:, -1].all()):
+        return batch
+    return replace(batch, kwargs={**batch.kwargs, "logits_to_keep": 1})
 
 
 def split_square(group: list[int], longest: int) -> list[list[int]]:

@@ -222,6 +222,11 @@ def fit_arguments(model: nn.Module, batch: Batch) -> Batch:
     return replace(batch, kwargs={takes[0]: batch.ids, **kept})
 
 
+def takes(model: nn.Module, name: str) -> bool:
+    """Whether a model has an argument of this name."""
+    return name in inspect.signature(model.forward).parameters
+
+
 def takes_mask(model: nn.Module) -> bool:
     """Whether the model can be told what is padding."""
     takes = named_parameters(model)

@@ -18,7 +18,7 @@ from .. import methods
 from ..engine.options import Options
 from ..engine.session import Session
 from ..engine.steps import Step
-from ..engine.texts import TextJob, in_windows
+from ..engine.texts import TextJob, in_windows, read_last
 from ..errors import EmptyInput, HeadwaterError, InputError, TooLong
 from ..inputs.batch import group_by_length
 from ..inputs.places import find_place
@@ -210,7 +210,7 @@ class Explainer:
         if not encoded:
             plan = in_windows(self.job, batch[0].text, None, self.reader)
             return plan.gather([self.session.explain_step(step, self.method, self.options) for step in plan.steps])
-        step = Step(self.job.batch(encoded), self.reader)
+        step = Step(read_last(self.job.model, self.job.batch(encoded), self.reader), self.reader)
         return self.session.explain_step(step, self.method, self.options)
 
     def finish_chunk(

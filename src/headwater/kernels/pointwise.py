@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..traces.pointwise import Chain, From, Step, aten
+from ..traces.pointwise import CAST, Chain, ChainStep, From, aten
 from .cards import is_served_card
 from .fused import on_device
 
@@ -158,7 +158,7 @@ def place_of(name: str, strides: Sequence[int]) -> str:
     return f"{rows} + ({term(len(strides) - 1, 'column')})[None, :]"
 
 
-def compute(step: Step) -> str:
+def compute(step: ChainStep) -> str:
     args = [f"v{one.place}" if isinstance(one, From) else repr(float(one)) for one in step.args]
     if step.function in SIGNS:
         return f"{args[0]} {SIGNS[step.function]} {args[1]}"
@@ -166,7 +166,7 @@ def compute(step: Step) -> str:
         return f"{args[0]} * -1.0"  # 0 becomes -0, as it does in torch
     if step.function is aten.abs.default:
         return f"tl.abs({args[0]})"
-    if step.function is aten._to_copy.default:
+    if step.function is CAST:
         return args[0]
     raise LookupError(f"no program is known for {step.function}")
 

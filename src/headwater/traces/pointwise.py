@@ -21,16 +21,15 @@ if TYPE_CHECKING:
     from torch._ops import _OpNamespace
 
 aten: _OpNamespace = torch.ops.aten
-POINTWISE = frozenset(
-    {aten.mul.Tensor, aten.add.Tensor, aten.sub.Tensor, aten.neg.default, aten.abs.default, aten._to_copy.default}
-)
+CAST = aten._to_copy.default
+POINTWISE = frozenset({aten.mul.Tensor, aten.add.Tensor, aten.sub.Tensor, aten.neg.default, aten.abs.default, CAST})
 WIDE = torch.float32
 CASTS = (torch.float32, torch.bfloat16, torch.float16)
 STEPS, INPUTS = 24, 10  # of a chain, at the most
 
 
 @dataclass(frozen=True)
-class Step:
+class ChainStep:
     """One operation of a chain. An argument `From(k)` is the chain's input k, or the result of step k - inputs."""
 
     function: Callable[..., Any]
@@ -51,7 +50,7 @@ class Chain:
     """Steps that follow from one another. `gives` are the places of the tensors that are needed outside."""
 
     inputs: int
-    steps: tuple[Step, ...]
+    steps: tuple[ChainStep, ...]
     gives: tuple[int, ...]
 
     def run(self, *tensors: Tensor) -> list[Tensor]:
@@ -219,7 +218,7 @@ class _Joiner:
         for number in joined.made:
             self.open[number] = joined
         for one in operations:
-            if one.function is aten._to_copy.default and one.kwargs["dtype"] is WIDE:
+            if one.function is CAST and one.kwargs["dtype"] is WIDE:
                 self.casts[number_of(one)] = one
 
     def _order(self, group: _Group) -> int:
@@ -262,7 +261,7 @@ def can_join(operation: Operation) -> bool:
     """Whether it gives each number of one tensor from the numbers at the same place, and rounds it once."""
     if operation.function not in POINTWISE or operation.writes:
         return False
-    if operation.function is aten._to_copy.default:
+    if operation.function is CAST:
         options = dict(operation.kwargs)
         dtype, layout, _ = options.pop("dtype", None), options.pop("layout", None), options.pop("device", None)
         return dtype in CASTS and layout in (None, torch.strided) and not options
@@ -277,7 +276,7 @@ def chain_of(group: _Group, needed: set[int]) -> tuple[Chain, tuple[Slot, ...], 
     steps = []
     for operation in group.operations:
         args = tuple(From(places[one.number]) if isinstance(one, Slot) else one for one in operation.args)
-        steps.append(Step(operation.function, args, operation.kwargs.get("dtype"), operation.kwargs.get("device")))
+        steps.append(ChainStep(operation.function, args, operation.kwargs.get("dtype"), operation.kwargs.get("device")))
         places[number_of(operation)] = len(places)
     results = [number for number in places if number in group.made and number in needed]
     chain = Chain(len(inputs), tuple(steps), tuple(places[number] for number in results))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ... import plugins
 from ...api.explain_answer import explain_answer
 from ...api.explain_generation import explain_generation
-from ...api.output_text import decoder_start, encoder_decoder, takes, tokenise_answer
+from ...api.output_text import decoder_start, encoder_decoder, tokenise_answer
 from ...defaults import DEFAULT_OUTPUT, LANGUAGE_METHOD, LANGUAGE_OUTPUT
 from ...engine.model import prepare_model, where_it_is
 from ...errors import InputError, NotApplicable, NotFinite
@@ -21,7 +21,7 @@ from ...inputs.batch import group_by_length
 from ...inputs.hooks import hook_modules
 from ...inputs.places import word_modules
 from ...inputs.prompt import call_tokenizer, tokenise_prompt
-from ...inputs.text import length_limit
+from ...inputs.text import length_limit, takes
 from ...methods import resolve_method
 from ..bounds import budget
 from ..ranking import Counts, Flags, Floats
