@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -224,7 +225,15 @@ def fit_arguments(model: nn.Module, batch: Batch) -> Batch:
 
 def takes(model: nn.Module, name: str) -> bool:
     """Whether a model has an argument of this name."""
-    return name in inspect.signature(model.forward).parameters
+    method = vars(type(model)).get("forward")
+    own = method is not None and getattr(model.forward, "__func__", None) is method
+    return name in (names_of_parameters(method) if own else inspect.signature(model.forward).parameters)
+
+
+@lru_cache(maxsize=64)
+def names_of_parameters(method: Any) -> frozenset[str]:
+    """What a class's method takes; kept, for it takes long to find out."""
+    return frozenset(inspect.signature(method).parameters)
 
 
 def takes_mask(model: nn.Module) -> bool:

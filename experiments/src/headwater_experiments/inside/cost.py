@@ -27,12 +27,14 @@ from headwater_experiments.bench.cost import GIB, cost_table, fastest_attention
 from headwater_experiments.bench.shapes import SHAPES, find_shape
 
 
-def name_jobs(model: nn.Module, inputs: dict[str, Any], methods: Sequence[str], inside: list[str]) -> dict[str, Job]:
+def name_jobs(
+    model: nn.Module, inputs: dict[str, Any], methods: Sequence[str], inside: list[str], dtype: str
+) -> dict[str, Job]:
     """Each method without `inside=` and with it."""
     found: dict[str, Job] = {}
     for method in methods:
-        found[method] = partial(explain, model, inputs, method=method)
-        found[f"{method}, inside={','.join(inside)}"] = partial(explain, model, inputs, method=method, inside=inside)
+        found[method] = partial(explain, model, inputs, method=method, dtype=dtype)
+        found[f"{method}, inside={','.join(inside)}"] = partial(found[method], inside=inside)
     return found
 
 
@@ -58,7 +60,7 @@ def main(words: Sequence[str]) -> None:
     model = shape.build(given.device, DTYPES[given.dtype])
     size = sum(weight.nbytes for weight in model.parameters())
     inputs = shape.inputs(1, given.tokens, given.device)
-    jobs = name_jobs(model, inputs, given.methods, given.inside.split(","))
+    jobs = name_jobs(model, inputs, given.methods, given.inside.split(","), given.dtype)
     say(f"the model takes {size / GIB:.2f} GiB; the median of {given.rounds} rounds, after one that is not counted")
     with fastest_attention(model, inputs) as kernel:
         costs = measure_costs(model, inputs, (), given.rounds, others=jobs)
