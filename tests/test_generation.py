@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from copy import deepcopy
 
 import pytest
+import tokenizers
 import torch
+import transformers
 from speaker import speaker, talker
 from tiny import CASTS
 
 import headwater as hw
+from headwater.api import output_text
 from headwater.defaults import LANGUAGE_METHOD
 from headwater.engine import at_once
 from headwater.errors import DataError, EmptyInput, InputError, ModelError, TargetError, UnknownName, UsageError
@@ -20,6 +24,18 @@ PROMPT = "the capital of France is"
 approx = pytest.approx
 DECODERS = ("llama", "gpt2", "qwen3")
 SEQ2SEQ = ("t5-lm", "bart-lm")
+
+
+def tokenizer_of_bytes():
+    """Every byte is a token."""
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE({letter: i for i, letter in enumerate(alphabet)}, []))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=inner)
+
+
+BYTES = tokenizer_of_bytes()
 
 
 def tolerance(name: str) -> float:
@@ -107,6 +123,29 @@ def test_pieces_say_what_the_whole_says(name, size):
     whole, pieces = made(name), made(name, tokens_at_once=size)
     assert torch.allclose(pieces.relevance, whole.relevance, rtol=0, atol=10 * tolerance(name))
     assert pieces.probabilities == approx(whole.probabilities, abs=tolerance(name))
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("seed", range(6))
+def test_what_each_token_adds_to_a_long_text(seed, fresh):
+    """As if all the text before it were decoded for each token, which takes long; characters of several tokens, too."""
+    tokens = BYTES
+    draw = random.Random(seed)
+    text = "".join(draw.choice(["Paris ", "naïve ", " 日本語", "👩‍👧 ", "x=1;\n", "  two  ", "é"]) for _ in range(40))
+    ids = tokens(text)["input_ids"]
+    if seed % 2:
+        draw.shuffle(ids)  # characters that never end, too
+    before, output = ids[:7], ids[7:]
+    start = [] if fresh else before[-4:]
+    begin = shown = tokens.decode(start)
+    expected = []
+    for k in range(1, len(output) + 1):
+        whole = tokens.decode([*start, *output[:k]]).rstrip("\ufffd")
+        longer = len(whole) > max(len(shown), len(begin))
+        expected.append(whole[len(shown) :] if longer else "")
+        shown = whole if longer else shown
+    assert len(output) > 3 * output_text.WINDOW
+    assert output_text.pieces_of(tokens, before, output, fresh) == expected
 
 
 @pytest.mark.parametrize("method", ["lrp", "lrp-gamma"])

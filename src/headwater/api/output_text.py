@@ -15,6 +15,8 @@ from ..inputs.batch import Batch, Item
 from ..inputs.prompt import Prompt
 from ..inputs.text import check_characters, takes
 
+CONTEXT, WINDOW = 4, 32  # tokens that are decoded before one, at least and at most
+
 
 @dataclass(frozen=True)
 class Text:
@@ -111,15 +113,23 @@ def tokenise_answer(model: nn.Module, tokenizer: Any, said: Prompt, answer: str 
 
 
 def pieces_of(tokenizer: Any, before: list[int], output: list[int], fresh: bool) -> list[str]:
-    """Every output token as the text that it adds; of a character in several tokens, the last adds it."""
-    context = [] if fresh else before[-4:]  # a decoder may drop the first space, so a little of the prompt comes along
-    begin = shown = decode(tokenizer, context)
+    """Every output token as the text that it adds; of a character in several tokens, the last adds it.
+
+    A decoder may drop the first space, so a few tokens before come along: of the prompt, later of the output itself.
+    """
+    window = [] if fresh else before[-CONTEXT:]
+    begin = shown = decode(tokenizer, window)
     pieces = []
-    for k in range(1, len(output) + 1):
-        whole = decode(tokenizer, [*context, *output[:k]]).rstrip("\ufffd")
+    for token in output:
+        window = [*window, token]
+        found = decode(tokenizer, window)
+        whole = found.rstrip("\ufffd")
         longer = len(whole) > max(len(shown), len(begin))
         pieces.append(whole[len(shown) :] if longer else "")
         shown = whole if longer else shown
+        if len(window) > WINDOW and longer and whole == found:  # no character is left open
+            window = window[-CONTEXT:]
+            begin = shown = decode(tokenizer, window)
     return pieces
 
 
