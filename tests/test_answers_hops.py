@@ -101,6 +101,32 @@ def test_a_hop_costs_one_forward_and_one_backward_pass_however_long_the_span_is(
     assert passes == {"forward": 2, "backward": 2}
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_hops_that_are_asked_for_with_the_span_are_the_same(name):
+    a = ask(name)
+    for hops in (1, 3):
+        found, expected = a.whole(hops=hops), a.whole().through(hops=hops)
+        assert found.relevance.tolist() == approx(expected.relevance.tolist(), abs=tolerance(name))
+        assert found.ledger.closed
+        assert len(found.hops) == len(expected.hops)
+        assert all(hop.closed for hop in found.hops)
+    found, expected = a.sentence(1, hops=1), a.sentence(1).through(hops=1)
+    assert found.relevance.tolist() == approx(expected.relevance.tolist(), abs=tolerance(name))
+    with pytest.raises(UsageError, match="at least 0"):
+        a.whole(hops=-1)
+
+
+def test_they_take_one_forward_pass_together(monkeypatch):
+    model, passes = deepcopy(talker("llama")), []
+    a = hw.explain_answer(model, prompt="the capital is", answer=ANSWER, tokenizer=speaker())
+    a.whole()  # at its first explanation a model is looked at closely
+    model.register_forward_pre_hook(lambda *_: passes.append(1))
+    a.whole(hops=2)
+    together, passes[:] = len(passes), []
+    a.whole().through(hops=2)
+    assert (together, len(passes)) == (1, 3)
+
+
 def test_hops_end_by_themselves_where_little_is_left():
     span = ask().whole()
     traced = span.through()

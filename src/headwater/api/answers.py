@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -15,6 +16,7 @@ from ..inputs.documents import Material, PromptPart, place_tokens, role_of_other
 from ..inputs.restoring import restores
 from ..results.answer import OUTPUT, START, SourceSentence, SpanExplanation, TextSentence, add_hop
 from ..results.answer_report import AnswerReport, Citation, LeftOut, label_source
+from ..results.explanation import Explanation
 from ..results.generation import Generation
 from ..results.sentences import find_sentences
 from ..results.who_told import WhoTold
@@ -23,7 +25,7 @@ from .generate import explain_tokens, join_tokens
 from .leave_out import Source, leave_out, measure_logprobs, read_original, sentences_of
 from .output_text import Text
 from .prefix_cache import ReadText
-from .span_scores import SpanReader, explain_spans
+from .span_scores import SpanReader, explain_hops, explain_spans
 from .tellers import choose_tellers, describe_teller, leave_place_out
 from .token_scores import Scoring
 
@@ -86,17 +88,21 @@ class AnswerExplainer:
         numbers = range(len(self.documents))
         return tuple(tuple(places[place].text for place in sentences_of(number, places)) for number in numbers)
 
-    def sentence(self, number: int) -> SpanExplanation:
-        """What one sentence of the answer rests on; its `number` counts from 0, a negative one from the end."""
+    def sentence(self, number: int, *, hops: int = 0) -> SpanExplanation:
+        """What one sentence of the answer rests on; its `number` counts from 0, a negative one from the end.
+
+        With `hops`, what ended on the model's own words is passed on so often, by the same forward pass.
+        """
         spans = self._sentence_spans()
         if not -len(spans) <= number < len(spans):
             raise UsageError(f"no sentence {number}: the answer has {len(spans)}.")
-        return self._explain([spans[number]])[0][0]
+        return self._explain_through(spans[number], hops)
 
-    def span(self, words: str, occurrence: int = 0) -> SpanExplanation:
+    def span(self, words: str, occurrence: int = 0, *, hops: int = 0) -> SpanExplanation:
         """What some words of the answer rest on; all tokens with a letter of them belong to the span.
 
         `words` stand in the answer as they are given; where they do so several times, `occurrence` counts them from 0.
+        With `hops`, what ended on the model's own words is passed on so often, by the same forward pass.
         """
         found, start = [], self.text.find(words) if words.strip() else -1
         while start >= 0:
@@ -106,11 +112,14 @@ class AnswerExplainer:
             raise UsageError(
                 f"{words!r} stands {len(found)} times in the answer {self.text!r}; asked for {occurrence}."
             )
-        return self._explain([self._tokens_of(found[occurrence], found[occurrence] + len(words))])[0][0]
+        return self._explain_through(self._tokens_of(found[occurrence], found[occurrence] + len(words)), hops)
 
-    def whole(self) -> SpanExplanation:
-        """What the whole answer rests on, as one score."""
-        return self._explain([(0, len(self._text.output))])[0][0]
+    def whole(self, *, hops: int = 0) -> SpanExplanation:
+        """What the whole answer rests on, as one score.
+
+        With `hops`, what ended on the model's own words is passed on so often, by the same forward pass.
+        """
+        return self._explain_through((0, len(self._text.output)), hops)
 
     def all_sentences(self) -> list[SpanExplanation]:
         """What every sentence rests on: one forward pass for all, and few backward passes."""
@@ -334,61 +343,93 @@ class AnswerExplainer:
 
     def _trace(self, span: SpanExplanation, hops: int | None) -> SpanExplanation:
         """Hop by hop: what the model's own words have is the score of the next backward pass."""
-        if hops is not None and hops < 0:
-            raise UsageError(f"hops must be at least 0, not {hops}.")
-        start, count = self._text.prompt, len(self._text.output)
-        kept: set[int] = set()  # tokens whose score is nearly nothing
+        check_hops(hops)
         enough = PASSED * float(span.relevance.abs().sum())
+        kept: set[int] = set()
         while hops is None or len(span.hops) < hops:
-            own = span.relevance[start : start + count].double().tolist()
-            amounts = [0.0 if n in kept else amount for n, amount in enumerate(own)]
+            amounts = self._own_amounts(span, kept)
             end = max((n + 1 for n, amount in enumerate(amounts) if amount), default=0)
             if not end or (hops is None and sum(map(abs, amounts)) <= enough):
                 break
-            hop, reader = self._explain([(0, end)], amounts)[0]
-            weights = reader.weights or ()
-            passed = [start + n for n, weight in enumerate(weights) if weight]
-            kept |= {n for n, weight in enumerate(weights) if amounts[n] and not weight}
-            span = add_hop(span, hop, passed)
+            span = self._pass_on(span, *self._explain([(0, end)], amounts)[0], kept)
         return span
+
+    @restores
+    def _explain_through(self, bounds: tuple[int, int], hops: int) -> SpanExplanation:
+        """The span between two output tokens, and its hops, by one forward pass."""
+        check_hops(hops)
+        if not hops:
+            return self._explain([bounds])[0][0]
+        found, later = explain_hops(self._session, self._options, self._text, self._scoring, bounds, hops, self._change)
+        kept: set[int] = set()
+        with closing(found):
+            span = self._make_span(bounds, *next(found))[0]
+            for reader in later:
+                amounts = self._own_amounts(span, kept)[: bounds[1]]
+                if not any(amounts):
+                    break
+                reader.amounts = tuple(amounts)
+                span = self._pass_on(span, *self._make_span((0, bounds[1]), *next(found)), kept)
+        return span
+
+    def _own_amounts(self, span: SpanExplanation, kept: set[int]) -> list[float]:
+        """What ended on each output token; nothing for those that keep it, whose score is nearly nothing."""
+        start, count = self._text.prompt, len(self._text.output)
+        own = span.relevance[start : start + count].double().tolist()
+        return [0.0 if n in kept else amount for n, amount in enumerate(own)]
+
+    def _pass_on(
+        self, span: SpanExplanation, hop: SpanExplanation, reader: SpanReader, kept: set[int]
+    ) -> SpanExplanation:
+        weights, amounts = reader.weights or (), reader.amounts or ()
+        passed = [self._text.prompt + n for n, weight in enumerate(weights) if weight]
+        kept |= {n for n, weight in enumerate(weights) if amounts[n] and not weight}
+        return add_hop(span, hop, passed)
 
     @restores
     def _explain(
         self, spans: Sequence[tuple[int, int]], amounts: Sequence[float] | None = None
     ) -> list[tuple[SpanExplanation, SpanReader]]:
-        text, (places, of_token) = self._text, self._places
+        scoring = replace(self._scoring, amounts=None if amounts is None else tuple(amounts))
+        found = explain_spans(self._session, self._options, self._text, scoring, spans, self._change)
+        return [self._make_span(bounds, *one) for bounds, one in zip(spans, found, strict=True)]
+
+    def _make_span(
+        self, bounds: tuple[int, int], explanation: Explanation, reader: SpanReader
+    ) -> tuple[SpanExplanation, SpanReader]:
+        text, (places, of_token), (start, end) = self._text, self._places, bounds
         ids = [*text.said.ids, *text.start, *text.output]
         special = set(text.tokenizer.all_special_ids)
         tokens, pieces = tuple(text.tokenizer.convert_ids_to_tokens(ids)), tuple(text.pieces())
-        made = []
-        scoring = replace(self._scoring, amounts=None if amounts is None else tuple(amounts))
-        found = explain_spans(self._session, self._options, text, scoring, spans, self._change)
-        for (start, end), (explanation, reader) in zip(spans, found, strict=True):
-            relevance = explanation.relevance.new_zeros(len(ids))
-            relevance[: len(explanation.relevance)] = explanation.relevance
-            span = SpanExplanation(
-                text="".join(self.pieces[start:end]).strip(),
-                tokens=tokens,
-                pieces=pieces,
-                relevance=relevance,
-                ledger=explanation.ledger,
-                first=text.prompt + start,
-                last=text.prompt + end,
-                passages=places,
-                place=of_token,
-                documents=self.documents,
-                log_probability=reader.logprob or 0.0,
-                score_name=self._scoring.score,
-                method=explanation.method,
-                provenance=explanation.provenance,
-                special=tuple(token in special for token in ids),
-                aside=(False,) * len(ids),
-                at=explanation.at,
-                rules_met=explanation.rules_met,
-                tracer=self._trace,
-            )
-            made.append((span.set_aside(sinks=self._aside[0], special=self._aside[1]), reader))
-        return made
+        relevance = explanation.relevance.new_zeros(len(ids))
+        relevance[: len(explanation.relevance)] = explanation.relevance
+        span = SpanExplanation(
+            text="".join(self.pieces[start:end]).strip(),
+            tokens=tokens,
+            pieces=pieces,
+            relevance=relevance,
+            ledger=explanation.ledger,
+            first=text.prompt + start,
+            last=text.prompt + end,
+            passages=places,
+            place=of_token,
+            documents=self.documents,
+            log_probability=reader.logprob or 0.0,
+            score_name=self._scoring.score,
+            method=explanation.method,
+            provenance=explanation.provenance,
+            special=tuple(token in special for token in ids),
+            aside=(False,) * len(ids),
+            at=explanation.at,
+            rules_met=explanation.rules_met,
+            tracer=self._trace,
+        )
+        return span.set_aside(sinks=self._aside[0], special=self._aside[1]), reader
+
+
+def check_hops(hops: int | None) -> None:
+    if hops is not None and hops < 0:
+        raise UsageError(f"hops must be at least 0, not {hops}.")
 
 
 def in_order(source: Source) -> tuple[int, int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..engine.forward import Run
 from ..engine.kind import choose_method
 from ..engine.options import Options
 from ..engine.session import Change, Session, keep_run
@@ -18,6 +19,8 @@ from ..inputs.readouts import ScoreReading, logits_of
 from ..results.explanation import Explanation
 from .output_text import Text
 from .token_scores import Scoring, runner_up, score_tokens
+
+Explained = Generator[tuple[Explanation, "SpanReader"], None, None]
 
 LEAST = 0.05  # of the mean absolute score of an answer's tokens: a smaller score is too small to divide by
 
@@ -96,21 +99,59 @@ def explain_spans(
     change: Change = keep_run,
 ) -> Iterator[tuple[Explanation, SpanReader]]:
     """An explanation per span (first output token, and the one after its last): one forward pass serves all of them."""
-    others, places = scoring.others(text), find_places(session.model, options.at)
-    method = choose_method(options.method, session.model)
     first, last = min(start for start, _ in spans), max(end for _, end in spans)
-    readers = [
-        SpanReader(
-            end=last - start,
-            tokens=tuple(text.output[start:end]),
-            others=tuple(others.get(n) for n in range(start, end)),
-            score=scoring.score,
-            name=str(text.tokenizer.decode(text.output[start:end])).strip(),
-            amounts=None if scoring.amounts is None else scoring.amounts[start:end],
-        )
-        for start, end in spans
-    ]
-    batch = text.batch(last, last - first, places)
+    readers = [make_reader(text, scoring, span, last) for span in spans]
+    yield from explain_readers(session, options, text, readers, (first, last), change)
+
+
+def explain_hops(
+    session: Session,
+    options: Options,
+    text: Text,
+    scoring: Scoring,
+    span: tuple[int, int],
+    hops: int,
+    change: Change = keep_run,
+) -> tuple[Explained, list[SpanReader]]:
+    """A span and then hops, all by one forward pass: and the readers of the hops, whose amounts are set in between.
+
+    Each hop reads all output tokens before the span's end.
+    """
+    _, last = span
+    later = [make_reader(text, scoring, (0, last), last) for _ in range(hops)]
+    readers = [make_reader(text, scoring, span, last), *later]
+
+    def one_by_one(run: Run) -> Run:
+        return replace(change(run), scores_at_once=1)
+
+    return explain_readers(session, options, text, readers, (0, last), one_by_one), later
+
+
+def make_reader(text: Text, scoring: Scoring, span: tuple[int, int], last: int) -> SpanReader:
+    """What reads the score of a span, where the model predicts the output up to its token `last`."""
+    start, end = span
+    others = scoring.others(text)
+    return SpanReader(
+        end=last - start,
+        tokens=tuple(text.output[start:end]),
+        others=tuple(others.get(n) for n in range(start, end)),
+        score=scoring.score,
+        name=str(text.tokenizer.decode(text.output[start:end])).strip(),
+        amounts=None if scoring.amounts is None else scoring.amounts[start:end],
+    )
+
+
+def explain_readers(
+    session: Session,
+    options: Options,
+    text: Text,
+    readers: Sequence[SpanReader],
+    needed: tuple[int, int],
+    change: Change,
+) -> Explained:
+    """An explanation per reader; `needed` are the first output token that any reads, and the one after the last."""
+    method, places = choose_method(options.method, session.model), find_places(session.model, options.at)
+    batch = text.batch(needed[1], needed[1] - needed[0], places)
     yield from zip(session.explain_scores(batch, readers, method, options, change), readers, strict=True)
 
 

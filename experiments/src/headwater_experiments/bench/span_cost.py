@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -81,8 +82,8 @@ def main(words: Sequence[str]) -> None:
     def ask(method: str, hops: int) -> Any:
         found = hw.explain_answer(
             model, prompt=prompt, answer=answer, tokenizer=tokenizer, method=method, dtype=given.dtype, **options
-        ).whole()
-        return found.through(hops=hops) if hops else found
+        )
+        return found.whole(hops=hops)
 
     def forward() -> None:
         with torch.no_grad():
@@ -95,7 +96,7 @@ def main(words: Sequence[str]) -> None:
         lines.append(f"| forward | {seconds:.3f} | 1.00 | {memory} |")
         for method in given.methods:
             for hops in (0, 1):
-                took, memory = measure(lambda method=method, hops=hops: ask(method, hops), given.rounds, given.device)
+                took, memory = measure(partial(ask, method, hops), given.rounds, given.device)
                 name = f"{method}, the whole answer" + (", one hop" if hops else "")
                 lines.append(f"| {name} | {took:.3f} | {took / seconds:.2f} | {memory} |")
                 sys.stderr.write(lines[-1] + "\n")

@@ -33,8 +33,9 @@ def name_jobs(
     """Each method without `inside=` and with it."""
     found: dict[str, Job] = {}
     for method in methods:
-        found[method] = partial(explain, model, inputs, method=method, dtype=dtype)
-        found[f"{method}, inside={','.join(inside)}"] = partial(found[method], inside=inside)
+        plain = partial(explain, model, inputs, method=method, dtype=dtype)
+        found[method] = plain
+        found[f"{method}, inside={','.join(inside)}"] = partial(plain, inside=inside)
     return found
 
 
