@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path, PurePosixPath
@@ -96,6 +97,12 @@ def test_every_page_of_the_docs_has_its_place_in_the_contents() -> None:
     assert len(listed) == len(set(listed))
     pages = {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert pages <= set(listed)
+
+
+def test_the_glossary_is_in_alphabetical_order() -> None:
+    words = re.findall(r"^\| \*\*(.+?)\*\*", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(words) > 40
+    assert words == sorted(words, key=str.lower)
 
 
 def test_the_first_sentence_of_a_page_has_no_links() -> None:
