@@ -8,11 +8,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
+from browsing import Watched
 from missing import skip_without
 
 ROOT = Path(__file__).parents[1]
+# Ten pages that are looked at in light, dark and on a phone: HEADWATER_SHOTS=DIR leaves pictures of them.
+LOOKED_AT = (
+    "index start gallery questions/which-words methods answers theory/ledger reference/results compare changelog"
+)
 WEBSITE = ROOT / "website"
 sys.path.insert(0, str(WEBSITE))
 
@@ -46,6 +52,36 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_site_has_no_dead_link_and_loads_nothing_from_elsewhere(site: Path) -> None:
     assert len(list(site.rglob("*.html"))) > 30
     assert find_faults(site) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
+def test_axe_finds_no_serious_fault_and_nothing_scrolls_sideways(
+    site: Path, chrome: Any, scheme: Any, width: int
+) -> None:
+    from test_explorer import serious, shot
+
+    context = chrome.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    found = Watched(context, "file:")
+    for name in LOOKED_AT.split():
+        found.page.goto((site / f"{name}.html").as_uri())
+        shot(found.page, f"site-{name.replace('/', '-')}-{width}-{scheme}")
+        assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        assert serious(found.page) == [], name
+    assert found.trouble == []
+    context.close()
+
+
+@pytest.mark.slow
+def test_axe_would_find_what_the_theme_leaves_out(site: Path, chrome: Any) -> None:
+    from test_explorer import serious
+
+    page = chrome.new_page()
+    page.goto((site / "start.html").as_uri())
+    page.evaluate("document.querySelectorAll('pre').forEach(one => one.removeAttribute('tabindex'))")
+    page.evaluate("document.querySelector('h1').style.color = '#eee'")
+    assert serious(page)
+    page.close()
 
 
 @pytest.mark.slow

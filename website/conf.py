@@ -23,7 +23,6 @@ html_theme_options = {
 
 extensions = ["myst_parser", "sphinx_copybutton", "mathml"]
 html_math_renderer = "mathml"
-pygments_dark_style = "github-dark"  # modules are not underlined like links
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
