@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import inspect
 import os
 import re
 import subprocess
@@ -27,7 +29,7 @@ from docstrings import show_docstring, show_signature  # noqa: E402
 from errors_page import CURES, collect_messages, error_classes  # noqa: E402
 from llms import first_sentence, read_contents  # noqa: E402
 from public_names import public_modules  # noqa: E402
-from reference_pages import MODULE_PAGES, PAGES, show_module  # noqa: E402
+from reference_pages import MODULE_PAGES, PAGES, show_fields, show_members, show_module  # noqa: E402
 from sources import turn_links  # noqa: E402
 
 import headwater as hw  # noqa: E402
@@ -160,6 +162,20 @@ def test_every_public_module_is_on_one_page_of_the_reference() -> None:
     seen: set[int] = set()
     assert "## `headwater.viz.sums`\n\n### `ledger_parts`" in show_module("headwater.viz.sums", seen)
     assert show_module("headwater.viz.sums", seen) == ""
+
+
+def test_every_field_and_method_of_a_public_class_says_what_it_is() -> None:
+    modules = [importlib.import_module(name) for name in public_modules()]
+    classes = {
+        value for module in modules for name in module.__all__ if inspect.isclass(value := getattr(module, name))
+    }
+    assert len(classes) > 40
+    for kind in classes:
+        rows = show_fields(kind).splitlines()
+        assert not rows or rows[0] == "| field | type | what it is |", kind
+        assert [row for row in rows if row.endswith("|  |")] == [], kind
+        members = show_members(kind).split("\n- ")
+        assert [one for one in members if one and "\n  " not in one] == [], kind
 
 
 def test_every_error_has_a_cause_and_a_cure() -> None:
