@@ -27,6 +27,7 @@ sys.path.insert(0, str(WEBSITE))
 from crawl import find_faults  # noqa: E402
 from docstrings import show_docstring, show_signature  # noqa: E402
 from errors_page import CURES, collect_messages, error_classes  # noqa: E402
+from interfaces import write_http  # noqa: E402
 from llms import first_sentence, read_contents  # noqa: E402
 from public_names import public_modules  # noqa: E402
 from reference_pages import MODULE_PAGES, PAGES, show_fields, show_members, show_module  # noqa: E402
@@ -176,6 +177,14 @@ def test_every_field_and_method_of_a_public_class_says_what_it_is() -> None:
         assert [row for row in rows if row.endswith("|  |")] == [], kind
         members = show_members(kind).split("\n- ")
         assert [one for one in members if one and "\n  " not in one] == [], kind
+
+
+def test_everything_that_the_http_interface_takes_says_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "reference").mkdir()
+    write_http(tmp_path)
+    rows = [line for line in (tmp_path / "reference" / "http.md").read_text().splitlines() if line.startswith("| `")]
+    assert len(rows) > 200
+    assert [row for row in rows if row.endswith("|  |")] == []
 
 
 def test_every_error_has_a_cause_and_a_cure() -> None:
