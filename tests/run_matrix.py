@@ -295,8 +295,9 @@ def main() -> int:
             try_environment(there, work, wheels, executable, asked)
             environments.append(there)
     if asked.page:
-        sizes = {file.name: file.stat().st_size for file in wheels.values()}
-        write_page(asked.page, [one for one in environments if one.found], sizes, missing, platform.platform())
+        write_page(
+            asked.page, [one for one in environments if one.found], [*wheels.values()], missing, platform.platform()
+        )
     allowed = [one for one in environments if one.versions not in BELOW_THE_FLOOR]
     failed = [f"{one.python} {one.versions}" for one in allowed if faults_of(one)]
     say(f"faults in: {', '.join(failed)}" if failed else "no faults")
