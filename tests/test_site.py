@@ -70,8 +70,9 @@ def test_axe_finds_no_serious_fault_and_nothing_scrolls_sideways(
         found.page.goto((site / f"{name}.html").as_uri())
         shot(found.page, f"site-{name.replace('/', '-')}-{width}-{scheme}")
         assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        assert found.trouble == [], name
         assert serious(found.page) == [], name
-    assert found.trouble == []
+        found.trouble.clear()  # axe asks for style sheets, which a page on the disk may not
     context.close()
 
 
