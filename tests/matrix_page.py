@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+# What the library's wheel holds beside code, by folder of the package.
+FOLDERS = {
+    "models/weights": "three small models, and their cards",
+    "web/documents": "the pages of `docs`, which the explorer shows",
+    "bias/lists": "lists of words for audits, and their terms",
+    "web/static": "the explorer's page",
+    "viz/templates": "templates of saved pages",
+    "cli": "the methods' names, for help without torch",
+}
 BEGIN, END = "<!-- matrix -->\n", "<!-- end of the matrix -->\n"  # Markdown that shows nothing
 
 
 def write_page(
-    page: Path, environments: Sequence[Any], sizes: dict[str, int], missing: list[str], machine: str
+    page: Path, environments: Sequence[Any], wheels: Sequence[Path], missing: list[str], machine: str
 ) -> None:
     """The results between the two marks of the page; what people wrote around them stays."""
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
@@ -20,7 +30,7 @@ def write_page(
     lines = ["", "<!-- not run: installs packages -->", "```sh", *commands, "```", "", f"On {system_of(machine)}."]
     if missing:
         lines += [f"Not tried, for want of it on that machine: Python {', '.join(missing)}."]
-    lines += ["", *versions_table(environments), "", *results_table(environments), "", *size_lines(sizes), ""]
+    lines += ["", *versions_table(environments), "", *results_table(environments), "", *size_lines(wheels), ""]
     page.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + after, encoding="utf-8")
 
 
@@ -54,8 +64,30 @@ def without_folders(said: str) -> str:
     return re.sub(r"/\S*site-packages/", "", said)
 
 
-def size_lines(sizes: dict[str, int]) -> list[str]:
-    return [f"`{name}`: {size / 1e6:.1f} MB." for name, size in sorted(sizes.items())]
+def size_lines(wheels: Sequence[Path]) -> list[str]:
+    lines = [f"`{wheel.name}`: {wheel.stat().st_size / 1e6:.1f} MB." for wheel in sorted(wheels)]
+    library = next((wheel for wheel in wheels if wheel.name.startswith("headwater-")), None)
+    return lines if library is None else [*lines, "", *contents_table(library)]
+
+
+def contents_table(wheel: Path) -> list[str]:
+    """What is in the library's wheel, and how much of it that is, packed."""
+    taken: dict[str, int] = {}
+    with zipfile.ZipFile(wheel) as packed:
+        for one in packed.infolist():
+            taken[kind_of(one.filename)] = taken.get(kind_of(one.filename), 0) + one.compress_size
+    rows = [[kind, f"{size / 1e6:.2f}"] for kind, size in sorted(taken.items(), key=lambda pair: -pair[1])]
+    return table([f"in `{wheel.name}`", "MB"], rows)
+
+
+def kind_of(name: str) -> str:
+    """What a file of the wheel is, in words; a name of no known kind is an error."""
+    inside = name.removeprefix("headwater/")
+    if name.endswith((".py", "/py.typed")):
+        return "code, with its types"
+    if name.startswith("headwater-"):
+        return "metadata, and the licences and notices of all parts"
+    return next(f"{said}: `headwater/{folder}`" for folder, said in FOLDERS.items() if inside.startswith(f"{folder}/"))
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:

@@ -228,6 +228,7 @@ def try_extras(there: Environment, work: Path, wheel: Path, executable: str, nam
         alone.note_versions()
         there.add_to(f"{use.extra} alone", alone.found)
         shutil.rmtree(alone.place)
+        call(alone.uv, "cache", "prune", "--quiet")  # what no package refers to any more: it has filled disks
 
 
 def try_all(there: Environment, wheels: dict[str, Path], tests: list[str]) -> None:
@@ -279,6 +280,7 @@ def main() -> int:
     work = asked.work.absolute()
     work.mkdir(parents=True, exist_ok=True)
     os.environ.pop("PYTHONPATH", None)  # the wheels are tried, not the repository
+    os.environ["UV_CACHE_DIR"] = str(work / "cache")
     wanted = [name for name in asked.pythons.split(",") if name]
     pythons = find_pythons(wanted)
     missing = [version for version in wanted if version not in pythons]
@@ -295,9 +297,12 @@ def main() -> int:
             try_environment(there, work, wheels, executable, asked)
             environments.append(there)
     if asked.page:
-        sizes = {file.name: file.stat().st_size for file in wheels.values()}
-        write_page(asked.page, [one for one in environments if one.found], sizes, missing, platform.platform())
+        write_page(
+            asked.page, [one for one in environments if one.found], [*wheels.values()], missing, platform.platform()
+        )
     allowed = [one for one in environments if one.versions not in BELOW_THE_FLOOR]
+    if not asked.keep:
+        shutil.rmtree(work / "cache", ignore_errors=True)
     failed = [f"{one.python} {one.versions}" for one in allowed if faults_of(one)]
     say(f"faults in: {', '.join(failed)}" if failed else "no faults")
     return 1 if failed else 0

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
+from browsing import Watched
 from missing import skip_without
 
 ROOT = Path(__file__).parents[1]
+# Ten pages that are looked at in light, dark and on a phone: HEADWATER_SHOTS=DIR leaves pictures of them.
+LOOKED_AT = (
+    "index start gallery questions/which-words methods answers theory/ledger reference/results compare changelog"
+)
 WEBSITE = ROOT / "website"
 sys.path.insert(0, str(WEBSITE))
 
 from crawl import find_faults  # noqa: E402
 from docstrings import show_docstring, show_signature  # noqa: E402
 from errors_page import CURES, collect_messages, error_classes  # noqa: E402
+from interfaces import write_http  # noqa: E402
 from llms import first_sentence, read_contents  # noqa: E402
 from public_names import public_modules  # noqa: E402
-from reference_pages import MODULE_PAGES, PAGES, show_module  # noqa: E402
+from reference_pages import MODULE_PAGES, PAGES, show_fields, show_members, show_module  # noqa: E402
 from sources import turn_links  # noqa: E402
 
 import headwater as hw  # noqa: E402
@@ -45,6 +55,37 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_site_has_no_dead_link_and_loads_nothing_from_elsewhere(site: Path) -> None:
     assert len(list(site.rglob("*.html"))) > 30
     assert find_faults(site) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
+def test_axe_finds_no_serious_fault_and_nothing_scrolls_sideways(
+    site: Path, chrome: Any, scheme: Any, width: int
+) -> None:
+    from test_explorer import serious, shot
+
+    context = chrome.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    found = Watched(context, "file:")
+    for name in LOOKED_AT.split():
+        found.page.goto((site / f"{name}.html").as_uri())
+        shot(found.page, f"site-{name.replace('/', '-')}-{width}-{scheme}")
+        assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        assert found.trouble == [], name
+        assert serious(found.page) == [], name
+        found.trouble.clear()  # axe asks for style sheets, which a page on the disk may not
+    context.close()
+
+
+@pytest.mark.slow
+def test_axe_would_find_what_the_theme_leaves_out(site: Path, chrome: Any) -> None:
+    from test_explorer import serious
+
+    page = chrome.new_page()
+    page.goto((site / "start.html").as_uri())
+    page.evaluate("document.querySelectorAll('pre').forEach(one => one.removeAttribute('tabindex'))")
+    page.evaluate("document.querySelector('h1').style.color = '#eee'")
+    assert serious(page)
+    page.close()
 
 
 @pytest.mark.slow
@@ -98,6 +139,12 @@ def test_every_page_of_the_docs_has_its_place_in_the_contents() -> None:
     assert pages <= set(listed)
 
 
+def test_the_glossary_is_in_alphabetical_order() -> None:
+    words = re.findall(r"^\| \*\*(.+?)\*\*", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(words) > 40
+    assert words == sorted(words, key=str.lower)
+
+
 def test_the_first_sentence_of_a_page_has_no_links() -> None:
     assert first_sentence("# Title\n\n![x](y.png)\n\nA [page](x.md) of\nwords. More.") == "A page of words."
 
@@ -117,6 +164,28 @@ def test_every_public_module_is_on_one_page_of_the_reference() -> None:
     seen: set[int] = set()
     assert "## `headwater.viz.sums`\n\n### `ledger_parts`" in show_module("headwater.viz.sums", seen)
     assert show_module("headwater.viz.sums", seen) == ""
+
+
+def test_every_field_and_method_of_a_public_class_says_what_it_is() -> None:
+    modules = [importlib.import_module(name) for name in public_modules()]
+    classes = {
+        value for module in modules for name in module.__all__ if inspect.isclass(value := getattr(module, name))
+    }
+    assert len(classes) > 40
+    for kind in classes:
+        rows = show_fields(kind).splitlines()
+        assert not rows or rows[0] == "| field | type | what it is |", kind
+        assert [row for row in rows if row.endswith("|  |")] == [], kind
+        members = show_members(kind).split("\n- ")
+        assert [one for one in members if one and "\n  " not in one] == [], kind
+
+
+def test_everything_that_the_http_interface_takes_says_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "reference").mkdir()
+    write_http(tmp_path)
+    rows = [line for line in (tmp_path / "reference" / "http.md").read_text().splitlines() if line.startswith("| `")]
+    assert len(rows) > 200
+    assert [row for row in rows if row.endswith("|  |")] == []
 
 
 def test_every_error_has_a_cause_and_a_cure() -> None:

@@ -13,6 +13,7 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
+from matrix_page import FOLDERS, contents_table, kind_of
 from missing import skip_without
 
 ROOT = Path(__file__).parents[1]
@@ -84,13 +85,21 @@ def test_what_is_no_code_is_of_a_known_kind(built):
         "web/static": {".css", ".html", ".js", ".svg"},
         "web/documents": {".md", ".png", ".svg"},
     }
+    assert set(kinds) == set(FOLDERS)
     for name in names_in(built["headwater"]):
+        assert kind_of(name)
         inside = name.removeprefix("headwater/")
         if inside == name or name.endswith(".py") or inside == "py.typed":
             continue
         allowed = [kind for folder, kind in kinds.items() if inside.startswith(f"{folder}/")]
         assert allowed, name
         assert Path(name).suffix in allowed[0], name
+
+
+def test_the_page_of_versions_lists_what_is_in_the_wheel(built):
+    page = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
+    for row in contents_table(built["headwater"])[2:]:
+        assert row.rpartition(" | ")[0] in page  # its size changes with every word
 
 
 def test_types_models_and_terms_are_in_the_wheel(built):

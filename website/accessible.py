@@ -8,6 +8,8 @@ from pathlib import Path
 MENDED = (
     # a heading without a level
     (re.compile(r'(<p class="caption" role="heading")>'), r'\1 aria-level="2">'),
+    # an empty line below every example
+    (re.compile(r"\n\n</pre>"), "\n</pre>"),
     # what scrolls can be reached by keyboard
     (re.compile(r"<pre>"), '<pre tabindex="0">'),
     (re.compile(r'(<div class="table-wrapper[^"]*")>'), r'\1 tabindex="0">'),

@@ -81,9 +81,9 @@ def show_route(method: str, path: str, route: dict[str, Any], document: dict[str
 
 
 def show_parameter(one: dict[str, Any]) -> str:
-    return (
-        f"| `{one['name']}` | {one['in']} | {type_of(one.get('schema', {}))} | {in_cell(one.get('description', ''))} |"
-    )
+    schema = one.get("schema", {})
+    said = one.get("description") or schema.get("description", "")
+    return f"| `{one['name']}` | {one['in']} | {type_of(schema)} | {in_cell(said)} |"
 
 
 def show_body(schema: dict[str, Any], document: dict[str, Any]) -> list[str]:
@@ -100,6 +100,8 @@ def type_of(schema: dict[str, Any]) -> str:
         return " or ".join(dict.fromkeys(type_of(one) for one in schema["anyOf"]))
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
+    if "enum" in schema:
+        return " or ".join(f"`{one}`" for one in schema["enum"])
     if schema.get("type") == "array":
         return f"list of {type_of(schema.get('items', {}))}"
     return str(schema.get("type", "any"))

@@ -69,6 +69,9 @@ def show_name(name: str, value: Any, example: str = "", heading: str = "") -> st
     return "\n\n".join(part for part in parts if part)
 
 
+FIELD = re.compile(r"^    (\w+): [^\n#]*(?:\n        [^\n]*\n    \))?  # (.+)$", re.MULTILINE)  # in one line or three
+
+
 def show_fields(kind: type) -> str:
     """A line for each field, with the comment that stands beside it in the source."""
     if not dataclasses.is_dataclass(kind):
@@ -82,9 +85,9 @@ def show_fields(kind: type) -> str:
 
 
 def read_comments(kind: type) -> dict[str, str]:
-    """What stands behind a field's type, by the field's name."""
+    """What stands behind a field, by the field's name."""
     sources = [inspect.getsource(base) for base in reversed(kind.__mro__) if base.__module__.startswith("headwater")]
-    return dict(re.findall(r"^    (\w+): [^\n#]*  # (.+)$", "\n".join(sources), flags=re.MULTILINE))
+    return dict(FIELD.findall("\n".join(sources)))
 
 
 def as_code(words: str) -> str:
@@ -97,7 +100,12 @@ def show_members(kind: type) -> str:
     for base in reversed(kind.__mro__):
         if base.__module__.startswith("headwater"):
             found |= {name: value for name, value in vars(base).items() if not name.startswith("_")}
-    lines = [show_member(name, value) for name, value in found.items() if is_member(value)]
+    fields = {field.name for field in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
+    lines = [
+        show_member(name, value, inspect.getdoc(getattr(kind, name)))
+        for name, value in found.items()
+        if is_member(value) and name not in fields
+    ]
     return "\n".join(line for line in lines if line)
 
 
@@ -105,7 +113,7 @@ def is_member(value: Any) -> bool:
     return isinstance(value, property | classmethod | staticmethod) or inspect.isfunction(value)
 
 
-def show_member(name: str, value: Any) -> str:
+def show_member(name: str, value: Any, doc: str | None) -> str:
     if isinstance(value, property):
         result = inspect.signature(value.fget).return_annotation if value.fget else ""
         head = f"`{name}`: `{annotation(result)}`"
@@ -113,7 +121,7 @@ def show_member(name: str, value: Any) -> str:
         function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         signature = show_signature(name, function).removeprefix("```python\n").removesuffix("\n```\n")
         head = f"`{' '.join(signature.split())}`".replace("( ", "(").replace(", )", ")")
-    said = escape(" ".join((inspect.getdoc(value) or "").split()))
+    said = escape(" ".join((doc or "").split()))
     return f"- {head}  \n  {said}" if said else f"- {head}"
 
 

@@ -134,20 +134,20 @@ class BiasAudit:
     repeat it.
     """
 
-    target: str
-    method: str
-    rule: str
-    texts: int
-    typical: float
-    whole: Stratum
-    parts: tuple[Stratum, ...]
-    names: tuple[Ranked, ...] = field(repr=False)
-    mentions: tuple[Mention, ...] = field(repr=False)
-    skipped: tuple[Skipped, ...] = field(repr=False)
-    warnings: tuple[str, ...]
-    provenance: Mapping[str, Any] = field(repr=False)
-    swaps: tuple[Swap, ...] = ()
-    calibrations: tuple[Calibration, ...] = ()
+    target: str  # the score: a class, or a difference of two
+    method: str  # that gave the relevance
+    rule: str  # how the relevance of a word's tokens became one number
+    texts: int  # how many were explained
+    typical: float  # mean |relevance| of a word outside the groups
+    whole: Stratum  # groups and comparisons over all texts
+    parts: tuple[Stratum, ...]  # the same for each part of the data
+    names: tuple[Ranked, ...] = field(repr=False)  # members of the groups, the strongest push first
+    mentions: tuple[Mention, ...] = field(repr=False)  # every member found in a text, with its relevance
+    skipped: tuple[Skipped, ...] = field(repr=False)  # texts that were left out, and why
+    warnings: tuple[str, ...]  # what a reader must know before believing it
+    provenance: Mapping[str, Any] = field(repr=False)  # what is needed to repeat it
+    swaps: tuple[Swap, ...] = ()  # the score with members changed for others
+    calibrations: tuple[Calibration, ...] = ()  # what the test says of random labels
 
     @property
     def groups(self) -> tuple[GroupSummary, ...]:

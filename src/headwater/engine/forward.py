@@ -37,10 +37,10 @@ class Demand:
         True
     """
 
-    rules: RuleSet
-    required: tuple[str, ...] = ()
-    some: bool = False
-    backward: bool = True
+    rules: RuleSet  # that are put on operations
+    required: tuple[str, ...] = ()  # rules that must meet an operation, each
+    some: bool = False  # whether at least one rule must meet an operation
+    backward: bool = True  # whether a backward pass follows
 
 
 NO_RULES = Demand(RuleSet(frozenset()))  # plain gradients: Gradient x Input
@@ -66,10 +66,10 @@ class Run:
         [(2, 7)]
     """
 
-    model: nn.Module
-    batch: Batch
-    read: Callable[[Any, Batch], ScoreReading]
-    seed: int = 0
+    model: nn.Module  # in evaluation mode, on its device
+    batch: Batch  # the samples, and where they are explained
+    read: Callable[[Any, Batch], ScoreReading]  # reads the score off the model's output
+    seed: int = 0  # of methods that draw random numbers
     nothing: int | None = None  # the token that stands for "nothing there"
     special: Mapping[str, int] = field(default_factory=dict)  # tokens that could: "unk", "mask", "pad"
     noise: Callable[[Tensor], Tensor] | None = None  # added to the explained input
@@ -77,8 +77,8 @@ class Run:
     scores_at_once: int | None = None  # of one prediction's scores, how many a backward pass has at most
     links: bool = True  # whether what enters beside the items is asked for, too
     inside: InsideDemand | None = None  # parts of the model at which relevance is noted, too
-    scope: type[Scope] = Scope
-    watch: Callable[[Scope], AbstractContextManager[Any]] = watch_nothing
+    scope: type[Scope] = Scope  # in which rules act
+    watch: Callable[[Scope], AbstractContextManager[Any]] = watch_nothing  # a context around the pass, for audits
     inspect: Callable[[Scope, Read], None] | None = None  # called after the backward pass, the graph still there
 
 

@@ -74,13 +74,13 @@ class Outcome:
         True
     """
 
-    reading: ScoreReading
+    reading: ScoreReading  # the score that was read, and what it is called
     score: Tensor  # [samples], float64
     readout: Tensor  # [samples]
-    captured: list[Captured]
-    relevance: list[Tensor]
-    books: Books
-    met: dict[str, int]
+    captured: list[Captured]  # the inputs that were explained
+    relevance: list[Tensor]  # input times gradient, one for each captured input
+    books: Books  # what biases and constants took
+    met: dict[str, int]  # how often each rule acted
     positions: list[Tensor] | None = None  # one number a real position, from methods that give no more than that
     coarsest: torch.dtype | None = None  # the least precise type that the model cast to inside
     constants: dict[str, list[float]] = field(default_factory=dict)  # lines of the ledger that are no model's sources

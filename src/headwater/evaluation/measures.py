@@ -53,10 +53,10 @@ class Answer:
         (3, 1)
     """
 
-    logits: Floats
-    whole: Floats
-    label: int
-    protocol: Protocol
+    logits: Floats  # of the perturbed inputs, [steps, classes]
+    whole: Floats  # of the whole input, [classes]
+    label: int  # the class that is asked of
+    protocol: Protocol  # what was removed, and how
 
 
 @dataclass(frozen=True)
@@ -76,19 +76,21 @@ class Measure:
         ('lower', 'area')
     """
 
-    name: str
-    summary: str
-    better: Literal["higher", "lower"]
-    score: str = ""
-    title: str = ""
-    axes: tuple[str, str] | None = None
-    aggregation: Literal["area", "mean", "none"] = "none"
-    of: Literal["protocol", "predicted"] = "protocol"
-    kept: Callable[[Floats, Counts], Flags] | None = field(default=None, repr=False)
-    read: Callable[[Answer], Floats] | None = field(default=None, repr=False)
+    name: str  # what one asks for
+    summary: str  # one line for lists
+    better: Literal["higher", "lower"]  # which direction is better
+    score: str = ""  # the name of its one number; the name unless given
+    title: str = ""  # what stands above it; the name unless given
+    axes: tuple[str, str] | None = None  # what a curve has across and up
+    aggregation: Literal["area", "mean", "none"] = "none"  # how a curve becomes one number
+    of: Literal["protocol", "predicted"] = "protocol"  # relevance and probability of which class
+    kept: Callable[[Floats, Counts], Flags] | None = field(
+        default=None, repr=False
+    )  # items still there, [steps, items]
+    read: Callable[[Answer], Floats] | None = field(default=None, repr=False)  # one number per step, of an answer
     compute: Callable[[Subjects, str, Sequence[Explanation], Counts, int], Floats] | None = field(
         default=None, repr=False
-    )
+    )  # one number per sample, in place of a curve
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "score", self.score or self.name)

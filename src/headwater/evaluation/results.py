@@ -168,12 +168,12 @@ class Evaluation(Shown):
     `provenance` holds what is needed to repeat it; `samples` the numbers of every sample.
     """
 
-    protocol: Protocol
-    chosen: tuple[Measure, ...]
-    scores: Mapping[str, Scores]
-    samples: Samples = field(repr=False)
-    provenance: Mapping[str, Any] = field(repr=False)
-    resampled: Mapping[str, Mapping[str, Floats]] = field(repr=False)
+    protocol: Protocol  # what was removed, by what, in which steps
+    chosen: tuple[Measure, ...]  # what was measured
+    scores: Mapping[str, Scores]  # by method: its measures, with intervals
+    samples: Samples = field(repr=False)  # the numbers of every sample
+    provenance: Mapping[str, Any] = field(repr=False)  # what is needed to repeat it
+    resampled: Mapping[str, Mapping[str, Floats]] = field(repr=False)  # by method and measure: resampled means
 
     @property
     def methods(self) -> tuple[str, ...]:

@@ -33,9 +33,9 @@ class SideInput:
         [(0, 1, 1.0)]
     """
 
-    name: str
-    module: nn.Module
-    relevance: Callable[[int, Tensor, Tensor], Sequence[Link]]
+    name: str  # its line in the ledger
+    module: nn.Module  # whose output it is
+    relevance: Callable[[int, Tensor, Tensor], Sequence[Link]]  # shares of links, of one sample's row
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Prepared:
         False
     """
 
-    arguments: dict[str, Tensor]
-    names: tuple[tuple[str, ...], ...]
-    real: Tensor
-    before: tuple[str, ...] = ()
-    pooled: bool = False
-    beside: SideInput | None = None
+    arguments: dict[str, Tensor]  # the model's own, by name
+    names: tuple[tuple[str, ...], ...]  # of each sample's items, for readers
+    real: Tensor  # [samples, places]: true for items, false for padding
+    before: tuple[str, ...] = ()  # positions in front of the items, by the parameter they come from
+    pooled: bool = False  # whether the answer is read off the mean of all positions
+    beside: SideInput | None = None  # what enters through the scores of attention, such as edges
 
 
 @runtime_checkable

@@ -40,9 +40,9 @@ class Token:
     (default: the predicted one); `versus` makes it a contrast.
     """
 
-    position: int | str = -1
-    label: int | str | None = None
-    versus: int | str | None = None
+    position: int | str = -1  # of a token, from 0 or from the end; or a word of the text
+    label: int | str | None = None  # a class, or a word of the vocabulary; None is the predicted one
+    versus: int | str | None = None  # the label that is subtracted, for a contrast
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Span:
     Its score is start logit plus end logit. Of a question and its context, the words are those of the context.
     """
 
-    start: int | str
-    end: int | None = None
+    start: int | str  # the first token, by position; or the words of the span
+    end: int | None = None  # the last token, by position; None with words
 
     def __post_init__(self) -> None:
         if isinstance(self.start, str) and self.end is not None:

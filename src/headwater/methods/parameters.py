@@ -28,11 +28,11 @@ class Parameter:
         'right'
     """
 
-    name: str
-    default: str
-    summary: str
-    read: Callable[[str], Any]
-    leading: bool = False
+    name: str  # as it is written in brackets
+    default: str  # what is taken where nothing is said, in words
+    summary: str  # one line for lists
+    read: Callable[[str], Any]  # makes its value of what was written, or refuses it
+    leading: bool = False  # whether it is written without its name
 
     def describe(self) -> dict[str, str]:
         """Name, default and summary, for lists."""

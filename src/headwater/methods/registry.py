@@ -32,14 +32,18 @@ class Method:
         ('rules', ())
     """
 
-    name: str
-    summary: str
-    run: Callable[[Run], Outcome] = field(repr=False, compare=False)
-    rules: tuple[str, ...] = ()
-    gradient: bool = False
-    group: str = "other"
-    each: Callable[[Run, Sequence[Any]], Iterator[Outcome]] | None = field(default=None, repr=False, compare=False)
-    parameters: tuple[Parameter, ...] = field(default=(), repr=False, compare=False)
+    name: str  # what one asks for
+    summary: str  # one line for lists
+    run: Callable[[Run], Outcome] = field(repr=False, compare=False)  # explains a batch
+    rules: tuple[str, ...] = ()  # that it puts on the model's operations
+    gradient: bool = False  # whether it is a gradient method, which smoothgrad takes
+    group: str = "other"  # under which heading lists show it
+    each: Callable[[Run, Sequence[Any]], Iterator[Outcome]] | None = field(  # several scores, one forward pass
+        default=None, repr=False, compare=False
+    )
+    parameters: tuple[Parameter, ...] = field(
+        default=(), repr=False, compare=False
+    )  # what its name may set in brackets
 
 
 GROUPS = ("chance", "attention", "rules", "perturbation", "captum", "other")

@@ -14,13 +14,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from headwater.errors import InputError
 from headwater.inputs.protocol import Prepared
 from headwater.models.graphs.config import GraphormerConfig, check_config
 from headwater.models.graphs.explained import prepare_graphs
+
+try:
+    from transformers import initialization as init  # leaves alone what a checkpoint held
+except ImportError:  # before version 5, which asks for no module whose weights were read
+    from torch.nn import init
 
 __all__ = ["GraphormerConfig", "GraphormerForGraphClassification"]
 

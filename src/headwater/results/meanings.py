@@ -16,10 +16,10 @@ MEANINGS = {
     "score",
     "inputs": "what is explained: the embeddings of the tokens, an image's pixels, a graph's nodes, or a tensor or a "
     "module's output that you name",
-    "biases": "learned numbers that enter by themselves, whatever the input is (a bias vector, a position's "
-    "embedding), and take their share of the score",
-    "constants": "what is neither an input nor a bias: numbers in the model's code, and what was set aside, such as "
-    "the attention offset",
+    "biases": "learned numbers that enter by themselves, whatever the input is (a bias vector, a class token), and "
+    "take their share of the score",
+    "constants": "what is neither an input nor a bias: rows of a table that no word chose (of positions, of "
+    "distances), numbers in the model's code, and what was set aside, such as the attention offset",
     "cut off": "what was made from the input, but by a way that no gradient goes back",
     "held": "learned numbers that are multiplied by something a rule holds constant, although it depends on the input",
     "readout": "what the score function adds of its own, where the score is no sum of the model's outputs, as a "

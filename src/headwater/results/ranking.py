@@ -64,8 +64,8 @@ class Ranking(Shown):
     passages: tuple[str, ...]  # in the order given
     scores: tuple[float, ...]  # in the order of the passages
     measure: str  # cosine, dot product, maxsim or logit
-    explainer: Explainer | None = field(default=None, compare=False, repr=False)
-    known: dict[int, Similarity] = field(default_factory=dict, compare=False, repr=False)
+    explainer: Explainer | None = field(default=None, compare=False, repr=False)  # asks the model; None in a copy
+    known: dict[int, Similarity] = field(default_factory=dict, compare=False, repr=False)  # explained so far, by place
 
     @property
     def order(self) -> tuple[int, ...]:

@@ -20,11 +20,11 @@ class Call:
         (3, 2)
     """
 
-    func: Callable[..., Any]
-    name: str
-    inplace: bool
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    func: Callable[..., Any]  # the function of torch
+    name: str  # by which rules find it
+    inplace: bool  # whether it writes into its first argument
+    args: tuple[Any, ...]  # given by position
+    kwargs: dict[str, Any]  # given by name
 
     def run(self) -> Any:
         """The operation itself, on its arguments."""

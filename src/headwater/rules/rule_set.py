@@ -63,13 +63,13 @@ class RuleSet:
         (True, False)
     """
 
-    names: frozenset[str]
-    gate: Named = "constant"
-    attention: Named = "constant"
-    gamma: Gamma = 0.0
-    output: Gamma = 0.0
-    token: Gamma = 0.0
-    residual: Gamma = 0.0
+    names: frozenset[str]  # the rules that act: ah, ln, act, gate, …
+    gate: Named = "constant"  # how a product of two signals is shared
+    attention: Named = "constant"  # the variant of the AH-rule
+    gamma: Gamma = 0.0  # γ of linear layers; 0 is off
+    output: Gamma = 0.0  # γ of output projections; 0 is off
+    token: Gamma = 0.0  # γ of sums over tokens; 0 is off
+    residual: Gamma = 0.0  # γ of residual sums; 0 is off
 
     def __post_init__(self) -> None:
         for rule in self.names:

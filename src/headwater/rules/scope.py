@@ -70,17 +70,17 @@ class Scope(Mode):
         {'ln': 1}
     """
 
-    rules: RuleSet
-    books: Books
+    rules: RuleSet  # that act inside
+    books: Books  # where biases and constants are noted
     names: Mapping[int, str]  # id(parameter or buffer) -> its name
     modules: Mapping[int, str]  # id(module) -> its name
-    met: dict[str, int] = field(default_factory=dict)
+    met: dict[str, int] = field(default_factory=dict)  # how often each rule acted
     known_foreign: set[Any] = field(default_factory=set)  # autograd functions of others that were understood
     coarsest: torch.dtype | None = None  # the least precise type of a signal
-    pending: Pending = field(default_factory=Pending)
+    pending: Pending = field(default_factory=Pending)  # what waits for a later operation to be understood
     reads_weights: bool = False  # attention is to be written out, for somebody looks at its weights
     fleeting: bool = False  # weights are put into their modules when those are called, and taken out again
-    cuts: Cuts = field(init=False)
+    cuts: Cuts = field(init=False)  # what was made from the input without a gradient
     follows: bool = field(init=False)  # whether scores take part in attention, and what they leave is accounted for
     tells_branches: bool = field(init=False)  # whether a rule for sums asks which branch a signal belongs to
     entered: list[EnteredConstant] | None = None  # constants as they enter, where somebody compares them

@@ -70,13 +70,13 @@ class Books:
         ['bias']
     """
 
-    samples: int
+    samples: int  # in the batch
     length: int | None = None  # positions of a sample, where known
-    sites: list[Site] = field(default_factory=list)
-    amounts: dict[int, Tensor] = field(default_factory=dict)
+    sites: list[Site] = field(default_factory=list)  # where a bias or a constant entered, in order
+    amounts: dict[int, Tensor] = field(default_factory=dict)  # relevance for each sample, by number of the site
     sizes: dict[int, Tensor] = field(default_factory=dict)  # of what was cut off: absolute, so that nothing cancels
-    first_seen: dict[int, list[Tensor]] = field(default_factory=dict)
-    digits: dict[int, list[Tensor]] = field(default_factory=dict)
+    first_seen: dict[int, list[Tensor]] = field(default_factory=dict)  # relevance of the plain pass, by site
+    digits: dict[int, list[Tensor]] = field(default_factory=dict)  # of the samples' numbers, by site
     probe: int | None = None  # which digit of the samples' numbers a further pass asks for
     scrambled: bool = False  # rows were moved along the first axis: from here on shapes tell nothing
     scores: int | None = None  # so many at once: every amount has one axis more then, the first

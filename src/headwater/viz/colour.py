@@ -33,9 +33,9 @@ class Palette:
         (0, 128, 128)
     """
 
-    said: str
-    positive: dict[Theme, Rgb]
-    negative: dict[Theme, Rgb]
+    said: str  # what a person calls the pair
+    positive: dict[Theme, Rgb]  # full colour of what adds, by theme
+    negative: dict[Theme, Rgb]  # full colour of what takes away, by theme
 
 
 # Full colour under white text on a dark ground and under black text on a light one: contrast at least 4.5 to 1.
@@ -134,8 +134,8 @@ class Shade:
         Shade(sign=-1, opacity=0.5)
     """
 
-    sign: int
-    opacity: float
+    sign: int  # +1, 0 or -1
+    opacity: float  # from 0 to 1
 
     def background(self, theme: Theme) -> Rgb:
         """The colour on an opaque ground of a `theme`, "light" or "dark", for media that cannot blend."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from fastapi import APIRouter, Request, Response
 
 from ..errors import UsageError
@@ -16,6 +14,7 @@ from .answers import (
     without_answer,
 )
 from .jobs import RESPONSES, JobName, app_state, submit
+from .reports import PageFormat
 from .routes import FILE, file
 from .schemas import (
     AnswerAsked,
@@ -68,7 +67,7 @@ async def post_without(request: Request, ask: AnswerAsked, job: JobName = None) 
 async def post_report(
     request: Request,
     ask: AnswerAsked,
-    form: Literal["html", "json"] = "html",
+    form: PageFormat = "html",
     palette: PaletteName = "red-blue",
     job: JobName = None,
 ) -> Response:

@@ -25,8 +25,9 @@ MIXED: TypeAdapter[list[tuple[str, str] | tuple[str, float, float]]] = TypeAdapt
     Annotated[list[tuple[str, str] | tuple[str, float, float]], Field(max_length=12)]
 )
 router: APIRouter = APIRouter(prefix="/api/datasets", tags=["datasets"], responses=RESPONSES)
-Name = Annotated[str, Path(min_length=1, max_length=80)]
+Name = Annotated[str, Path(min_length=1, max_length=80, description="A name that /api/datasets gives.")]
 LARGEST = 2**53 - 1
+RowNumber = Annotated[int, Path(ge=0, le=LARGEST, description="Its `row_id`.")]
 
 
 class StoreShown(BaseModel):
@@ -128,10 +129,10 @@ async def get_dataset(request: Request, name: Name) -> StoreOpened:
 
 
 def row_order(
-    sort: Annotated[str | None, Query(max_length=200)] = None,
-    down: bool = False,
-    start: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
-    count: Annotated[int, Query(ge=1, le=200)] = 50,
+    sort: Annotated[str | None, Query(max_length=200, description="A column; as in the files without it.")] = None,
+    down: Annotated[bool, Query(description="Whether the highest comes first.")] = False,
+    start: Annotated[int, Query(ge=0, le=LARGEST, description="The first of them, counted from 0.")] = 0,
+    count: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 50,
 ) -> RowQuery:
     """In which order, and how many."""
     return RowQuery(sort, down, "", start, count)
@@ -139,7 +140,7 @@ def row_order(
 
 def row_query(
     order: Annotated[RowQuery, Depends(row_order)],
-    find: Annotated[str, Query(max_length=200)] = "",
+    find: Annotated[str, Query(max_length=200, description="A text that they hold.")] = "",
     within: Annotated[
         str | None, Query(max_length=200, description="The column to search; any text without it.")
     ] = None,
@@ -179,7 +180,7 @@ async def get_rows(request: Request, name: Name, query: RowsWanted, beside: Othe
 
 
 @router.get("/{name}/rows/{row}")
-async def get_row(request: Request, name: Name, row: Annotated[int, Path(ge=0, le=LARGEST)]) -> TextAnswer:
+async def get_row(request: Request, name: Name, row: RowNumber) -> TextAnswer:
     """One row of a run, as it was explained."""
     store = app_state(request).store(name)
     return await submit(request, lambda: row_answer(store, row), None)
@@ -207,9 +208,9 @@ def row_answer(store: Store, number: int) -> TextAnswer:
 async def get_words(
     request: Request,
     name: Name,
-    target: Annotated[str | None, Query(max_length=200)] = None,
-    by: Literal["total", "mean"] = "total",
-    count: Annotated[int, Query(ge=1, le=500)] = 30,
+    target: Annotated[str | None, Query(max_length=200, description="The class; the first without it.")] = None,
+    by: Annotated[Literal["total", "mean"], Query(description="What they are ordered by.")] = "total",
+    count: Annotated[int, Query(ge=1, le=500, description="How many of each.")] = 30,
 ) -> WordsAnswer:
     """The words that matter most for a class: `count` that add most, and as many that take away most."""
     store = app_state(request).store(name)
@@ -257,14 +258,15 @@ async def get_curves(request: Request, name: Name) -> list[CurvesShown]:
     return await submit(request, work, None)
 
 
+Part = Annotated[Literal["rows", "words", "curves"], Query(description="What is drawn.")]
+
+
 @router.get(
     "/{name}/drawing",
     response_class=Response,
     responses={200: {"content": {"image/svg+xml": {}}, "description": "The drawing."}},
 )
-async def drawing(
-    request: Request, name: Name, part: Literal["rows", "words", "curves"], query: RowsWanted
-) -> Response:
+async def drawing(request: Request, name: Name, part: Part, query: RowsWanted) -> Response:
     """A part of the result as SVG."""
     store = app_state(request).store(name)
     made = await submit(request, lambda: draw_part(store, part, query), None)
@@ -277,7 +279,11 @@ async def drawing(
     response_class=Response,
     responses={200: {"content": {"text/html": {}}, "description": "The page."}},
 )
-async def get_page(request: Request, name: Name, save: bool = False) -> Response:
+async def get_page(
+    request: Request,
+    name: Name,
+    save: Annotated[bool, Query(description="Whether it is to be kept as a file.")] = False,
+) -> Response:
     """The result as one self-contained page: to be looked at, where nothing in it may run, or to be saved."""
     store = app_state(request).store(name)
     made = await submit(request, store.page, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
@@ -16,17 +16,19 @@ from .inside_schemas import (
     InsideAnswer,
     InsideAsked,
     InsideRun,
+    PartKind,
     PatchAnswer,
     PatchAsked,
     ReportAsked,
     UnitsAnswer,
 )
 from .jobs import RESPONSES, JobName, app_state, submit
+from .reports import PageFormat
 from .routes import FILE, file
 from .schemas import NAME, PaletteName
 
 router: APIRouter = APIRouter(prefix="/api/inside", responses=RESPONSES, tags=["inside"])
-RunName = Annotated[str, Path(max_length=NAME)]
+RunName = Annotated[str, Path(max_length=NAME, description="A name that /api/inside/runs gives.")]
 
 
 @router.post("")
@@ -65,9 +67,7 @@ async def get_runs(request: Request, job: JobName = None) -> list[InsideRun]:
 
 
 @router.get("/runs/{run}/{kind}")
-async def get_units(
-    request: Request, run: RunName, kind: Literal["heads", "neurons"], job: JobName = None
-) -> UnitsAnswer:
+async def get_units(request: Request, run: RunName, kind: PartKind, job: JobName = None) -> UnitsAnswer:
     """The heads or neurons of a run with most relevance, and the tokens at which they have it."""
     state = app_state(request)
     return await submit(request, lambda: units_answer(state.store(run), kind), job)
@@ -77,7 +77,7 @@ async def get_units(
 async def post_inside_report(
     request: Request,
     ask: ReportAsked,
-    form: Literal["html", "json"] = "html",
+    form: PageFormat = "html",
     palette: PaletteName = "red-blue",
     job: JobName = None,
 ) -> Response:

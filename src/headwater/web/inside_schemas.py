@@ -6,19 +6,21 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from .schemas import NAME, TEXT, ClassShare, ModelChosen, Name, Output, Strict, TokenAnswer
+from .schemas import NAME, TEXT, ClassShare, ModelChosen, Name, OutputChosen, Strict, TargetChosen, TokenAnswer
 
 NODES = 64  # parts that are replaced at once
-Unit = Annotated[int, Field(ge=0, le=2**24)]
+Unit = Annotated[int, Field(ge=0, le=2**24, description="Counted from 0, in its module.")]
+PartKind = Annotated[Literal["heads", "neurons"], Field(description="Kind of part.")]
+ModuleName = Annotated[str, Field(max_length=NAME, description="The module, by its dotted name.")]
 
 
 class InsideAsked(Strict):
     """A text, and the score whose relevance is followed into the model."""
 
-    text: str = Field(min_length=1, max_length=TEXT)
+    text: str = Field(min_length=1, max_length=TEXT, description="The model's input.")
     method: Name | None = Field(default=None, description="By default the one of the model's kind.")
-    target: Name | None = None
-    output: Output | None = None
+    target: TargetChosen = None
+    output: OutputChosen = None
     kind: Literal["text", "language"] = Field(
         default="text", description="A model that gives one prediction a text, or one that gives the next token."
     )
@@ -28,35 +30,35 @@ class InsideAsked(Strict):
 class NodeAsked(Strict):
     """A head or a neuron: its number in the attention or the layer of that module."""
 
-    kind: Literal["heads", "neurons"]
-    module: str = Field(max_length=NAME)
+    kind: PartKind
+    module: ModuleName
     unit: Unit
 
 
 class HeadAsked(InsideAsked):
     """One head whose attention is read."""
 
-    module: str = Field(max_length=NAME)
+    module: ModuleName
     head: Unit
 
 
 class PatchAsked(InsideAsked):
     """Parts that are replaced: by zeros, or by their own mean over the tokens of the text."""
 
-    nodes: list[NodeAsked] = Field(min_length=1, max_length=NODES)
-    replaced_by: Literal["zeros", "mean"] = "zeros"
+    nodes: list[NodeAsked] = Field(min_length=1, max_length=NODES, description="Parts that are replaced together.")
+    replaced_by: Literal["zeros", "mean"] = Field(default="zeros", description="What stands in their place.")
 
 
 class ReportAsked(PatchAsked):
     """What is on the screen: also where nothing was replaced."""
 
-    nodes: list[NodeAsked] = Field(default=[], max_length=NODES)
+    nodes: list[NodeAsked] = Field(default=[], max_length=NODES, description="Parts that are replaced together.")
 
 
 class CircuitAsked(InsideAsked):
     """The parts that carry most of the score."""
 
-    nodes: int = Field(default=30, ge=1, le=100)
+    nodes: int = Field(default=30, ge=1, le=100, description="How many parts.")
 
 
 class CutShown(BaseModel):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from pydantic import Field
 from rich.console import Group
 
 from ..errors import UnknownName
@@ -23,8 +24,9 @@ from .schemas import ClassShare
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-Format = Literal["html", "svg", "json"]
-PictureFormat = Literal["html", "svg", "png", "json"]
+Format = Annotated[Literal["html", "svg", "json"], Field(description="Kind of file.")]
+PageFormat = Annotated[Literal["html", "json"], Field(description="Kind of file.")]
+PictureFormat = Annotated[Literal["html", "svg", "png", "json"], Field(description="Kind of file.")]
 MEDIA = {
     "html": "text/html; charset=utf-8",
     "svg": "image/svg+xml",

@@ -53,8 +53,10 @@ from .schemas import (
 from .texts import predict_with_masks, text_answer, unit_for
 
 router: APIRouter = APIRouter(prefix="/api", responses=RESPONSES)
-ModelName = Annotated[str | None, Query(max_length=NAME)]
-JobPath = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{8,64}$")]
+ModelName = Annotated[
+    str | None, Query(max_length=NAME, description="One of the models in /api/about; by default the first of its kind.")
+]
+JobPath = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{8,64}$", description="The name that the request was given.")]
 FILE: dict[int | str, dict[str, Any]] = {
     200: {"content": {media: {} for media in MEDIA.values()}, "description": "The file."}
 }
@@ -92,7 +94,9 @@ def model_about(model: LazyModel) -> ModelAbout:
 
 
 @router.post("/models/{kind}", tags=["about"], status_code=202)
-def begin_loading(request: Request, kind: Kind, name: ModelName = None) -> ModelAbout:
+def begin_loading(
+    request: Request, kind: Annotated[Kind, Path(description="What the model is of.")], name: ModelName = None
+) -> ModelAbout:
     """Begin to read a model, where that has not begun: the first of its kind, or one of those named at start."""
     model = app_state(request).models.of(kind, name)
     model.begin()

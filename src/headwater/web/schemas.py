@@ -16,7 +16,9 @@ FILE = 11_000_000  # characters of base64: files of 8 MB
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME)]
 Methods = Annotated[list[Name], Field(min_length=1, max_length=METHODS)]
 Output = Literal["logit", "advantage", "probability", "log-probability"]
-PaletteName = Literal["red-blue", "orange-blue", "green-purple", "grey"]
+PaletteName = Annotated[
+    Literal["red-blue", "orange-blue", "green-purple", "grey"], Field(description="Colours of what is drawn.")
+]
 
 
 class Strict(BaseModel):
@@ -25,8 +27,17 @@ class Strict(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
 
+TargetChosen = Annotated[
+    Name | None, Field(description="A class by name or index, or 'a - b'; the predicted one by default.")
+]
+OutputChosen = Annotated[
+    Output | None, Field(description="Which number of the target; by default what suits the model's kind.")
+]
 ModelChosen = Annotated[
     Name | None, Field(description="One of the models in /api/about; by default the first of its kind.")
+]
+ScoreName = Annotated[
+    Literal["advantage", "logit", "logprob", "contrast"], Field(description="Which number of a token is explained.")
 ]
 Masked = Annotated[list[Annotated[int, Field(ge=0, le=TEXT)]], Field(max_length=MASKED)]
 
@@ -38,18 +49,16 @@ class ExplanationAsked(Strict):
     methods: Methods | None = Field(
         default=None, description="By default the one of the model's kind: `method` of the model in /api/about."
     )
-    target: Name | None = Field(
-        default=None, description="A class by name or index, or 'a - b'; the predicted one by default."
-    )
-    output: Output | None = None
-    seed: int = Field(default=0, ge=0, le=2**31 - 1)
+    target: TargetChosen = None
+    output: OutputChosen = None
+    seed: int = Field(default=0, ge=0, le=2**31 - 1, description="Of methods that draw random numbers.")
 
 
 class TextAsked(ExplanationAsked):
     """A text to be explained. One that is longer than the model takes is explained in overlapping windows."""
 
-    text: str = Field(min_length=1, max_length=TEXT)
-    unit: Literal["word", "token"] = "word"
+    text: str = Field(min_length=1, max_length=TEXT, description="The model's input.")
+    unit: Literal["word", "token"] = Field(default="word", description="What has a number each.")
     masked: Masked = Field(
         default=[], description="Words whose masking a report tells of; the text is explained whole."
     )
@@ -58,22 +67,22 @@ class TextAsked(ExplanationAsked):
 class AuditAsked(Strict):
     """A text whose relevance is followed through the model, by one or two methods."""
 
-    text: str = Field(min_length=1, max_length=TEXT)
+    text: str = Field(min_length=1, max_length=TEXT, description="The model's input.")
     methods: Annotated[list[Name], Field(min_length=1, max_length=2)] | None = Field(
         default=None, description="By default gi and the one of the model's kind."
     )
-    target: Name | None = None
-    output: Output | None = None
+    target: TargetChosen = None
+    output: OutputChosen = None
     model: ModelChosen = None
 
 
 class PredictAsked(Strict):
     """A text with some of its words masked, and what the model makes of it."""
 
-    text: str = Field(min_length=1, max_length=TEXT)
-    masked: Masked = []
-    target: Name | None = None
-    output: Output | None = None
+    text: str = Field(min_length=1, max_length=TEXT, description="The model's input.")
+    masked: Masked = Field(default=[], description="Words that are masked, counted from 0.")
+    target: TargetChosen = None
+    output: OutputChosen = None
     model: ModelChosen = None
 
 
@@ -83,9 +92,9 @@ Columns = Annotated[int | None, Field(ge=1, le=8, description="Panels side by si
 class ImageAsked(ExplanationAsked):
     """An image, as base64 of a PNG, JPEG, WebP, GIF or BMP file, or as a data URL of one."""
 
-    image: str = Field(min_length=1, max_length=IMAGE)
+    image: str = Field(min_length=1, max_length=IMAGE, description="Base64, or a data URL.")
     name: str = Field(default="image", max_length=NAME, description="What the image is called in reports.")
-    level: Literal["patches", "pixels"] = "patches"
+    level: Literal["patches", "pixels"] = Field(default="patches", description="What has a number each.")
     palette: PaletteName = "red-blue"
     columns: Columns = None
     masked: Masked = Field(default=[], description="Patches that are painted over, counted line by line from 0.")
@@ -94,7 +103,7 @@ class ImageAsked(ExplanationAsked):
 class MoleculeAsked(ExplanationAsked):
     """A molecule as a SMILES string."""
 
-    smiles: str = Field(min_length=1, max_length=SMILES)
+    smiles: str = Field(min_length=1, max_length=SMILES, description="The molecule.")
     palette: PaletteName = "red-blue"
     columns: Columns = None
     masked: Masked = Field(default=[], description="Atoms whose embedding is taken out, counted from 0.")
@@ -103,18 +112,18 @@ class MoleculeAsked(ExplanationAsked):
 class GenerateAsked(Strict):
     """A prompt, which the model continues; or one question of a chat."""
 
-    prompt: str = Field(min_length=1, max_length=PROMPT)
+    prompt: str = Field(min_length=1, max_length=PROMPT, description="What the model goes on from.")
     chat: bool = Field(default=False, description="Put the prompt to the model as a chat's question.")
     answer: str | None = Field(
         default=None, min_length=1, max_length=PROMPT, description="Explain this in place of its own."
     )
-    new_tokens: int = Field(default=12, ge=1, le=48)
+    new_tokens: int = Field(default=12, ge=1, le=48, description="How many it writes at most.")
     method: Name | None = Field(default=None, description="By default the one of the model's kind.")
-    score: Literal["advantage", "logit", "logprob", "contrast"] = "advantage"
+    score: ScoreName = "advantage"
     contrast: str | None = Field(
         default=None, min_length=1, max_length=NAME, description="Why what it says rather than this."
     )
-    unit: Literal["token", "word"] = "token"
+    unit: Literal["token", "word"] = Field(default="token", description="What has a number each.")
     aside: bool = Field(default=True, description="Move the attention sink, the first token, to a line of the ledger.")
     model: ModelChosen = None
     masked: Masked = Field(default=[], description="Pieces before the output that are masked, counted from 0.")
@@ -125,14 +134,14 @@ class DocumentAsked(Strict):
     """A document that is put into the prompt, under its name."""
 
     name: str = Field(default="", max_length=NAME, description="Without one it is numbered.")
-    text: str = Field(max_length=TEXT)
+    text: str = Field(max_length=TEXT, description="The document itself.")
 
 
 class DocumentFileAsked(Strict):
     """A file to be read as a document, as base64. What its name ends in says what it is: text, Markdown, HTML, PDF."""
 
-    name: Name
-    content: str = Field(max_length=FILE)
+    name: Annotated[Name, Field(description="The file's name, with its ending.")]
+    content: str = Field(max_length=FILE, description="The file, as base64.")
 
 
 class DocumentRead(BaseModel):
@@ -152,12 +161,14 @@ class SourceAsked(Strict):
 class AnswerAsked(Strict):
     """A question about documents. The model answers it, or `answer` is explained as if it had."""
 
-    question: str = Field(min_length=1, max_length=PROMPT)
-    documents: list[DocumentAsked] = Field(default=[], max_length=DOCUMENTS)
-    answer: str | None = Field(default=None, min_length=1, max_length=PROMPT)
-    new_tokens: int = Field(default=60, ge=1, le=120)
+    question: str = Field(min_length=1, max_length=PROMPT, description="What the model is asked.")
+    documents: list[DocumentAsked] = Field(default=[], max_length=DOCUMENTS, description="In the prompt's order.")
+    answer: str | None = Field(
+        default=None, min_length=1, max_length=PROMPT, description="Explain this in place of its own."
+    )
+    new_tokens: int = Field(default=60, ge=1, le=120, description="How many it writes at most.")
     method: Name | None = Field(default=None, description="By default the one of the model's kind.")
-    score: Literal["advantage", "logit", "logprob", "contrast"] = "advantage"
+    score: ScoreName = "advantage"
     aside: bool = Field(default=True, description="Move the attention sink, the first token, to a line of the ledger.")
     model: ModelChosen = None
     left_out: list[SourceAsked] = Field(

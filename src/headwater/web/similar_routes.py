@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from fastapi import APIRouter, Request, Response
 
 from .jobs import RESPONSES, JobName, app_state, submit
 from .rankings import rank_answer, rank_report, why_answer
+from .reports import Format, PageFormat
 from .routes import FILE, file
 from .schemas import PaletteName
 from .similar import move_similarity, similar_answer, similar_report
@@ -34,7 +33,7 @@ async def post_without_words(request: Request, ask: SimilarAsked, job: JobName =
 async def post_similar_report(
     request: Request,
     ask: SimilarAsked,
-    form: Literal["html", "svg", "json"] = "html",
+    form: Format = "html",
     palette: PaletteName = "red-blue",
     job: JobName = None,
 ) -> Response:
@@ -68,7 +67,7 @@ async def post_why(request: Request, ask: RankAsked, job: JobName = None) -> Why
 async def post_rank_report(
     request: Request,
     ask: RankAsked,
-    form: Literal["html", "json"] = "html",
+    form: PageFormat = "html",
     palette: PaletteName = "red-blue",
     job: JobName = None,
 ) -> Response:

@@ -16,8 +16,8 @@ Place = Annotated[int, Field(ge=0, le=PASSAGES - 1)]
 class SimilarAsked(Strict):
     """Two texts. Words that are left out count from 0, the special tokens among them."""
 
-    first: str = Field(min_length=1, max_length=TEXT)
-    second: str = Field(min_length=1, max_length=TEXT)
+    first: str = Field(min_length=1, max_length=TEXT, description="One text.")
+    second: str = Field(min_length=1, max_length=TEXT, description="The other text.")
     rank: int | None = Field(
         default=16, ge=2, le=DIRECTIONS, description="Directions along which the vectors are explained; null: all."
     )
@@ -29,8 +29,8 @@ class SimilarAsked(Strict):
 class RankAsked(Strict):
     """A query and passages. Places count from 0, the most similar passage first."""
 
-    query: str = Field(min_length=1, max_length=TEXT)
-    passages: list[Passage] = Field(min_length=1, max_length=PASSAGES)
+    query: str = Field(min_length=1, max_length=TEXT, description="What is searched for.")
+    passages: list[Passage] = Field(min_length=1, max_length=PASSAGES, description="What is ranked.")
     places: list[Place] = Field(
         default=list(range(10)), max_length=SHOWN, description="Places whose passages are given with their words."
     )

@@ -18,8 +18,9 @@ from .stores.slicing import Confusion, Slice, confusion, label_columns, slices
 from .texts import cells_of, unit_for
 
 router: APIRouter = APIRouter(prefix="/api/datasets", tags=["datasets"], responses=RESPONSES)
-Name = Annotated[str, Path(min_length=1, max_length=80)]
-Column = Annotated[str, Query(min_length=1, max_length=200)]
+Name = Annotated[str, Path(min_length=1, max_length=80, description="A name that /api/datasets gives.")]
+Label = Annotated[str | None, Query(max_length=200, description="The column of the labels; found without it.")]
+Column = Annotated[str, Query(min_length=1, max_length=200, description="The column whose values make groups.")]
 
 
 class ColouredRow(BaseModel):
@@ -68,7 +69,10 @@ class SlicesAnswer(BaseModel):
 async def get_coloured(
     request: Request,
     name: Name,
-    row: Annotated[list[Annotated[int, Query(ge=0, le=LARGEST)]], Query(min_length=1, max_length=200)],
+    row: Annotated[
+        list[Annotated[int, Query(ge=0, le=LARGEST)]],
+        Query(min_length=1, max_length=200, description="`row_id` of each."),
+    ],
 ) -> list[ColouredRow]:
     """Texts of some rows of a run with the relevance of every word. A row that is not there is left out."""
     store = app_state(request).store(name)
@@ -94,9 +98,7 @@ def colour_row(number: int, e: Explanation) -> ColouredRow:
 
 
 @router.get("/{name}/confusion")
-async def get_confusion(
-    request: Request, name: Name, query: RowsWanted, label: Annotated[str | None, Query(max_length=200)] = None
-) -> ConfusionAnswer:
+async def get_confusion(request: Request, name: Name, query: RowsWanted, label: Label = None) -> ConfusionAnswer:
     """How often each label met each prediction, in the rows that the query finds."""
     state = app_state(request)
 

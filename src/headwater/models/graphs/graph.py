@@ -32,13 +32,13 @@ class Graph:
         (3, [1, 2, 1])
     """
 
-    features: Integers
-    edges: Integers
-    numbers: Numbers | None = None
-    edge_features: Integers | None = None
-    names: tuple[str, ...] = ()
-    positions: Numbers | None = None
-    label: int | None = None
+    features: Integers  # categories, [nodes, columns]
+    edges: Integers  # pairs of nodes, [2, edges], each kept once
+    numbers: Numbers | None = None  # continuous features, [nodes, columns]
+    edge_features: Integers | None = None  # categories of the edges, [edges, columns]
+    names: tuple[str, ...] = ()  # what a reader knows the nodes by
+    positions: Numbers | None = None  # where a picture puts the nodes, [nodes, 2]
+    label: int | None = None  # the class of the graph, where it is known
     _paths: dict[Any, NDArray[np.int16]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -31,13 +31,13 @@ class AttentionCall:
         (True, (1, 1, 2, 4))
     """
 
-    func: Callable[..., Any]
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    mask: Tensor | None
-    sinks: Tensor | None
-    options: Mapping[str, Any]
+    func: Callable[..., Any]  # the operation that was called
+    query: Tensor  # […, queries, width]
+    key: Tensor  # […, keys, width]
+    value: Tensor  # […, keys, width]
+    mask: Tensor | None  # added to the scores, or true where a key is seen
+    sinks: Tensor | None  # further scores that take weight and have no value
+    options: Mapping[str, Any]  # others that were given: scale, is_causal, cap and so on
 
     @classmethod
     def read(cls, call: Call) -> AttentionCall:
