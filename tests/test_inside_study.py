@@ -12,11 +12,12 @@ import torch
 from real_data import need_real_data
 from tiny import tiny, tokenizer
 
+from headwater.api.patch_estimates import MovedPasses
 from headwater.inputs.inside_demand import InsideDemand
 from headwater_experiments.inside.circuits import area, measure_order
 from headwater_experiments.inside.cost import main as measure_inside_cost
 from headwater_experiments.inside.cuts import judge_entry
-from headwater_experiments.inside.estimating import Estimator, MovedPasses
+from headwater_experiments.inside.estimating import Estimator
 from headwater_experiments.inside.pairs import InputPair, PairTask, agreement_pairs, name_pairs
 from headwater_experiments.inside.truth import OURS, RULES, PairAgreement, make_table, measure_pair, patch_truth
 from headwater_experiments.zoo.entries import entries
@@ -53,7 +54,7 @@ def test_halfway_gradients_of_one_node_alone_are_nearer_to_patching() -> None:
     estimator = Estimator.of(task, PAIR, demand)
     true = [group.units for group in patch_truth(task, PAIR).groups]
     alone = {kind: MovedPasses(8, 0.5) for kind in ("heads", "modules")}
-    first, halfway = estimator.estimate(RULES["gi"]), estimator.estimate_moved(RULES["gi"], alone)
+    first, halfway = estimator.estimate(RULES["gi"]), estimator.estimate_moved(alone)
     errors = [[float((a - b).abs().sum()) for a, b in zip(said, true, strict=True)] for said in (first, halfway)]
     assert sum(errors[1]) < 0.25 * sum(errors[0])
 
@@ -61,7 +62,7 @@ def test_halfway_gradients_of_one_node_alone_are_nearer_to_patching() -> None:
 def test_nothing_moves_by_no_part_and_every_node_moves_once() -> None:
     task, demand = make_bert_task(), InsideDemand(frozenset(["heads"]), (MLP,))
     estimator = Estimator.of(task, PAIR, demand)
-    still = estimator.estimate_moved(RULES["gi"], {kind: MovedPasses(3, 0.0) for kind in ("heads", "modules")})
+    still = estimator.estimate_moved({kind: MovedPasses(3, 0.0) for kind in ("heads", "modules")})
     for a, b in zip(still, estimator.estimate(RULES["gi"]), strict=True):
         assert torch.allclose(a, b, rtol=1e-9, atol=1e-14)
     for place in estimator.places:
