@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +14,18 @@ import torch
 from real_data import need_real_data
 from tiny import tiny, tokenizer
 
+from headwater.api.patch_estimates import MovedPasses
+from headwater.evaluation.pruning import Pruner
+from headwater.evaluation.unit_scores import Examples
 from headwater.inputs.inside_demand import InsideDemand
-from headwater_experiments.inside.circuits import area, measure_order
+from headwater_experiments.inside.circuits import CircuitMeasures, area, measure_order, read_rows, write_rows
 from headwater_experiments.inside.cost import main as measure_inside_cost
 from headwater_experiments.inside.cuts import judge_entry
-from headwater_experiments.inside.estimating import Estimator, MovedPasses
+from headwater_experiments.inside.estimating import Estimator
 from headwater_experiments.inside.pairs import InputPair, PairTask, agreement_pairs, name_pairs
-from headwater_experiments.inside.truth import OURS, RULES, PairAgreement, make_table, measure_pair, patch_truth
+from headwater_experiments.inside.pruning import OURS as OURS_PRUNING
+from headwater_experiments.inside.pruning import SHARES, choose, summarise
+from headwater_experiments.inside.truth import MOVED, OURS, RULES, PairAgreement, make_table, measure_pair, patch_truth
 from headwater_experiments.zoo.entries import entries
 
 PAIR = InputPair("the movie was very good", "the movie was not bad", 1)
@@ -53,7 +60,7 @@ def test_halfway_gradients_of_one_node_alone_are_nearer_to_patching() -> None:
     estimator = Estimator.of(task, PAIR, demand)
     true = [group.units for group in patch_truth(task, PAIR).groups]
     alone = {kind: MovedPasses(8, 0.5) for kind in ("heads", "modules")}
-    first, halfway = estimator.estimate(RULES["gi"]), estimator.estimate_moved(RULES["gi"], alone)
+    first, halfway = estimator.estimate(RULES["gi"]), estimator.estimate_moved(alone)
     errors = [[float((a - b).abs().sum()) for a, b in zip(said, true, strict=True)] for said in (first, halfway)]
     assert sum(errors[1]) < 0.25 * sum(errors[0])
 
@@ -61,7 +68,7 @@ def test_halfway_gradients_of_one_node_alone_are_nearer_to_patching() -> None:
 def test_nothing_moves_by_no_part_and_every_node_moves_once() -> None:
     task, demand = make_bert_task(), InsideDemand(frozenset(["heads"]), (MLP,))
     estimator = Estimator.of(task, PAIR, demand)
-    still = estimator.estimate_moved(RULES["gi"], {kind: MovedPasses(3, 0.0) for kind in ("heads", "modules")})
+    still = estimator.estimate_moved({kind: MovedPasses(3, 0.0) for kind in ("heads", "modules")})
     for a, b in zip(still, estimator.estimate(RULES["gi"]), strict=True):
         assert torch.allclose(a, b, rtol=1e-9, atol=1e-14)
     for place in estimator.places:
@@ -172,3 +179,40 @@ def test_the_cost_of_cuts_is_measured_with_and_without(capsys: pytest.CaptureFix
     assert "| lrp, inside=heads,layers |" in said
     worst = float(said.split("order of the table: ")[1])
     assert 0 < worst < 1e-5  # float32
+
+
+def test_circuits_of_one_more_method_are_added_to_what_was_measured(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    gi, moved, again = (
+        CircuitMeasures("t", 0, name, 2, [0.5, 1.0], [0.5, 1.0], cpr, 0.2, 1.0)  # type: ignore[arg-type]  # as JSON has it
+        for name, cpr in (("gi", 0.5), (MOVED, 0.6), (MOVED, 0.7))
+    )
+    for rows in ([gi], [moved], [again]):
+        write_rows(path, rows)
+    assert read_rows(path) == [gi, again]
+
+
+def test_pruning_tables_pair_trainings(tmp_path: Path) -> None:
+    """Ours is .1 above Taylor's in every training, whatever the trainings differ by: an interval of no width."""
+    out = tmp_path / "pruning.jsonl"
+    lines = []
+    for seed, level in enumerate((0.5, 0.6, 0.8)):
+        for name, more in ((OURS_PRUNING, 0.1), ("taylor, zeros", 0.0)):
+            rest = {"removed": 1, "agreement": 1.0, "divergence": 0.0}
+            pruned = [{"score": name, "share": share, "accuracy": level + more, **rest} for share in SHARES]
+            lines.append({"seed": seed, "kind": "heads", "rows": 4, "accuracy": 0.9, "pruned": pruned})
+    out.write_text("\n".join(json.dumps(line) for line in lines))
+    table = summarise(out, ["accuracy"])
+    assert table.count("| 0.633 | +0.100 [+0.100, +0.100] |") == len(SHARES) - 1  # borders are shared
+    assert "3 trainings, 4 rows, 0.900 before" in table
+
+
+def test_what_goes_is_the_same_for_all_fills_of_a_score_that_is_taken_once() -> None:
+    given = Examples(["the film is good", "a bad film"], [1, 0])
+    pruner = Pruner.open(tiny("bert"), tokenizer(), "heads", given)
+    found = {
+        name: list(choose(pruner, name, 0)) for name in ("taylor, zeros", "taylor, refit", "taylor, refit, taken again")
+    }
+    assert [one[1] for one in found["taylor, zeros"]] == [one[1] for one in found["taylor, refit"]]
+    assert [one[2].moments is None for one in found["taylor, zeros"]] == [True] * 3
+    assert all(sum(map(len, one[1].values())) == round(one[0] * 8) for rows in found.values() for one in rows)

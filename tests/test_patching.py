@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from tiny import arguments, tiny, tokenizer
 from torch import Tensor
 
 import headwater as hw
+from headwater.api import patch_estimates
+from headwater.api.patch import Patcher, run_with_swaps
 from headwater.errors import InputError, UnknownName, UsageError
 from headwater.inputs.hooks import hook_modules
 
@@ -139,3 +142,57 @@ def test_a_difference_of_texts_of_two_lengths() -> None:
     assert found.inside.heads.shape == (2, 4)
     assert found.ledger("layer 0").closed
     assert not any(group.by_token for group in found.inside.groups)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "deberta-v2"])
+@pytest.mark.parametrize("with_", [TWO, "zeros", [TWO]], ids=["other", "zeros", "mean"])
+def test_gradients_halfway_are_exact_to_the_second_degree(
+    name: str, with_: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of half a change the error is an eighth, as the midpoint rule's is; by gradients at the start it is a quarter."""
+    nodes = [f"layer 0 head {head}" for head in range(4)]
+    for part, least, most in ((0.5, 6.5, 10.0), (0.0, 3.0, 5.0)):
+        monkeypatch.setattr(patch_estimates, "HEADS_PART", part)
+        errors = [estimate_error(name, nodes, with_, size) for size in (2e-3, 1e-3)]
+        assert least < errors[0] / errors[1] < most
+
+
+def estimate_error(name: str, nodes: list[str], with_: Any, size: float) -> float:
+    """Of estimates where nodes go only a small part of the way to their other value."""
+    patcher = Patcher.open(tiny(name), ONE, nodes, with_, {"tokenizer": tokenizer(), "output": "logit"})
+    here, _ = run_with_swaps(patcher.run_of_text, patcher.demand, {})
+    near = {n: here.found[n] + size * (value - here.found[n]) for n, value in patcher.values.items()}
+    patcher = replace(patcher, values=near)
+    true, said = patcher.run([(node,) for node in nodes]), patcher.estimate(nodes, 4)
+    assert [one.nodes for one in said] == [(node,) for node in nodes]
+    assert all(one.estimated and one.patched_prediction is None for one in said)
+    return sum(abs(a.effect - b.effect) for a, b in zip(true, said, strict=True))
+
+
+def test_an_estimate_of_what_the_score_is_linear_in_is_exact() -> None:
+    """After the last layer of `ByHand` there are sums and a linear layer alone."""
+    data = {"input_ids": IDS}
+    nodes = [f"down neuron {number}" for number in range(4)]
+    true = hw.patch_each(ByHand(), data, nodes, with_="zeros", target=1)
+    for passes in (1, 3):
+        said = hw.patch_each(ByHand(), data, nodes, with_="zeros", target=1, estimate=passes)
+        assert [one.patched for one in said] == pytest.approx([one.patched for one in true], rel=1e-9)
+
+
+def test_nothing_is_estimated_to_change_where_nothing_is_replaced() -> None:
+    (found,) = hw.patch_each(tiny("bert"), ONE, ["layer 0 head 1"], with_=ONE, tokenizer=tokenizer(), estimate=2)
+    assert found.effect == 0
+    assert str(found).endswith("(estimated)")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "passes", "said"), [(["layer 1 heads"], 5, "many nodes"), (["layer 0"], 0, "from 1 on")]
+)
+def test_what_no_estimate_is_of(nodes: list[str], passes: int, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        hw.patch_each(tiny("bert"), ONE, nodes, tokenizer=tokenizer(), estimate=passes)
+
+
+def test_an_estimate_needs_as_many_tokens() -> None:
+    with pytest.raises(InputError, match="same number of tokens"):
+        hw.patch_each(tiny("bert"), ONE, ["layer 0 head 1"], with_="the movie", tokenizer=tokenizer(), estimate=2)

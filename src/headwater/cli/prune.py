@@ -24,6 +24,7 @@ EXAMPLES = (
     "headwater prune --data reviews.parquet --share .3",
     "headwater prune --data reviews.csv --share .2,.4 --parts neurons --out small",
 )
+BY = "unshared,relevance,taylor,magnitude,random"
 
 
 def command(
@@ -34,8 +35,12 @@ def command(
     share: Annotated[str, typer.Option(help="Shares that are removed, separated by commas.")] = ".3",
     parts: Annotated[str, typer.Option(help="What is removed: heads or neurons.")] = "heads",
     by: Annotated[
-        str, typer.Option(help="Scores, separated by commas; the first is that of --out.")
-    ] = "relevance,taylor,magnitude,random",
+        str | None, typer.Option(help=f"Scores, separated by commas; the first is that of --out. Default: {BY}.")
+    ] = None,
+    refit: Annotated[
+        bool,
+        typer.Option("--refit/--zeros", help="Whether units that are kept are fitted to say what those that go said."),
+    ] = True,
     out: Annotated[
         Path | None, typer.Option(help="Save the model here, as transformers reads it, without the first share.")
     ] = None,
@@ -62,12 +67,12 @@ def command(
             raise UnknownName("parts", parts, KINDS)
         given, measured = read_examples(loaded, tokenizer, data, test, (text_column, label_column))
         scored = given.draw(limit, seed)
-        pruner = Pruner.open(loaded, tokenizer, parts, scored.texts[0])
-        names = split_names(by)
-        found = measure_pruning(pruner, scored, measured, shares, names, seed)
+        pruner = Pruner.open(loaded, tokenizer, parts, scored, refit)
+        names = split_names(by or (BY if refit else BY.removeprefix("unshared,")))
+        found = measure_pruning(pruner, measured, shares, names, seed)
     typer.echo(json.dumps(found.to_dict()) if as_json else str(found))
     if out is not None:
-        made = pruner.cut(pruner.score(names[0], scored, seed), shares[0])
+        made = pruner.cut(pruner.choose(names[0], shares[:1], seed)[0])
         save_pruned(made, tokenizer, out)
         say(
             f"without {shares[0]:.0%} of its {parts} by {names[0]}: {out}. transformers has no way to say that single "

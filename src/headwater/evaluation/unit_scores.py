@@ -39,9 +39,9 @@ def score_units(
     groups: Sequence[UnitGroup],
     seed: int = 0,
 ) -> Scores:
-    """The scores of all units by one of `SCORES`: what is low can go first."""
-    if name not in SCORES:
-        raise UnknownName("score of units", name, SCORES)
+    """The scores of all units by one of `ONCE`: what is low can go first."""
+    if name not in ONCE:
+        raise UnknownName("score of units", name, ONCE)
     if name == "random":
         draw = np.random.default_rng(seed)
         return [draw.random(group.units) for group in groups]
@@ -51,11 +51,14 @@ def score_units(
 
 
 SCORES = {
+    "unshared": "relevance of what no other unit of its layer says, squared, taken again after every tenth",
     "relevance": "mean absolute relevance for the true class, by lrp",
     "taylor": "mean absolute value times gradient of the loss (Molchanov et al. 2017, Michel et al. 2019)",
     "magnitude": "norm of the weights that read the unit",
     "random": "chance",
 }
+UNSHARED = "unshared"
+ONCE = tuple(name for name in SCORES if name != UNSHARED)  # scores that are taken once, for all shares
 _EXPLAINED = {"relevance": ("lrp", "logit"), "taylor": ("gi", "log-probability")}
 
 

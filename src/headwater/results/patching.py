@@ -10,14 +10,15 @@ from .inside import CutLedger, Inside
 
 @dataclass(frozen=True)
 class PatchEffect:
-    """A score before and after `nodes` were replaced. Nothing is estimated: the model was run both ways."""
+    """A score before and after `nodes` were replaced. The model was run both ways, unless `estimated` is true."""
 
     nodes: tuple[str, ...]  # what was replaced
     score: float  # before
     patched: float  # after
     target: str  # what the score is of
     prediction: str | None = None  # before
-    patched_prediction: str | None = None  # after
+    patched_prediction: str | None = None  # after; of an estimate there is none
+    estimated: bool = False  # whether `patched` was estimated from gradients
 
     @property
     def effect(self) -> float:
@@ -26,7 +27,7 @@ class PatchEffect:
 
     def __str__(self) -> str:
         said = ", ".join(self.nodes[:3]) + (f" and {len(self.nodes) - 3} more" if len(self.nodes) > 3 else "")
-        return f"{said}: {self.target} {self.score:+.4g} -> {self.patched:+.4g}"
+        return f"{said}: {self.target} {self.score:+.4g} -> {self.patched:+.4g}{' (estimated)' * self.estimated}"
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,13 @@ from headwater.inputs.inside_demand import InsideDemand
 
 from .estimating import Estimator
 from .pairs import InputPair, PairTask, make_task
-from .truth import INTEGRATED, RULES, SAID
+from .truth import INTEGRATED, MOVED, RULES, SAID, WAYS
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of all parts
 METHODS = ("gi", "attnlrp", "lrp", "lrp(gate=half)")
 OURS = "lrp(gate=half)"  # chosen on pairs that no table reports on
 RANDOM = "random order"
+ALL = (*METHODS, INTEGRATED, MOVED, RANDOM)
 MEASURES = ("cpr", "cmd", "completeness")
 HIGHER = {"cpr": True, "cmd": False, "completeness": True}
 
@@ -57,18 +58,22 @@ class CircuitMeasures:
     completeness: float
 
 
-def measure_pair(task: PairTask, pair: InputPair, number: int, batch_size: int) -> Iterator[CircuitMeasures]:
+def measure_pair(
+    task: PairTask, pair: InputPair, number: int, batch_size: int, methods: Sequence[str] = ALL
+) -> Iterator[CircuitMeasures]:
     demand = InsideDemand(frozenset(["heads"]), (task.mlp,))
     options = {"tokenizer": task.tokenizer, "target": pair.target, "output": "logit", "batch_size": batch_size}
     keeper = PartsKeeper.open(make_request(task.model, pair.clean, **options), demand, frozenset(), pair.other)
     (empty,) = keeper.keep_only([()])
-    for method, estimate in list_estimates(Estimator.of(task, pair, demand), number).items():
-        yield measure_order(keeper, empty, method, estimate(), (task.name, number))
+    estimates = list_estimates(Estimator.of(task, pair, demand), number)
+    for method in methods:
+        yield measure_order(keeper, empty, method, estimates[method](), (task.name, number))
 
 
 def list_estimates(estimator: Estimator, seed: int) -> dict[str, Callable[[], list[torch.Tensor]]]:
     found: dict[str, Callable[[], list[torch.Tensor]]] = {m: partial(estimator.estimate, RULES[m]) for m in METHODS}
     found[INTEGRATED] = partial(estimator.integrate, RULES["gi"])
+    found[MOVED] = partial(estimator.estimate_moved, WAYS)
     found[RANDOM] = partial(draw_estimates, estimator, seed)
     return found
 
@@ -129,15 +134,28 @@ def say_interval(means: np.ndarray) -> str:
     return f"[{low:.2f}, {high:.2f}]"
 
 
-def study_task(task: PairTask, batch_size: int, out: Path | None) -> list[CircuitMeasures]:
+def study_task(
+    task: PairTask, batch_size: int, out: Path | None, methods: Sequence[str] = ALL
+) -> list[CircuitMeasures]:
     rows: list[CircuitMeasures] = []
     for number, pair in enumerate(task.pairs):
-        rows += measure_pair(task, pair, number, batch_size)
+        rows += measure_pair(task, pair, number, batch_size, methods)
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
-            (out / f"{task.name}.json").write_text(json.dumps([asdict(row) for row in rows]))
+            write_rows(out / f"{task.name}.json", rows)
         say(f"{task.name}: {number + 1} of {len(task.pairs)}")
     return rows
+
+
+def write_rows(path: Path, rows: Sequence[CircuitMeasures]) -> None:
+    """What earlier calls measured of other methods stays."""
+    new = {(row.pair, row.method) for row in rows}
+    old = [row for row in (read_rows(path) if path.exists() else []) if (row.pair, row.method) not in new]
+    path.write_text(json.dumps([asdict(row) for row in (*old, *rows)]))
+
+
+def read_rows(path: Path) -> list[CircuitMeasures]:
+    return [CircuitMeasures(**row) for row in json.loads(path.read_text())]
 
 
 def main() -> None:
@@ -146,12 +164,17 @@ def main() -> None:
     asked.add_argument("--pairs", type=int, default=12, help="how many of each task")
     asked.add_argument("--skip", type=int, default=0, help="leave out the first pairs: settings are chosen on others")
     asked.add_argument("--batch-size", type=int, default=16, help="circuits in one pass")
-    asked.add_argument("--ours", default=OURS, help="the method that others are compared with")
+    asked.add_argument("--ours", default=OURS, choices=ALL, help="the method that others are compared with")
+    asked.add_argument("--methods", nargs="+", choices=ALL, default=list(ALL))
     asked.add_argument("--out", type=Path, help="a directory for every number, as JSON")
+    asked.add_argument("--summary", action="store_true", help="only the table of what lies in --out")
     given = asked.parse_args()
     rows: list[CircuitMeasures] = []
     for name in given.tasks.split(","):
-        rows += study_task(make_task(name, given.pairs, given.skip), given.batch_size, given.out)
+        if given.summary:
+            rows += read_rows(given.out / f"{name}.json")
+        else:
+            rows += study_task(make_task(name, given.pairs, given.skip), given.batch_size, given.out, given.methods)
     sys.stdout.write(make_table(rows, given.ours) + "\n")
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 import headwater as hw
+from headwater.api.patch_estimates import HEADS_PART, PART, MovedPasses
 from headwater.cli.screen import say
 from headwater.evaluation.statistics import compare_pairs, percentile_interval, rank_correlation, resample_means
 from headwater.inputs.inside_demand import InsideDemand
@@ -27,7 +28,7 @@ from headwater.methods.lrp import ALL, ATTNLRP, LANGUAGE
 from headwater.results.inside import Inside
 from headwater.rules import RuleSet
 
-from .estimating import Estimator, MovedPasses
+from .estimating import Estimator
 from .pairs import InputPair, PairTask, make_task
 
 Units = list[torch.Tensor]
@@ -40,7 +41,7 @@ RULES: dict[str, RuleSet] = {
 }
 INTEGRATED, MOVED, SUBTRACTED = "integrated gradients", "gradients on the way", "difference of lrp"
 METHODS = (*RULES, INTEGRATED, MOVED, SUBTRACTED)
-WAYS = {"heads": MovedPasses(5, 0.375), "modules": MovedPasses(5, 0.5)}  # ten passes: so many has the one above
+WAYS = {"heads": MovedPasses(5, HEADS_PART), "modules": MovedPasses(5, PART)}  # ten passes: so many has the one above
 OURS = MOVED  # its parts were chosen on pairs that no table reports on (--skip 60, of sst2 --skip 100)
 SAID = {"gi": "Gradient x Input (attribution patching)", "attnlrp": "AttnLRP"}
 PARTS = ("heads", "mlp")
@@ -68,7 +69,7 @@ def measure_pair(
     estimator = Estimator.of(task, pair, demand)
     ways: dict[str, Callable[[], Units]] = {name: partial(estimator.estimate, rules) for name, rules in RULES.items()}
     ways[INTEGRATED] = partial(estimator.integrate, RULES["gi"])
-    ways[MOVED] = partial(estimator.estimate_moved, RULES["gi"], WAYS)
+    ways[MOVED] = partial(estimator.estimate_moved, WAYS)
     ways[SUBTRACTED] = partial(subtract_relevance, task, pair, "lrp")
     kinds = [group.kind for group in shown.groups]
     for method in methods:
