@@ -170,6 +170,14 @@ def test_blocks_of_queries_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     assert hw.explain(tiny("gpt2"), TEXTS[0], tokenizer=tokenizer(), method="ifr").relevance == pytest.approx(whole)
 
 
+def test_blocks_of_queries_are_larger_on_a_card() -> None:
+    """4,000 queries one by one would launch a million kernels."""
+    assert ifr.queries_at_once(4000, 576, torch.device("cpu")) == 1
+    on_card = ifr.queries_at_once(4000, 576, torch.device("cuda"))
+    assert on_card > 16
+    assert on_card * 4000 * 576 <= ifr.NUMBERS_ON_CARD
+
+
 def test_half_precision_is_near() -> None:
     whole = hw.explain(tiny("gpt2"), TEXTS[0], tokenizer=tokenizer(), method="ifr").relevance
     half = hw.explain(tiny("gpt2"), TEXTS[0], tokenizer=tokenizer(), method="ifr", dtype="bfloat16").relevance

@@ -34,7 +34,7 @@ from .perturbation import split_samples
 from .registry import Method, register
 
 LINEAR_NORMS = Demand(RuleSet(frozenset(("ln",))))
-NUMBERS = 1 << 22  # of differences that are held at once
+NUMBERS, NUMBERS_ON_CARD = 1 << 22, 1 << 26  # of differences that are held at once
 REFUSAL = "'ifr' follows one stack of residual blocks, each the sum of its input and one self-attention; "
 
 
@@ -195,12 +195,17 @@ class RoutedValues:
         """[queries, sources], summed over heads. Sources that no query of a block looks at are left out."""
         heads, length, width = self.vectors.shape
         found = whole.new_zeros(length, length)
-        for rows in torch.arange(length, device=whole.device).split(max(1, NUMBERS // (length * width))):
+        for rows in torch.arange(length, device=whole.device).split(queries_at_once(length, width, whole.device)):
             seen = self.weights[:, rows].abs().sum((0, 1)).nonzero().flatten()
             for head in range(heads):
                 parts = self.weights[head, rows][:, seen, None] * self.vectors[head, seen]
                 found[rows[:, None], seen] += importance(parts, whole[rows, None])
         return found
+
+
+def queries_at_once(length: int, width: int, device: torch.device) -> int:
+    """A card is kept busy by large blocks; on a processor small ones stay in its cache."""
+    return max(1, (NUMBERS if device.type == "cpu" else NUMBERS_ON_CARD) // (length * width))
 
 
 def importance(part: Tensor, whole: Tensor) -> Tensor:
