@@ -118,7 +118,7 @@ def measure_faithfulness(
     own = None if prompts is None else Path(prompts)
     tasks = list(read_tasks(rules, None if sets is None else list(sets), half, tokenizer, own))
     asked = AnsweringModel(model, tokenizer)
-    about = describe_study(model, half if own is None else OWN, seed)
+    about = describe_study(model, tokenizer, half if own is None else OWN, seed)
     kept = KeptLines.open(None if out is None else Path(out), about, describe_tools(model))
     rows: list[FaithfulnessRow] = []
     with show_progress(len(tasks) * count * len(names), 0, progress, "explaining", "rows") as tick:
@@ -352,10 +352,11 @@ class Study:
         }
 
 
-def describe_study(model: nn.Module, half: str, seed: int) -> dict[str, Any]:
-    """What must be equal for rows to stand in one table."""
+def describe_study(model: nn.Module, tokenizer: Any, half: str, seed: int) -> dict[str, Any]:
+    """What must be equal for rows to stand in one table: the padding token, too, which takes the place of others."""
     about = describe_model(model, *where_it_is(model), seed)
-    return {"model_sha256": model_sha256(model), "dtype": about.dtype, "half": half, "seed": seed}
+    padding = getattr(tokenizer, "pad_token", None)
+    return {"model_sha256": model_sha256(model), "dtype": about.dtype, "padding": padding, "half": half, "seed": seed}
 
 
 def describe_tools(model: nn.Module) -> dict[str, Any]:
