@@ -1,10 +1,12 @@
-"""What macOS and Windows lack is taken away here: locks, `resource`, `/proc`, affinity, options of files and ports."""
+"""What macOS and Windows lack is taken away here: locks, `resource`, `/proc`, affinity, files, ports, Triton."""
 
 from __future__ import annotations
 
+import ast
 import builtins
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,3 +137,46 @@ def test_every_process_is_started_anew():
 def test_no_place_of_one_system_is_written_down():
     sources = (ROOT / "src").rglob("*.py")
     assert [file.name for file in sources if '"/tmp' in file.read_text(encoding="utf-8")] == []
+
+
+WITHOUT_TRITON = """
+import sys
+sys.modules["triton"] = None  # an import of it fails, as where it is not installed
+import importlib, pkgutil
+import headwater as hw
+model, tokenizer = hw.load("headwater/sentiment")
+texts = ("a b c", "a b c d e", "a b c d", "a b c d")
+ways = [hw.explain(model, text, tokenizer=tokenizer).provenance.way for text in texts]
+assert ways[-1] == "plan", ways
+needs = {"programs", "elementwise_programs", "fused", "elementwise_launch"}
+for module in pkgutil.walk_packages(hw.__path__, "headwater."):
+    if module.name.startswith(("headwater.kernels.", "headwater.rules.", "headwater.engine.", "headwater.traces.")):
+        if module.name.rpartition(".")[2] not in needs:
+            importlib.import_module(module.name)
+"""
+
+
+@pytest.mark.slow
+def test_without_triton_a_sentence_is_explained_and_played():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TRITON], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def imported_at_once(file: Path) -> set[str]:
+    """The last parts of the modules that are imported as the file is."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    plain = [name.name for one in tree.body if isinstance(one, ast.Import) for name in one.names]
+    of = [one.module or "" for one in tree.body if isinstance(one, ast.ImportFrom)]
+    return {name.rpartition(".")[2] for name in plain + of} | {name.partition(".")[0] for name in plain + of}
+
+
+def test_what_needs_triton_is_imported_where_it_is_used():
+    """torch for macOS and Windows, and for processors alone, comes without Triton."""
+    found = {file: imported_at_once(file) for file in (ROOT / "src").rglob("*.py")}
+    kernels = {file.stem for file, names in found.items() if "triton" in names}
+    grown = 0
+    while grown != len(kernels):  # what imports one of them needs it, too
+        grown = len(kernels)
+        kernels |= {f.stem for f, names in found.items() if f.parent.name == "kernels" and names & kernels}
+    assert kernels == {"programs", "elementwise_programs", "fused", "elementwise_launch"}
+    assert [str(f) for f, names in found.items() if names & kernels and f.stem not in kernels] == []

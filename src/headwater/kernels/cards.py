@@ -1,9 +1,11 @@
-"""Which cards have kernels of ours."""
+"""Which cards have kernels of ours. Triton need not be there to ask."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,3 +24,8 @@ def has_triton(device: torch.device) -> bool:
 def is_served_card(tensor: Tensor) -> bool:
     """Whether a tensor lies on such a card."""
     return tensor.is_cuda and has_triton(tensor.device)
+
+
+def on_device(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Kernels are launched on the card where the tensor lies."""
+    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()

@@ -9,6 +9,7 @@ import triton
 from torch import Tensor
 
 from ..traces.record import as_operation
+from .cards import on_device
 from .elementwise_programs import (
     centring_program,
     dot_program,
@@ -18,7 +19,6 @@ from .elementwise_programs import (
     silu_product_program,
     silu_share_program,
 )
-from .fused import on_device
 
 BLOCK = 2048  # numbers of each tensor in a program
 

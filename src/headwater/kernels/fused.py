@@ -6,7 +6,6 @@ By the rule for sums over tokens (`token_sums`) it takes two passes: the sums of
 from __future__ import annotations
 
 import functools
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +14,7 @@ import triton
 from torch import Tensor
 
 from ..traces.record import as_operation
+from .cards import on_device
 from .programs import ADDED, LOOKS, NONE, PER_LOG_E, gradient_kernel, sums_kernel, token_sums_kernel
 from .scoring import ScoreForm
 from .token_sums import TokenRule
@@ -193,10 +193,6 @@ def launch(grid: Any, *args: Any, **options: Any) -> None:
     blocks = {"BLOCK_M": 32, "BLOCK_N": 64 if large else 32}
     with on_device(args[0]):
         gradient_kernel[grid(blocks)](*args, **options, **blocks)
-
-
-def on_device(tensor: Tensor) -> Any:
-    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
 
 
 def block(size: int) -> int:

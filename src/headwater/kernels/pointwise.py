@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from ..traces.pointwise import CAST, Chain, ChainStep, From, aten
-from .cards import is_served_card
-from .fused import on_device
+from .cards import is_served_card, on_device
 
 NAMES = {torch.float32: "tl.float32", torch.bfloat16: "tl.bfloat16", torch.float16: "tl.float16"}
 SIGNS = {aten.mul.Tensor: "*", aten.add.Tensor: "+", aten.sub.Tensor: "-"}
