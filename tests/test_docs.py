@@ -186,6 +186,53 @@ def test_a_question_has_ten_lines_what_it_costs_and_what_it_does_not_say() -> No
         assert "## What it costs" in text or page.stem == "what-does-it-cost"
 
 
+def commands_of_cost(text: str) -> set[str]:
+    """`headwater bench …` as it stands on a page, in one line."""
+    found = re.findall(r"headwater bench [^`|]*?(?=`|$)", re.sub(r"\n(?!\s*\$)", " ", text), re.MULTILINE)
+    return {" ".join(one.split()).rstrip(" .)") for one in found}
+
+
+def rows_of_cost(text: str) -> list[tuple[str, str]]:
+    """Of a table whose last column is a command or "the same": the numbers of a row, and its command."""
+    found: list[tuple[str, str]] = []
+    for row in re.findall(r"^\| (.+) \|$", text, re.MULTILINE):
+        *cells, last = row.split(" | ")
+        if last == "the same" or last.startswith("`headwater bench"):
+            command = found[-1][1] if last == "the same" else last.strip("`")
+            found += [(number, command) for cell in cells[1:] for number in re.findall(r"\b\d+\.\d+\b", cell)]
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["docs/questions/what-does-it-cost.md", "docs/questions/which-words.md", "docs/compare.md", "paper/paper.md"],
+)
+def test_costs_are_those_of_the_page_on_cost(name: str) -> None:
+    """What another page says of cost names a command that is on that page, and a number that it gave."""
+    cost = " ".join((DOCS / "cost.md").read_text(encoding="utf-8").split())
+    text = (ROOT / name).read_text(encoding="utf-8")
+    commands = {one for one in commands_of_cost(text) if "--" in one}
+    assert commands
+    assert [one for one in commands if one not in cost] == []
+    assert [(number, command) for number, command in rows_of_cost(text) if number not in cost] == []
+
+
+def test_a_cost_of_another_command_is_found() -> None:
+    text = "| lrp | 1.84 | `headwater bench --rounds 7` |\n| gamma | 2.35 | the same |\n"
+    assert rows_of_cost(text) == [("1.84", "headwater bench --rounds 7"), ("2.35", "headwater bench --rounds 7")]
+    assert commands_of_cost("takes 2 (`headwater bench --a\nb --c 1`, so).") == {"headwater bench --a b --c 1"}
+
+
+def test_slow_twins_on_the_page_of_rules_agree() -> None:
+    """What is compared by `allclose` is said to be equal."""
+    page = (DOCS / "theory" / "rules.md").read_text(encoding="utf-8")
+    twins = [one for one in doctest.DocTestParser().get_examples(page) if "torch.allclose(" in one.source]
+    assert len(twins) > 10
+    for one in twins:
+        equal = one.want.strip().strip("()").split(", ")[: one.source.count("torch.allclose(")]
+        assert set(equal) == {"True"}, one.source
+
+
 def test_every_public_name_has_an_example() -> None:
     page = (DOCS / "reference" / "examples.md").read_text(encoding="utf-8")
     named = re.findall(r"^## (\w+)$", page, re.MULTILINE)
