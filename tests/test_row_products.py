@@ -8,6 +8,8 @@ import torch
 import headwater as hw
 from headwater.kernels import row_products
 from headwater.kernels.row_products import LARGE, SOME, FasterLinear, multiply_rows
+from headwater.memory.meter import peak_of
+from headwater_experiments.bench.shapes import ModelShape
 
 needs_onednn = pytest.mark.skipif(row_products.find_product() is None, reason="torch was built without oneDNN")
 
@@ -135,3 +137,18 @@ def count_calls(monkeypatch) -> list[int]:
 
     monkeypatch.setattr(row_products, "find_product", lambda: note)
     return asked
+
+
+@needs_onednn
+def test_the_gamma_rule_holds_no_more_than_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN makes memory of its own for its results: what it cannot write into is given back before."""
+    shape = ModelShape("llama", 64, 2, 2, 448, 100, 256, kv_heads=1, decoder=True)
+    model, inputs = shape.build(), shape.inputs(1, 128)
+
+    def explain_plainly() -> None:
+        hw.explain(model, inputs, method="lrp-language", plans=False)
+
+    explain_plainly()  # the first look at a model holds more
+    with_it = peak_of(explain_plainly, torch.device("cpu"))
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    assert with_it <= peak_of(explain_plainly, torch.device("cpu")) * 1.01

@@ -34,15 +34,15 @@ class InputMoments:
 
     def invert(self, kept: Tensor) -> Tensor:
         """The inverse covariance of the kept inputs, with the ridge."""
-        found: Tensor = torch.linalg.inv(self._ridged(kept))
+        found: Tensor = torch.linalg.inv(self._add_ridge(kept))
         return found
 
     def predict(self, kept: Tensor, gone: Tensor) -> Tensor:
         """[kept, gone]: the weights by which kept inputs predict those that go."""
-        found: Tensor = torch.linalg.solve(self._ridged(kept), self.covariance[kept][:, gone])
+        found: Tensor = torch.linalg.solve(self._add_ridge(kept), self.covariance[kept][:, gone])
         return found
 
-    def _ridged(self, kept: Tensor) -> Tensor:
+    def _add_ridge(self, kept: Tensor) -> Tensor:
         size = RIDGE * float(self.covariance.diagonal().mean()) or 1.0
         return self.covariance[kept][:, kept] + size * torch.eye(len(kept), dtype=torch.float64)
 

@@ -101,7 +101,12 @@ class Boost:
         if record is not None:
             record(flow, rows, shape)
         whole = multiply_rows(flow, weight, shape.numel())
-        other = sizes.before(with_signs(flow, z) if signed is None else signed, out=size)
+        signed = with_signs(flow, z) if signed is None else signed
+        if sizes.can_reuse_memory(signed):
+            other = sizes.before(signed, out=size)
+        else:
+            del size  # oneDNN makes memory of its own
+            other = sizes.before(signed)
         return scatter_rows(join_parts(whole, x, other, half), rows, shape)
 
     def _back_at_once(self, gradient: Tensor, weight: Tensor, record: Callable[..., None] | None) -> Tensor:
@@ -164,15 +169,19 @@ class Sizes:
         return made
 
     def before(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """x |W|; in the memory of `out` where torch multiplies."""
+        """x |W|; in the memory of `out` if it is given."""
         if self._whole is not None:
-            if out is not None and not is_for_onednn(rows, self._whole, self._count):
+            if out is not None:
                 return torch.mm(rows, self._whole, out=out)
             return multiply_rows(rows, self._whole, self._count)
-        made = torch.zeros(len(rows), self._weight.shape[1], dtype=rows.dtype)
+        made = torch.zeros(len(rows), self._weight.shape[1], dtype=rows.dtype) if out is None else out.zero_()
         for own, part in self._parts():
             made += multiply_rows(rows[:, own], part, self._count)
         return made
+
+    def can_reuse_memory(self, rows: Tensor) -> bool:
+        """Whether x |W| can be made in memory that is given."""
+        return self._whole is None or not is_for_onednn(rows, self._whole, self._count)
 
     def _parts(self) -> Iterator[tuple[slice, Tensor]]:
         step = max(1, CACHED // self._weight.shape[1])

@@ -111,7 +111,7 @@ class _Writer:
             later.insert(0, set(after))
             for number in ranges[i]:
                 if self.live[number]:
-                    after |= set(self._used(self.trace.operations[number]))
+                    after |= set(self._find_uses(self.trace.operations[number]))
             after |= {self._real(slot.number) for slot in self.wanted[i]}
         text = []
         carried: list[int] = []
@@ -150,7 +150,7 @@ class _Writer:
             if self.live[number]:
                 operation = self.trace.operations[number]
                 made = [self._real(slot.number) for slot in operation.results if slot is not None]
-                for slot in (*self._used(operation), *made):
+                for slot in (*self._find_uses(operation), *made):
                     last[slot] = number
         ends: dict[int, list[int]] = {}
         for slot, number in last.items():
@@ -218,7 +218,7 @@ class _Writer:
             number = self.alias[number]
         return number
 
-    def _used(self, operation: Operation) -> Iterator[int]:
+    def _find_uses(self, operation: Operation) -> Iterator[int]:
         yield from (self._real(slot.number) for slot in slots_in((operation.args, operation.kwargs)))
 
     def _find_aliases(self) -> None:
@@ -267,10 +267,10 @@ class _Writer:
             ):
                 continue
             looks = operation.reads is not None or (self.works and operation.function in SIZED_FUNCTIONS)
-            writes = operation.writes and (self.works or any(slot in needed for slot in self._used(operation)))
+            writes = operation.writes and (self.works or any(slot in needed for slot in self._find_uses(operation)))
             if (self.asks and looks) or writes or any(self._real(slot) in needed for slot in made):
                 live[number] = True
-                needed |= set(self._used(operation))
+                needed |= set(self._find_uses(operation))
         return live
 
 

@@ -101,7 +101,7 @@ def simplify_trace(trace: Trace, wanted: Sequence[Sequence[Slot]]) -> tuple[Trac
         made = (slot.number for slot in operations[place].results if slot is not None)
         if operations[place].writes or not needed.isdisjoint(made):
             live[place] = True
-            needed |= {slot.number for slot in _used(operations[place])}
+            needed |= {slot.number for slot in _find_slots(operations[place])}
     begins = [sum(live[:begin]) for begin in begins]
     kept = [operation for operation, lives in zip(operations, live, strict=True) if lives]
     return replace(trace, operations=kept, begins=begins, inputs=inputs), slots
@@ -143,7 +143,7 @@ class _Group:
         self.operations += other.operations
         self.made |= other.made
 
-    def without_unneeded(self, needed: set[int]) -> list[Operation]:
+    def drop_unneeded(self, needed: set[int]) -> list[Operation]:
         """The operations that something outside needs, or another one of them."""
         kept: list[Operation] = []
         wanted = set(needed)
@@ -173,7 +173,7 @@ class _Joiner:
                 self._see(operation)
             self._close(set(self.open.values()))
             self.casts.clear()
-        needed = wanted | {number for one in self.made for number in used_by(one)}
+        needed = wanted | {number for one in self.made for number in find_inputs(one)}
         operations: list[Operation] = []
         places = {}
         for place, one in enumerate(self.made):
@@ -189,7 +189,7 @@ class _Joiner:
         if operation.writes:  # whoever reads what is written into has read it
             self._close(set(self.open.values()))
             self.casts.clear()
-        self._close({self.open[slot.number] for slot in _used(operation) if slot.number in self.open})
+        self._close({self.open[slot.number] for slot in _find_slots(operation) if slot.number in self.open})
         self.made.append(operation)
 
     def _with_own_casts(self, operation: Operation) -> list[Operation]:
@@ -233,7 +233,7 @@ class _Joiner:
     def _operations_of(self, one: _Group | Operation, needed: set[int]) -> list[Operation]:
         if isinstance(one, Operation):
             return [one]
-        kept = one.without_unneeded(needed)
+        kept = one.drop_unneeded(needed)
         if len(kept) < 2:
             return kept
         chain, inputs, results = chain_of(_Group(kept, {number_of(each) for each in kept}), needed)
@@ -243,11 +243,11 @@ class _Joiner:
         return [Operation(kernel, inputs, {}, results, len(results) == 1)]
 
 
-def used_by(one: _Group | Operation) -> list[int]:
-    return one.inputs if isinstance(one, _Group) else [slot.number for slot in _used(one)]
+def find_inputs(one: _Group | Operation) -> list[int]:
+    return one.inputs if isinstance(one, _Group) else [slot.number for slot in _find_slots(one)]
 
 
-def _used(operation: Operation) -> list[Slot]:
+def _find_slots(operation: Operation) -> list[Slot]:
     return slots_in((operation.args, operation.kwargs))
 
 

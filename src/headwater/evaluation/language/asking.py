@@ -128,7 +128,7 @@ class AnsweringModel:
         self.tokenizer = tokenizer
         self.limit: int | None = length_limit(model, tokenizer)
         self.special: set[Any] = set(tokenizer.all_special_ids)
-        self.padding: int = first_known(tokenizer.pad_token_id, tokenizer.eos_token_id)
+        self.padding: int = take_first(tokenizer.pad_token_id, tokenizer.eos_token_id)
         self.copies: dict[str, nn.Module] = {}  # of the model, in other dtypes
 
     def pose(self, text: str, answer: str | None, other: str | None = None, whole: bool = False) -> PosedPrompt:
@@ -208,7 +208,7 @@ def check_finite(relevance: Tensor, method: str) -> Floats:
     return found
 
 
-def first_known(*tokens: int | None) -> int:
+def take_first(*tokens: int | None) -> int:
     """The first token that there is; 0 where there is none."""
     return next((token for token in tokens if token is not None), 0)
 
