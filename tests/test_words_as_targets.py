@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,9 +16,10 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater import errors
 from headwater.cli import app
-from headwater.inputs.batch import Item
+from headwater.inputs.batch import Batch, Item
 from headwater.inputs.classes import class_names, token_names
 from headwater.inputs.entities import find_entities
+from headwater.inputs.targets import Reader
 from headwater.inputs.word_positions import find_words
 
 TEXT = "mary was unable to act in paris"
@@ -109,8 +111,18 @@ class Spaced:
         return {word: i for i, word in enumerate(self.words)}
 
     def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
-        known = {" Paris": [0], "Paris": [1, 2], "Paris is": [1, 2, 3, 2], " Paris is": [0, 3, 2]}
-        return {"input_ids": known[text]}
+        known = {
+            " Paris": [0],
+            "Paris": [1, 2],
+            "Paris is": [1, 2, 3, 2],
+            " Paris is": [0, 3, 2],
+            " London": [5],
+            " is": [3, 2],
+        }
+        return {"input_ids": known.get(text, [1, 2])}
+
+    def convert_ids_to_tokens(self, index: int) -> str:
+        return self.words[index]
 
     def decode(self, ids: list[int]) -> str:
         return "".join(self.words[i] for i in ids)
@@ -122,6 +134,25 @@ def test_a_word_that_is_one_token_after_a_space_is_found_as_it_is_written() -> N
     assert names.index("London") == 4  # what stands in the vocabulary as it is written is taken so
     with pytest.raises(errors.TargetError, match=r"'Paris is' is 4 tokens .* such as its first, 'Par'"):
         names.index("Paris is")
+
+
+def test_a_word_with_and_without_a_space_is_the_likelier_token() -> None:
+    """After "The capital of France is" nobody means a token that goes on with the word before."""
+    names = token_names(Spaced(), 6)
+    rows = torch.tensor([[0.0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 5, 4]])
+    assert names.choose("London", rows).tolist() == [5, 4]
+    assert names.choose("ĠLondon", rows).tolist() == names.choose(5, rows).tolist() == [5, 5]  # said exactly
+    assert names.choose("Paris", rows).tolist() == [0, 0]
+    assert names.choose("is", rows).tolist() == [2, 2]  # two tokens with a space
+
+
+def test_a_target_in_words_is_fixed_for_changed_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left out may make the other spelling likelier; the target stays."""
+    reader = Reader(tiny("gpt2"), Spaced(), "London - Paris")
+    monkeypatch.setattr(reader.model.config, "vocab_size", 6)
+    batch = Batch(1, [Item(tokens=("a", "b"), special=(False, False))], ids=torch.tensor([[1, 2]]))
+    fixed = reader.with_fixed_target(SimpleNamespace(logits=torch.tensor([[[0.0] * 6, [0, 1, 2, 3, 4, 5]]])), batch)
+    assert fixed.target == hw.Token(1, 5, 0)
 
 
 def test_words_are_found_without_offsets() -> None:

@@ -14,10 +14,10 @@ from ..errors import TargetError, UnknownName, UsageError
 from ..inputs.batch import Batch
 from ..inputs.readouts import ScoreReading, logits_of, mean_logit
 from ..results.generation import OUTPUT_OF, Alternative
+from ..results.readable import SPACE_MARKS
 from .output_text import Text
 
 SCORES = ("logit", "advantage", "logprob", "contrast")
-SPACE_MARKS = ("Ġ", "▁")
 ALTERNATIVES = 5  # likeliest tokens that are kept of every place
 Contrast = str | Mapping[int, int | str] | None
 

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..errors import TargetError, UnknownName
+from ..results.readable import SPACE_MARKS
 from .text import can_generate
 
 MOST_CLASSES, LIKELIEST = 1000, 10  # past so many classes (a vocabulary), so many probabilities are kept
+
+
+def no_token(text: str) -> None:
+    """Classes that are no tokens have no space before them."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,7 @@ class Names:
     size: int
     name: Callable[[int], str]
     find: Callable[[str], int]
+    spaced: Callable[[str], int | None] = no_token  # of a vocabulary, a word with the space before it
 
     def __call__(self, index: int) -> str:
         return self.name(index)
@@ -42,6 +49,18 @@ class Names:
         if not -self.size <= label < self.size:
             raise TargetError(f"no class {label}: the model has {self.size}, 0 to {self.size - 1}.")
         return label % self.size
+
+    def choose(self, label: int | str, rows: Tensor) -> Tensor:
+        """[samples], in main memory: the class that is meant.
+
+        A word can be two tokens, with the space before it and without: it is the likelier one for each sample.
+        """
+        plain = self.index(label)
+        spaced = self.spaced(label) if isinstance(label, str) else None
+        if spaced is None or spaced == plain:
+            return torch.full((len(rows),), plain)
+        both = torch.tensor([plain, spaced])
+        return both[rows.detach()[:, both.to(rows.device)].argmax(-1).cpu()]
 
 
 def class_names(config: Any, size: int) -> Names:
@@ -86,7 +105,15 @@ def token_names(tokenizer: Any, size: int) -> Names:
             )
         return int(pieces[0])
 
-    return Names(size, name, find)
+    def spaced(text: str) -> int | None:
+        """None for what has a space before it already, and for what is no single token with one."""
+        if tokenizer is None or text.startswith((" ", *SPACE_MARKS)):
+            return None
+        pieces = tokenizer(f" {text}", add_special_tokens=False)["input_ids"]
+        unknown = getattr(tokenizer, "unk_token_id", None)
+        return int(pieces[0]) if len(pieces) == 1 and pieces[0] != unknown else None
+
+    return Names(size, name, find, spaced)
 
 
 def split_difference(label: str) -> tuple[str, str | None]:

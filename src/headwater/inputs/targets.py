@@ -116,10 +116,9 @@ class Reader:
         logits = logits_of(out)
         if logits.dim() == 3:
             at = int(self._positions(batch, logits, is_vocabulary(self.model, logits.shape[-1]))[0])
-            chosen = self.target if isinstance(self.target, Token) else Token(label=self.target)  # type: ignore[arg-type]
-            label = int(logits[0, at].argmax()) if chosen.label is None else chosen.label
+            label, versus = self._fix_labels(logits[:1, at])
             position = int(real_outputs(batch, logits)[0][:at].sum())
-            return replace(self, target=replace(chosen, position=position, label=label))
+            return replace(self, target=Token(position, label, versus))
         return self if self.target is not None else replace(self, target=int(logits.reshape(1, -1).argmax()))
 
     def _read_function_score(self, score: Any, batch: Batch) -> ScoreReading:
@@ -144,11 +143,9 @@ class Reader:
         """[samples, positions, classes]: language models, masked language models, token classifiers."""
         if isinstance(self.target, Span):
             raise TargetError("a span is the target of a question-answering model.")
-        vocabulary = is_vocabulary(self.model, logits.shape[-1])
-        at = self._positions(batch, logits, vocabulary)
+        at = self._positions(batch, logits, is_vocabulary(self.model, logits.shape[-1]))
         rows = logits[torch.arange(len(logits), device=logits.device), at]
-        size = logits.shape[-1]
-        names = token_names(self.tokenizer, size) if vocabulary else class_names(self.model.config, size)
+        names = self._names_of(logits.shape[-1])
         best = rows.detach().argmax(-1).cpu()
         shown = copy_to_host(rows)
         score, targets, sizes = self._contrast(rows, best, names, independent=False)
@@ -191,6 +188,28 @@ class Reader:
             ) from error
         return last if vocabulary and can_generate(self.model) else first
 
+    def _names_of(self, size: int) -> Names:
+        """What is predicted at a position: tokens of the vocabulary, or classes."""
+        vocabulary = is_vocabulary(self.model, size)
+        return token_names(self.tokenizer, size) if vocabulary else class_names(self.model.config, size)
+
+    def _labels(self, names: Names) -> tuple[int | str | None, int | str | None]:
+        """The class that is explained, None for the predicted one, and the one that is subtracted."""
+        if isinstance(self.target, Token):
+            label, versus = self.target.label, self.target.versus
+        else:
+            label, versus = self.target, None  # type: ignore[assignment]
+        if isinstance(label, str) and versus is None and not names.knows(label):
+            return split_difference(label)
+        return label, versus
+
+    def _fix_labels(self, row: Tensor) -> tuple[int, int | None]:
+        """Both by index, for one sample's logits [1, classes]."""
+        names = self._names_of(row.shape[-1])
+        label, versus = self._labels(names)
+        first = row.argmax(-1) if label is None else names.choose(label, row)
+        return int(first), None if versus is None else int(names.choose(versus, row))
+
     def _contrast(
         self, rows: Tensor, best: Tensor, names: Names, independent: bool
     ) -> tuple[Tensor, list[str], list[float] | None]:
@@ -198,11 +217,7 @@ class Reader:
 
         `best` is the likeliest class of each sample, and lies in main memory.
         """
-        target = self.target
-        label = target.label if isinstance(target, Token) else target
-        versus = target.versus if isinstance(target, Token) else None
-        if isinstance(label, str) and versus is None and not names.knows(label):
-            label, versus = split_difference(label)
+        label, versus = self._labels(names)
         score, name, size = self._class(rows, label, best, names, independent)
         if versus is None:
             return score, name, None if self.output in UNDIVIDED else size.tolist()
@@ -221,7 +236,7 @@ class Reader:
 
         A log-probability or an advantage is a logit minus something of the size of the logits: their sizes add up.
         """
-        chosen = best if label is None else torch.full_like(best, names.index(label))
+        chosen = best if label is None else names.choose(label, rows)
         index = chosen.to(rows.device).unsqueeze(-1)
         score = read_out(rows, self.output, independent).gather(-1, index).squeeze(-1)
         size = score.detach().abs()
