@@ -26,10 +26,10 @@ from test_web import picture
 import headwater as hw
 from headwater.viz import audit_page, comparison, generation, html
 from headwater.web.models import LazyModel, Loaded, Models
+from headwater.web.picture_schemas import ImageAsked
 from headwater.web.pictures import image_comparison, image_sheet
 from headwater.web.pictures import open_picture as opened
 from headwater.web.reports import sheet_report, text_report
-from headwater.web.schemas import ImageAsked
 from headwater.web.server import serve_in_thread
 from headwater.web.state import AppState
 from headwater.web.stores import stores_in

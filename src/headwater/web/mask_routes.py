@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
+from .generation_schemas import GenerateAsked
 from .jobs import RESPONSES, JobName, app_state, submit
 from .mask_tests import masked_image, masked_molecule, masked_text
+from .picture_schemas import ImageAsked, MoleculeAsked
 from .pictures import make_graph
-from .schemas import GenerateAsked, ImageAsked, MaskAnswer, MoleculeAsked, TextAsked
+from .schemas import MaskAnswer
+from .text_schemas import TextAsked
 
 router: APIRouter = APIRouter(prefix="/api", responses=RESPONSES)
 

@@ -30,8 +30,11 @@ from ..results.explanation import Explanation
 from ..results.generation import Generation
 from ..results.mask_test import MaskTest, sum_masked
 from ..results.readable import visible
+from .generation_schemas import GenerateAsked
 from .models import Loaded
-from .schemas import Claim, ClassShare, GenerateAsked, ImageAsked, MaskAnswer, MoleculeAsked, PredictAsked, TextAsked
+from .picture_schemas import ImageAsked, MoleculeAsked
+from .schemas import Claim, ClassShare, MaskAnswer
+from .text_schemas import PredictAsked, TextAsked
 from .texts import class_shares, predict_with_masks, show_phrases
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from ..viz.colour import palette
 from ..viz.reading import units_name
 from .limits import Limits
 from .models import Loaded
-from .schemas import ImageAsked, MoleculeAsked, PictureAnswer
+from .picture_schemas import ImageAsked, MoleculeAsked, PictureAnswer
 from .texts import class_shares, method_row, refusals, some, verdict_phrases
 
 if TYPE_CHECKING:

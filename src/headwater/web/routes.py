@@ -12,11 +12,13 @@ from ..results.meanings import MEANINGS
 from ..version import __version__
 from ..viz.colour import PALETTES
 from .generation import generation_answer
+from .generation_schemas import GenerateAnswer, GenerateAsked
 from .jobs import RESPONSES, JobName, app_state, submit
 from .layers import audit_answer
 from .mask_tests import masked_image, masked_molecule, masked_text
 from .masked_report import mask_section
 from .models import Kind, LazyModel
+from .picture_schemas import ImageAsked, MoleculeAsked, PictureAnswer
 from .pictures import image_answer, image_sheet, make_graph, molecule_answer, molecule_sheet
 from .reports import (
     MEDIA,
@@ -29,27 +31,8 @@ from .reports import (
     sheet_report,
     text_report,
 )
-from .schemas import (
-    NAME,
-    About,
-    AuditAnswer,
-    AuditAsked,
-    GenerateAnswer,
-    GenerateAsked,
-    ImageAsked,
-    JobShown,
-    MaskAnswer,
-    MethodAbout,
-    ModelAbout,
-    MoleculeAsked,
-    PaletteAbout,
-    PaletteName,
-    PictureAnswer,
-    PredictAnswer,
-    PredictAsked,
-    TextAnswer,
-    TextAsked,
-)
+from .schemas import NAME, About, JobShown, MaskAnswer, MethodAbout, ModelAbout, PaletteAbout, PaletteName
+from .text_schemas import AuditAnswer, AuditAsked, PredictAnswer, PredictAsked, TextAnswer, TextAsked
 from .texts import predict_with_masks, text_answer, unit_for
 
 router: APIRouter = APIRouter(prefix="/api", responses=RESPONSES)

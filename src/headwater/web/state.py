@@ -12,23 +12,27 @@ from ..results.audit import Audit
 from ..results.comparison import Comparison
 from ..results.generation import Generation
 from ..results.head_pairs import HeadPairs
+from .answer_schemas import AnswerAsked
 from .answers import answer_question
 from .cache import Kept
 from .generation import generate_text
+from .generation_schemas import GenerateAsked
 from .inside import Found, explain_inside, read_pairs
 from .inside_schemas import HeadAsked, InsideAsked
 from .layers import audit_text
 from .limits import Limits
 from .mask_tests import masked_prompt
 from .models import Loaded, Models
+from .picture_schemas import ImageAsked, MoleculeAsked
 from .pictures import image_comparison, molecule_comparison, open_picture
 from .pool import JobPool
 from .rankings import TimedRanking, rank_passages
-from .schemas import AnswerAsked, AuditAsked, GenerateAsked, ImageAsked, MaskAnswer, MoleculeAsked, TextAsked
+from .schemas import MaskAnswer
 from .similar import TimedSimilarity, compare_pair
 from .similar_schemas import RankAsked, SimilarAsked
 from .stores import Sheet, Store
 from .stores.pairs import pair_sheet
+from .text_schemas import AuditAsked, TextAsked
 from .texts import compare_text, text_answer
 
 if TYPE_CHECKING:

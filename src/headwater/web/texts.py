@@ -26,20 +26,8 @@ from ..viz.colour import largest
 from ..viz.reading import closing_line, fold_lines, token_cells
 from ..viz.sums import ledger_sum
 from .models import Loaded
-from .schemas import (
-    ClassShare,
-    Folded,
-    LedgerEntry,
-    LedgerShown,
-    MethodRow,
-    PhraseShown,
-    PredictAnswer,
-    PredictAsked,
-    Refused,
-    TextAnswer,
-    TextAsked,
-    TokenAnswer,
-)
+from .schemas import ClassShare, Folded, LedgerEntry, LedgerShown, MethodRow, PhraseShown, Refused, TokenAnswer
+from .text_schemas import PredictAnswer, PredictAsked, TextAnswer, TextAsked
 
 CLASSES = 12  # shown, the likeliest
 
