@@ -42,12 +42,13 @@ def load_chosen_model(
     own: str = bundled.NAME,
 ) -> tuple[Any, Any]:
     """The model that was named, else the bundled one called `own`, with its tokenizer or image processor."""
-    from headwater.models.loading import check_findable, load, load_image_model
+    from headwater.models.checkpoints import find_checkpoint
+    from headwater.models.loading import load, load_image_model
 
     images = own == bundled.DIGITS
     with waiting(f"loading {model or own}"):
         if model is not None:
-            check_findable(model, allow_pickle)
+            find_checkpoint(model, allow_pickle)
         import_libraries()
 
         loaded, reader = (load_image_model if images else load)(
