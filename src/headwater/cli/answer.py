@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from headwater.defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
-
 from . import options
 from .models import load_chosen_model
 from .screen import save_file, waiting
@@ -33,22 +31,14 @@ def command(
     answer: Annotated[
         str | None, typer.Option(help="Explain this answer, whether the model would give it or not.")
     ] = None,
-    model: Annotated[
-        str,
-        typer.Option("--model", "-m", help="A directory, a .gguf file, a hub name, or smollm2, from its wheel."),
-    ] = DEFAULT,
+    model: options.LanguageModel = DEFAULT,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, max=options.MOST, help="How many tokens the answer has at most.")
     ] = 100,
-    method: Annotated[
-        str | None, typer.Option("--method", help=f"See `headwater methods`. Default: {LANGUAGE_METHOD}.")
-    ] = None,
-    score: Annotated[
-        str | None,
-        typer.Option(help=f"advantage, logit, logprob, or contrast (with the runner-up). Default: {LANGUAGE_OUTPUT}."),
-    ] = None,
-    sinks: Annotated[str, typer.Option(help="The first token: show, or aside, in the ledger.")] = "aside",
-    special: Annotated[str, typer.Option(help="Special tokens: show, or aside, in the ledger.")] = "show",
+    method: options.LanguageMethod = None,
+    score: options.Score = None,
+    sinks: options.FirstToken = "aside",
+    special: options.SpecialTokens = "show",
     keep: options.Keep = "device",
     recompute: options.Recompute = None,
     memory_limit: options.MemoryLimit = None,

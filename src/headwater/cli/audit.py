@@ -19,7 +19,7 @@ EXAMPLES = (
 
 def command(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to explain.")],
-    pair: Annotated[str | None, typer.Option(help="The second text of a pair.", metavar="TEXT")] = None,
+    pair: options.Pair = None,
     model: options.Model = None,
     task: options.Task = None,
     method: options.Method = None,

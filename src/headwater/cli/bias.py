@@ -54,7 +54,7 @@ def command(
     ] = None,
     output: options.Output = None,
     at: options.At = "embeddings",
-    text_column: Annotated[str, typer.Option(help="The column of the texts.")] = "text",
+    text_column: options.TextColumn = "text",
     part_column: Annotated[
         str | None, typer.Option(help="A column whose values are parts of the data, each reported on its own, too.")
     ] = None,
@@ -91,7 +91,7 @@ def command(
     device: options.Device = None,
     dtype: options.Dtype = None,
     seed: options.Seed = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output: one object.")] = False,
+    as_json: options.JsonObject = False,
     plain: options.Plain = False,
     allow_pickle: options.AllowPickle = False,
     trust_remote_code: options.TrustRemoteCode = False,

@@ -32,7 +32,7 @@ EXAMPLES = (
 
 def command(
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text to explain.")] = None,
-    pair: Annotated[str | None, typer.Option(help="The second text of a pair.", metavar="TEXT")] = None,
+    pair: options.Pair = None,
     smiles: options.Smiles = None,
     image: Annotated[
         Path | None, typer.Option(help="An image file, in place of a text. Without --model, a small one for digits.")
@@ -52,7 +52,7 @@ def command(
     output: options.Output = None,
     at: options.At = "embeddings",
     sinks: options.Sinks = None,
-    words: Annotated[bool, typer.Option("--words", help="Sum sub-words to words.")] = False,
+    words: options.Words = False,
     truncate: options.Truncate = False,
     window: options.Window = False,
     device: options.Device = None,

@@ -47,7 +47,7 @@ def command(
         bool, typer.Option("--images", help="The texts are paths of images, counted from the file's directory.")
     ] = False,
     patch: options.Patch = None,
-    text_column: Annotated[str, typer.Option(help="The column of the texts.")] = "text",
+    text_column: options.TextColumn = "text",
     label_column: Annotated[str, typer.Option(help="The column of the labels: class indices or names.")] = "label",
     limit: Annotated[
         int | None, typer.Option(min=1, max=options.MOST, help="Draw this many rows with the seed. Default: all.")
@@ -69,7 +69,7 @@ def command(
     device: options.Device = None,
     dtype: options.Dtype = None,
     seed: options.Seed = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output: one object.")] = False,
+    as_json: options.JsonObject = False,
     plain: options.Plain = False,
     allow_pickle: options.AllowPickle = False,
     trust_remote_code: options.TrustRemoteCode = False,

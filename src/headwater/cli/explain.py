@@ -42,12 +42,7 @@ def command(
     pair: Annotated[
         list[str] | None, typer.Option(help="The second text of a pair; once for every TEXT.", metavar="TEXT")
     ] = None,
-    smiles: Annotated[
-        str | None,
-        typer.Option(
-            help="A molecule, in place of a text. Without --model, the model trained on BACE.", metavar="SMILES"
-        ),
-    ] = None,
+    smiles: options.Smiles = None,
     image: Annotated[
         list[Path] | None,
         typer.Option(help="An image file, or several, in place of a text. Without --model, a small one for digits."),
@@ -60,7 +55,7 @@ def command(
     output: options.Output = None,
     at: options.At = "embeddings",
     sinks: options.Sinks = None,
-    words: Annotated[bool, typer.Option("--words", help="Sum sub-words to words.")] = False,
+    words: options.Words = False,
     full: options.Full = False,
     truncate: options.Truncate = False,
     window: options.Window = False,

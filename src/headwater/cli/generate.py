@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
 from headwater.errors import UsageError
 
 from . import options
@@ -31,28 +30,20 @@ def command(
     chat: Annotated[
         Path | None, typer.Option(help="A JSON file with a list of {role, content}, in place of a prompt.")
     ] = None,
-    model: Annotated[
-        str,
-        typer.Option("--model", "-m", help="A directory, a .gguf file, a hub name, or smollm2, from its wheel."),
-    ] = DEFAULT,
+    model: options.LanguageModel = DEFAULT,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, max=options.MOST, help="How many tokens are generated at most.")
     ] = 20,
     answer: Annotated[
         str | None, typer.Option(help="Explain this continuation, whether the model would say it or not.")
     ] = None,
-    method: Annotated[
-        str | None, typer.Option("--method", help=f"See `headwater methods`. Default: {LANGUAGE_METHOD}.")
-    ] = None,
-    score: Annotated[
-        str | None,
-        typer.Option(help=f"advantage, logit, logprob, or contrast (with the runner-up). Default: {LANGUAGE_OUTPUT}."),
-    ] = None,
+    method: options.LanguageMethod = None,
+    score: options.Score = None,
     contrast: Annotated[
         str | None, typer.Option(help="Why what was generated rather than this.", metavar="TEXT")
     ] = None,
-    sinks: Annotated[str, typer.Option(help="The first token: show, or aside, in the ledger.")] = "aside",
-    special: Annotated[str, typer.Option(help="Special tokens: show, or aside, in the ledger.")] = "show",
+    sinks: options.FirstToken = "aside",
+    special: options.SpecialTokens = "show",
     words: Annotated[bool, typer.Option("--words", help="Sum tokens to words.")] = False,
     sentences: Annotated[bool, typer.Option("--sentences", help="Sum tokens to sentences.")] = False,
     tokens_at_once: Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.defaults import METHOD_BY_KIND, OUTPUT_BY_KIND
+from headwater.defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT, METHOD_BY_KIND, OUTPUT_BY_KIND
 from headwater.errors import in_range
 
 # The ranges of the numbers that options take. What is larger is a slip of the key, and would fail late or not at all.
@@ -122,6 +122,22 @@ MemoryLimit = Annotated[
         "--recompute, by an estimate from short pieces of the same input."
     ),
 ]
+LanguageModel = Annotated[
+    str, typer.Option("--model", "-m", help="A directory, a .gguf file, a hub name, or smollm2, from its wheel.")
+]
+LanguageMethod = Annotated[
+    str | None, typer.Option("--method", help=f"See `headwater methods`. Default: {LANGUAGE_METHOD}.")
+]
+Score = Annotated[
+    str | None,
+    typer.Option(help=f"advantage, logit, logprob, or contrast (with the runner-up). Default: {LANGUAGE_OUTPUT}."),
+]
+FirstToken = Annotated[str, typer.Option(help="The first token: show, or aside, in the ledger.")]
+SpecialTokens = Annotated[str, typer.Option(help="Special tokens: show, or aside, in the ledger.")]
+Pair = Annotated[str | None, typer.Option(help="The second text of a pair.", metavar="TEXT")]
+Words = Annotated[bool, typer.Option("--words", help="Sum sub-words to words.")]
+JsonObject = Annotated[bool, typer.Option("--json", help="JSON on standard output: one object.")]
+TextColumn = Annotated[str, typer.Option(help="The column of the texts.")]
 
 
 def count_of(text: str | None) -> int | str | None:

@@ -53,7 +53,7 @@ def command(
     ] = 256,
     seed: options.Seed = 0,
     device: options.Device = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output: one object.")] = False,
+    as_json: options.JsonObject = False,
     allow_pickle: options.AllowPickle = False,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
