@@ -167,6 +167,18 @@ def stripped(text: str) -> str:
     return (text[:start] + text[end:]).replace("<script>\n(() =>", "<script data-ours>\n(() =>")
 
 
+def opens_harmlessly(context: Any, file: Path, act: Callable[[Any], Any] = lambda page: None) -> None:
+    """A saved page does nothing but what it is for, without its policy too."""
+    bare = file.with_name("bare.html")
+    bare.write_text(stripped(file.read_text(encoding="utf-8")), encoding="utf-8")
+    alone = Watched(context, "file:")
+    alone.page.goto(bare.as_uri())
+    act(alone.page)
+    harmless(alone)
+    assert alone.trouble == []
+    alone.page.close()
+
+
 def open_all(found: Watched, texts: dict[str, str], folder: Path) -> None:
     for name, text in texts.items():
         file = folder / name

@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import plugins
-from ..errors import DataError, UsageError
-from ..evaluation.sources import column_names, columns_of, text_of
+from ..errors import DataError
+from ..evaluation.sources import column_names, columns_of, draw_rows, text_of
 from ..inputs.table import LabelledTexts
 
 DEFAULT = "sst2"
@@ -49,11 +47,8 @@ class Texts:
 
     def draw(self, limit: int | None, seed: int) -> Texts:
         """At most `limit` texts, drawn with the seed and left in their order."""
-        if limit is None or limit >= len(self):
-            return self
-        if limit < 1:
-            raise UsageError(f"limit must be at least 1, not {limit}.")
-        return self.choose(sorted(np.random.default_rng(seed).permutation(len(self))[:limit].tolist()))
+        kept = draw_rows(len(self), limit, seed)
+        return self if kept is None else self.choose(kept)
 
 
 def read_texts(data: Any, text_column: str = "text", part_column: str | None = None, tokenizer: Any = None) -> Texts:

@@ -211,12 +211,17 @@ def gradient_shap(package: Any, f: Function, x: Tensor, baseline: Tensor, sample
     return found
 
 
-@of_captum("occlusion", "each token replaced by [UNK] alone (Zeiler & Fergus 2014)", BASELINE)
-def occlusion(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
-    found: Tensor = package.FeatureAblation(f).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(f, x), perturbations_per_eval=32
+def ablate_positions(algorithm: Any, f: Function, x: Tensor, baseline: Tensor, **options: int) -> Tensor:
+    """An algorithm of captum that replaces whole positions by those of the baseline."""
+    found: Tensor = algorithm.attribute(
+        x, baselines=baseline, feature_mask=positions_mask(f, x), perturbations_per_eval=32, **options
     )
     return per_feature(f, found)
+
+
+@of_captum("occlusion", "each token replaced by [UNK] alone (Zeiler & Fergus 2014)", BASELINE)
+def occlusion(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+    return ablate_positions(package.FeatureAblation(f), f, x, baseline)
 
 
 @of_captum(
@@ -227,10 +232,7 @@ def occlusion(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
     complete=True,
 )
 def shapley_sampling(package: Any, f: Function, x: Tensor, baseline: Tensor, samples: int = PERMUTATIONS) -> Tensor:
-    found: Tensor = package.ShapleyValueSampling(f).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=samples, perturbations_per_eval=32
-    )
-    return per_feature(f, found)
+    return ablate_positions(package.ShapleyValueSampling(f), f, x, baseline, n_samples=samples)
 
 
 @of_captum(
@@ -241,10 +243,7 @@ def shapley_sampling(package: Any, f: Function, x: Tensor, baseline: Tensor, sam
     complete=True,
 )
 def kernel_shap(package: Any, f: Function, x: Tensor, baseline: Tensor, samples: int = PERTURBATIONS) -> Tensor:
-    found: Tensor = package.KernelShap(f).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=samples, perturbations_per_eval=32
-    )
-    return per_feature(f, found)
+    return ablate_positions(package.KernelShap(f), f, x, baseline, n_samples=samples)
 
 
 @of_captum(
@@ -256,7 +255,5 @@ def kernel_shap(package: Any, f: Function, x: Tensor, baseline: Tensor, samples:
 def lime(package: Any, f: Function, x: Tensor, baseline: Tensor, samples: int = PERTURBATIONS) -> Tensor:
     from captum._utils.models.linear_model import SkLearnRidge
 
-    found: Tensor = package.Lime(f, interpretable_model=SkLearnRidge(alpha=0.01)).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=samples, perturbations_per_eval=32
-    )
-    return per_feature(f, found)
+    sparse = package.Lime(f, interpretable_model=SkLearnRidge(alpha=0.01))
+    return ablate_positions(sparse, f, x, baseline, n_samples=samples)

@@ -58,21 +58,30 @@ def text_answer(loaded: Loaded, ask: TextAsked, found: Comparison) -> TextAnswer
     first = found.explanations[0]
     unit = unit_for(first, ask.unit)
     classes = class_shares(loaded, logits_in(outputs_for(loaded, ask.text)))
+    rows = [
+        method_row(e, [c.relevance for c in token_cells(e, unit == "word")], f"{unit}s") for e in found.explanations
+    ]
     return TextAnswer(
-        target=first.target,
-        output=first.output,
-        score=first.score,
-        prediction=first.prediction,
-        verdict=verdict_phrases(loaded, found, classes),
-        classes=classes,
-        cells=cells_of(first, unit),
-        rows=[
-            method_row(e, [c.relevance for c in token_cells(e, unit == "word")], f"{unit}s") for e in found.explanations
-        ],
-        refused=refusals(found),
-        windows=first.windows,
-        model=first.provenance.model,
+        **explanation_fields(loaded, found, classes, rows), cells=cells_of(first, unit), windows=first.windows
     )
+
+
+def explanation_fields(
+    loaded: Loaded, found: Comparison, classes: list[ClassShare], rows: list[MethodRow]
+) -> dict[str, Any]:
+    """What the answer about any input has."""
+    first = found.explanations[0]
+    return {
+        "target": first.target,
+        "output": first.output,
+        "score": first.score,
+        "prediction": first.prediction,
+        "verdict": verdict_phrases(loaded, found, classes),
+        "classes": classes,
+        "rows": rows,
+        "refused": [Refused(method=name, reason=reason) for name, reason in found.refused],
+        "model": first.provenance.model,
+    }
 
 
 def verdict_phrases(loaded: Loaded, found: Comparison, classes: Sequence[ClassShare]) -> list[PhraseShown]:
@@ -90,10 +99,6 @@ def show_phrases(phrases: Sequence[Phrase]) -> list[PhraseShown]:
 def unit_for(e: Explanation, asked: str) -> str:
     """Words need a tokenizer that says where its tokens stand; without it there are tokens."""
     return asked if e.offsets is not None else "token"
-
-
-def refusals(found: Comparison) -> list[Refused]:
-    return [Refused(method=name, reason=reason) for name, reason in found.refused]
 
 
 def method_row(e: Explanation, relevance: Sequence[float], unit: str = "words") -> MethodRow:

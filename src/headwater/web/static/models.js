@@ -16,6 +16,10 @@ export const chosenModel = (about, kind, key) => {
   return own.find((model) => model.name === state.get(key)) ?? own[0];
 };
 
+// Whether there is nothing that could answer, and what stands in place of the view then.
+export const isMissing = (model) => model.state === 'absent' || model.state === 'failed';
+export const missingNote = (model, title) => h('div', {}, h('div', { className: 'note' }, h('h1', {}, title), h('p', {}, model.hint)));
+
 // What requests name: nothing for the first, so that links without a choice stay short.
 export const modelAsked = (about, kind, model) => (model.name === modelsOf(about, kind)[0].name ? null : model.name);
 

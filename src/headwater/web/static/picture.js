@@ -7,7 +7,7 @@ import { h, plural } from './dom.js';
 import { drawing } from './drawing.js';
 import { ledger } from './ledger.js';
 import { MaskBox, maskButton } from './masks.js';
-import { chosenModel, followedModel, modelAsked, modelLine } from './models.js';
+import { chosenModel, followedModel, isMissing, missingNote, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
 import { Status } from './status.js';
@@ -29,11 +29,7 @@ export class PictureView {
     this.says = new VerdictLine();
     this.masked = new Set();
     this.tested = new MaskBox(this.status, { unmask: () => this.mask(null), unit: plural(unit) });
-    this.element = this.model.state === 'absent' || this.model.state === 'failed' ? this.absent() : this.built();
-  }
-
-  absent() {
-    return h('div', {}, h('div', { className: 'note' }, h('h1', {}, 'No model here yet'), h('p', {}, this.model.hint)));
+    this.element = isMissing(this.model) ? missingNote(this.model, 'No model here yet') : this.built();
   }
 
   name(what) { return `${this.short}${what}`; }

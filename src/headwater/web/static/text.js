@@ -4,7 +4,7 @@ import { Latest, post, ready } from './api.js';
 import { audit } from './audit.js';
 import { examples, methodPicker, outputPicker, targetPicker } from './choosing.js';
 import { classes } from './classes.js';
-import { debounced, h, plural, signed } from './dom.js';
+import { debounced, h, onCtrlEnter, plural, signed } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
 import { MaskBox } from './masks.js';
@@ -49,7 +49,7 @@ export class TextView {
     this.box = h('textarea', { id: 'text', rows: 2, maxlength: 20000, spellcheck: 'false', 'aria-describedby': 'text-hint' });
     const typed = debounced(WAIT, () => this.changed());
     this.box.addEventListener('input', () => { this.grow(); typed(); });
-    this.box.addEventListener('keydown', (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) this.changed(); });
+    onCtrlEnter(this.box, () => this.changed());
     this.methods = methodPicker(this.about.methods, () => this.named(), (names) => {
       state.set({ methods: names });
       this.explain();
