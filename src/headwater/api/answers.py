@@ -27,10 +27,10 @@ from .citations import (
     cite_sources,
     weigh_citations,
 )
-from .generate import explain_tokens, join_tokens
+from .generate import explain_tokens, join_tokens, one_score_at_once
 from .leave_out import AnswerReader, Source, sentences_of
 from .output_text import Text
-from .span_scores import SpanReader, explain_hops, explain_spans
+from .span_scores import SpanReader, explain_readers, explain_spans, make_hop_readers
 from .tellers import TELLERS, find_tellers
 from .token_scores import Scoring
 
@@ -254,7 +254,9 @@ class AnswerExplainer:
         check_hops(hops)
         if not hops:
             return self._explain([bounds])[0][0]
-        found, later = explain_hops(self._session, self._options, self._text, self._scoring, bounds, hops, self._change)
+        _, *later = readers = make_hop_readers(self._text, self._scoring, bounds, hops)
+        needed = (0, bounds[1])
+        found = explain_readers(self._session, self._options, self._text, readers, needed, one_score_at_once)
         kept: set[int] = set()
         with closing(found):
             span = self._make_span(bounds, *next(found))[0]

@@ -59,7 +59,7 @@ def read_texts(data: Any, text_column: str = "text", part_column: str | None = N
     """
     known = plugins.load_all(plugins.DATASETS)
     if isinstance(data, str) and data in known:
-        return join_parts(*known[data]())
+        return join_tables(*known[data]())
     if isinstance(data, str) and data == DEFAULT and not Path(data).exists():
         raise DataError(
             f"the dataset {data!r} is known to headwater-experiments, which is not installed: pip install "
@@ -79,7 +79,7 @@ def read_texts(data: Any, text_column: str = "text", part_column: str | None = N
     return Texts(texts, list(range(len(texts))), parts, source)
 
 
-def join_parts(source: str, tables: Sequence[tuple[str, LabelledTexts]]) -> Texts:
+def join_tables(source: str, tables: Sequence[tuple[str, LabelledTexts]]) -> Texts:
     """Part after part; rows are counted within each part."""
     return Texts(
         [text for _, table in tables for text in table.texts],

@@ -16,7 +16,7 @@ from headwater.names import split_names
 from . import options
 from .images import check_alone, check_readable, draw_comparison
 from .models import load_chosen_model
-from .molecules import check_takes_graphs, draw_molecule, read_molecule
+from .molecules import check_takes_graphs, draw_molecule, parse_molecule
 from .screen import save_file, say, show, theme, waiting
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def command(
         return
     if png is not None or patch is not None or pixels:
         raise UsageError("--png, --patch and --pixels are for an --image.")
-    data = text_or_pair(text, pair) if smiles is None else read_molecule(smiles, text, pair)
+    data = text_or_pair(text, pair) if smiles is None else parse_molecule(smiles, text, pair)
     own = bundled.NAME if smiles is None else bundled.MOLECULES
     loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, own)
     if smiles is not None:

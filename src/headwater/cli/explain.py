@@ -17,7 +17,7 @@ from headwater.models import bundled
 from . import options
 from .images import check_alone, check_readable, write_pictures
 from .models import load_chosen_model
-from .molecules import check_takes_graphs, draw_molecule, read_molecule
+from .molecules import check_takes_graphs, draw_molecule, parse_molecule
 from .refusals import check_written
 from .screen import save_file, say, show, theme, waiting
 
@@ -78,24 +78,24 @@ def command(
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Say how much each token, atom or patch contributed to a prediction, with a ledger that adds up to the score."""
-    saving = {"keep": keep, "recompute": options.count_of(recompute), "memory_limit": memory_limit}
+    shared = {
+        "method": method,
+        "target": target,
+        "output": output,
+        "batch_size": batch_size,
+        "dtype": dtype,
+        "seed": seed,
+        "keep": keep,
+        "recompute": options.count_of(recompute),
+        "memory_limit": memory_limit,
+    }
     if image:
         check_alone((texts, pair, smiles), (words, window, truncate, at != "embeddings" or sinks is not None))
         check_readable(image)
         loaded, processor = load_chosen_model(
             model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS
         )
-        settings = {
-            "processor": processor,
-            "patch": patch,
-            "method": method,
-            "target": target,
-            "output": output,
-            "batch_size": batch_size,
-            "dtype": dtype,
-            "seed": seed,
-            **saving,
-        }
+        settings = {"processor": processor, "patch": patch, **shared}
         if dry_run:
             put_estimate(loaded, image, settings, as_json)
             return
@@ -106,26 +106,13 @@ def command(
     if png is not None or patch is not None:
         raise UsageError("--png and --patch are for an --image.")
     given: list[Any] = (
-        pairs(list(texts_or_stdin(texts)), pair) if smiles is None else [read_molecule(smiles, texts, pair)]
+        pairs(list(texts_or_stdin(texts)), pair) if smiles is None else [parse_molecule(smiles, texts, pair)]
     )
     own = bundled.NAME if smiles is None else bundled.MOLECULES
     loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, own)
     if smiles is not None:
         check_takes_graphs(loaded)
-    settings = {
-        "tokenizer": tokenizer,
-        "method": method,
-        "target": target,
-        "output": output,
-        "at": at,
-        "sinks": sinks,
-        "truncate": truncate,
-        "window": window,
-        "batch_size": batch_size,
-        "dtype": dtype,
-        "seed": seed,
-        **saving,
-    }
+    settings = {"at": at, "sinks": sinks, "truncate": truncate, "window": window, "tokenizer": tokenizer, **shared}
     if dry_run:
         put_estimate(loaded, given, settings, as_json)
         return

@@ -73,7 +73,7 @@ def command(
     typer.echo(json.dumps(found.to_dict()) if as_json else str(found))
     if out is not None:
         made = pruner.cut(pruner.choose(names[0], shares[:1], seed)[0])
-        save_pruned(made, tokenizer, out)
+        save_smaller(made, tokenizer, out)
         say(
             f"without {shares[0]:.0%} of its {parts} by {names[0]}: {out}. transformers has no way to say that single "
             f"{parts} are missing, so the weights that read them are zeros: the files are as large as before."
@@ -113,7 +113,7 @@ def read_examples(
     return found[0], found[1]
 
 
-def save_pruned(model: nn.Module, tokenizer: object, out: Path) -> None:
+def save_smaller(model: nn.Module, tokenizer: object, out: Path) -> None:
     """As `from_pretrained` reads it."""
     from transformers.utils import logging
 

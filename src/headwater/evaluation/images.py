@@ -113,7 +113,6 @@ class ImageSource:
         self,
         model: nn.Module,
         images: Sequence[Seen],
-        protocol: Protocol,
         batch_size: int = 32,
         side: int | None = None,
     ) -> None:

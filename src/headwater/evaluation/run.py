@@ -34,7 +34,7 @@ from .images import ImageSource, read_images, takes_images, with_replacement
 from .job import EvaluationJob
 from .measures import DEFAULT, RANDOMISATION, Measure, resolve_measures, scrambles
 from .protocols import Protocol
-from .provenance import machine, model_sha256, now, versions
+from .provenance import describe_work
 from .results import Evaluation, summarise
 from .sanity import scramble_and_compare
 from .sources import Labelled, read_labelled
@@ -151,7 +151,7 @@ def evaluate(
         rule = with_replacement(rule)
         needs_label = rule.target == "true"
         table = read_images(ready, processor, data, text_column, label_column, needs_label).draw(limit, seed)
-        source = ImageSource(ready, table.texts, rule, batch_size, patch)
+        source = ImageSource(ready, table.texts, batch_size, patch)
     elif takes_graphs(ready):
         rule = with_reading(rule)
         table = read_graphs(ready, data, text_column, label_column, rule.target == "true").draw(limit, seed)
@@ -219,24 +219,15 @@ def describe_evaluation(
     seed: int,
 ) -> dict[str, Any]:
     """What is needed to repeat the result."""
-    place, dtype = where_it_is(ready)
-    about = describe_model(ready, place, dtype, seed)
-    return {
-        "model": about.model,
-        "model_class": type(given).__name__,
-        "model_sha256": model_sha256(given),
+    found = {
         "data": table.source,
         "data_sha256": table.sha256,
         "samples": len(table),
         "methods": list(names),
         **source.describe(),
-        "dtype": about.dtype,
-        "seed": seed,
         "batch_size": source.batch_size,
-        "versions": versions(),
-        **machine(place),
-        "started": now(),
     }
+    return describe_work(given, ready, seed, found)
 
 
 def open_directory(

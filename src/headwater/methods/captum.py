@@ -21,14 +21,22 @@ from ..engine.forward import Run
 from ..engine.propagate import Outcome
 from ..errors import MissingExtra
 from ..inputs.hooks import detach, find_hooks_of
-from ..inputs.readouts import ScoreReading, join_readings
+from ..inputs.readouts import ScoreReading
 from ..inputs.restoring import outside_inference, undone
 from ..results.ledger import BASELINE_SCORE
-from ..rules import Books
 from .parameters import Parameter, whole_number
 from .parameters import baseline as baseline_parameter
 from .parameters import samples as count_samples
-from .perturbation import Function, choose_token, function_of, nothing, per_feature, positions_mask, split_samples
+from .perturbation import (
+    Function,
+    choose_token,
+    function_of,
+    join_found,
+    nothing,
+    per_feature,
+    positions_mask,
+    split_samples,
+)
 from .random import generator_of
 from .registry import Method, register_with_parameters
 
@@ -120,19 +128,8 @@ class Sample:
 
 
 def join_samples(parts: list[Sample], job: Run) -> Outcome:
-    score = torch.cat([part.reading.score.detach().double().cpu() for part in parts])
-    reading = join_readings([part.reading for part in parts], score)
-    return Outcome(
-        reading,
-        score,
-        torch.zeros_like(score),
-        [],
-        [],
-        Books(job.batch.samples),
-        {},
-        positions=[sum_features(part.relevance[0], job) for part in parts],
-        constants={BASELINE_SCORE: [part.start for part in parts]},
-    )
+    positions = [sum_features(part.relevance[0], job) for part in parts]
+    return join_found([part.reading for part in parts], positions, {BASELINE_SCORE: [p.start for p in parts]})
 
 
 def sum_features(relevance: Tensor, job: Run) -> Tensor:

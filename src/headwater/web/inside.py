@@ -38,7 +38,7 @@ from .inside_schemas import (
     UnitShown,
 )
 from .models import Loaded
-from .reports import to_json
+from .reports import write_json
 from .schemas import ClassShare
 from .stores import Store
 from .stores.runs import RunStore
@@ -99,7 +99,7 @@ def inside_answer(loaded: Loaded, ask: InsideAsked, found: Found) -> InsideAnswe
         cells=cells_of(e, "token"),
         heads=[head_group(inside, group) for group in by_kind["heads"]],
         layers=[layer_group(inside, group) for group in by_kind["layers"]],
-        neurons=[neuron_shown(inside, node) for node in inside.top(NEURONS, "neurons")] if by_kind["neurons"] else [],
+        neurons=[show_neuron(inside, node) for node in inside.top(NEURONS, "neurons")] if by_kind["neurons"] else [],
         neuron_groups=[neuron_group(inside, group) for group in by_kind["neurons"]],
         refused=[KindRefused(kind=kind, reason=reason) for kind, reason in refused.items()],
     )
@@ -131,7 +131,7 @@ def head_group(inside: Inside, group: NodeGroup) -> HeadGroup:
         module=group.place,
         relevance=group.units.tolist(),
         positions=group.relevance.T.tolist() if group.by_token else [],
-        cut=cut_shown(group.ledger),
+        cut=show_cut(group.ledger),
     )
 
 
@@ -141,17 +141,17 @@ def layer_group(inside: Inside, group: NodeGroup) -> LayerGroup:
         module=group.place,
         relevance=float(group.units.sum()),
         positions=group.relevance.sum(1).tolist() if group.by_token else [],
-        cut=cut_shown(group.ledger),
+        cut=show_cut(group.ledger),
     )
 
 
 def neuron_group(inside: Inside, group: NodeGroup) -> NeuronGroup:
     return NeuronGroup(
-        label=visible(inside.label(group)), module=group.place, count=len(group.units), cut=cut_shown(group.ledger)
+        label=visible(inside.label(group)), module=group.place, count=len(group.units), cut=show_cut(group.ledger)
     )
 
 
-def neuron_shown(inside: Inside, node: Node) -> NeuronShown:
+def show_neuron(inside: Inside, node: Node) -> NeuronShown:
     """A neuron with the token at which it has most relevance."""
     group = next(one for one in inside.groups if one.kind == "neurons" and one.place == node.module)
     assert node.unit is not None
@@ -167,7 +167,7 @@ def neuron_shown(inside: Inside, node: Node) -> NeuronShown:
     )
 
 
-def cut_shown(cut: CutLedger | None) -> CutShown | None:
+def show_cut(cut: CutLedger | None) -> CutShown | None:
     if cut is None:
         return None
     lines = ("nodes", "by_passing", "sources", "readout", "unaccounted", "score", "closed")
@@ -268,7 +268,7 @@ def units_answer(store: Store, kind: str) -> UnitsAnswer:
 def inside_report(e: Explanation, patched: PatchAnswer | None, by: str, form: str, colours: str) -> str:
     if form == "json":
         more = {} if patched is None else {"patched": {"replaced_by": by, **patched.model_dump()}}
-        return to_json({**e.to_dict(), **more})
+        return write_json({**e.to_dict(), **more})
     with palette(colours):
         return inside_page.page(e, more="" if patched is None else inside_page.patch_paragraph(*told(patched, by)))
 

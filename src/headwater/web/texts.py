@@ -111,10 +111,10 @@ def ledger_answer(ledger: Ledger, unit: str = "words") -> LedgerShown:
     return LedgerShown(
         score=ledger.score,
         inputs=ledger.inputs,
-        biases=folded_answer(ledger.biases),
-        constants=folded_answer(ledger.constants),
-        cut_off=folded_answer(ledger.cut_off),
-        held=folded_answer(ledger.held),
+        biases=fold_ledger(ledger.biases),
+        constants=fold_ledger(ledger.constants),
+        cut_off=fold_ledger(ledger.cut_off),
+        held=fold_ledger(ledger.held),
         readout=ledger.readout,
         unaccounted=ledger.unaccounted,
         closed=ledger.closed,
@@ -124,7 +124,7 @@ def ledger_answer(ledger: Ledger, unit: str = "words") -> LedgerShown:
     )
 
 
-def folded_answer(lines: Lines) -> list[Folded]:
+def fold_ledger(lines: Lines) -> list[Folded]:
     """Lines by kind or layer, each with what it is the sum of; what is exactly zero is left out."""
     return [
         Folded(

@@ -4,7 +4,7 @@ import { h } from './dom.js';
 import { state } from './state.js';
 
 // Of one kind, or of several separated by blanks: then those that are there, and the first in any case.
-export const modelsOf = (about, kind) => {
+const modelsOf = (about, kind) => {
   const kinds = kind.split(' ');
   const own = kinds.flatMap((one) => about.models.filter((model) => model.kind === one));
   return kinds.length < 2 ? own : own.filter((model, i) => !i || model.state !== 'absent');
