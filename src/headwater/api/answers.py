@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..engine.options import Options
 from ..engine.session import Change, Session
-from ..errors import UsageError
+from ..errors import UsageError, check_least
 from ..inputs.documents import Material, PromptPart, place_tokens, role_of_others
 from ..inputs.restoring import restores
 from ..results.answer import OUTPUT, START, SpanExplanation, TextSentence, add_hop
@@ -324,5 +324,4 @@ class AnswerExplainer:
 
 
 def check_hops(hops: int | None) -> None:
-    if hops is not None and hops < 0:
-        raise UsageError(f"hops must be at least 0, not {hops}.")
+    check_least("hops", hops, 0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
+from ..errors import check_least
 from ..methods.surrogate import fit_lasso
 from ..results.answer import SourceSentence, SpanExplanation
 from ..results.answer_report import Citation, LeftOut
@@ -114,8 +114,7 @@ def weigh_sources(
     seed: int,
 ) -> SourceWeights:
     """Leaves out `ablations` random halves, and fits a sparse linear model of every sentence's log-probability."""
-    if ablations < 2:
-        raise UsageError(f"ablations must be at least 2, not {ablations}.")
+    check_least("ablations", ablations, 2)
     draw = np.random.default_rng(seed)
     kept = draw.random((ablations, len(sources))) < 0.5
     kept[kept.all(1)] = False  # there must be something to leave out: then it is all

@@ -15,7 +15,7 @@ from ..engine.kind import choose_method
 from ..engine.options import SHOWN, Options, Request, check_handling, read_options
 from ..engine.session import Change, Session, keep_run
 from ..engine.steps import Step
-from ..errors import InputError, ModelError, UsageError
+from ..errors import InputError, ModelError, check_least
 from ..inputs.places import find_places
 from ..inputs.prompt import Turn, tokenise_prompt
 from ..inputs.targets import Reader
@@ -76,8 +76,7 @@ def explain_prompt(
     """One prompt or one chat."""
     scoring = Scoring.of(asked.score, asked.contrast)
     check_handling(sinks=asked.sinks, special=asked.special)
-    if asked.tokens_at_once is not None and asked.tokens_at_once < 1:
-        raise UsageError(f"tokens_at_once must be at least 1, not {asked.tokens_at_once}.")
+    check_least("tokens_at_once", asked.tokens_at_once)
     check_generates(model, tokenizer)
     options = asked.options_for(tokenizer, choose_method(asked.method, model))
     session = Session.open(model, options)

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import plugins
 from ..errors import DataError
-from ..evaluation.sources import column_names, columns_of, draw_rows, text_of
+from ..evaluation.sources import check_columns, columns_of, draw_rows, text_of
 from ..inputs.table import LabelledTexts
 
 DEFAULT = "sst2"
@@ -68,10 +68,7 @@ def read_texts(data: Any, text_column: str = "text", part_column: str | None = N
     if isinstance(data, (list, tuple)) and all(isinstance(text, str) for text in data):
         data = {text_column: list(data)}
     columns, source = columns_of(data, text_column, "label")
-    there = list(map(str, column_names(columns)))
-    for name in (text_column, *([part_column] if part_column is not None else [])):
-        if name not in there:
-            raise DataError(f"{source} has no column {name!r}; it has {', '.join(there) or 'none'}.")
+    check_columns(columns, [text_column, *([part_column] if part_column is not None else [])], source)
     texts = [text_of(value, i, source, tokenizer) for i, value in enumerate(columns[text_column])]
     if not texts:
         raise DataError(f"{source} has no rows.")

@@ -15,7 +15,7 @@ from .. import methods as registry
 from ..api.requests import Model, take_model
 from ..engine.model import describe_model, prepare_model, where_it_is
 from ..engine.session import answer_request
-from ..errors import UsageError
+from ..errors import UsageError, check_least
 from ..inputs.classes import Names, class_names
 from ..inputs.restoring import restores
 from ..memory.estimate import parse_bytes
@@ -137,10 +137,8 @@ def evaluate(
     names = tuple(dict.fromkeys(registry.resolve_method(name).name for name in methods))
     if not names:
         raise UsageError("no methods to evaluate; pass methods=['gi', 'lrp'].")
-    if chunk_size < 1:
-        raise UsageError(f"chunk_size must be at least 1, not {chunk_size}.")
-    if workers < 1:
-        raise UsageError(f"workers must be at least 1, not {workers}.")
+    check_least("chunk_size", chunk_size)
+    check_least("workers", workers)
     rule = protocols.resolve_protocol(protocol)
     model, readers = take_model(model, {"tokenizer": tokenizer, "processor": processor, "device": device})
     tokenizer, processor = readers["tokenizer"], readers["processor"]

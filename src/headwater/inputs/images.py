@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import EmptyInput, InputError, MissingExtra, UsageError
+from ..errors import EmptyInput, InputError, MissingExtra, UsageError, check_least
 from ..results.picture import Box, ImageFrame
 from .batch import Batch, Item
 from .patches import patches_of
@@ -206,8 +206,7 @@ def snap_to_edge(found: float, edge: float, length: int) -> float:
 
 def in_groups(seen: Sequence[Seen], size: int) -> list[list[int]]:
     """Indices of images of one shape, at most `size` together."""
-    if size < 1:
-        raise UsageError(f"batch_size must be at least 1, not {size}.")
+    check_least("batch_size", size)
     shapes: dict[tuple[int, ...], list[int]] = {}
     for i, one in enumerate(seen):
         shapes.setdefault(tuple(one.pixels.shape), []).append(i)

@@ -10,10 +10,11 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partialmethod
+from functools import cache, partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater import plugins
 from headwater.errors import HeadwaterError, LoadError, MissingExtra, UnknownName, UnsafeWeights, UsageError
 
 from .checkpoints import Checkpoint, check_sources_of_weights, find_checkpoint
@@ -201,10 +202,21 @@ def _dequantise_options(source: Checkpoint) -> dict[str, Any]:
 def _config(source: Checkpoint, options: dict[str, Any]) -> Any:
     from transformers import AutoConfig
 
-    from .own import register_architectures
-
     register_architectures()
     return AutoConfig.from_pretrained(source.name, **options)
+
+
+@cache
+def register_architectures() -> None:
+    """Make these architectures loadable by their config; doing it again changes nothing."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    from .graphormer import GraphormerConfig, GraphormerForGraphClassification
+
+    AutoConfig.register(GraphormerConfig.model_type, GraphormerConfig, exist_ok=True)
+    AutoModelForSequenceClassification.register(GraphormerConfig, GraphormerForGraphClassification, exist_ok=True)
+    for make_known in plugins.load_all(plugins.MODELS).values():
+        make_known()
 
 
 def _default_task(source: Checkpoint) -> str:

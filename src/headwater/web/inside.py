@@ -6,19 +6,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..api.circuit import circuit
 from ..api.head_pairs import read_head_pairs
 from ..engine.kind import choose_output
 from ..errors import DataError, InputError, NotApplicable
 from ..inputs.inside_demand import find_layer, find_stacks
 from ..inputs.readouts import logits_of
+from ..results.circuit import WORDS, Circuit, CircuitNode
 from ..results.explanation import Explanation
 from ..results.head_pairs import HeadPairs
 from ..results.inside import CutLedger, Inside, Node, NodeGroup
 from ..viz import inside_page
+from ..viz.circuit_chart import draw_circuit, without_marks
 from ..viz.colour import palette
 from ..viz.inside_page import cut_sum
 from ..viz.reading import readable, visible
 from .inside_schemas import (
+    CircuitAnswer,
+    CircuitAsked,
+    CircuitEdgeShown,
+    CircuitNodeShown,
     CutShown,
     HeadAnswer,
     HeadAsked,
@@ -282,3 +289,32 @@ def told(found: PatchAnswer, by: str) -> tuple[list[str], str]:
     if found.patched_prediction != found.prediction:
         said += f"; the prediction is then {found.patched_prediction}"
     return found.nodes, said
+
+
+def trace_circuit(loaded: Loaded, ask: CircuitAsked) -> CircuitAnswer:
+    session = loaded.session
+    options = {**text_options(loaded, ask), "dtype": session.dtype}
+    return circuit_answer(circuit(session.model, ask.text, nodes=ask.nodes, method=ask.method, **options))
+
+
+def circuit_answer(found: Circuit) -> CircuitAnswer:
+    numbers = {node.name: number for number, node in enumerate(found.nodes)}
+    lines = ("kind", "relevance", "sources", "from_left_out", "to_left_out")
+    return CircuitAnswer(
+        svg=draw_circuit(found),
+        nodes=[
+            CircuitNodeShown(label=visible(name_part(node)), **{name: getattr(node, name) for name in lines})
+            for node in found.nodes
+        ],
+        edges=[
+            CircuitEdgeShown(start=numbers[edge.start], end=numbers[edge.end], relevance=edge.relevance)
+            for edge in found.edges
+        ],
+        left_out=found.left_out.parts,
+        closed=found.closed,
+    )
+
+
+def name_part(node: CircuitNode) -> str:
+    """A word is called by itself, a part by its name."""
+    return without_marks(node.text) if node.kind == WORDS else node.name

@@ -58,7 +58,7 @@ def pooled_score(mains: Sequence[Evaluation], method: str, measure: str) -> Pool
 
 
 def relative(mains: Sequence[Evaluation], method: str, measure: str) -> Pooled:
-    """A score as a share of another method's, which can be compared across models as the score itself cannot."""
+    """A score as a share of a random order's, which can be compared across models as the score itself cannot."""
     values = [m[method].estimates[measure].value / m["random"].estimates[measure].value for m in mains]
     return pool(values, [m.resampled[method][measure] / m.resampled["random"][measure] for m in mains])
 
