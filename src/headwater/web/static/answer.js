@@ -1,6 +1,6 @@
 // Whole answers: documents on one side, the answer on the other, and which sentence rests on which.
 
-import { Latest, post, ready } from './api.js';
+import { post, ready } from './api.js';
 import { examples } from './choosing.js';
 import { DocumentList } from './documents.js';
 import { h, onCtrlEnter, percent, signed } from './dom.js';
@@ -10,9 +10,9 @@ import { drawLines } from './lines.js';
 import { chosenModel, isMissing, missingNote, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
-import { onlyFailures, Status } from './status.js';
 import { term } from './terms.js';
-import { Missing, phrases } from './verdict.js';
+import { phrases } from './verdict.js';
+import { View } from './view.js';
 
 const NEW = 120; // tokens that an answer has at most
 
@@ -31,16 +31,13 @@ const EXAMPLES = [
   }],
 ];
 
-export class AnswerView {
+export class AnswerView extends View {
   constructor(about) {
+    super();
     this.about = about;
     this.model = chosenModel(about, 'language', 'gmodel');
-    this.status = new Status();
-    this.latest = new Latest(this.status);
-    this.latest.failed = (message) => this.clear(message);
-    this.checking = new Latest(onlyFailures((message) => this.status.fail(message)));
-    this.leaving = new Latest(onlyFailures((message) => this.status.fail(message)));
-    this.missing = new Missing();
+    this.checking = this.asker();
+    this.leaving = this.asker();
     this.leftOut = new Set();
     this.none = isMissing(this.model);
     this.element = this.none ? missingNote(this.model, 'No language model here yet') : this.built();

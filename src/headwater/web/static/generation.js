@@ -1,6 +1,6 @@
 // Generated text: what a language model says, and what every token of it came from.
 
-import { Latest, post, ready } from './api.js';
+import { post, ready } from './api.js';
 import { Batch } from './batch.js';
 import { examples } from './choosing.js';
 import { h, onCtrlEnter, percent, signed } from './dom.js';
@@ -11,9 +11,9 @@ import { MatrixCard } from './matrix.js';
 import { chosenModel, followedModel, isMissing, missingNote, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
-import { Status } from './status.js';
 import { term } from './terms.js';
-import { Missing, VerdictLine } from './verdict.js';
+import { VerdictLine } from './verdict.js';
+import { View } from './view.js';
 
 const EXAMPLES = [
   ['a capital', 'The capital of France is'],
@@ -25,14 +25,11 @@ const EXAMPLES = [
 
 const NEW = 48; // tokens that are generated at most
 
-export class GenerationView {
+export class GenerationView extends View {
   constructor(about) {
+    super();
     this.about = about;
     this.model = chosenModel(about, 'language', 'gmodel');
-    this.status = new Status();
-    this.latest = new Latest(this.status);
-    this.latest.failed = (message) => this.clear(message);
-    this.missing = new Missing();
     this.says = new VerdictLine();
     this.masked = new Set();
     this.tested = new MaskBox(this.status, { unmask: () => this.mask(null), unit: 'tokens' });

@@ -1,6 +1,6 @@
 // Inside the model: layers by heads, a head between words, parts that are switched off, neurons, and the cut that adds up.
 
-import { Latest, post, ready } from './api.js';
+import { post, ready } from './api.js';
 import { examples } from './choosing.js';
 import { CircuitCard } from './circuit.js';
 import { h, onCtrlEnter, percent, signed } from './dom.js';
@@ -10,10 +10,9 @@ import * as heat from './heat.js';
 import { chosenModel, followedModel, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
-import { onlyFailures, Status } from './status.js';
 import { minus } from './sums.js';
 import { UnitRanking } from './unit_ranking.js';
-import { Missing } from './verdict.js';
+import { View } from './view.js';
 
 const KINDS = 'text language';
 const EXAMPLES = {
@@ -21,15 +20,12 @@ const EXAMPLES = {
   language: ['The keys to the cabinet', 'The capital of France is', 'When Mary and John went to the shop, John gave a drink to'],
 };
 
-export class InsideView {
+export class InsideView extends View {
   constructor(about) {
+    super();
     this.about = about;
     this.model = chosenModel(about, KINDS, 'model');
-    this.status = new Status();
-    this.latest = new Latest(this.status);
-    this.latest.failed = (message) => this.clear(message);
-    [this.opening, this.patching] = [new Latest(onlyFailures((message) => this.status.fail(message))), new Latest(onlyFailures((message) => this.status.fail(message)))];
-    this.missing = new Missing();
+    [this.opening, this.patching] = [this.asker(), this.asker()];
     this.off = new Map();
     this.element = this.built();
   }

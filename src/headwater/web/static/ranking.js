@@ -7,9 +7,9 @@ import * as heat from './heat.js';
 import { modelAsked } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
-import { onlyFailures, Status } from './status.js';
+import { onlyFailures } from './status.js';
 import { minus, placesFor, roundToSum, shown } from './sums.js';
-import { Missing } from './verdict.js';
+import { View } from './view.js';
 
 const LONG = 4000; // characters of a query or a passage
 const PASSAGES = 1000;
@@ -28,14 +28,11 @@ const EXAMPLES = [
   }],
 ];
 
-export class RankPart {
+export class RankPart extends View {
   constructor(view) {
+    super();
     this.view = view;
-    this.status = new Status();
-    this.latest = new Latest(this.status);
-    this.latest.failed = (message) => this.clear(message);
     this.asking = new Latest(onlyFailures((message) => this.why.replaceChildren(h('p', { className: 'found' }, message))));
-    this.missing = new Missing();
     this.count = FIRST;
     this.element = this.built();
   }

@@ -9,10 +9,11 @@ import { chosenModel, isMissing, missingNote, modelAsked, modelLine } from './mo
 import { RankPart } from './ranking.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
-import { onlyFailures, Status } from './status.js';
+import { onlyFailures } from './status.js';
 import { shown } from './sums.js';
 import { term } from './terms.js';
-import { Missing, VerdictLine } from './verdict.js';
+import { VerdictLine } from './verdict.js';
+import { View } from './view.js';
 import { WordLines } from './word_lines.js';
 
 const RANKS = ['2', '8', '16', '64', 'all'];
@@ -62,14 +63,11 @@ export class SimilarView {
   }
 }
 
-class PairPart {
+class PairPart extends View {
   constructor(view) {
+    super();
     this.view = view;
-    this.status = new Status();
-    this.latest = new Latest(this.status);
-    this.latest.failed = (message) => this.clear(message);
     this.leaving = new Latest(onlyFailures((message) => this.refuse(message)));
-    this.missing = new Missing();
     this.says = new VerdictLine();
     this.words = new WordLines((side, i) => this.leave(side, i));
     this.element = this.built();

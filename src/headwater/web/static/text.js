@@ -11,10 +11,10 @@ import { MaskBox } from './masks.js';
 import { chosenModel, followedModel, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
-import { Status } from './status.js';
 import { placesFor, roundToSum, shown, shownInputs, sumLine } from './sums.js';
 import { term } from './terms.js';
-import { Missing, VerdictLine } from './verdict.js';
+import { VerdictLine } from './verdict.js';
+import { View } from './view.js';
 
 // The first is one on which methods disagree: `gi` says that "dull" takes away, `lrp` that it adds; mask it to see.
 const EXAMPLES = [
@@ -27,14 +27,11 @@ const EXAMPLES = [
 ];
 const WAIT = 220; // ms after the last key, before the text is explained
 
-export class TextView {
+export class TextView extends View {
   constructor(about) {
+    super();
     this.about = about;
     this.model = chosenModel(about, 'text', 'model');
-    this.status = new Status();
-    this.latest = new Latest(this.status);
-    this.latest.failed = (message) => this.clear(message);
-    this.missing = new Missing();
     this.says = new VerdictLine();
     this.tested = new MaskBox(this.status, {
       unmask: () => this.unmask(), unit: 'words',
