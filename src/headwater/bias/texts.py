@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import plugins
 from ..errors import DataError
-from ..evaluation.sources import check_columns, columns_of, draw_rows, text_of
+from ..evaluation.sources import check_columns, columns_of, sample_rows, text_of
 from ..inputs.table import LabelledTexts
 
 DEFAULT = "sst2"
@@ -47,7 +47,7 @@ class Texts:
 
     def draw(self, limit: int | None, seed: int) -> Texts:
         """At most `limit` texts, drawn with the seed and left in their order."""
-        kept = draw_rows(len(self), limit, seed)
+        kept = sample_rows(len(self), limit, seed)
         return self if kept is None else self.choose(kept)
 
 

@@ -20,6 +20,7 @@ EXAMPLES = (
 )
 
 
+@options.takes_groups
 def command(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="What the model is asked.")],
     documents: Annotated[
@@ -39,23 +40,17 @@ def command(
     score: options.Score = None,
     sinks: options.FirstToken = "aside",
     special: options.SpecialTokens = "show",
-    keep: options.Keep = "device",
-    recompute: options.Recompute = None,
-    memory_limit: options.MemoryLimit = None,
-    task: options.Task = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
+    memory: options.MemoryOptions = options.MEMORY,
+    loading: options.LoadOptions = options.LOADING,
     seed: options.Seed = 0,
     as_json: options.Json = False,
     html: options.Html = None,
-    allow_pickle: options.AllowPickle = False,
-    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Ask a language model about documents, and say which of their sentences carry its answer."""
     from headwater.inputs.document_files import read_documents_from
 
     texts = read_documents_from(documents or [])
-    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    loaded, tokenizer = load_chosen_model(model, loading)
     with waiting("answering and explaining"):
         import headwater
 
@@ -70,11 +65,9 @@ def command(
             score=score,
             sinks=sinks,
             special=special,
-            keep=keep,
-            recompute=options.count_of(recompute),
-            memory_limit=memory_limit,
-            dtype=dtype,
+            dtype=loading.dtype,
             seed=seed,
+            **memory.settings(),
         )
         report = found.report()
     if html is not None:

@@ -30,6 +30,7 @@ EXAMPLES = (
 )
 
 
+@options.takes_groups
 def command(
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text to explain.")] = None,
     pair: options.Pair = None,
@@ -40,7 +41,6 @@ def command(
     patch: options.Patch = None,
     pixels: Annotated[bool, typer.Option("--pixels", help="Draw an image's pixels, not its patches.")] = False,
     model: options.Model = None,
-    task: options.Task = None,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -55,30 +55,25 @@ def command(
     words: options.Words = False,
     truncate: options.Truncate = False,
     window: options.Window = False,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
+    loading: options.LoadOptions = options.LOADING,
     seed: options.Seed = 0,
     as_json: options.Json = False,
     plain: options.Plain = False,
     html: options.Html = None,
     svg: options.Svg = None,
     png: options.Png = None,
-    allow_pickle: options.AllowPickle = False,
-    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Show what several methods say of the same prediction: one row of coloured tokens for each."""
     settings: dict[str, Any] = {} if methods is None else {"methods": split_names(methods)}
     if image is not None:
         check_alone((text, pair, smiles), (words, window, truncate, at != "embeddings" or sinks is not None))
         check_readable([image])
-        loaded, processor = load_chosen_model(
-            model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS
-        )
+        loaded, processor = load_chosen_model(model, loading, bundled.DIGITS)
         settings |= {"processor": processor, "patch": patch, "target": target, "output": output}
         with waiting("comparing"):
             import headwater
 
-            found = headwater.compare(loaded, image, dtype=dtype, seed=seed, **settings)
+            found = headwater.compare(loaded, image, dtype=loading.dtype, seed=seed, **settings)
         print_answer(found, as_json, plain, words)
         draw_comparison(found, image, pixels, png, svg, html)
         return
@@ -86,7 +81,7 @@ def command(
         raise UsageError("--png, --patch and --pixels are for an --image.")
     data = text_or_pair(text, pair) if smiles is None else parse_molecule(smiles, text, pair)
     own = bundled.NAME if smiles is None else bundled.MOLECULES
-    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, own)
+    loaded, tokenizer = load_chosen_model(model, loading, own)
     if smiles is not None:
         check_takes_graphs(loaded)
     with waiting("comparing"):
@@ -102,7 +97,7 @@ def command(
             sinks=sinks,
             truncate=truncate,
             window=window,
-            dtype=dtype,
+            dtype=loading.dtype,
             seed=seed,
             **settings,
         )

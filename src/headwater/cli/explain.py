@@ -35,6 +35,7 @@ EXAMPLES = (
 )
 
 
+@options.takes_groups
 def command(
     texts: Annotated[
         list[str] | None, typer.Argument(metavar="TEXT", help="The text, or several; - reads one a line.")
@@ -49,7 +50,6 @@ def command(
     ] = None,
     patch: options.Patch = None,
     model: options.Model = None,
-    task: options.Task = None,
     method: options.Method = None,
     target: options.Target = None,
     output: options.Output = None,
@@ -60,22 +60,17 @@ def command(
     truncate: options.Truncate = False,
     window: options.Window = False,
     batch_size: Annotated[int, typer.Option(min=1, max=options.MOST, help="Texts computed at once.")] = 16,
-    keep: options.Keep = "device",
-    recompute: options.Recompute = None,
-    memory_limit: options.MemoryLimit = None,
+    memory: options.MemoryOptions = options.MEMORY,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Explain nothing: say how much memory it would take, and how.")
     ] = False,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
+    loading: options.LoadOptions = options.LOADING,
     seed: options.Seed = 0,
     as_json: options.Json = False,
     plain: options.Plain = False,
     html: options.Html = None,
     svg: options.Svg = None,
     png: options.Png = None,
-    allow_pickle: options.AllowPickle = False,
-    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Say how much each token, atom or patch contributed to a prediction, with a ledger that adds up to the score."""
     shared = {
@@ -83,18 +78,14 @@ def command(
         "target": target,
         "output": output,
         "batch_size": batch_size,
-        "dtype": dtype,
+        "dtype": loading.dtype,
         "seed": seed,
-        "keep": keep,
-        "recompute": options.count_of(recompute),
-        "memory_limit": memory_limit,
+        **memory.settings(),
     }
     if image:
         check_alone((texts, pair, smiles), (words, window, truncate, at != "embeddings" or sinks is not None))
         check_readable(image)
-        loaded, processor = load_chosen_model(
-            model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS
-        )
+        loaded, processor = load_chosen_model(model, loading, bundled.DIGITS)
         settings = {"processor": processor, "patch": patch, **shared}
         if dry_run:
             put_estimate(loaded, image, settings, as_json)
@@ -109,7 +100,7 @@ def command(
         pairs(list(texts_or_stdin(texts)), pair) if smiles is None else [parse_molecule(smiles, texts, pair)]
     )
     own = bundled.NAME if smiles is None else bundled.MOLECULES
-    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, own)
+    loaded, tokenizer = load_chosen_model(model, loading, own)
     if smiles is not None:
         check_takes_graphs(loaded)
     settings = {"at": at, "sinks": sinks, "truncate": truncate, "window": window, "tokenizer": tokenizer, **shared}

@@ -25,6 +25,7 @@ EXAMPLES = (
 )
 
 
+@options.takes_groups
 def command(
     prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="The text to be continued.")] = None,
     chat: Annotated[
@@ -50,19 +51,13 @@ def command(
         int | None,
         typer.Option(min=1, max=options.MOST, help="Output tokens that one forward pass serves. Default: all."),
     ] = None,
-    keep: options.Keep = "device",
-    recompute: options.Recompute = None,
-    memory_limit: options.MemoryLimit = None,
+    memory: options.MemoryOptions = options.MEMORY,
     at: options.At = "embeddings",
-    task: options.Task = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
+    loading: options.LoadOptions = options.LOADING,
     seed: options.Seed = 0,
     as_json: options.Json = False,
     plain: options.Plain = False,
     html: options.Html = None,
-    allow_pickle: options.AllowPickle = False,
-    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Let a language model go on, and say what every token that it generates came from."""
     if words and sentences:
@@ -70,7 +65,7 @@ def command(
     turns = None if chat is None else read_chat(chat)
     if (prompt is None) == (turns is None):
         raise UsageError("give either a PROMPT or --chat.")
-    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    loaded, tokenizer = load_chosen_model(model, loading)
     with waiting("generating and explaining"):
         import headwater
 
@@ -88,11 +83,9 @@ def command(
             special=special,
             at=at,
             tokens_at_once=tokens_at_once,
-            keep=keep,
-            recompute=options.count_of(recompute),
-            memory_limit=memory_limit,
-            dtype=dtype,
+            dtype=loading.dtype,
             seed=seed,
+            **memory.settings(),
         )
     found = found.words() if words else found.sentences() if sentences else found
     print_generation(found, as_json, plain)

@@ -46,8 +46,8 @@ def command(
     ] = None,
     model: options.Model = None,
     task: options.Task = None,
-    text_column: Annotated[str, typer.Option(help="The column of the texts.")] = "text",
-    label_column: Annotated[str, typer.Option(help="The column of the labels: class indices or names.")] = "label",
+    text_column: options.TextColumn = "text",
+    label_column: options.LabelColumn = "label",
     limit: Annotated[
         int | None, typer.Option(min=1, max=options.MOST, help="Draw this many rows that units are scored on.")
     ] = 256,
@@ -59,7 +59,9 @@ def command(
 ) -> None:
     """Remove the heads or neurons with the least relevance over a dataset, and report accuracy beside other scores."""
     shares = [read_share(one) for one in split_names(share)]
-    loaded, tokenizer = load_chosen_model(model, task, device, None, allow_pickle, trust_remote_code)
+    loaded, tokenizer = load_chosen_model(
+        model, options.LoadOptions(task, device, None, allow_pickle, trust_remote_code)
+    )
     with waiting("pruning"):
         from headwater.evaluation.pruning import KINDS, Pruner, measure_pruning
 

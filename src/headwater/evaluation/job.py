@@ -177,11 +177,11 @@ def items_relevance(explanation: Explanation, items: Counts) -> Floats:
 
 
 def ledger_columns(made: Sequence[Explanation]) -> dict[str, Floats]:
-    rows = list(ledger_rows(made))
+    rows = list(ledger_numbers(made))
     return {name: np.array([row[i] for row in rows]) for i, name in enumerate(LEDGER)}
 
 
-def ledger_rows(made: Sequence[Explanation]) -> Iterator[tuple[float, ...]]:
+def ledger_numbers(made: Sequence[Explanation]) -> Iterator[tuple[float, ...]]:
     """One row of numbers per explanation. Amounts that were cut off or held count as constants, so a row adds up."""
     for e in made:
         books = e.ledger

@@ -46,14 +46,14 @@ class Labelled:
 
     def draw(self, limit: int | None, seed: int) -> Labelled:
         """At most `limit` rows, drawn with the seed and left in their order: files are often sorted by label."""
-        kept = draw_rows(len(self), limit, seed)
+        kept = sample_rows(len(self), limit, seed)
         if kept is None:
             return self
         labels = None if self.labels is None else [self.labels[i] for i in kept]
         return replace(self, texts=[self.texts[i] for i in kept], labels=labels, rows=[self.rows[i] for i in kept])
 
 
-def draw_rows(count: int, limit: int | None, seed: int) -> list[int] | None:
+def sample_rows(count: int, limit: int | None, seed: int) -> list[int] | None:
     """At most `limit` of so many rows, in their order; None where that is all of them."""
     if limit is None or limit >= count:
         return None

@@ -346,7 +346,7 @@ def rate(
     data: Path | None, shape: str | None, methods: list[str], device: str, clock: Callable[[], float], rounds: int
 ) -> tuple[Any, Table]:
     """Texts a second of the bundled model, or of another shape that reads them in the same tokens."""
-    model, tokenizer = load_chosen_model(None, None, device, None, False, False)
+    model, tokenizer = load_chosen_model(None, options.LoadOptions(device=device))
     from headwater_experiments.bench.shapes import find_shape
     from headwater_experiments.bench.speed import draw_rows
     from headwater_experiments.bench.throughput import BATCH, measure_throughput, throughput_table
@@ -367,7 +367,7 @@ def gain(
     data: Path | None, limit: int, methods: list[str] | None, measures: list[str], rounds: int, device: str
 ) -> tuple[Any, Table]:
     """The evaluation's time under that of a loop over single sentences, for the same curves of the bundled model."""
-    model, tokenizer = load_chosen_model(None, None, device, None, False, False)
+    model, tokenizer = load_chosen_model(None, options.LoadOptions(device=device))
     from headwater_experiments.bench.speed import METHODS, draw_rows, measure_speed, speed_table
     from headwater_experiments.data import load
 
