@@ -79,12 +79,23 @@ def chrome() -> Iterator[Any]:
 
 
 @pytest.fixture
-def watched(chrome: Any, home: str) -> Iterator[Any]:
-    """A page of the explorer that the file serves as `home`. What it complains of fails the test."""
+def window(chrome: Any) -> Iterator[Any]:
+    """Opens a window of any size for a page of the explorer, or of a file. What it complains of fails the test."""
     from browsing import Watched
 
-    context = chrome.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
-    found = Watched(context, home)
-    yield found
-    context.close()
-    assert found.trouble == []
+    opened: list[Watched] = []
+
+    def open_window(home: str = "file:", **options: Any) -> Watched:
+        opened.append(Watched(chrome.new_context(**options), home))
+        return opened[-1]
+
+    yield open_window
+    for one in opened:
+        one.page.context.close()
+    assert [trouble for one in opened for trouble in one.trouble] == []
+
+
+@pytest.fixture
+def watched(window: Any, home: str) -> Any:
+    """A page of the explorer that the file serves as `home`."""
+    return window(home, viewport={"width": 1280, "height": 900}, accept_downloads=True)

@@ -7,7 +7,7 @@ import pytest
 from speaker import speaker, talker
 
 import headwater as hw
-from headwater.api.ablations import weigh_sources
+from headwater.api.citations import weigh_sources
 from headwater.errors import UsageError
 from headwater.results.answer_report import LeftOut
 

@@ -169,9 +169,9 @@ def test_a_span_without_a_model_says_what_it_needs():
 def test_prompts_that_are_read_together_are_read_as_alone(name):
     found = ask(name)
     texts = [[(0, 0)], [(0, 1)], [(2, None)], [(0, None), (2, 1)], [(2, 0)]]
-    together = found._read(texts)
+    together = found._reader.read_without(texts)
     for sources, many in zip(texts, together, strict=True):
-        alone = found._read([sources])[0]
+        alone = found._reader.read_without([sources])[0]
         assert torch.allclose(many, alone, rtol=0, atol=tolerance(name))
     assert not torch.allclose(together[0], together[2], rtol=0, atol=1e-3)
 

@@ -70,7 +70,7 @@ def test_the_permutation_test_agrees_with_all_labellings():
         )
 
     exact = np.mean([difference(chosen) >= difference((0, 1)) - 1e-12 for chosen in combinations(range(6), 2)])
-    found = permutation_p(sums[:2], sums[2:], effects.mean_of, seed=0, permutations=20_000)
+    found = permutation_p(sums[:2], sums[2:], effects.find_means, seed=0, permutations=20_000)
     assert found == pytest.approx(exact, abs=0.01)  # three standard errors of 20,000 draws
 
 
@@ -108,7 +108,7 @@ def chance_ps(by_mention: bool) -> np.ndarray:
         of = label[owners]
         entries = np.arange(len(values)) if by_mention else owners
         sums = [effects.entry_sums(values[at], entries[at].astype(str)) for at in (of, ~of)]
-        ps.append(permutation_p(sums[0], sums[1], effects.mean_of, seed, permutations=199))
+        ps.append(permutation_p(sums[0], sums[1], effects.find_means, seed, permutations=199))
     return np.array(ps)
 
 

@@ -15,7 +15,7 @@ from test_evaluation import same
 from torch import nn
 
 from headwater.errors import UnknownName, UsageError
-from headwater.evaluation import fitting, run
+from headwater.evaluation import fitting, job, run
 from headwater.evaluation.bounds import Bounds, model_bytes, share_limit
 from headwater.evaluation.results import Evaluation
 from headwater.evaluation.run import evaluate
@@ -32,7 +32,7 @@ METHODS = ["random", "gi", "lrp", "lrp-gamma", "rollout"]
 @pytest.fixture(autouse=True)
 def _only_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the block that is asked for and never touched."""
-    monkeypatch.setattr(run, "keep_freed_memory", lambda: None)
+    monkeypatch.setattr(job, "keep_freed_memory", lambda: None)
 
 
 @cache

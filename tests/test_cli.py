@@ -13,11 +13,12 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
+import typer
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 from typer.testing import CliRunner
 
 import headwater
-from headwater.cli import app
+from headwater.cli import app, options
 from headwater.errors import LoadError
 from headwater.models import bundled
 
@@ -90,6 +91,20 @@ def numbers() -> Iterator[tuple[str, str, Any]]:
             kinds = get_args(get_args(hint)[0]) or get_args(hint)[:1] if get_origin(hint) is Annotated else ()
             if {int, float} & set(kinds):
                 yield words, name, get_args(hint)[1]
+
+
+def test_options_that_belong_together_are_one_value():
+    given = []
+
+    @options.takes_groups
+    def command(loading: options.LoadOptions = options.LOADING, seed: options.Seed = 0) -> None:
+        given.append((loading, seed))
+
+    alone = typer.Typer()
+    alone.command()(command)
+    for words in (["--task", "fill-mask", "--allow-pickle", "--seed", "3"], []):
+        assert CliRunner().invoke(alone, words).exit_code == 0
+    assert given == [(options.LoadOptions(task="fill-mask", allow_pickle=True), 3), (options.LOADING, 0)]
 
 
 def test_every_number_has_a_range():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from copy import deepcopy
-from html.parser import HTMLParser
 
 import pytest
 import torch
+from page_reader import Reader
 from rich.console import Console
 from rich.text import Text
 from tiny import tiny, tokenizer
@@ -62,22 +62,6 @@ def on_screen(comparison: Comparison, width: int = 120, theme: str = "dark", wor
 
 def without_codes(text: str) -> str:
     return Text.from_ansi(text).plain
-
-
-class Reader(HTMLParser):
-    """The tags of a page and the text of its body."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        self.text += data
 
 
 # compare

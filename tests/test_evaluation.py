@@ -31,8 +31,8 @@ from headwater.cli import evaluate as evaluate_command
 from headwater.cli import report as report_command
 from headwater.cli.refusals import Commands
 from headwater.errors import DataError, InputError, MissingExtra, ModelError, TargetError, TrainingMode, UsageError
+from headwater.evaluation import job, sanity, stability
 from headwater.evaluation import run as evaluations
-from headwater.evaluation import sanity, stability
 from headwater.evaluation.files import load_evaluation
 from headwater.evaluation.measures import PERTURBATIONS
 from headwater.evaluation.protocols import ali2022
@@ -437,8 +437,8 @@ def test_workers_end_with_their_parent(tmp_path):
         "        next(given(pool, chunks))\n"
         "        print(*pool._processes, flush=True)\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    from headwater.evaluation import run\n"
-        "    run.compute_chunks = killed\n"
+        "    from headwater.evaluation import job\n"
+        "    job.compute_chunks = killed\n"
         "    judged(tiny.tiny('bert'), chunk_size=2, workers=2)\n"
     )
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
@@ -602,8 +602,8 @@ def test_from_chunk_to_chunk_only_numbers_are_kept(monkeypatch):
 
 @pytest.mark.slow
 def test_keeping_explanations_would_be_seen(monkeypatch):
-    ledger_columns, kept = evaluations.ledger_columns, []
-    monkeypatch.setattr(evaluations, "ledger_columns", lambda made: kept.append(made) or ledger_columns(made))
+    ledger_columns, kept = job.ledger_columns, []
+    monkeypatch.setattr(job, "ledger_columns", lambda made: kept.append(made) or ledger_columns(made))
     tensors, traced = kept_per_chunk(monkeypatch)
     assert tensors > 0
     assert traced > 30000

@@ -159,7 +159,7 @@ def test_target_and_contrast(watched, home):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["html", "svg", "png", "json"])
-def test_a_view_is_saved_and_opens_from_disk_without_a_network(watched, chrome, home, tmp_path, form):
+def test_a_view_is_saved_and_opens_from_disk_without_a_network(watched, window, home, tmp_path, form):
     page = watched.page
     explained(page, home, f"text={TEXT}")
     file = saved(page, page.locator(f'[data-save="{form}"]').first, tmp_path)
@@ -169,15 +169,12 @@ def test_a_view_is_saved_and_opens_from_disk_without_a_network(watched, chrome, 
     elif form == "json":
         assert "wonderful" in file.read_text()
     else:
-        context = chrome.new_context(offline=True)
-        alone = Watched(context, "file:")
+        alone = window(offline=True)
         alone.page.goto(file.as_uri())
         shown = alone.page.locator("body, svg").first.inner_text() if form == "html" else file.read_text()
         assert "wonderful" in shown
-        assert alone.trouble == []
         if form == "html":
             shot(alone.page, "report")
-        context.close()
 
 
 def test_what_was_masked_is_in_the_report(watched, home, tmp_path):
@@ -198,7 +195,7 @@ def test_the_apis_page(watched, home):
     assert serious(page) == []
 
 
-def test_a_link_holds_the_whole_state(watched, chrome, home):
+def test_a_link_holds_the_whole_state(watched, window, home):
     page = watched.page
     explained(page, home, f"text={TEXT}")
     page.get_by_role("combobox", name="Explain", exact=True).select_option(label="negative")
@@ -209,16 +206,13 @@ def test_a_link_holds_the_whole_state(watched, chrome, home):
     page.locator(f'.method[data-method="{TEXT_METHOD}"] .w', has_text="wonderful").click()
     page.locator(".test h3").wait_for()
     link = page.url
-    context = chrome.new_context(viewport={"width": 1280, "height": 900})
-    other = Watched(context, home)
+    other = window(home, viewport={"width": 1280, "height": 900})
     other.page.goto(link)
     other.page.locator(".test h3").wait_for()
     for find in (".method h3", ".test", ".classes", ".method header p", ".w.masked"):
         assert other.page.locator(find).all_inner_texts() == page.locator(find).all_inner_texts()
     styles = "document.documentElement.getAttribute('style')"
     assert other.page.evaluate(styles) == page.evaluate(styles)
-    assert other.trouble == []
-    context.close()
 
 
 def test_keyboard_alone_suffices(watched, home):
@@ -283,7 +277,7 @@ def test_molecules(watched, home, tmp_path):
 
 
 @pytest.mark.slow
-def test_generated_text(watched, chrome, home, tmp_path):
+def test_generated_text(watched, window, home, tmp_path):
     page = watched.page
     page.goto(f"{home}#tab=generation&n=5")
     page.get_by_label("Let the model go on from here").fill("the capital of France is")
@@ -300,13 +294,10 @@ def test_generated_text(watched, chrome, home, tmp_path):
     shot(page, "generation")
     assert serious(page) == []
     file = saved(page, page.locator('#panel-generation [data-save="html"]'), tmp_path)
-    context = chrome.new_context(offline=True)
-    alone = Watched(context, "file:")
+    alone = window(offline=True)
     alone.page.goto(file.as_uri())
     alone.page.locator("[data-n='3']").click()
     assert alone.page.locator("#p3").is_visible()
-    assert alone.trouble == []
-    context.close()
 
 
 @pytest.mark.slow
@@ -333,9 +324,8 @@ def test_a_place_in_the_line_is_shown_and_cancel_frees_the_worker(chrome):
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("width", "name"), [(1280, "wide"), (390, "phone")])
-def test_axe_finds_no_serious_fault(chrome, home, scheme, width, name):
-    context = chrome.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
-    found = Watched(context, home)
+def test_axe_finds_no_serious_fault(window, home, scheme, width, name):
+    found = window(home, viewport={"width": width, "height": 844}, color_scheme=scheme)
     explained(found.page, home, f"text={TEXT}&audit=1&mask=10")
     found.page.locator(".audit .chart").wait_for()
     found.page.locator(".test h3").wait_for()
@@ -344,8 +334,6 @@ def test_axe_finds_no_serious_fault(chrome, home, scheme, width, name):
     shot(found.page, f"{name}-{scheme}")
     assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert serious(found.page) == []
-    assert found.trouble == []
-    context.close()
 
 
 def test_axe_would_find_one(watched, home):

@@ -16,7 +16,7 @@ from hostile import HOSTILE
 from making_pdfs import make_pdf
 from speaker import speaker, talker
 from test_explorer import serious, shot
-from test_injection import ARMED, harmless, one_token, stripped
+from test_injection import ARMED, harmless, one_token, opens_harmlessly
 
 import headwater as hw
 from headwater.results.answer_report import describe_change
@@ -203,9 +203,8 @@ def test_what_is_missing_or_wrong_is_said_and_nothing_stale_stays(watched, home)
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_wide_and_on_a_phone_nothing_scrolls_sideways_and_axe_finds_no_fault(chrome, home, scheme, width):
-    context = chrome.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
-    found = Watched(context, home)
+def test_wide_and_on_a_phone_nothing_scrolls_sideways_and_axe_finds_no_fault(window, home, scheme, width):
+    found = window(home, viewport={"width": width, "height": 844}, color_scheme=scheme)
     page = found.page
     answered(page, home)
     page.locator(".source").first.click()
@@ -219,13 +218,11 @@ def test_wide_and_on_a_phone_nothing_scrolls_sideways_and_axe_finds_no_fault(chr
     assert (boxes[0]["y"] < boxes[1]["y"]) == (width == 390)  # a phone shows the answer first
     assert page.locator(".answer-lines").is_visible() == (width == 1280)
     assert serious(page) == []
-    assert found.trouble == []
-    context.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1100, 390])
-def test_the_saved_page_works_alone_by_pointer_and_keyboard(watched, chrome, home, tmp_path, width):
+def test_the_saved_page_works_alone_by_pointer_and_keyboard(watched, window, home, tmp_path, width):
     page = watched.page
     answered(page, home)
     page.locator(".source", has_text="London").click()
@@ -234,8 +231,7 @@ def test_the_saved_page_works_alone_by_pointer_and_keyboard(watched, chrome, hom
     numbers = json.loads(saved(page, page.locator("#panel-answer [data-save=json]"), tmp_path).read_text())
     assert numbers["left_out"]["name"] == "two, sentence 1"
     assert [one["text"] for one in numbers["sentences"]] == ["Paris is good.", "it was London."]
-    context = chrome.new_context(viewport={"width": width, "height": 900}, offline=True)
-    alone = Watched(context, "file:")
+    alone = window(viewport={"width": width, "height": 900}, offline=True)
     read = alone.page
     read.goto(file.as_uri())
     assert "Without two, sentence 1" in read.locator("article").inner_text()
@@ -252,8 +248,6 @@ def test_the_saved_page_works_alone_by_pointer_and_keyboard(watched, chrome, hom
     assert re.match(r"Without one, sentence 2, sentence 2 of the answer: .+", read.locator("#left").inner_text())
     assert read.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert serious(read) == []
-    assert alone.trouble == []
-    context.close()
 
 
 def hostile_speaker() -> Loaded:
@@ -284,14 +278,8 @@ def test_hostile_strings_run_nowhere(chrome, tmp_path):
             assert found.page.locator(".answer-sentence").count() > 0
             harmless(found)
             file = saved(found.page, found.page.locator("#panel-answer [data-save=html]"), tmp_path)
-            page = tmp_path / "bare.html"
-            page.write_text(stripped(file.read_text(encoding="utf-8")), encoding="utf-8")
-            alone = Watched(context, "file:")
-            alone.page.goto(page.as_uri())
-            alone.page.locator(".s").first.click()
-            alone.page.locator(".o").last.hover()
-            harmless(alone)
-            assert alone.trouble == []
-            alone.page.close()
+            opens_harmlessly(
+                context, file, lambda page: (page.locator(".s").first.click(), page.locator(".o").last.hover())
+            )
         assert [t for t in found.trouble if not t.startswith("console")] == []
     context.close()

@@ -16,7 +16,7 @@ from hostile import HOSTILE
 from jobs_here import made
 from speaker import speaker, talker
 from test_explorer import serious, shot
-from test_injection import ARMED, harmless, stripped
+from test_injection import ARMED, harmless, opens_harmlessly
 
 import headwater as hw
 from headwater.web.models import Loaded
@@ -211,9 +211,8 @@ def test_an_empty_text_is_said_and_nothing_stale_stays(watched, home):
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_wide_and_on_a_phone_nothing_scrolls_sideways_and_axe_finds_no_fault(chrome, home, scheme, width):
-    context = chrome.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
-    found = Watched(context, home)
+def test_wide_and_on_a_phone_nothing_scrolls_sideways_and_axe_finds_no_fault(window, home, scheme, width):
+    found = window(home, viewport={"width": width, "height": 844}, color_scheme=scheme)
     page = found.page
     looked(page, home, "&head=1,0")
     page.locator(".pair-lines").first.wait_for()
@@ -225,12 +224,10 @@ def test_wide_and_on_a_phone_nothing_scrolls_sideways_and_axe_finds_no_fault(chr
     box = page.locator("button.head").last.bounding_box()
     assert box["x"] + box["width"] <= width
     assert serious(page) == []
-    assert found.trouble == []
-    context.close()
 
 
 @pytest.mark.slow
-def test_the_saved_page_works_alone(watched, chrome, home, tmp_path):
+def test_the_saved_page_works_alone(watched, window, home, tmp_path):
     page = watched.page
     looked(page, home, "&head=1,0")
     page.locator(".head-card .off").click()
@@ -238,15 +235,12 @@ def test_the_saved_page_works_alone(watched, chrome, home, tmp_path):
     file = saved(page, page.locator("#panel-inside [data-save=html]"), tmp_path)
     numbers = json.loads(saved(page, page.locator("#panel-inside [data-save=json]"), tmp_path).read_text())
     assert numbers["patched"]["nodes"] == ["layer 1 head 0"]
-    context = chrome.new_context(viewport={"width": 390, "height": 900}, offline=True)
-    alone = Watched(context, "file:")
+    alone = window(viewport={"width": 390, "height": 900}, offline=True)
     alone.page.goto(file.as_uri())
     assert alone.page.locator(".grid td").count() == 24
     assert "layer 1 head 0 replaced by zeros" in alone.page.locator("article").inner_text()
     assert alone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert serious(alone.page) == []
-    assert alone.trouble == []
-    context.close()
 
 
 @pytest.mark.slow
@@ -264,12 +258,6 @@ def test_hostile_strings_run_nowhere(chrome, home, tmp_path):
         found.page.locator(".moved .found").wait_for()
         harmless(found)
         file = saved(found.page, found.page.locator("#panel-inside [data-save=html]"), tmp_path)
-        bare = tmp_path / "bare.html"
-        bare.write_text(stripped(file.read_text(encoding="utf-8")), encoding="utf-8")
-        alone = Watched(context, "file:")
-        alone.page.goto(bare.as_uri())
-        harmless(alone)
-        assert alone.trouble == []
-        alone.page.close()
+        opens_harmlessly(context, file)
     assert [t for t in found.trouble if not t.startswith("console")] == []
     context.close()

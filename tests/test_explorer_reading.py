@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Watched, make_state
+from browsing import make_state
 from speaker import speaker, talker
 from test_explorer import TEXT, explained, serious, shot
 
@@ -38,15 +38,6 @@ def home() -> Iterator[str]:
     state.models = replace(state.models, others=(LazyModel("text", "another", other_names),))
     with serve_in_thread(state) as address:
         yield address
-
-
-@pytest.fixture
-def watched(chrome: Any, home: str) -> Iterator[Watched]:
-    context = chrome.new_context(viewport={"width": 1280, "height": 900})
-    found = Watched(context, home)
-    yield found
-    context.close()
-    assert found.trouble == []
 
 
 def panel(page: Any, name: str) -> Any:
@@ -322,9 +313,8 @@ def test_tokens_of_a_prompt_are_masked(watched, home):
 
 
 @pytest.mark.parametrize(("width", "scheme"), SIZES)
-def test_these_views_are_walked_in_every_look(chrome, home, width, scheme):
-    context = chrome.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
-    found = Watched(context, home)
+def test_these_views_are_walked_in_every_look(window, home, width, scheme):
+    found = window(home, viewport={"width": width, "height": 844}, color_scheme=scheme)
     page = found.page
     explained(page, home, "numbers=on&mask=9&audit=1")
     page.locator(".found").first.wait_for()
@@ -345,8 +335,6 @@ def test_these_views_are_walked_in_every_look(chrome, home, width, scheme):
     shot(page, f"help-{width}-{scheme}")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert faults + serious(page) == []
-    assert found.trouble == []
-    context.close()
 
 
 def test_a_hostile_word_stays_text_in_verdict_and_test(watched, home):

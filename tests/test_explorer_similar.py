@@ -15,7 +15,7 @@ import transformers as tf
 from browsing import Watched, make_state, saved
 from hostile import HOSTILE
 from test_explorer import serious, shot
-from test_injection import ARMED, harmless, one_token, stripped
+from test_injection import ARMED, harmless, one_token, opens_harmlessly
 from tiny import tiny, tokenizer
 
 import headwater as hw
@@ -256,9 +256,8 @@ def test_without_an_encoder_the_tab_says_what_is_needed(chrome):
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_wide_and_on_a_phone_nothing_scrolls_sideways_and_axe_finds_no_fault(chrome, home, scheme, width):
-    context = chrome.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
-    found = Watched(context, home)
+def test_wide_and_on_a_phone_nothing_scrolls_sideways_and_axe_finds_no_fault(window, home, scheme, width):
+    found = window(home, viewport={"width": width, "height": 844}, color_scheme=scheme)
     page = found.page
     compared(page, home, "&tl=a4")
     page.locator(".test h3").wait_for()
@@ -276,12 +275,10 @@ def test_wide_and_on_a_phone_nothing_scrolls_sideways_and_axe_finds_no_fault(chr
     shot(page, f"similar-rank-{width}-{scheme}")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert serious(page) == []
-    assert found.trouble == []
-    context.close()
 
 
 @pytest.mark.slow
-def test_what_is_shown_is_saved_as_page_drawing_and_numbers(watched, chrome, home, tmp_path):
+def test_what_is_shown_is_saved_as_page_drawing_and_numbers(watched, window, home, tmp_path):
     page = watched.page
     compared(page, home)
     page.locator(".twin .w", has_text="not").click()
@@ -301,19 +298,16 @@ def test_what_is_shown_is_saved_as_page_drawing_and_numbers(watched, chrome, hom
     assert save("png").read_bytes().startswith(b"\x89PNG")
     assert json.loads(save("json").read_text())["left_out"]["name"] == "not"
     file = save("html")
-    context = chrome.new_context(viewport={"width": 390, "height": 900}, offline=True)
-    alone = Watched(context, "file:")
+    alone = window(viewport={"width": 390, "height": 900}, offline=True)
     alone.page.goto(file.as_uri())
     assert "Without not the cosine is" in alone.page.locator("article").inner_text()
     assert alone.page.locator("svg line").count() > 0
     assert alone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert serious(alone.page) == []
-    assert alone.trouble == []
-    context.close()
 
 
 @pytest.mark.slow
-def test_a_ranking_is_saved_as_page_drawing_and_numbers(watched, chrome, home, tmp_path):
+def test_a_ranking_is_saved_as_page_drawing_and_numbers(watched, window, home, tmp_path):
     page = watched.page
     ranked(page, home)
     part = page.locator("#panel-similar .view").last
@@ -321,14 +315,11 @@ def test_a_ranking_is_saved_as_page_drawing_and_numbers(watched, chrome, home, t
     texts = ["".join(one.itertext()) for one in ElementTree.fromstring(drawn).iter(f"{SVG}text")]
     assert {"gripping", "difference"} <= set(texts)
     file = saved(page, part.locator("[data-save=html]"), tmp_path)
-    context = chrome.new_context(viewport={"width": 390, "height": 900}, offline=True)
-    alone = Watched(context, "file:")
+    alone = window(viewport={"width": 390, "height": 900}, offline=True)
     alone.page.goto(file.as_uri())
     assert alone.page.locator("ol li").count() == len(PASSAGES)
     assert alone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert serious(alone.page) == []
-    assert alone.trouble == []
-    context.close()
 
 
 def hostile_encoder() -> Loaded:
@@ -364,12 +355,6 @@ def test_hostile_strings_run_nowhere(chrome, tmp_path):
             harmless(found)
             files.append(saved(found.page, found.page.locator("[data-save=html]:visible"), tmp_path))
             for file in files:
-                page = tmp_path / "bare.html"
-                page.write_text(stripped(file.read_text(encoding="utf-8")), encoding="utf-8")
-                alone = Watched(context, "file:")
-                alone.page.goto(page.as_uri())
-                harmless(alone)
-                assert alone.trouble == []
-                alone.page.close()
+                opens_harmlessly(context, file)
         assert [t for t in found.trouble if not t.startswith("console")] == []
     context.close()

@@ -105,14 +105,13 @@ def test_a_hostile_text_is_text_in_the_drawing(watched, home, tmp_path):  # noqa
     assert watched.trouble == []
 
 
-def test_a_page_keeps_bars_probabilities_and_the_test(watched, chrome, home, tmp_path):  # noqa: F811
+def test_a_page_keeps_bars_probabilities_and_the_test(watched, window, home, tmp_path):  # noqa: F811
     page = watched.page
     explained(page, home, f"text={TEXT}&mask=10")
     page.locator(".test h3").wait_for()
     shown = page.locator(".classes .share").all_inner_texts()
     file = saved(page, page.locator('[data-save="html"]').first, tmp_path)
-    context = chrome.new_context(offline=True, viewport={"width": 1000, "height": 800})
-    alone = Watched(context, "file:")
+    alone = window(offline=True, viewport={"width": 1000, "height": 800})
     alone.page.goto(file.as_uri())
     assert alone.page.locator(".shares .n").all_inner_texts() == shown  # before → after, as on the screen
     assert "Put to the test" in alone.page.locator("main").inner_text()
@@ -120,8 +119,6 @@ def test_a_page_keeps_bars_probabilities_and_the_test(watched, chrome, home, tmp
     assert bars.count() >= 4
     assert bars.first.evaluate("bar => bar.getBoundingClientRect().width") > 10
     shot(alone.page, "report-page")
-    assert alone.trouble == []
-    context.close()
 
 
 # back and forward
@@ -271,9 +268,8 @@ def test_the_tip_does_not_cover_the_next_row(chrome, home, size):  # noqa: F811
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("tab", ["text", "images", "molecules", "generation", "results"])
-def test_a_phone_shows_words_before_settings_and_never_scrolls_sideways(chrome, home, tab, scheme):  # noqa: F811
-    context = chrome.new_context(viewport=PHONE, color_scheme=scheme)
-    found = Watched(context, home)
+def test_a_phone_shows_words_before_settings_and_never_scrolls_sideways(window, home, tab, scheme):  # noqa: F811
+    found = window(home, viewport=PHONE, color_scheme=scheme)
     page = found.page
     page.goto(f"{home}#tab={tab}&text={TEXT}&prompt=the+capital+of+France+is&n=4")
     ready = {"text": ".method .w", "generation": "#panel-generation .output .w.can", "results": "#panel-results .note"}
@@ -294,17 +290,14 @@ def test_a_phone_shows_words_before_settings_and_never_scrolls_sideways(chrome, 
     tools = page.locator(".tools button").all()
     assert all(tool.bounding_box()["height"] < 44 for tool in tools)  # one line each
     assert serious(page) == []
-    assert found.trouble == []
-    context.close()
 
 
 # generated text
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_alternatives_heatmap_and_a_batch_of_prompts(chrome, home, tmp_path, scheme):  # noqa: F811
-    context = chrome.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme, accept_downloads=True)
-    found = Watched(context, home)
+def test_alternatives_heatmap_and_a_batch_of_prompts(window, home, tmp_path, scheme):  # noqa: F811
+    found = window(home, viewport={"width": 1280, "height": 900}, color_scheme=scheme, accept_downloads=True)
     page = found.page
     page.goto(f"{home}#tab=generation&n=4&prompt=the+capital+of+France+is")
     page.locator("#panel-generation .output .w.can").first.wait_for(timeout=60_000)
@@ -325,8 +318,6 @@ def test_alternatives_heatmap_and_a_batch_of_prompts(chrome, home, tmp_path, sch
     ask_batch(page, found)
     shot(page, f"generation-{scheme}")
     assert serious(page) == []
-    assert found.trouble == []
-    context.close()
 
 
 def ask_batch(page: Any, found: Watched) -> None:

@@ -8,9 +8,9 @@ import hashlib
 import io
 import json
 import re
-from html.parser import HTMLParser
 
 import pytest
+from page_reader import Reader
 from rich.console import Console
 from speaker import speaker, talker
 from typer.testing import CliRunner
@@ -27,24 +27,9 @@ def made(prompt: str | None = PROMPT, **options) -> hw.Generation:
     return hw.explain_generation(talker("gpt2"), prompt, tokenizer=speaker(), **{"max_new_tokens": 4} | options)
 
 
-class Tags(HTMLParser):
-    """Every tag with its attributes; text by tag."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def having(self, name: str) -> list[dict[str, str | None]]:
-        return [attributes for _, attributes in self.tags if name in attributes]
-
-
 def test_every_output_token_carries_the_numbers_of_its_row():
     found = made()
-    outputs = Tags(viz.page(found)).having("data-r")
+    outputs = Reader(viz.page(found)).having("data-r")
     assert len(outputs) == len(found) == 4
     for number, tag in enumerate(outputs):
         values = [float(value) for value in tag["data-r"].split()]
@@ -52,13 +37,13 @@ def test_every_output_token_carries_the_numbers_of_its_row():
         assert values == pytest.approx(found.relevance[number, : len(values)].tolist(), rel=1e-3, abs=1e-9)
         assert tag["role"] == "button"
     assert [tag["tabindex"] for tag in outputs] == ["0", "-1", "-1", "-1"]  # one stop for Tab, arrows from there
-    assert len(Tags(viz.page(found)).having("data-t")) == len(found.tokens)
+    assert len(Reader(viz.page(found)).having("data-t")) == len(found.tokens)
 
 
 def test_before_any_script_runs_the_first_row_is_coloured_and_every_row_is_a_table():
     found = made()
     page = viz.page(found)
-    tokens = Tags(page).having("data-t")
+    tokens = Reader(page).having("data-t")
     signs = [{"add": 1, "take": -1}.get((tag["class"] or "").replace("o ", "").split()[1], 0) for tag in tokens]
     assert signs == [int(value > 0) - int(value < 0) for value in found.relevance[0].tolist()]
     assert page.count('class="panel"') == 4
@@ -95,7 +80,7 @@ def test_what_a_text_says_is_not_obeyed():
 
 def test_what_was_set_aside_is_marked():
     page = viz.page(made(sinks="aside"))
-    assert len([tag for tag in Tags(page).having("data-t") if "aside" in tag["class"]]) == 1
+    assert len([tag for tag in Reader(page).having("data-t") if "aside" in tag["class"]]) == 1
     assert "attention sink" in page
     assert "attention sink" in viz.plain(made(sinks="aside"))
 

@@ -17,7 +17,7 @@ from headwater.models.graphs import Graph, as_graph, collate, find_distances, fi
 from headwater.models.molecules import ATOM, ATOM_RANGES, BOND, BOND_RANGES, from_molecule, from_smiles
 from headwater_experiments.models import segmentation, superpixels
 from headwater_experiments.models.segmentation import Cut, segment
-from headwater_experiments.models.superpixels import Superpixels, measure_regions, superpixel_graph
+from headwater_experiments.models.superpixels import Superpixels, graph_of, measure_regions
 
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 TYPES = 6  # of random_graph's edges
@@ -286,13 +286,13 @@ def digit() -> np.ndarray:
 
 
 def test_an_image_becomes_a_connected_graph_of_patches():
-    graph = superpixel_graph(digit(), label=1)
+    graph = graph_of(digit(), segment(digit(), Cut()), label=1)
     assert 40 < len(graph) < 100
     assert graph.distances.min() == 0
     assert 0 <= graph.numbers.min() <= graph.numbers.max() <= 1
     assert graph.numbers[:, 0].max() == 1
     with pytest.raises(InputError, match="must be bytes"):
-        superpixel_graph(np.zeros((28, 28)))
+        segment(np.zeros((28, 28)), Cut())
 
 
 def test_several_processes_cut_as_one_does(monkeypatch):

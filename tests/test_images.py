@@ -530,11 +530,10 @@ def test_curves_are_those_that_can_be_worked_out_by_hand():
 
 
 def test_a_patch_that_is_taken_out_is_zero_for_the_model():
-    from headwater.evaluation.images import ImageSource, with_replacement
-    from headwater.evaluation.protocols import ali2022
+    from headwater.evaluation.images import ImageSource
 
     seen = prepare_images([photo()], processor(), 3)
-    source = ImageSource(tiny("vit"), seen, with_replacement(ali2022))
+    source = ImageSource(tiny("vit"), seen)
     part = source.part([0])
     kept = np.array([[True, False, True, True]])
     pixels = seen[0].pixels.double().clone()

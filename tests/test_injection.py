@@ -26,10 +26,10 @@ from test_web import picture
 import headwater as hw
 from headwater.viz import audit_page, comparison, generation, html
 from headwater.web.models import LazyModel, Loaded, Models
+from headwater.web.picture_schemas import ImageAsked
 from headwater.web.pictures import image_comparison, image_sheet
 from headwater.web.pictures import open_picture as opened
 from headwater.web.reports import sheet_report, text_report
-from headwater.web.schemas import ImageAsked
 from headwater.web.server import serve_in_thread
 from headwater.web.state import AppState
 from headwater.web.stores import stores_in
@@ -165,6 +165,18 @@ def stripped(text: str) -> str:
     start = text.index("<meta http-equiv")
     end = text.index(">", text.index("content=", start)) + 1
     return (text[:start] + text[end:]).replace("<script>\n(() =>", "<script data-ours>\n(() =>")
+
+
+def opens_harmlessly(context: Any, file: Path, act: Callable[[Any], Any] = lambda page: None) -> None:
+    """A saved page does nothing but what it is for, without its policy too."""
+    bare = file.with_name("bare.html")
+    bare.write_text(stripped(file.read_text(encoding="utf-8")), encoding="utf-8")
+    alone = Watched(context, "file:")
+    alone.page.goto(bare.as_uri())
+    act(alone.page)
+    harmless(alone)
+    assert alone.trouble == []
+    alone.page.close()
 
 
 def open_all(found: Watched, texts: dict[str, str], folder: Path) -> None:

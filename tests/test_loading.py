@@ -15,6 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, B
 
 from headwater.errors import HeadwaterError, LoadError, UnknownName, UnsafeWeights
 from headwater.models import loading
+from headwater.models.checkpoints import Checkpoint
 from headwater.models.loading import load
 
 INDEX = "model.safetensors.index.json"
@@ -248,7 +249,7 @@ def test_a_broken_file_is_a_load_error(tmp_path):
 
 def test_a_tokenizer_on_the_hub_that_fails_is_an_error_and_one_that_is_missing_is_none(tmp_path):
     """A directory stands for the hub: its files are looked up one by one in the same way."""
-    source = loading._Source(str(tmp_path), local=False)
+    source = Checkpoint(str(tmp_path), local=False)
     tiny().config.save_pretrained(tmp_path)
     assert loading._tokenizer(source, {}, None) is None
     (tmp_path / "tokenizer.json").write_text("{broken")

@@ -9,20 +9,12 @@ from typing import Any
 import pytest
 import torch
 import transformers as tf
+from tiny import GROUPED
 from torch import nn
 
 import headwater as hw
 
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "lxt.json").read_text())
-SHAPE = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "vocab_size": 120,
-    "max_position_embeddings": 64,
-    "num_key_value_heads": 2,
-}
 IDS = torch.tensor([[7, 19, 33, 101, 54, 88, 12]])
 METHODS = {"attn": "attnlrp", "cp": "lrp"}  # LXT's names of its rule maps
 
@@ -30,8 +22,8 @@ METHODS = {"attn": "attnlrp", "cp": "lrp"}  # LXT's names of its rule maps
 def build(name: str) -> nn.Module:
     """The recorded models: weights drawn in the order of the parameters, float32."""
     model: nn.Module = {
-        "llama": lambda: tf.LlamaForCausalLM(tf.LlamaConfig(**SHAPE)),
-        "qwen3": lambda: tf.Qwen3ForCausalLM(tf.Qwen3Config(**SHAPE, head_dim=8)),
+        "llama": lambda: tf.LlamaForCausalLM(tf.LlamaConfig(**GROUPED)),
+        "qwen3": lambda: tf.Qwen3ForCausalLM(tf.Qwen3Config(**GROUPED, head_dim=8)),
         "gpt2": lambda: tf.GPT2LMHeadModel(
             tf.GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=120, n_positions=64)
         ),

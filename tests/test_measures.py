@@ -22,12 +22,13 @@ from headwater.evaluation import charts, measures, progress, ranking, statistics
 from headwater.evaluation.bounds import Bounds
 from headwater.evaluation.conservation import conservation, moments_of
 from headwater.evaluation.files import load_evaluation
+from headwater.evaluation.job import EvaluationJob
 from headwater.evaluation.measures import PERTURBATIONS, Answer, Measure, register_measure, resolve_measures
 from headwater.evaluation.perturbation import InputPool, Perturbed
 from headwater.evaluation.protocols import ali2022, counts, resolve_protocol
 from headwater.evaluation.report import page
 from headwater.evaluation.results import summarise
-from headwater.evaluation.run import EvaluationJob, evaluate
+from headwater.evaluation.run import evaluate
 from headwater.evaluation.statistics import differences_to_best, resample_means, with_few_samples
 from headwater.inputs.batch import group_by_length
 from headwater.results.explanation import Explanation, Provenance

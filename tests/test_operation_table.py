@@ -17,9 +17,8 @@ from torch import Tensor
 from headwater.errors import UnknownName
 from headwater.inputs.places import start
 from headwater.rules import OPERATIONS, Books, Call, RuleSet, Scope, on
-from headwater.rules.handlers import RULES_AT
+from headwater.rules.handlers import RULES_AT, list_operations
 from headwater.rules.rule_set import RULES
-from headwater.rules.table import list_operations
 
 
 @dataclass(eq=False)

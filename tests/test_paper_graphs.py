@@ -389,7 +389,7 @@ def test_the_csv_says_which_reading_it_was(measured):
 @pytest.mark.slow
 def test_what_was_measured_is_not_measured_again(home, measured, monkeypatch):
     out, found = measured
-    monkeypatch.setattr("headwater.evaluation.run.EvaluationJob.run", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("headwater.evaluation.job.EvaluationJob.run", lambda *_: pytest.fail("measured again"))
     assert tables.tables_page(run(out)) == tables.tables_page(found)
 
 

@@ -30,7 +30,7 @@ def texts_without(found: AnswerExplainer) -> list[Text]:
 
 def read_both_ways(name: str) -> tuple[list[torch.Tensor] | None, list[torch.Tensor]]:
     found = answer(talker(name))
-    texts, cache = texts_without(found), found._original.cache
+    texts, cache = texts_without(found), found._reader.original.cache
     shared = None if cache is None else leave_out.measure_logprobs(found._session, texts, cache)
     return shared, leave_out.measure_logprobs(found._session, texts)
 
@@ -75,7 +75,7 @@ def test_a_cache_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) 
     expected = answer(talker("llama")).without(document=1).after
     monkeypatch.setattr(prefix_cache, "KEPT", 100)
     found = answer(talker("llama"))
-    assert found._original.cache is None
+    assert found._reader.original.cache is None
     assert found.without(document=1).after == pytest.approx(expected, abs=1e-10)
 
 
@@ -90,6 +90,6 @@ def test_a_model_whose_two_readings_differ_is_read_in_full(monkeypatch: pytest.M
 
     monkeypatch.setattr(prefix_cache.PrefixCache, "first", lose_a_token)
     found = answer(model)
-    left = found._leave_out([((0, None),), ((1, None),)])
+    left = found._reader.leave_out([((0, None),), ((1, None),)])
     assert not prefix_cache.TRUSTED[model]
     assert left[1].after == pytest.approx(expected, abs=1e-8)

@@ -24,7 +24,7 @@ from headwater.viz.notebook import show_explanation
 from headwater.viz.panels import panel_sum
 from headwater.viz.plain import ledger_lines, plain
 from headwater.viz.reading import ledger_rows
-from headwater.viz.sums import large_lines, ledger_sum, round_to_sum, shown_amounts
+from headwater.viz.sums import large_lines, ledger_sum, round_amounts, round_to_sum
 from headwater.viz.terminal import render
 
 LEDGER = Ledger(3.1290, 4.3071, Lines({"layer.0.bias": -0.5893, "layer.1.bias": -0.5888}))
@@ -90,7 +90,7 @@ def test_lines_within_a_group_add_up_to_the_group():
     names = {f"a.layer.{i}.w{j}": 0.11111 * (i + 1) * (-1) ** j for i in range(3) for j in range(5)}
     ledger = Ledger(1.00005 + sum(names.values()), 1.00005, Lines(names))
     rows = ledger_rows(ledger)
-    shown = shown_amounts(rows, ledger.score, 2)
+    shown = round_amounts(rows, ledger.score, 2)
     inside = [a for row, a in zip(rows, shown, strict=True) if row.depth == 1]
     top = {row.name: a for row, a in zip(rows, shown, strict=True) if row.depth == 0}
     assert sum(inside) == pytest.approx(top["biases"], abs=1e-9)

@@ -15,7 +15,8 @@ import pytest
 
 from headwater.errors import LoadError, UsageError
 from headwater.jobs import locking, machines
-from headwater.models.loading import is_path, load
+from headwater.models.checkpoints import is_path
+from headwater.models.loading import load
 
 ROOT = Path(__file__).parents[1]
 

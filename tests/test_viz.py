@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 
 import pytest
 import torch
+from page_reader import Reader
 from rich.console import Console
 from rich.text import Text
 
@@ -279,22 +279,6 @@ def test_markup_in_a_text_stays_text():
 
 
 # HTML and SVG
-
-
-class Reader(HTMLParser):
-    """The tags of a page and the text of its body."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        self.text += data
 
 
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a&b", "</style>", "[SEP]")

@@ -32,10 +32,10 @@ from headwater.web.cancelling import Cancelled, Interruptible, OutOfTime
 from headwater.web.limits import Limits
 from headwater.web.models import LazyModel, Loaded, Models, models_of
 from headwater.web.pool import Busy, JobPool
-from headwater.web.schemas import TextAsked
 from headwater.web.security import LOOPBACK
 from headwater.web.server import address, open_browser, serve_in_thread, token_for
 from headwater.web.state import AppState
+from headwater.web.text_schemas import TextAsked
 
 TEXT = "a gripping, beautifully acted film"
 SLOW = {"text": "a fine film and " * 120, "methods": ["shapley-sampling", "kernel-shap", "lime"]}

@@ -78,6 +78,12 @@ def in_range(what: str, value: Number, least: float, most: float) -> Number:
     return value
 
 
+def check_least(what: str, value: float | None, least: int = 1) -> None:
+    """Refuses a number that is too small; where there is none, there is nothing to refuse."""
+    if value is not None and value < least:
+        raise UsageError(f"{what} must be at least {least}, not {value}.")
+
+
 class InputError(UsageError):
     """The text, tensor or file to be explained is not usable."""
 

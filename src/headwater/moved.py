@@ -94,7 +94,7 @@ MOVED = {
     "texts": "engine.texts",
     "web.answering": "web.jobs",
     "web.keeping": "web.cache",
-    "web.masking": "web.masked_report",
+    "web.masking": "web.reports",
     "web.speaking": "web.generation",
     "web.studio": "web.state",
     "zoo": "headwater_experiments.zoo",

@@ -5,38 +5,36 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-
-from torch import Tensor
+from dataclasses import dataclass, replace
 
 from ..engine.options import Options
 from ..engine.session import Change, Session
-from ..errors import UsageError
+from ..errors import UsageError, check_least
 from ..inputs.documents import Material, PromptPart, place_tokens, role_of_others
 from ..inputs.restoring import restores
-from ..results.answer import OUTPUT, START, SourceSentence, SpanExplanation, TextSentence, add_hop
-from ..results.answer_report import AnswerReport, Citation, LeftOut, label_source
+from ..results.answer import OUTPUT, START, SpanExplanation, TextSentence, add_hop
+from ..results.answer_report import AnswerReport, Citation, LeftOut
 from ..results.explanation import Explanation
 from ..results.generation import Generation
 from ..results.sentences import find_sentences
 from ..results.who_told import WhoTold
-from .ablations import weigh_sources
-from .generate import explain_tokens, join_tokens
-from .leave_out import Source, leave_out, measure_logprobs, read_original, sentences_of
+from .citations import (
+    LEAST_SHARE,
+    SOURCES,
+    check_sources,
+    choose_documents,
+    choose_sources,
+    cite_sources,
+    weigh_citations,
+)
+from .generate import explain_tokens, join_tokens, one_score_at_once
+from .leave_out import AnswerReader, Source, sentences_of
 from .output_text import Text
-from .prefix_cache import ReadText
-from .span_scores import SpanReader, explain_hops, explain_spans
-from .tellers import choose_tellers, describe_teller, leave_place_out
+from .span_scores import SpanReader, explain_readers, explain_spans, make_hop_readers
+from .tellers import TELLERS, find_tellers
 from .token_scores import Scoring
 
-WHOLE = 8  # documents of a report that are left out as a whole
-TELLERS = 3  # sentences of each role that are left out
 PASSED = 1e-3  # of a span's absolute relevance: where the model's own words have less, hops end
-SOURCES, LEAST_SHARE, COMPARED = (
-    3,
-    0.1,
-    8,
-)  # of citations: most sources a sentence, the least share, others to compare a source with
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +52,6 @@ class AnswerExplainer:
     _parts: list[PromptPart]
     _aside: tuple[bool, bool]  # whether sinks and special tokens are set aside
     _change: Change
-    _left_out: dict[tuple[Source, ...], LeftOut] = field(default_factory=dict)  # what was read again already
 
     @functools.cached_property
     def pieces(self) -> tuple[str, ...]:
@@ -146,10 +143,7 @@ class AnswerExplainer:
 
     def without_all(self, sources: Sequence[Source]) -> LeftOut:
         """Asks again without several `sources` at once: each a document and a sentence of it, or None for all of it."""
-        wanted = tuple(sorted({self._find_source(*source) for source in sources}, key=in_order))
-        if not wanted:
-            raise UsageError("nothing is left out: name a document.")
-        return self._leave_out([wanted])[0]
+        return self._reader.leave_out([self._reader.find_sources(sources)])[0]
 
     def citations(
         self, most: int = SOURCES, least: float = LEAST_SHARE, *, ablations: int | None = None
@@ -165,44 +159,17 @@ class AnswerExplainer:
         the log-probabilities, as ContextCite does. A source then has a `weight`, and `sure` is how often that is above
         zero when what was measured is drawn again: two sources that say the same are found by it, too.
         """
-        chosen = [choose_sources(span, most, least) for span in self.all_sentences()]
-        drops = {one.sources[0]: one.drops for one in self._check_sources(chosen)}
-        before = self._by_sentence(self._logprobs)
-        cited = [
-            [
-                cite(number, source, self._source_of(source.number), share, before[number], drops)
-                for source, share in sources
-            ]
-            for number, sources in enumerate(chosen)
-        ]
-        return self._weigh(cited, ablations) if ablations is not None and any(cited) else cited
-
-    def _weigh(self, cited: list[list[Citation]], ablations: int) -> list[list[Citation]]:
-        """Citations with their weights in a model of random halves."""
-        found = weigh_sources(self._all_sources(), self._leave_out, ablations, self._options.seed)
-        weighed = []
-        for one in (one for some in cited for one in some):
-            weight, sure = found.of(one.sentence, (one.document, one.source))
-            weighed.append(replace(one, weight=weight, sure=sure))
-        return [[one for one in weighed if one.sentence == number] for number in range(len(cited))]
-
-    def _all_sources(self) -> list[Source]:
-        return [(d, n) for d, sentences in enumerate(self.document_sentences) for n in range(len(sentences))]
+        cited = cite_sources(self._reader, [choose_sources(span, most, least) for span in self._sentences])
+        if ablations is None or not any(cited):
+            return cited
+        return weigh_citations(self._reader, cited, ablations, self._options.seed)
 
     def told(self, span: SpanExplanation | None = None, most: int = TELLERS) -> WhoTold:
         """Who told it to say a `span`, by default the whole answer: the roles of a chat, and its decisive sentences.
 
         Of every role the sentences with most relevance are left out one by one, at most `most` of each.
         """
-        span = span or self.whole()
-        chosen = choose_tellers(span, most)
-        total = sum(one.relevance for one in span.by_sentence() if one.role != OUTPUT and one.relevance > 0)
-        left = [leave_place_out(self._material, self._places[0], one.number) for one in chosen]
-        own = slice(span.first - self._text.prompt, span.last - self._text.prompt)
-        before = float(self._logprobs[own].sum())
-        after = [float(found[own].sum()) for found in self._read_materials(left)]
-        told = [describe_teller(span, one, total, before, now) for one, now in zip(chosen, after, strict=True)]
-        return WhoTold(span.text, before, span.by_role(), tuple(sorted(told, key=lambda one: -one.drop)))
+        return find_tellers(self._reader, span or self.whole(), most)
 
     def report(self, most: int = SOURCES, least: float = LEAST_SHARE) -> AnswerReport:
         """All of the answer as one value: every sentence, its sources, and what happens without each document.
@@ -211,95 +178,25 @@ class AnswerExplainer:
         Of many documents, eight are left out as a whole: those with cited sentences, then those of most relevance.
         """
         cited = self.citations(most, least)
-        chosen = [choose_sources(span, most, least) for span in self.all_sentences()]
+        chosen = [choose_sources(span, most, least) for span in self._sentences]
+        left_out = choose_documents(self._sentences, cited)
         return AnswerReport(
             question=self._material.question,
             text=self.text,
             documents=self.documents,
             spans=self._sentences,
             citations=tuple(map(tuple, cited)),
-            without=tuple(self._leave_out([((document, None),) for document in self._choose_documents(cited)])),
-            tried=tuple(self._check_sources(chosen)),
+            without=tuple(self._reader.leave_out([((document, None),) for document in left_out])),
+            tried=tuple(check_sources(self._reader, chosen)),
         )
-
-    def _choose_documents(self, cited: Sequence[Sequence[Citation]]) -> list[int]:
-        """The documents that matter most to the answer, in their order: with citations first, then by relevance."""
-        named = {one.document for some in cited for one in some}
-        sizes = [0.0] * len(self.documents)
-        for span in self._sentences:
-            for number, amount in enumerate(span.by_document().values()):
-                sizes[number] += abs(amount)
-        numbers = sorted(range(len(sizes)), key=lambda number: (number not in named, -sizes[number]))
-        return sorted(numbers[:WHOLE])
-
-    def _check_sources(self, chosen: Sequence[Sequence[tuple[SourceSentence, float]]]) -> list[LeftOut]:
-        """Each cited sentence left out, and others until each can be compared with as many as `COMPARED`."""
-        cited = {self._source_of(source.number) for one in chosen for source, _ in one}
-        rest = [source for source in self._all_sources() if source not in cited]
-        more = min(len(rest), max(0, COMPARED + 1 - len(cited))) if cited else 0
-        compared = [rest[k * len(rest) // more] for k in range(more)]
-        return self._leave_out([(source,) for source in [*sorted(cited), *compared]])
-
-    def _leave_out(self, wanted: Sequence[tuple[Source, ...]]) -> list[LeftOut]:
-        """The same answer without each of these; what was read before is not read again."""
-        new = [one for one in wanted if one not in self._left_out]
-        for sources, after in zip(new, self._read(new), strict=True):
-            self._left_out[sources] = self._compare(sources, after)
-        return [self._left_out[one] for one in wanted]
-
-    def _find_source(self, document: int, sentence: int | None) -> tuple[int, int | None]:
-        """A source as it was named, with negative numbers from the end."""
-        count = len(self._material.texts)
-        if not -count <= document < count:
-            raise UsageError(f"no document {document}: there are {count}, counted from 0.")
-        number = document % count
-        if sentence is None:
-            return number, None
-        known = len(self.document_sentences[number])
-        if not -known <= sentence < known:
-            raise UsageError(f"no sentence {sentence} in {self.documents[number]}: it has {known}, counted from 0.")
-        return number, sentence % known
-
-    def _source_of(self, place: int) -> tuple[int, int]:
-        """A place of the prompt as a document and the number of its sentence."""
-        document = self._places[0][place].document
-        assert document is not None
-        return document, sentences_of(document, self._places[0]).index(place)
-
-    def _compare(self, sources: tuple[Source, ...], after: Tensor) -> LeftOut:
-        then, now = self._by_sentence(self._logprobs), self._by_sentence(after)
-        return LeftOut(
-            sources[0][0],
-            " and ".join(label_source(self.documents[document], sentence) for document, sentence in sources),
-            before=sum(then),
-            after=sum(now),
-            sentences_before=then,
-            sentences_after=now,
-            sources=sources,
-        )
-
-    def _read(self, left_out: Sequence[Sequence[Source]]) -> list[Tensor]:
-        """The log-probabilities of the same answer, once without each of these."""
-        return self._read_materials([leave_out(self._material, self._places[0], sources) for sources in left_out])
-
-    def _read_materials(self, materials: Sequence[Material]) -> list[Tensor]:
-        session, texts = self._session, []
-        for material in materials:
-            said, _ = material.render(self._text.tokenizer)
-            texts.append(Text.of(session.model, self._text.tokenizer, said, self._text.output))
-        return measure_logprobs(session, texts, self._original.cache)
 
     @functools.cached_property
     def _sentences(self) -> tuple[SpanExplanation, ...]:
         return tuple(span for span, _ in self._explain(self._sentence_spans()))
 
-    @property
-    def _logprobs(self) -> Tensor:
-        return self._original.logprobs
-
     @functools.cached_property
-    def _original(self) -> ReadText:
-        return read_original(self._session, self._text)
+    def _reader(self) -> AnswerReader:
+        return AnswerReader(self._session, self._material, self._text, self._places[0], self._sentence_spans())
 
     @functools.cached_property
     def _tokens(self) -> Generation:
@@ -310,9 +207,6 @@ class AnswerExplainer:
         text, size = self._text, len(self._text.output)
         found = explain_tokens(self._session, self._options, text, self._scoring, size, self._change)
         return join_tokens(found, text, self._scoring).set_aside(sinks=self._aside[0], special=self._aside[1])
-
-    def _by_sentence(self, logprobs: Tensor) -> tuple[float, ...]:
-        return tuple(float(logprobs[start:end].sum()) for start, end in self._sentence_spans())
 
     def _sentence_spans(self) -> list[tuple[int, int]]:
         """The sentences as spans of tokens, which cover the answer: a token belongs to that with its first letter."""
@@ -360,7 +254,9 @@ class AnswerExplainer:
         check_hops(hops)
         if not hops:
             return self._explain([bounds])[0][0]
-        found, later = explain_hops(self._session, self._options, self._text, self._scoring, bounds, hops, self._change)
+        _, *later = readers = make_hop_readers(self._text, self._scoring, bounds, hops)
+        needed = (0, bounds[1])
+        found = explain_readers(self._session, self._options, self._text, readers, needed, one_score_at_once)
         kept: set[int] = set()
         with closing(found):
             span = self._make_span(bounds, *next(found))[0]
@@ -428,32 +324,4 @@ class AnswerExplainer:
 
 
 def check_hops(hops: int | None) -> None:
-    if hops is not None and hops < 0:
-        raise UsageError(f"hops must be at least 0, not {hops}.")
-
-
-def in_order(source: Source) -> tuple[int, int]:
-    """Sources sort by their document, a whole one before sentences."""
-    return source[0], -1 if source[1] is None else source[1]
-
-
-def choose_sources(span: SpanExplanation, most: int, least: float) -> list[tuple[SourceSentence, float]]:
-    """The sentences of documents that carry a span, each with its share of the positive relevance of all of them."""
-    sources = [one for one in span.by_sentence() if one.document is not None and one.relevance > 0 and one.text]
-    total = sum(one.relevance for one in sources) or 1.0
-    ordered = sorted(sources, key=lambda one: -one.relevance)[:most]
-    return [(one, one.relevance / total) for one in ordered if one.relevance >= least * total]
-
-
-def cite(
-    sentence: int,
-    found: SourceSentence,
-    source: tuple[int, int],
-    share: float,
-    before: float,
-    drops: dict[Source, tuple[float, ...]],
-) -> Citation:
-    own = drops[source][sentence]
-    others = [drop[sentence] for other, drop in drops.items() if other != source]
-    sure = sum(drop < own for drop in others) / len(others) if others else None
-    return Citation(sentence, *source, found.text, found.relevance, share, before, own, sure)
+    check_least("hops", hops, 0)

@@ -77,7 +77,7 @@ def circuit(
     ask = make_request(model, text, method=method, **{**options, "sinks": "show", "plans": False})
     check_options(ask)
     tracing = Tracing(demand, nodes, ask.options.batch_size)
-    explanation = explain_traced(ask, tracing)
+    explanation = explain_with_trace(ask, tracing)
     assert tracing.table is not None
     made = CircuitBuilder(tracing.table, explanation, MLPS in demand.asked).make()
     if with_ is None:
@@ -174,7 +174,7 @@ def check_parts(scope: FlowScope, demand: PartsDemand) -> None:
         )
 
 
-def explain_traced(ask: Request, tracing: Tracing) -> Explanation:
+def explain_with_trace(ask: Request, tracing: Tracing) -> Explanation:
     found = answer_all(ask, tracing.watch_run)
     if len(found) != 1:
         raise UsageError(f"a circuit is of one input, not of {len(found)}.")

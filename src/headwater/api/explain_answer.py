@@ -7,7 +7,7 @@ from typing import Any, cast, overload
 
 import torch
 
-from ..engine.options import SHOWN, check_handling, read_options
+from ..engine.options import check_handling
 from ..engine.session import Session, keep_run
 from ..errors import InputError, UsageError
 from ..inputs.documents import ANSWER, Documents, Material
@@ -155,18 +155,7 @@ def answer_one(
     check_generates(ready, tokenizer)
     check_handling(sinks=asked.sinks, special=asked.special)
     scoring = Scoring.of(asked.score, asked.contrast)
-    options = read_options(
-        tokenizer=tokenizer,
-        method=asked.method,
-        sinks=SHOWN,  # set aside in the span
-        output=scoring.output,
-        at=asked.at,
-        seed=asked.seed,
-        device=asked.device,
-        dtype=asked.dtype,
-        keep=asked.keep,
-        recompute=asked.recompute,
-    )
+    options = asked.options_for(tokenizer, asked.method)
     session = Session.open(ready, options)
     said, parts = material.render(tokenizer)
     limit = length_limit(session.model, tokenizer)

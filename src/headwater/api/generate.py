@@ -15,7 +15,7 @@ from ..engine.kind import choose_method
 from ..engine.options import SHOWN, Options, Request, check_handling, read_options
 from ..engine.session import Change, Session, keep_run
 from ..engine.steps import Step
-from ..errors import InputError, ModelError, UsageError
+from ..errors import InputError, ModelError, check_least
 from ..inputs.places import find_places
 from ..inputs.prompt import Turn, tokenise_prompt
 from ..inputs.targets import Reader
@@ -49,6 +49,21 @@ class GenerationSettings:
     seed: int
     generate: Mapping[str, Any]
 
+    def options_for(self, tokenizer: Any, method: str | Method | None) -> Options:
+        """As every explanation takes them. First and special tokens are set aside in the whole, not here."""
+        return read_options(
+            tokenizer=tokenizer,
+            method=method,
+            sinks=SHOWN,
+            output=Scoring.of(self.score, self.contrast).output,
+            at=self.at,
+            seed=self.seed,
+            device=self.device,
+            dtype=self.dtype,
+            keep=self.keep,
+            recompute=self.recompute,
+        )
+
 
 def explain_prompt(
     model: nn.Module,
@@ -61,22 +76,9 @@ def explain_prompt(
     """One prompt or one chat."""
     scoring = Scoring.of(asked.score, asked.contrast)
     check_handling(sinks=asked.sinks, special=asked.special)
-    if asked.tokens_at_once is not None and asked.tokens_at_once < 1:
-        raise UsageError(f"tokens_at_once must be at least 1, not {asked.tokens_at_once}.")
+    check_least("tokens_at_once", asked.tokens_at_once)
     check_generates(model, tokenizer)
-    chosen = choose_method(asked.method, model)
-    options = read_options(
-        tokenizer=tokenizer,
-        method=chosen,
-        sinks=SHOWN,  # they are put aside in the whole
-        output=scoring.output,
-        at=asked.at,
-        seed=asked.seed,
-        device=asked.device,
-        dtype=asked.dtype,
-        keep=asked.keep,
-        recompute=asked.recompute,
-    )
+    options = asked.options_for(tokenizer, choose_method(asked.method, model))
     session = Session.open(model, options)
     ready = session.model
     said = tokenise_prompt(tokenizer, prompt, chat)

@@ -93,7 +93,4 @@ def check_head(path: Path, asked: dict[str, Any], found: dict[str, Any], probes:
         kept = torch.tensor(found["scores"], dtype=torch.float64)
         differs = None if bool(((kept - probes).abs() <= ROOM * kept.abs().max()).all()) else "scores"
     if differs is not None:
-        what = {"query": "another query", "first": "other passages", "scores": "another model or other options"}[
-            differs
-        ]
-        raise UsageError(f"{path} has the scores of {what}: name another file, or remove this one.")
+        raise UsageError(f"{path} has the scores of {OTHER[differs]}: name another file, or remove this one.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,12 +12,14 @@ from torch import Tensor
 
 from ..engine.model import place_batch
 from ..engine.session import Session
+from ..errors import UsageError
 from ..inputs.batch import Batch, Item
 from ..inputs.documents import Material
 from ..inputs.readouts import logits_of
 from ..inputs.restoring import restores
 from ..inputs.text import takes
 from ..results.answer import TextSentence
+from ..results.answer_report import LeftOut, label_source
 from .output_text import Text
 from .prefix_cache import PrefixCache, ReadText, read_text, read_with_cache
 from .span_scores import logprobs_at
@@ -23,6 +27,94 @@ from .span_scores import logprobs_at
 Source = tuple[int, int | None]  # a document, and one of its sentences or all of them; both count from 0
 BATCH = 8  # prompts that are read at once
 ROOM = 64 * 2**20  # logits that are made at once, a number each
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerReader:
+    """Reads one answer again without some of its sources; what was read before is not read again.
+
+    `places`: the sentences of prompt and answer. `spans`: the answer's sentences as spans of output tokens.
+    """
+
+    session: Session
+    material: Material
+    text: Text
+    places: tuple[TextSentence, ...]
+    spans: list[tuple[int, int]]
+    found: dict[tuple[Source, ...], LeftOut] = field(default_factory=dict)
+
+    @functools.cached_property
+    def original(self) -> ReadText:
+        """The answer after the whole prompt."""
+        return read_original(self.session, self.text)
+
+    def leave_out(self, wanted: Sequence[tuple[Source, ...]]) -> list[LeftOut]:
+        """The same answer without each of these."""
+        new = [one for one in wanted if one not in self.found]
+        for sources, after in zip(new, self.read_without(new), strict=True):
+            self.found[sources] = self._compare(sources, after)
+        return [self.found[one] for one in wanted]
+
+    def read_without(self, wanted: Sequence[Sequence[Source]]) -> list[Tensor]:
+        """The log-probabilities of the answer's tokens, once without each of these."""
+        return self.read([leave_out(self.material, self.places, sources) for sources in wanted])
+
+    def read(self, materials: Sequence[Material]) -> list[Tensor]:
+        """The log-probabilities of the answer's tokens after other prompts."""
+        texts = []
+        for material in materials:
+            said, _ = material.render(self.text.tokenizer)
+            texts.append(Text.of(self.session.model, self.text.tokenizer, said, self.text.output))
+        return measure_logprobs(self.session, texts, self.original.cache)
+
+    def by_sentence(self, logprobs: Tensor) -> tuple[float, ...]:
+        return tuple(float(logprobs[start:end].sum()) for start, end in self.spans)
+
+    def sentences_of(self, document: int) -> list[int]:
+        return sentences_of(document, self.places)
+
+    def all_sources(self) -> list[tuple[int, int]]:
+        """Every sentence of every document."""
+        return [(d, n) for d in range(len(self.material.texts)) for n in range(len(self.sentences_of(d)))]
+
+    def source_of(self, place: int) -> tuple[int, int]:
+        """A place of the prompt as a document and the number of its sentence."""
+        document = self.places[place].document
+        assert document is not None
+        return document, self.sentences_of(document).index(place)
+
+    def find_sources(self, named: Sequence[Source]) -> tuple[Source, ...]:
+        """Sources as they were named, with negative numbers from the end: each once, in order."""
+        wanted = {self._find_source(*source) for source in named}
+        if not wanted:
+            raise UsageError("nothing is left out: name a document.")
+        return tuple(sorted(wanted, key=lambda one: (one[0], -1 if one[1] is None else one[1])))
+
+    def _find_source(self, document: int, sentence: int | None) -> Source:
+        count = len(self.material.texts)
+        if not -count <= document < count:
+            raise UsageError(f"no document {document}: there are {count}, counted from 0.")
+        number = document % count
+        if sentence is None:
+            return number, None
+        known = len(self.sentences_of(number))
+        if not -known <= sentence < known:
+            name = self.material.names[number]
+            raise UsageError(f"no sentence {sentence} in {name}: it has {known}, counted from 0.")
+        return number, sentence % known
+
+    def _compare(self, sources: tuple[Source, ...], after: Tensor) -> LeftOut:
+        then, now = self.by_sentence(self.original.logprobs), self.by_sentence(after)
+        named = [label_source(self.material.names[document], sentence) for document, sentence in sources]
+        return LeftOut(
+            sources[0][0],
+            " and ".join(named),
+            before=sum(then),
+            after=sum(now),
+            sentences_before=then,
+            sentences_after=now,
+            sources=sources,
+        )
 
 
 def leave_out(material: Material, places: Sequence[TextSentence], sources: Sequence[Source]) -> Material:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..engine.model import where_it_is
-from ..errors import InputError, ModelError, UsageError
+from ..errors import InputError, ModelError, UsageError, check_least
 from ..inputs.batch import Batch, Item
 from ..inputs.prompt import Prompt
 from ..inputs.text import check_characters, takes
@@ -68,8 +68,7 @@ class Text:
 
 def continue_text(model: nn.Module, said: Prompt, count: int, options: Mapping[str, Any]) -> list[int]:
     """What the model says next, by its own `generate`."""
-    if count < 1:
-        raise UsageError(f"max_new_tokens must be at least 1, not {count}.")
+    check_least("max_new_tokens", count)
     device = where_it_is(model)[0]
     ids = torch.tensor([said.ids], device=device)
     settings = {"do_sample": False, "num_beams": 1, **padding(model), **options}

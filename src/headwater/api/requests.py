@@ -57,7 +57,7 @@ def take_model(model: Model, options: Mapping[str, Any], data: Any = None) -> tu
     if isinstance(model, nn.Module):
         return model, dict(options)
     if isinstance(model, (str, os.PathLike)):
-        found, readers = load_named(model, options, is_image(data) or options.get("processor") is not None)
+        found, readers = load_by_name(model, options, is_image(data) or options.get("processor") is not None)
     elif is_pipeline(model):
         found, readers = open_pipeline(model)
     elif isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], nn.Module):
@@ -71,7 +71,7 @@ def take_model(model: Model, options: Mapping[str, Any], data: Any = None) -> tu
     return found, {**options, **own}
 
 
-def load_named(
+def load_by_name(
     name: str | os.PathLike[str], options: Mapping[str, Any], of_images: bool
 ) -> tuple[nn.Module, dict[str, Any]]:
     from ..models.loading import load, load_image_model

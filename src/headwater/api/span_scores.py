@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..engine.forward import Run
 from ..engine.kind import choose_method
 from ..engine.options import Options
 from ..engine.session import Change, Session, keep_run
@@ -104,27 +103,14 @@ def explain_spans(
     yield from explain_readers(session, options, text, readers, (first, last), change)
 
 
-def explain_hops(
-    session: Session,
-    options: Options,
-    text: Text,
-    scoring: Scoring,
-    span: tuple[int, int],
-    hops: int,
-    change: Change = keep_run,
-) -> tuple[Explained, list[SpanReader]]:
-    """A span and then hops, all by one forward pass: and the readers of the hops, whose amounts are set in between.
+def make_hop_readers(text: Text, scoring: Scoring, span: tuple[int, int], hops: int) -> list[SpanReader]:
+    """The reader of a span and then those of hops, whose amounts are set in between.
 
-    Each hop reads all output tokens before the span's end.
+    Each hop reads all output tokens before the span's end, so that one forward pass serves all.
     """
     _, last = span
     later = [make_reader(text, scoring, (0, last), last) for _ in range(hops)]
-    readers = [make_reader(text, scoring, span, last), *later]
-
-    def one_by_one(run: Run) -> Run:
-        return replace(change(run), scores_at_once=1)
-
-    return explain_readers(session, options, text, readers, (0, last), one_by_one), later
+    return [make_reader(text, scoring, span, last), *later]
 
 
 def make_reader(text: Text, scoring: Scoring, span: tuple[int, int], last: int) -> SpanReader:

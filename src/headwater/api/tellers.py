@@ -6,8 +6,22 @@ from collections.abc import Sequence
 
 from ..inputs.documents import Material
 from ..results.answer import OUTPUT, SourceSentence, SpanExplanation, TextSentence
-from ..results.who_told import ToldSentence
-from .leave_out import leave_out, sentences_of
+from ..results.who_told import ToldSentence, WhoTold
+from .leave_out import AnswerReader, leave_out, sentences_of
+
+TELLERS = 3  # sentences of each role that are left out
+
+
+def find_tellers(reader: AnswerReader, span: SpanExplanation, most: int) -> WhoTold:
+    """The roles that a span rests on, and their sentences with most relevance, each left out once."""
+    chosen = choose_tellers(span, most)
+    total = sum(one.relevance for one in span.by_sentence() if one.role != OUTPUT and one.relevance > 0)
+    own = slice(span.first - reader.text.prompt, span.last - reader.text.prompt)
+    before = float(reader.original.logprobs[own].sum())
+    left = reader.read([leave_place_out(reader.material, reader.places, one.number) for one in chosen])
+    after = [float(logprobs[own].sum()) for logprobs in left]
+    told = [describe_teller(span, one, total, before, now) for one, now in zip(chosen, after, strict=True)]
+    return WhoTold(span.text, before, span.by_role(), tuple(sorted(told, key=lambda one: -one.drop)))
 
 
 def choose_tellers(span: SpanExplanation, most: int) -> list[SourceSentence]:

@@ -127,11 +127,6 @@ class TextEncoder(Encoder):
         whole = self.prompt + text
         return whole.strip().lower() if self.lower else whole
 
-    @property
-    def prompt_tokens(self) -> int:
-        """How many first tokens the prompt takes, the special ones before it included."""
-        return count_prompt_tokens(self.job.tokenizer, self.prompt)
-
 
 @dataclass(frozen=True)
 class ImageEncoder(Encoder):

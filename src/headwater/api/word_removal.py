@@ -66,15 +66,15 @@ class RemovalComparer:
         sides = self.options.for_side(0), self.options.for_side(1)
         check_texts([query])
         check_texts(passages)
-        mine = self.finish(self.embed([write_prompted(query, sides[0])]))[0]
-        theirs = self.finish(self.embed([write_prompted(one, sides[1]) for one in passages]))
+        mine = self.finish(self.embed([write_with_prompt(query, sides[0])]))[0]
+        theirs = self.finish(self.embed([write_with_prompt(one, sides[1]) for one in passages]))
         check_dimensions(len(mine), theirs.shape[1])
         return theirs @ mine
 
     def explain(self, text: str, options: VectorOptions) -> ExplainedText:
         """What each word, and all else, brings to every dimension."""
         check_texts([text])
-        whole = write_prompted(text, options)
+        whole = write_with_prompt(text, options)
         spans = [(found.start(), found.end()) for found in WORD.finditer(whole)]
         others = [" ".join((whole[:start] + whole[end:]).split()) for start, end in spans]
         vectors = self.embed([whole, *(one for one in others if one)])
@@ -113,7 +113,7 @@ class RemovalComparer:
         return Provenance(__version__, torch.__version__, None, str(name), "cpu", "float64", self.options.seed)
 
 
-def write_prompted(text: str, options: VectorOptions) -> str:
+def write_with_prompt(text: str, options: VectorOptions) -> str:
     return f"{options.prompts or ''}{text}"
 
 

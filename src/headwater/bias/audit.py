@@ -15,10 +15,10 @@ from .. import methods as registry
 from ..api.explain import explain
 from ..api.requests import Model, take_model
 from ..engine.kind import choose_method, choose_output
-from ..engine.model import describe_model, prepare_model, where_it_is
+from ..engine.model import prepare_model
 from ..errors import DataError, HeadwaterError, UsageError
 from ..evaluation.progress import show_progress
-from ..evaluation.provenance import machine, model_sha256, now, versions
+from ..evaluation.provenance import describe_work
 from ..evaluation.statistics import PERMUTATIONS
 from ..evaluation.stored import check_asked, open_given_run
 from ..inputs.restoring import restores
@@ -273,19 +273,10 @@ def check_lengths(model: nn.Module, tokenizer: Any, texts: Texts, truncate: bool
 
 def describe_audit(given: nn.Module, ready: nn.Module, texts: Texts, finder: Finder, seed: int) -> dict[str, Any]:
     """What is needed to repeat the result."""
-    place, dtype = where_it_is(ready)
-    about = describe_model(ready, place, dtype, seed)
-    return {
-        "model": about.model,
-        "model_class": type(given).__name__,
-        "model_sha256": model_sha256(given),
+    found = {
         "data": texts.source,
         "data_sha256": texts.sha256,
         "groups": finder.source,
         "groups_sha256": finder.sha256,
-        "dtype": about.dtype,
-        "seed": seed,
-        "versions": versions(),
-        **machine(place),
-        "started": now(),
     }
+    return describe_work(given, ready, seed, found)

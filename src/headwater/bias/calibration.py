@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..evaluation.statistics import permutation_p
-from .effects import Sums, mean_of
+from .effects import Sums, find_means
 
 LEVEL = 0.05
 PERMUTATIONS = 999
@@ -55,7 +55,7 @@ def calibrate(
     def found(difference: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         ps = []
         for number, (one, other) in enumerate(label_randomly(sums, labellings, seed)):
-            ps.append(permutation_p(shift_entries(one, difference), other, mean_of, seed + number, PERMUTATIONS))
+            ps.append(permutation_p(shift_entries(one, difference), other, find_means, seed + number, PERMUTATIONS))
             tick(1)
         return np.array(ps)
 

@@ -52,7 +52,7 @@ def resample_sums(sums: Sums, seed: int, resamples: int) -> Sums:
     return resample_means(sums, seed, resamples) * len(sums)
 
 
-def mean_of(totals: Sums) -> Floats:
+def find_means(totals: Sums) -> Floats:
     return np.asarray(totals[..., 1] / totals[..., 0])
 
 
@@ -65,14 +65,14 @@ def cohens_d(first: Sums, second: Sums) -> Floats:
     """Cohen's d: the difference of the means over the pooled standard deviation; 0 where nothing varies."""
     freedom = np.maximum(first[..., 0] + second[..., 0] - 2, 1)
     spread = np.sqrt((squares(first) + squares(second)) / freedom)
-    difference = mean_of(first) - mean_of(second)
+    difference = find_means(first) - find_means(second)
     return np.divide(difference, spread, out=np.zeros_like(difference), where=spread > 0)
 
 
 def mean_with_interval(values: Floats, entries: Sequence[str], seed: int, resamples: int = RESAMPLES) -> MeanEstimate:
     """The mean over mentions, its interval over entries."""
     sums = entry_sums(values, entries)
-    return with_interval(float(values.mean()), mean_of(resample_sums(sums, seed, resamples)))
+    return with_interval(float(values.mean()), find_means(resample_sums(sums, seed, resamples)))
 
 
 def effect(
@@ -85,13 +85,13 @@ def effect(
     """How two groups differ; each is given by its values and the entry of each value."""
     one, other = entry_sums(*first), entry_sums(*second)
     again = resample_sums(one, seed, resamples), resample_sums(other, seed + 1, resamples)
-    differences = mean_of(again[0]) - mean_of(again[1])
-    found = float(mean_of(one.sum(0)) - mean_of(other.sum(0)))
+    differences = find_means(again[0]) - find_means(again[1])
+    found = float(find_means(one.sum(0)) - find_means(other.sum(0)))
     d = float(cohens_d(one.sum(0, keepdims=True), other.sum(0, keepdims=True))[0])
     return Effect(
         difference=with_interval(found, differences),
         d=with_interval(d, cohens_d(*again)),
-        p=permutation_p(one, other, mean_of, seed, permutations),
+        p=permutation_p(one, other, find_means, seed, permutations),
         detectable=POWER * float(differences.std()),
     )
 

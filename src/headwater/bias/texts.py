@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import plugins
-from ..errors import DataError, UsageError
-from ..evaluation.sources import column_names, columns_of, text_of
+from ..errors import DataError
+from ..evaluation.sources import check_columns, columns_of, sample_rows, text_of
 from ..inputs.table import LabelledTexts
 
 DEFAULT = "sst2"
@@ -49,11 +47,8 @@ class Texts:
 
     def draw(self, limit: int | None, seed: int) -> Texts:
         """At most `limit` texts, drawn with the seed and left in their order."""
-        if limit is None or limit >= len(self):
-            return self
-        if limit < 1:
-            raise UsageError(f"limit must be at least 1, not {limit}.")
-        return self.choose(sorted(np.random.default_rng(seed).permutation(len(self))[:limit].tolist()))
+        kept = sample_rows(len(self), limit, seed)
+        return self if kept is None else self.choose(kept)
 
 
 def read_texts(data: Any, text_column: str = "text", part_column: str | None = None, tokenizer: Any = None) -> Texts:
@@ -64,7 +59,7 @@ def read_texts(data: Any, text_column: str = "text", part_column: str | None = N
     """
     known = plugins.load_all(plugins.DATASETS)
     if isinstance(data, str) and data in known:
-        return join_parts(*known[data]())
+        return join_tables(*known[data]())
     if isinstance(data, str) and data == DEFAULT and not Path(data).exists():
         raise DataError(
             f"the dataset {data!r} is known to headwater-experiments, which is not installed: pip install "
@@ -73,10 +68,7 @@ def read_texts(data: Any, text_column: str = "text", part_column: str | None = N
     if isinstance(data, (list, tuple)) and all(isinstance(text, str) for text in data):
         data = {text_column: list(data)}
     columns, source = columns_of(data, text_column, "label")
-    there = list(map(str, column_names(columns)))
-    for name in (text_column, *([part_column] if part_column is not None else [])):
-        if name not in there:
-            raise DataError(f"{source} has no column {name!r}; it has {', '.join(there) or 'none'}.")
+    check_columns(columns, [text_column, *([part_column] if part_column is not None else [])], source)
     texts = [text_of(value, i, source, tokenizer) for i, value in enumerate(columns[text_column])]
     if not texts:
         raise DataError(f"{source} has no rows.")
@@ -84,7 +76,7 @@ def read_texts(data: Any, text_column: str = "text", part_column: str | None = N
     return Texts(texts, list(range(len(texts))), parts, source)
 
 
-def join_parts(source: str, tables: Sequence[tuple[str, LabelledTexts]]) -> Texts:
+def join_tables(source: str, tables: Sequence[tuple[str, LabelledTexts]]) -> Texts:
     """Part after part; rows are counted within each part."""
     return Texts(
         [text for _, table in tables for text in table.texts],

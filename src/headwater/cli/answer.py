@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from headwater.defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
-
 from . import options
 from .models import load_chosen_model
 from .screen import save_file, waiting
@@ -22,6 +20,7 @@ EXAMPLES = (
 )
 
 
+@options.takes_groups
 def command(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="What the model is asked.")],
     documents: Annotated[
@@ -33,39 +32,25 @@ def command(
     answer: Annotated[
         str | None, typer.Option(help="Explain this answer, whether the model would give it or not.")
     ] = None,
-    model: Annotated[
-        str,
-        typer.Option("--model", "-m", help="A directory, a .gguf file, a hub name, or smollm2, from its wheel."),
-    ] = DEFAULT,
+    model: options.LanguageModel = DEFAULT,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, max=options.MOST, help="How many tokens the answer has at most.")
     ] = 100,
-    method: Annotated[
-        str | None, typer.Option("--method", help=f"See `headwater methods`. Default: {LANGUAGE_METHOD}.")
-    ] = None,
-    score: Annotated[
-        str | None,
-        typer.Option(help=f"advantage, logit, logprob, or contrast (with the runner-up). Default: {LANGUAGE_OUTPUT}."),
-    ] = None,
-    sinks: Annotated[str, typer.Option(help="The first token: show, or aside, in the ledger.")] = "aside",
-    special: Annotated[str, typer.Option(help="Special tokens: show, or aside, in the ledger.")] = "show",
-    keep: options.Keep = "device",
-    recompute: options.Recompute = None,
-    memory_limit: options.MemoryLimit = None,
-    task: options.Task = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
+    method: options.LanguageMethod = None,
+    score: options.Score = None,
+    sinks: options.FirstToken = "aside",
+    special: options.SpecialTokens = "show",
+    memory: options.MemoryOptions = options.MEMORY,
+    loading: options.LoadOptions = options.LOADING,
     seed: options.Seed = 0,
     as_json: options.Json = False,
     html: options.Html = None,
-    allow_pickle: options.AllowPickle = False,
-    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Ask a language model about documents, and say which of their sentences carry its answer."""
     from headwater.inputs.document_files import read_documents_from
 
     texts = read_documents_from(documents or [])
-    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    loaded, tokenizer = load_chosen_model(model, loading)
     with waiting("answering and explaining"):
         import headwater
 
@@ -80,11 +65,9 @@ def command(
             score=score,
             sinks=sinks,
             special=special,
-            keep=keep,
-            recompute=options.count_of(recompute),
-            memory_limit=memory_limit,
-            dtype=dtype,
+            dtype=loading.dtype,
             seed=seed,
+            **memory.settings(),
         )
         report = found.report()
     if html is not None:

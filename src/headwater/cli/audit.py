@@ -17,11 +17,11 @@ EXAMPLES = (
 )
 
 
+@options.takes_groups
 def command(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text to explain.")],
-    pair: Annotated[str | None, typer.Option(help="The second text of a pair.", metavar="TEXT")] = None,
+    pair: options.Pair = None,
     model: options.Model = None,
-    task: options.Task = None,
     method: options.Method = None,
     target: options.Target = None,
     output: options.Output = None,
@@ -29,16 +29,13 @@ def command(
     sinks: options.Sinks = None,
     full: options.Full = False,
     truncate: options.Truncate = False,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
+    loading: options.LoadOptions = options.LOADING,
     seed: options.Seed = 0,
     as_json: options.Json = False,
     plain: options.Plain = False,
-    allow_pickle: options.AllowPickle = False,
-    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Follow relevance through every module: what came in, what went out, and which operations leaked."""
-    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    loaded, tokenizer = load_chosen_model(model, loading)
     with waiting("auditing"):
         import headwater
 
@@ -52,7 +49,7 @@ def command(
             at=at,
             sinks=sinks,
             truncate=truncate,
-            dtype=dtype,
+            dtype=loading.dtype,
             seed=seed,
         )
     if as_json:

@@ -27,6 +27,7 @@ EXAMPLES = (
 )
 
 
+@options.takes_groups
 def command(
     data: Annotated[
         str, typer.Option(help="Texts: a .parquet, .csv, .tsv or .jsonl file, what `headwater run` wrote, or sst2.")
@@ -39,7 +40,6 @@ def command(
         ),
     ] = "gender-names",
     model: options.Model = None,
-    task: options.Task = None,
     method: Annotated[
         str | None,
         typer.Option("--method", help=f"See `headwater methods`. Default: {METHOD_BY_KIND}; with --paper lrp(ah+ln)."),
@@ -54,7 +54,7 @@ def command(
     ] = None,
     output: options.Output = None,
     at: options.At = "embeddings",
-    text_column: Annotated[str, typer.Option(help="The column of the texts.")] = "text",
+    text_column: options.TextColumn = "text",
     part_column: Annotated[
         str | None, typer.Option(help="A column whose values are parts of the data, each reported on its own, too.")
     ] = None,
@@ -88,18 +88,15 @@ def command(
     ] = None,
     truncate: options.Truncate = False,
     batch_size: Annotated[int, typer.Option(min=1, max=options.MOST, help="Texts explained at once.")] = 32,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
+    loading: options.LoadOptions = options.LOADING,
     seed: options.Seed = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output: one object.")] = False,
+    as_json: options.JsonObject = False,
     plain: options.Plain = False,
-    allow_pickle: options.AllowPickle = False,
-    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Compare the relevance of groups of words over a whole dataset, with an effect size and a permutation test."""
     model = model or (PAPERS_MODEL if paper else None)
     method = method or ("lrp(ah+ln)" if paper else None)
-    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    loaded, tokenizer = load_chosen_model(model, loading)
     with waiting("reading the data"):
         from headwater.bias.audit import audit_bias
         from headwater.bias.saving import check_path
@@ -124,7 +121,7 @@ def command(
         swaps=swaps,
         calibration=calibrate,
         batch_size=batch_size,
-        dtype=dtype,
+        dtype=loading.dtype,
         truncate=truncate,
     )
     for warning in found.warnings:

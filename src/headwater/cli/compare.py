@@ -16,7 +16,7 @@ from headwater.names import split_names
 from . import options
 from .images import check_alone, check_readable, draw_comparison
 from .models import load_chosen_model
-from .molecules import check_takes_graphs, draw_molecule, read_molecule
+from .molecules import check_takes_graphs, draw_molecule, parse_molecule
 from .screen import save_file, say, show, theme, waiting
 
 if TYPE_CHECKING:
@@ -30,9 +30,10 @@ EXAMPLES = (
 )
 
 
+@options.takes_groups
 def command(
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text to explain.")] = None,
-    pair: Annotated[str | None, typer.Option(help="The second text of a pair.", metavar="TEXT")] = None,
+    pair: options.Pair = None,
     smiles: options.Smiles = None,
     image: Annotated[
         Path | None, typer.Option(help="An image file, in place of a text. Without --model, a small one for digits.")
@@ -40,7 +41,6 @@ def command(
     patch: options.Patch = None,
     pixels: Annotated[bool, typer.Option("--pixels", help="Draw an image's pixels, not its patches.")] = False,
     model: options.Model = None,
-    task: options.Task = None,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -52,41 +52,36 @@ def command(
     output: options.Output = None,
     at: options.At = "embeddings",
     sinks: options.Sinks = None,
-    words: Annotated[bool, typer.Option("--words", help="Sum sub-words to words.")] = False,
+    words: options.Words = False,
     truncate: options.Truncate = False,
     window: options.Window = False,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
+    loading: options.LoadOptions = options.LOADING,
     seed: options.Seed = 0,
     as_json: options.Json = False,
     plain: options.Plain = False,
     html: options.Html = None,
     svg: options.Svg = None,
     png: options.Png = None,
-    allow_pickle: options.AllowPickle = False,
-    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Show what several methods say of the same prediction: one row of coloured tokens for each."""
     settings: dict[str, Any] = {} if methods is None else {"methods": split_names(methods)}
     if image is not None:
         check_alone((text, pair, smiles), (words, window, truncate, at != "embeddings" or sinks is not None))
         check_readable([image])
-        loaded, processor = load_chosen_model(
-            model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS
-        )
+        loaded, processor = load_chosen_model(model, loading, bundled.DIGITS)
         settings |= {"processor": processor, "patch": patch, "target": target, "output": output}
         with waiting("comparing"):
             import headwater
 
-            found = headwater.compare(loaded, image, dtype=dtype, seed=seed, **settings)
+            found = headwater.compare(loaded, image, dtype=loading.dtype, seed=seed, **settings)
         print_answer(found, as_json, plain, words)
         draw_comparison(found, image, pixels, png, svg, html)
         return
     if png is not None or patch is not None or pixels:
         raise UsageError("--png, --patch and --pixels are for an --image.")
-    data = text_or_pair(text, pair) if smiles is None else read_molecule(smiles, text, pair)
+    data = text_or_pair(text, pair) if smiles is None else parse_molecule(smiles, text, pair)
     own = bundled.NAME if smiles is None else bundled.MOLECULES
-    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, own)
+    loaded, tokenizer = load_chosen_model(model, loading, own)
     if smiles is not None:
         check_takes_graphs(loaded)
     with waiting("comparing"):
@@ -102,7 +97,7 @@ def command(
             sinks=sinks,
             truncate=truncate,
             window=window,
-            dtype=dtype,
+            dtype=loading.dtype,
             seed=seed,
             **settings,
         )

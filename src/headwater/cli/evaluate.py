@@ -26,13 +26,13 @@ EXAMPLES = (
 )
 
 
+@options.takes_groups
 def command(
     data: Annotated[
         Path, typer.Option(help="Labelled texts: .parquet, .csv, .tsv or .jsonl, or what `headwater run` wrote.")
     ],
     methods: Annotated[str, typer.Option(help="Methods, separated by commas; see `headwater methods`.")] = "gi,lrp",
     model: options.Model = None,
-    task: options.Task = None,
     protocol: Annotated[
         str, typer.Option(help="How it is measured: ali2022, or a variant such as 'ali2022(special_tokens=kept)'.")
     ] = "ali2022",
@@ -47,8 +47,8 @@ def command(
         bool, typer.Option("--images", help="The texts are paths of images, counted from the file's directory.")
     ] = False,
     patch: options.Patch = None,
-    text_column: Annotated[str, typer.Option(help="The column of the texts.")] = "text",
-    label_column: Annotated[str, typer.Option(help="The column of the labels: class indices or names.")] = "label",
+    text_column: options.TextColumn = "text",
+    label_column: options.LabelColumn = "label",
     limit: Annotated[
         int | None, typer.Option(min=1, max=options.MOST, help="Draw this many rows with the seed. Default: all.")
     ] = None,
@@ -62,24 +62,17 @@ def command(
         int | None,
         typer.Option(min=1, max=options.MOST, help="Tokens of perturbed inputs run at once. Default: by device."),
     ] = None,
-    keep: options.Keep = "device",
-    recompute: options.Recompute = None,
-    memory_limit: options.MemoryLimit = None,
+    memory: options.MemoryOptions = options.MEMORY,
     workers: options.Workers = 1,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
+    loading: options.LoadOptions = options.LOADING,
     seed: options.Seed = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output: one object.")] = False,
+    as_json: options.JsonObject = False,
     plain: options.Plain = False,
-    allow_pickle: options.AllowPickle = False,
-    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Measure how faithful methods are: activation and pruning curves, with intervals and paired differences."""
     if patch is not None and not images:
         raise UsageError("--patch is for --images.")
-    loaded, reader = load_chosen_model(
-        model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS if images else bundled.NAME
-    )
+    loaded, reader = load_chosen_model(model, loading, bundled.DIGITS if images else bundled.NAME)
     with waiting("reading the data"):
         from headwater.evaluation.run import evaluate
     found = evaluate(
@@ -97,14 +90,12 @@ def command(
         seed=seed,
         batch_size=batch_size,
         batch_tokens=batch_tokens,
-        dtype=dtype,
+        dtype=loading.dtype,
         out=out,
         resume=resume,
         runtime=runtime,
         workers=workers,
-        keep=keep,
-        recompute=options.count_of(recompute),
-        memory_limit=memory_limit,
+        **memory.settings(),
     )
     print_tables(found, lambda: summarise_evaluation(found), as_json, plain)
     if out is not None:

@@ -17,7 +17,7 @@ from headwater.models import bundled
 from . import options
 from .images import check_alone, check_readable, write_pictures
 from .models import load_chosen_model
-from .molecules import check_takes_graphs, draw_molecule, read_molecule
+from .molecules import check_takes_graphs, draw_molecule, parse_molecule
 from .refusals import check_written
 from .screen import save_file, say, show, theme, waiting
 
@@ -35,6 +35,7 @@ EXAMPLES = (
 )
 
 
+@options.takes_groups
 def command(
     texts: Annotated[
         list[str] | None, typer.Argument(metavar="TEXT", help="The text, or several; - reads one a line.")
@@ -42,65 +43,50 @@ def command(
     pair: Annotated[
         list[str] | None, typer.Option(help="The second text of a pair; once for every TEXT.", metavar="TEXT")
     ] = None,
-    smiles: Annotated[
-        str | None,
-        typer.Option(
-            help="A molecule, in place of a text. Without --model, the model trained on BACE.", metavar="SMILES"
-        ),
-    ] = None,
+    smiles: options.Smiles = None,
     image: Annotated[
         list[Path] | None,
         typer.Option(help="An image file, or several, in place of a text. Without --model, a small one for digits."),
     ] = None,
     patch: options.Patch = None,
     model: options.Model = None,
-    task: options.Task = None,
     method: options.Method = None,
     target: options.Target = None,
     output: options.Output = None,
     at: options.At = "embeddings",
     sinks: options.Sinks = None,
-    words: Annotated[bool, typer.Option("--words", help="Sum sub-words to words.")] = False,
+    words: options.Words = False,
     full: options.Full = False,
     truncate: options.Truncate = False,
     window: options.Window = False,
     batch_size: Annotated[int, typer.Option(min=1, max=options.MOST, help="Texts computed at once.")] = 16,
-    keep: options.Keep = "device",
-    recompute: options.Recompute = None,
-    memory_limit: options.MemoryLimit = None,
+    memory: options.MemoryOptions = options.MEMORY,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Explain nothing: say how much memory it would take, and how.")
     ] = False,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
+    loading: options.LoadOptions = options.LOADING,
     seed: options.Seed = 0,
     as_json: options.Json = False,
     plain: options.Plain = False,
     html: options.Html = None,
     svg: options.Svg = None,
     png: options.Png = None,
-    allow_pickle: options.AllowPickle = False,
-    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Say how much each token, atom or patch contributed to a prediction, with a ledger that adds up to the score."""
-    saving = {"keep": keep, "recompute": options.count_of(recompute), "memory_limit": memory_limit}
+    shared = {
+        "method": method,
+        "target": target,
+        "output": output,
+        "batch_size": batch_size,
+        "dtype": loading.dtype,
+        "seed": seed,
+        **memory.settings(),
+    }
     if image:
         check_alone((texts, pair, smiles), (words, window, truncate, at != "embeddings" or sinks is not None))
         check_readable(image)
-        loaded, processor = load_chosen_model(
-            model, task, device, dtype, allow_pickle, trust_remote_code, bundled.DIGITS
-        )
-        settings = {
-            "processor": processor,
-            "patch": patch,
-            "method": method,
-            "target": target,
-            "output": output,
-            "batch_size": batch_size,
-            "dtype": dtype,
-            "seed": seed,
-            **saving,
-        }
+        loaded, processor = load_chosen_model(model, loading, bundled.DIGITS)
+        settings = {"processor": processor, "patch": patch, **shared}
         if dry_run:
             put_estimate(loaded, image, settings, as_json)
             return
@@ -111,26 +97,13 @@ def command(
     if png is not None or patch is not None:
         raise UsageError("--png and --patch are for an --image.")
     given: list[Any] = (
-        pairs(list(texts_or_stdin(texts)), pair) if smiles is None else [read_molecule(smiles, texts, pair)]
+        pairs(list(texts_or_stdin(texts)), pair) if smiles is None else [parse_molecule(smiles, texts, pair)]
     )
     own = bundled.NAME if smiles is None else bundled.MOLECULES
-    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code, own)
+    loaded, tokenizer = load_chosen_model(model, loading, own)
     if smiles is not None:
         check_takes_graphs(loaded)
-    settings = {
-        "tokenizer": tokenizer,
-        "method": method,
-        "target": target,
-        "output": output,
-        "at": at,
-        "sinks": sinks,
-        "truncate": truncate,
-        "window": window,
-        "batch_size": batch_size,
-        "dtype": dtype,
-        "seed": seed,
-        **saving,
-    }
+    settings = {"at": at, "sinks": sinks, "truncate": truncate, "window": window, "tokenizer": tokenizer, **shared}
     if dry_run:
         put_estimate(loaded, given, settings, as_json)
         return

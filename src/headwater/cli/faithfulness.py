@@ -25,6 +25,7 @@ EXAMPLES = (
 )
 
 
+@options.takes_groups
 def command(
     model: Annotated[str, typer.Option("--model", "-m", help="A language model, as for `headwater generate`.")] = (
         "smollm2"
@@ -59,14 +60,10 @@ def command(
     picture: Annotated[
         Path | None, typer.Option(help="Also draw faithfulness against cost here, as SVG.", metavar="FILE.svg")
     ] = None,
-    task: options.Task = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
+    loading: options.LoadOptions = options.LOADING,
     seed: options.Seed = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output: one object.")] = False,
+    as_json: options.JsonObject = False,
     plain: options.Plain = False,
-    allow_pickle: options.AllowPickle = False,
-    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Measure which explanation of a language model is faithful to it, and say which one to use.
 
@@ -81,7 +78,7 @@ def command(
     if read is not None:
         found = read_study(read, data, names, count)
     else:
-        loaded, tokenizer = load_writer(model, task, device, dtype, allow_pickle, trust_remote_code)
+        loaded, tokenizer = load_writer(model, loading)
         with waiting("reading the prompts"):
             from headwater.evaluation.language import study
         sets = split_names(data) if data else list(study.QUICK_SETS) if quick and prompts is None else None
@@ -109,9 +106,9 @@ def command(
         save_file(picture, draw_costs(found))
 
 
-def load_writer(model: str, *options: Any) -> tuple[Any, Any]:
+def load_writer(model: str, loading: options.LoadOptions) -> tuple[Any, Any]:
     """A model that writes text, with its tokenizer. Of a classifier it is said what measures it."""
-    loaded, tokenizer = load_chosen_model(model, *options)
+    loaded, tokenizer = load_chosen_model(model, loading)
     from headwater.inputs.text import can_generate
 
     if not can_generate(loaded):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
 from headwater.errors import UsageError
 
 from . import options
@@ -26,52 +25,39 @@ EXAMPLES = (
 )
 
 
+@options.takes_groups
 def command(
     prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="The text to be continued.")] = None,
     chat: Annotated[
         Path | None, typer.Option(help="A JSON file with a list of {role, content}, in place of a prompt.")
     ] = None,
-    model: Annotated[
-        str,
-        typer.Option("--model", "-m", help="A directory, a .gguf file, a hub name, or smollm2, from its wheel."),
-    ] = DEFAULT,
+    model: options.LanguageModel = DEFAULT,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, max=options.MOST, help="How many tokens are generated at most.")
     ] = 20,
     answer: Annotated[
         str | None, typer.Option(help="Explain this continuation, whether the model would say it or not.")
     ] = None,
-    method: Annotated[
-        str | None, typer.Option("--method", help=f"See `headwater methods`. Default: {LANGUAGE_METHOD}.")
-    ] = None,
-    score: Annotated[
-        str | None,
-        typer.Option(help=f"advantage, logit, logprob, or contrast (with the runner-up). Default: {LANGUAGE_OUTPUT}."),
-    ] = None,
+    method: options.LanguageMethod = None,
+    score: options.Score = None,
     contrast: Annotated[
         str | None, typer.Option(help="Why what was generated rather than this.", metavar="TEXT")
     ] = None,
-    sinks: Annotated[str, typer.Option(help="The first token: show, or aside, in the ledger.")] = "aside",
-    special: Annotated[str, typer.Option(help="Special tokens: show, or aside, in the ledger.")] = "show",
+    sinks: options.FirstToken = "aside",
+    special: options.SpecialTokens = "show",
     words: Annotated[bool, typer.Option("--words", help="Sum tokens to words.")] = False,
     sentences: Annotated[bool, typer.Option("--sentences", help="Sum tokens to sentences.")] = False,
     tokens_at_once: Annotated[
         int | None,
         typer.Option(min=1, max=options.MOST, help="Output tokens that one forward pass serves. Default: all."),
     ] = None,
-    keep: options.Keep = "device",
-    recompute: options.Recompute = None,
-    memory_limit: options.MemoryLimit = None,
+    memory: options.MemoryOptions = options.MEMORY,
     at: options.At = "embeddings",
-    task: options.Task = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
+    loading: options.LoadOptions = options.LOADING,
     seed: options.Seed = 0,
     as_json: options.Json = False,
     plain: options.Plain = False,
     html: options.Html = None,
-    allow_pickle: options.AllowPickle = False,
-    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Let a language model go on, and say what every token that it generates came from."""
     if words and sentences:
@@ -79,7 +65,7 @@ def command(
     turns = None if chat is None else read_chat(chat)
     if (prompt is None) == (turns is None):
         raise UsageError("give either a PROMPT or --chat.")
-    loaded, tokenizer = load_chosen_model(model, task, device, dtype, allow_pickle, trust_remote_code)
+    loaded, tokenizer = load_chosen_model(model, loading)
     with waiting("generating and explaining"):
         import headwater
 
@@ -97,11 +83,9 @@ def command(
             special=special,
             at=at,
             tokens_at_once=tokens_at_once,
-            keep=keep,
-            recompute=options.count_of(recompute),
-            memory_limit=memory_limit,
-            dtype=dtype,
+            dtype=loading.dtype,
             seed=seed,
+            **memory.settings(),
         )
     found = found.words() if words else found.sentences() if sentences else found
     print_generation(found, as_json, plain)

@@ -101,7 +101,7 @@ def print_operations(as_json: bool, plain: bool) -> None:
     """Operation, rules, function and its first line. Operations that are not listed keep their gradient."""
     with waiting("looking"):
         from headwater import methods
-        from headwater.rules.table import list_operations
+        from headwater.rules.handlers import list_operations
 
         methods.available()  # plug-ins register their rules
         found = list_operations()

@@ -10,6 +10,7 @@ from typing import Any
 
 from headwater.models import bundled
 
+from .options import LOADING, LoadOptions
 from .screen import waiting
 
 
@@ -32,31 +33,24 @@ def import_libraries() -> None:
             gc.enable()
 
 
-def load_chosen_model(
-    model: str | None,
-    task: str | None,
-    device: str | None,
-    dtype: str | None,
-    allow_pickle: bool,
-    trust_remote_code: bool,
-    own: str = bundled.NAME,
-) -> tuple[Any, Any]:
+def load_chosen_model(model: str | None, loading: LoadOptions = LOADING, own: str = bundled.NAME) -> tuple[Any, Any]:
     """The model that was named, else the bundled one called `own`, with its tokenizer or image processor."""
-    from headwater.models.loading import check_findable, load, load_image_model
+    from headwater.models.checkpoints import find_checkpoint
+    from headwater.models.loading import load, load_image_model
 
     images = own == bundled.DIGITS
     with waiting(f"loading {model or own}"):
         if model is not None:
-            check_findable(model, allow_pickle)
+            find_checkpoint(model, loading.allow_pickle)
         import_libraries()
 
         loaded, reader = (load_image_model if images else load)(
             bundled.bundled_path(own) if model is None else model,
-            task=task or ("image-classification" if images else None),
-            device=device,
-            dtype=dtype or "float32",
-            allow_pickle=allow_pickle,
-            trust_remote_code=trust_remote_code,
+            task=loading.task or ("image-classification" if images else None),
+            device=loading.device,
+            dtype=loading.dtype or "float32",
+            allow_pickle=loading.allow_pickle,
+            trust_remote_code=loading.trust_remote_code,
         )
     if model is None:
         loaded.config._name_or_path = own

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headwater.results.explanation import Explanation
 
 
-def read_molecule(smiles: str, *texts: object) -> Graph:
+def parse_molecule(smiles: str, *texts: object) -> Graph:
     """The graph of a molecule, before any model is loaded."""
     if any(texts):
         raise UsageError("--smiles is in place of a text: give one or the other.")

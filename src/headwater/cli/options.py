@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
-from headwater.defaults import METHOD_BY_KIND, OUTPUT_BY_KIND
+from headwater.defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT, METHOD_BY_KIND, OUTPUT_BY_KIND
 from headwater.errors import in_range
 
 # The ranges of the numbers that options take. What is larger is a slip of the key, and would fail late or not at all.
@@ -17,6 +21,8 @@ MANY = 1024  # processes, threads, trainings
 LAST_SEED = 2**32 - 1  # numpy takes no larger one
 LONGEST = 7 * 24 * 3600.0  # seconds
 MOST_GIB = 1024.0 * 1024
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def check_not_nan(value: float) -> float:
@@ -122,6 +128,76 @@ MemoryLimit = Annotated[
         "--recompute, by an estimate from short pieces of the same input."
     ),
 ]
+LanguageModel = Annotated[
+    str, typer.Option("--model", "-m", help="A directory, a .gguf file, a hub name, or smollm2, from its wheel.")
+]
+LanguageMethod = Annotated[
+    str | None, typer.Option("--method", help=f"See `headwater methods`. Default: {LANGUAGE_METHOD}.")
+]
+Score = Annotated[
+    str | None,
+    typer.Option(help=f"advantage, logit, logprob, or contrast (with the runner-up). Default: {LANGUAGE_OUTPUT}."),
+]
+FirstToken = Annotated[str, typer.Option(help="The first token: show, or aside, in the ledger.")]
+SpecialTokens = Annotated[str, typer.Option(help="Special tokens: show, or aside, in the ledger.")]
+Pair = Annotated[str | None, typer.Option(help="The second text of a pair.", metavar="TEXT")]
+Words = Annotated[bool, typer.Option("--words", help="Sum sub-words to words.")]
+JsonObject = Annotated[bool, typer.Option("--json", help="JSON on standard output: one object.")]
+TextColumn = Annotated[str, typer.Option(help="The column of the texts.")]
+LabelColumn = Annotated[str, typer.Option(help="The column of the labels: class indices or names.")]
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a model is loaded."""
+
+    task: Task = None
+    device: Device = None
+    dtype: Dtype = None
+    allow_pickle: AllowPickle = False
+    trust_remote_code: TrustRemoteCode = False
+
+
+@dataclass(frozen=True)
+class MemoryOptions:
+    """How an explanation stays within a limit of memory."""
+
+    keep: Keep = "device"
+    recompute: Recompute = None
+    memory_limit: MemoryLimit = None
+
+    def settings(self) -> dict[str, Any]:
+        """As the library takes them."""
+        return {**vars(self), "recompute": count_of(self.recompute)}
+
+
+LOADING, MEMORY = LoadOptions(), MemoryOptions()
+
+
+def options_in(group: Any) -> list[inspect.Parameter]:
+    """The options of a dataclass, as a function would have them."""
+    hints, kind = get_type_hints(group, include_extras=True), inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [inspect.Parameter(one.name, kind, default=one.default, annotation=hints[one.name]) for one in fields(group)]
+
+
+def takes_groups(command: Command) -> Command:
+    """A command whose function takes some of its options as one value, a dataclass: typer sees each of them."""
+    hints: dict[str, Any] = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    params: list[inspect.Parameter] = []
+    for param in inspect.signature(command).parameters.values():
+        one = [param.replace(annotation=hints[param.name])]
+        params += options_in(groups[param.name]) if param.name in groups else one
+
+    @functools.wraps(command)
+    def call(**given: Any) -> Any:
+        for name, kind in groups.items():
+            given[name] = kind(**{one.name: given.pop(one.name) for one in fields(kind)})
+        return command(**given)
+
+    call.__signature__ = inspect.Signature(params)  # type: ignore[attr-defined]
+    call.__annotations__ = {param.name: param.annotation for param in params}
+    return cast(Command, call)
 
 
 def count_of(text: str | None) -> int | str | None:

@@ -46,20 +46,22 @@ def command(
     ] = None,
     model: options.Model = None,
     task: options.Task = None,
-    text_column: Annotated[str, typer.Option(help="The column of the texts.")] = "text",
-    label_column: Annotated[str, typer.Option(help="The column of the labels: class indices or names.")] = "label",
+    text_column: options.TextColumn = "text",
+    label_column: options.LabelColumn = "label",
     limit: Annotated[
         int | None, typer.Option(min=1, max=options.MOST, help="Draw this many rows that units are scored on.")
     ] = 256,
     seed: options.Seed = 0,
     device: options.Device = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output: one object.")] = False,
+    as_json: options.JsonObject = False,
     allow_pickle: options.AllowPickle = False,
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Remove the heads or neurons with the least relevance over a dataset, and report accuracy beside other scores."""
     shares = [read_share(one) for one in split_names(share)]
-    loaded, tokenizer = load_chosen_model(model, task, device, None, allow_pickle, trust_remote_code)
+    loaded, tokenizer = load_chosen_model(
+        model, options.LoadOptions(task, device, None, allow_pickle, trust_remote_code)
+    )
     with waiting("pruning"):
         from headwater.evaluation.pruning import KINDS, Pruner, measure_pruning
 
@@ -73,7 +75,7 @@ def command(
     typer.echo(json.dumps(found.to_dict()) if as_json else str(found))
     if out is not None:
         made = pruner.cut(pruner.choose(names[0], shares[:1], seed)[0])
-        save_pruned(made, tokenizer, out)
+        save_smaller(made, tokenizer, out)
         say(
             f"without {shares[0]:.0%} of its {parts} by {names[0]}: {out}. transformers has no way to say that single "
             f"{parts} are missing, so the weights that read them are zeros: the files are as large as before."
@@ -113,7 +115,7 @@ def read_examples(
     return found[0], found[1]
 
 
-def save_pruned(model: nn.Module, tokenizer: object, out: Path) -> None:
+def save_smaller(model: nn.Module, tokenizer: object, out: Path) -> None:
     """As `from_pretrained` reads it."""
     from transformers.utils import logging
 

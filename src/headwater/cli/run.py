@@ -105,7 +105,9 @@ def command(
     if similar is not None:
         model = model or MINILM
         columns = ",".join([similar[0], *(name for name in split_names(columns) if name not in (*similar, "text"))])
-    loaded, tokenizer = load_chosen_model(model, task, None, dtype, allow_pickle, trust_remote_code)
+    loaded, tokenizer = load_chosen_model(
+        model, options.LoadOptions(task, None, dtype, allow_pickle, trust_remote_code)
+    )
     with waiting("reading the data"):
         from headwater.jobs.running import run
         from headwater.jobs.similar_rows import find_pooling

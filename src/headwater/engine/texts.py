@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError, TargetError, UsageError
+from ..errors import InputError, TargetError, UsageError, check_least
 from ..inputs.batch import Batch, group_by_length
 from ..inputs.places import InputPlace
 from ..inputs.readouts import logits_of
@@ -46,8 +46,7 @@ class TextJob:
     def __post_init__(self) -> None:
         if self.tokenizer is None:
             raise InputError("a text needs a tokenizer: explain(model, text, tokenizer=tokenizer).")
-        if self.batch_size < 1:
-            raise UsageError(f"batch_size must be at least 1, not {self.batch_size}.")
+        check_least("batch_size", self.batch_size)
         self.limit: int | None = length_limit(self.model, self.tokenizer)
         self.pad: int | None = padding_id(self.model, self.tokenizer)
         self.side: str = padding_side(self.model, self.tokenizer)

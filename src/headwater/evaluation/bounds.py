@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..engine.model import where_it_is
-from ..errors import UsageError
+from ..errors import check_least
 from ..memory.policy import UNLIMITED, MemoryPolicy
 from ..methods import resolve_method
 
@@ -79,6 +79,5 @@ def budget(model: nn.Module, tokens: int | None) -> int:
         return min(TOKENS_ON_CPU, TOKENS_A_THREAD * torch.get_num_threads())
     if tokens is None:
         return TOKENS_ELSEWHERE
-    if tokens < 1:
-        raise UsageError(f"batch_tokens must be at least 1, not {tokens}.")
+    check_least("batch_tokens", tokens)
     return tokens

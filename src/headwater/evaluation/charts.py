@@ -1,4 +1,6 @@
-"""Line charts and scatter plots as inline SVG: no script, text stays text, colour is never the only sign.
+"""Line charts and scatter plots as SVG: no script, text stays text, colour is never the only sign.
+
+A chart stands in a page, or below others in a file.
 
 Every series has its own dash and marker beside its colour, so that a chart can be read in black and white. Colours are
 CSS variables of `STYLE`, which has a light and a dark set.
@@ -14,6 +16,7 @@ from itertools import pairwise
 
 WIDTH, HEIGHT = 460, 330
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 14, 44
+HEAD, BETWEEN, LINE, MARGIN = 28, 18, 22, 12  # of a sheet of charts
 
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "12 4", "2 2 6 2", "1 4")
 LIGHT = ("#1f5fbf", "#c2410c", "#15803d", "#7e22ce", "#b91c1c", "#0e7490", "#854d0e", "#444")
@@ -205,3 +208,36 @@ STYLE = f"""
 .legend {{ list-style: none; display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; padding: 0; margin: .5rem 0; }}
 .legend li {{ display: flex; align-items: center; gap: .4rem; }} .legend svg {{ width: 40px; height: 14px; }}
 """
+
+
+def chart_sheet(drawn: Sequence[tuple[str, str]], names: Sequence[str]) -> str:
+    """`drawn` are titles and line charts, `names` the series that all of them share. On white, in any theme."""
+    parts, y = [], MARGIN
+    for title, chart in drawn:
+        parts.append(chart_text(MARGIN, y + 15, title, 15))
+        parts.append(chart.replace("<svg ", f'<svg y="{y + HEAD}" width="{WIDTH}" height="{HEIGHT}" ', 1))
+        y += HEAD + HEIGHT + BETWEEN
+    for number, name in enumerate(names):
+        style, dash, marker = series_style(number)
+        line = f'<line x1="1" x2="39" y1="7" y2="7" stroke-dasharray="{dash}"/>{marker(20, 7)}'
+        parts.append(
+            f'<g class="{style}" transform="translate({MARGIN} {y})">{line}</g>{chart_text(64, y + 12, name, 13)}'
+        )
+        y += LINE
+    size = f'viewBox="0 0 {WIDTH} {y + MARGIN}" width="{WIDTH}" height="{y + MARGIN}"'
+    ground = f'<rect width="{WIDTH}" height="{y + MARGIN}" fill="#fff"/>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{STYLE}{PAPER}</style>{ground}{"".join(parts)}</svg>\n'
+    )
+
+
+def chart_text(x: float, y: float, content: str, size: int) -> str:
+    return f'<text x="{x}" y="{y}" font-size="{size}" font-family="system-ui, sans-serif">{escape(content)}</text>'
+
+
+# After the other rules, so that a dark theme does not lighten lines on white.
+PAPER = (
+    ":root { --ink: #111; --soft: #595959; --line: #d4d4d8; --ground: #fff; "
+    + " ".join(f"--s{i}: {colour};" for i, colour in enumerate(LIGHT))
+    + " }"
+)

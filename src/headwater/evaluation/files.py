@@ -57,7 +57,7 @@ class EvaluationDirectory:
     def part(self, number: int) -> Samples | None:
         """A chunk that was finished earlier."""
         path = self._part(number)
-        return read_samples(path, self.fingerprint["methods"]) if path.is_file() else None
+        return load_samples(path, self.fingerprint["methods"]) if path.is_file() else None
 
     def keep(self, number: int, samples: Samples) -> None:
         write_samples(self._part(number), samples)
@@ -108,7 +108,7 @@ def load_evaluation(path: str | Path, measures: Iterable[Measure] = ()) -> Evalu
     measured = found["methods"]
     runtimes = {name: Cost(**m["runtime"]) for name, m in measured.items() if m["runtime"]}
     randomised = {name: read_estimate(m["randomisation"]) for name, m in measured.items() if m["randomisation"]}
-    samples = read_samples(path / SAMPLES, list(measured))
+    samples = load_samples(path / SAMPLES, list(measured))
     there = [name for name in found["fingerprint"]["measures"] if name in samples.values[next(iter(measured))]]
     given = {measure.name: measure for measure in measures}
     for name in there:
@@ -154,7 +154,7 @@ def arrow(values: np.ndarray[Any, Any]) -> Any:
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
 
 
-def read_samples(path: Path, methods: Sequence[str]) -> Samples:
+def load_samples(path: Path, methods: Sequence[str]) -> Samples:
     need_arrow(f"reading {path.name}")
     from pyarrow import parquet
 

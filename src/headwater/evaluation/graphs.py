@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..engine.model import where_it_is
 from ..engine.options import Options, Request
 from ..engine.session import answer_all
-from ..errors import DataError, EmptyInput, HeadwaterError, UsageError
+from ..errors import DataError, EmptyInput, HeadwaterError, check_least
 from ..inputs.classes import class_names
 from ..models.graphormer import GraphormerForGraphClassification
 from ..models.graphs import Graph, as_graph, collate, induce_subgraphs
@@ -29,7 +29,7 @@ from .bounds import Bounds
 from .perturbation import Perturbed
 from .protocols import Protocol
 from .ranking import Counts, Flags, Floats
-from .sources import Labelled, column_names, columns_of, label_of
+from .sources import Labelled, check_columns, columns_of, label_of
 from .tokens import check_relevance, classify
 
 
@@ -71,9 +71,7 @@ def split_graphs(data: Any, graph_column: str, label_column: str) -> tuple[list[
                 raise DataError(f"row {i} of the list is not a graph as the others are: {row!r:.60}.")
         return list(data), None, "the list"
     columns, source = columns_of(data, graph_column, label_column)
-    known = list(map(str, column_names(columns)))
-    if graph_column not in known:
-        raise DataError(f"{source} has no column {graph_column!r}; it has {', '.join(known) or 'none'}.")
+    known = check_columns(columns, [graph_column], source)
     labels = list(columns[label_column]) if label_column in known else None
     return list(columns[graph_column]), labels, source
 
@@ -97,8 +95,7 @@ class GraphSource:
 
     def __init__(self, model: nn.Module, graphs: Sequence[Graph], protocol: Protocol, batch_size: int = 32) -> None:
         assert isinstance(model, GraphormerForGraphClassification)
-        if batch_size < 1:
-            raise UsageError(f"batch_size must be at least 1, not {batch_size}.")
+        check_least("batch_size", batch_size)
         self.model = model
         self.graphs = graphs
         self.batch_size = batch_size

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..engine.model import where_it_is
 from ..engine.options import Options, Request
 from ..engine.session import answer_all
-from ..errors import DataError, HeadwaterError, InputError, UsageError
+from ..errors import DataError, HeadwaterError, InputError, UsageError, check_least
 from ..inputs.classes import class_names
 from ..inputs.images import Boxes, Seen, batch_images, channels_of, is_image, list_images, prepare_images
 from ..inputs.readouts import logits_of
@@ -26,7 +26,7 @@ from .bounds import Bounds
 from .perturbation import Perturbed
 from .protocols import Protocol
 from .ranking import Counts, Flags, Floats
-from .sources import Labelled, column_names, columns_of, label_of
+from .sources import Labelled, check_columns, columns_of, label_of
 from .tokens import check_relevance, classify
 
 MEAN = "mean colour"
@@ -71,9 +71,7 @@ def split_images(data: Any, image_column: str, label_column: str) -> tuple[list[
     if isinstance(data, (list, tuple)) and not all(isinstance(row, (list, tuple)) and len(row) == 2 for row in data):
         return list(data), None, "the list"
     columns, source = columns_of(data, image_column, label_column)
-    known = list(map(str, column_names(columns)))
-    if image_column not in known:
-        raise DataError(f"{source} has no column {image_column!r}; it has {', '.join(known) or 'none'}.")
+    known = check_columns(columns, [image_column], source)
     beside = Path(data).parent if isinstance(data, (str, Path)) else None
     images = [path_of(value, beside) for value in columns[image_column]]
     return images, list(columns[label_column]) if label_column in known else None, source
@@ -113,12 +111,10 @@ class ImageSource:
         self,
         model: nn.Module,
         images: Sequence[Seen],
-        protocol: Protocol,
         batch_size: int = 32,
         side: int | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise UsageError(f"batch_size must be at least 1, not {batch_size}.")
+        check_least("batch_size", batch_size)
         shapes = {tuple(image.pixels.shape) for image in images}
         if len(shapes) > 1:
             raise InputError(

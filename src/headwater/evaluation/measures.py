@@ -294,7 +294,7 @@ def resolve_measures(names: str | Measure | Iterable[str | Measure]) -> tuple[Me
     "all" stands for every measure by perturbation of ours. "randomisation" is asked for like a measure, but has no
     number per sample and is passed over here; see `scrambles`.
     """
-    asked = list_names(names)
+    asked = as_list(names)
     known = {**list_measures(), **{m.name: m for m in asked if isinstance(m, Measure)}}
     wanted = {m.name if isinstance(m, Measure) else m.strip().lower() for m in asked}
     for name in sorted(wanted):
@@ -306,7 +306,7 @@ def resolve_measures(names: str | Measure | Iterable[str | Measure]) -> tuple[Me
 
 def scrambles(names: str | Measure | Iterable[str | Measure]) -> bool:
     """Whether the check by scrambled weights is asked for."""
-    return any(isinstance(n, str) and n.strip().lower() in (ALL, RANDOMISATION) for n in list_names(names))
+    return any(isinstance(n, str) and n.strip().lower() in (ALL, RANDOMISATION) for n in as_list(names))
 
 
 def is_measure(name: str, known: Mapping[str, Measure] | None = None) -> bool:
@@ -315,5 +315,5 @@ def is_measure(name: str, known: Mapping[str, Measure] | None = None) -> bool:
     return name in found or any(measure.score == name for measure in found.values())
 
 
-def list_names(names: str | Measure | Iterable[str | Measure]) -> list[str | Measure]:
+def as_list(names: str | Measure | Iterable[str | Measure]) -> list[str | Measure]:
     return [names] if isinstance(names, (str, Measure)) else list(names)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..engine.model import describe_model, where_it_is
 from ..version import __version__
 
 PACKAGES = ("torch", "transformers", "numpy", "captum", "scipy")
@@ -48,6 +49,23 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def describe_work(given: nn.Module, ready: nn.Module, seed: int, found: dict[str, Any]) -> dict[str, Any]:
+    """What is needed to repeat a result: the model as given and as it computes, what was `found`, the machine."""
+    place, dtype = where_it_is(ready)
+    about = describe_model(ready, place, dtype, seed)
+    return {
+        "model": about.model,
+        "model_class": type(given).__name__,
+        "model_sha256": model_sha256(given),
+        **found,
+        "dtype": about.dtype,
+        "seed": seed,
+        "versions": versions(),
+        **machine(place),
+        "started": now(),
+    }
 
 
 def shorten(value: Any) -> str:

@@ -159,14 +159,8 @@ def compare_logits(before: Tensor, after: Tensor, labels: NDArray[np.int64]) -> 
     )
 
 
-def find_accuracy(model: nn.Module, tokenizer: Any, examples: Examples) -> float:
-    """The share of texts whose likeliest class is the true one; long texts are cut."""
-    said = find_logits(model, tokenizer, examples).argmax(-1).numpy()
-    return float((said == np.array(examples.labels)).mean())
-
-
 def find_logits(model: nn.Module, tokenizer: Any, examples: Examples) -> Tensor:
-    """[texts, classes]; texts of like length together."""
+    """[texts, classes]; texts of like length together, long ones cut."""
     order = sorted(range(len(examples.texts)), key=lambda i: len(examples.texts[i]))
     found: list[Tensor] = []
     with torch.no_grad(), FasterLinear():

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, MissingExtra, TargetError, UnknownName, UsageError
+from ..errors import DataError, MissingExtra, TargetError, UnknownName, check_least
 from ..inputs.classes import Names
 from ..inputs.given import is_column
 from ..inputs.table import LabelledTexts
@@ -46,13 +46,20 @@ class Labelled:
 
     def draw(self, limit: int | None, seed: int) -> Labelled:
         """At most `limit` rows, drawn with the seed and left in their order: files are often sorted by label."""
-        if limit is None or limit >= len(self):
+        kept = sample_rows(len(self), limit, seed)
+        if kept is None:
             return self
-        if limit < 1:
-            raise UsageError(f"limit must be at least 1, not {limit}.")
-        kept = sorted(np.random.default_rng(seed).permutation(len(self))[:limit].tolist())
         labels = None if self.labels is None else [self.labels[i] for i in kept]
         return replace(self, texts=[self.texts[i] for i in kept], labels=labels, rows=[self.rows[i] for i in kept])
+
+
+def sample_rows(count: int, limit: int | None, seed: int) -> list[int] | None:
+    """At most `limit` of so many rows, in their order; None where that is all of them."""
+    if limit is None or limit >= count:
+        return None
+    check_least("limit", limit)
+    drawn: list[int] = sorted(np.random.default_rng(seed).permutation(count)[:limit].tolist())
+    return drawn
 
 
 def read_labelled(
@@ -63,10 +70,7 @@ def read_labelled(
     Labels are class indices or names. Every row is checked here, and the first that cannot be used is named.
     """
     columns, source = columns_of(data, text_column, label_column)
-    known = list(map(str, column_names(columns)))
-    for name in (text_column, label_column) if needs_label else (text_column,):
-        if name not in known:
-            raise DataError(f"{source} has no column {name!r}; it has {', '.join(known) or 'none'}.")
+    known = check_columns(columns, (text_column, label_column) if needs_label else (text_column,), source)
     texts = [text_of(value, i, source, tokenizer) for i, value in enumerate(columns[text_column])]
     if not texts:
         raise DataError(f"{source} has no rows.")
@@ -98,6 +102,15 @@ def columns_of(data: Any, text_column: str, label_column: str) -> tuple[Columns,
     if hasattr(data, "__getitem__") and column_names(data):
         return data, "the data"
     raise DataError(f"data must be a path, a table, columns by name, or a list of (text, label), not {data!r:.60}.")
+
+
+def check_columns(columns: Any, needed: Sequence[str], source: str) -> list[str]:
+    """The names of all columns, if those are there that are needed."""
+    known = list(map(str, column_names(columns)))
+    for name in needed:
+        if name not in known:
+            raise DataError(f"{source} has no column {name!r}; it has {', '.join(known) or 'none'}.")
+    return known
 
 
 def column_names(columns: Any) -> list[Any]:

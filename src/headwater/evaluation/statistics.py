@@ -80,9 +80,9 @@ def draw_weights(samples: int, seed: int, resamples: int = RESAMPLES) -> Iterato
         yield counts / samples
 
 
-def percentile_interval(means: Floats, level: float = LEVEL) -> tuple[Floats, Floats]:
+def percentile_interval(means: Floats) -> tuple[Floats, Floats]:
     """Percentile interval along the first axis."""
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return low, high
 
 
@@ -109,7 +109,7 @@ def compare_pairs(
 
 
 def differences_to_best(
-    measure: str, found: Mapping[str, tuple[float, Floats]], higher: bool, samples: int, level: float = LEVEL
+    measure: str, found: Mapping[str, tuple[float, Floats]], higher: bool, samples: int
 ) -> dict[str, Difference]:
     """Each method minus the best one; `found` has the mean of each over `samples`, and its resampled means [resamples].
 
@@ -129,7 +129,7 @@ def differences_to_best(
         for j in range(i):
             if spread[i, j] > 0:
                 furthest = np.maximum(furthest, np.abs(moved[i] - moved[j]) / spread[i, j])
-    reach = with_few_samples(float(np.quantile(furthest, level)), samples)
+    reach = with_few_samples(float(np.quantile(furthest, LEVEL)), samples)
     compared = {}
     for i, name in enumerate(names):
         apart, unit = float(values[i] - values[best]), float(spread[i, best])

@@ -17,7 +17,7 @@ from ..engine.forward import without_cache
 from ..engine.model import where_it_is
 from ..engine.options import SHOWN, Options, Request
 from ..engine.session import answer_all
-from ..errors import HeadwaterError, InputError, ModelError, NotFinite, TargetError, UsageError
+from ..errors import HeadwaterError, InputError, ModelError, NotFinite, TargetError, UsageError, check_least
 from ..inputs.batch import group_by_length
 from ..inputs.readouts import logits_of
 from ..inputs.text import Encoded, Text, encode, filler, length_limit, pad_values, padding_id, padding_side, to_batch
@@ -75,8 +75,7 @@ class TokenSource:
     ) -> None:
         if tokenizer is None:
             raise InputError("texts need a tokenizer: evaluate(model, data, tokenizer=tokenizer).")
-        if batch_size < 1:
-            raise UsageError(f"batch_size must be at least 1, not {batch_size}.")
+        check_least("batch_size", batch_size)
         if protocol.replacement == "mean":
             raise UsageError("replacement=mean is a colour, for the patches of images; tokens are replaced by a token.")
         if protocol.removal is not None:

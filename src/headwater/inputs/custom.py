@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..errors import ModelError, UsageError
+from ..errors import ModelError, check_least
 from .batch import Batch, Item
 from .protocol import Prepared, SupportsSamples
 
@@ -49,7 +49,6 @@ def check_prepared(made: Prepared, samples: int) -> None:
 
 def batch_samples(model: nn.Module, samples: Sequence[Any], size: int, places: list[nn.Module]) -> Iterator[Batch]:
     """At most `size` together, in their order."""
-    if size < 1:
-        raise UsageError(f"batch_size must be at least 1, not {size}.")
+    check_least("batch_size", size)
     for start in range(0, len(samples), size):
         yield from_samples(model, samples[start : start + size], places)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import EmptyInput, InputError, MissingExtra, UsageError
+from ..errors import EmptyInput, InputError, MissingExtra, UsageError, check_least
 from ..results.picture import Box, ImageFrame
 from .batch import Batch, Item
 from .patches import patches_of
@@ -161,13 +161,13 @@ def find_box(process: Callable[[Image], Tensor], size: tuple[int, int], channels
     that say what it does to grey. So it may be any processor; one that does not keep lines straight has no box.
     """
     width, height = size
-    flat = [ramp(size, channels, np.full((height, width), share)) for share in (0.0, 1.0)]
+    flat = [ramp(channels, np.full((height, width), share)) for share in (0.0, 1.0)]
     dark, bright = (process(one)[0].double() for one in flat)
     inside = (bright - dark).abs() > 1e-6  # what is padded is the same in both
     sides = []
     for length, axis in ((width, 1), (height, 0)):
         share = np.linspace(0, 1, length) if length > 1 else np.full(1, 0.5)
-        image = ramp(size, channels, np.broadcast_to(np.expand_dims(share, 1 - axis), (height, width)))
+        image = ramp(channels, np.broadcast_to(np.expand_dims(share, 1 - axis), (height, width)))
         risen = (process(image)[0].double() - dark) / torch.where(inside, bright - dark, 1.0)
         sides.append(side_of(risen, inside, axis, length))
     if sides[0] is None or sides[1] is None:
@@ -176,7 +176,7 @@ def find_box(process: Callable[[Image], Tensor], size: tuple[int, int], channels
     return left, top, right, bottom
 
 
-def ramp(size: tuple[int, int], channels: int, share: np.ndarray[Any, Any]) -> Image:
+def ramp(channels: int, share: np.ndarray[Any, Any]) -> Image:
     grey = np.rint(LOW + (HIGH - LOW) * share).astype(np.uint8)
     module, *_ = import_pillow()
     image: Image = module.fromarray(np.ascontiguousarray(grey)).convert(MODES[channels])
@@ -206,8 +206,7 @@ def snap_to_edge(found: float, edge: float, length: int) -> float:
 
 def in_groups(seen: Sequence[Seen], size: int) -> list[list[int]]:
     """Indices of images of one shape, at most `size` together."""
-    if size < 1:
-        raise UsageError(f"batch_size must be at least 1, not {size}.")
+    check_least("batch_size", size)
     shapes: dict[tuple[int, ...], list[int]] = {}
     for i, one in enumerate(seen):
         shapes.setdefault(tuple(one.pixels.shape), []).append(i)

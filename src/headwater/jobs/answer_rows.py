@@ -19,10 +19,8 @@ from ..results.answer_report import AnswerReport
 from ..results.explanation import Explanation
 from ..results.generation import OUTPUT_OF
 from ..store.columns import ANSWER_COLUMNS, answer_types
-from .explaining import Explainer, Finished, TokenisedRow, bad_text
-from .failures import RetryState
-from .planning import Chunk
-from .reading.rows import EMPTY, FAILED, NOT_TEXT, TOO_LONG, Bad, escape_beginning
+from .explaining import Explainer, TokenisedRow, to_arrays
+from .reading.rows import EMPTY, NOT_TEXT, TOO_LONG, Bad, escape_beginning
 from .reading.sources import InputFiles
 from .settings import JobSettings
 
@@ -46,31 +44,19 @@ class AnswerRows(Explainer):
         self.score: str = {output: score for score, output in OUTPUT_OF.items()}.get(settings.output, settings.output)
         self.reports: dict[int, AnswerReport] = {}
 
-    def usable(
-        self, start: int, texts: Sequence[str | Bad], care: RetryState, carried: pa.Table | None = None
-    ) -> tuple[list[TokenisedRow], dict[int, Bad]]:
-        """Questions with their documents; those that cannot be asked, with the reason."""
+    def read_beside(self, texts: Sequence[str | Bad | None], carried: pa.Table | None) -> Sequence[Any]:
+        """The other columns of each question, its documents among them."""
         assert carried is not None
-        given = carried.to_pylist()
-        usable: list[TokenisedRow] = []
-        bad: dict[int, Bad] = {}
-        for i, (text, row) in enumerate(zip(texts, given, strict=True), start):
-            left_out = i in care.left_out
-            found = Bad(FAILED, care.left_out[i], bad_text(text)) if left_out else self.question(i, text, row)
-            if isinstance(found, Bad):
-                bad[i] = found
-            else:
-                usable.append(found)
-        return usable, bad
+        return list(carried.to_pylist())
 
-    def question(self, number: int, text: str | Bad, row: Mapping[str, Any]) -> QuestionRow | Bad:
+    def row(self, row: int, text: str | Bad, known: Any) -> TokenisedRow | Bad:
         if isinstance(text, Bad):
             return text
         if not text.strip():
             return Bad(EMPTY, "the question is empty", escape_beginning(text))
         try:
-            documents = read_row_documents(row, self.settings.documents or ())
-            answer = None if self.settings.answer is None else read_answer(row[self.settings.answer])
+            documents = read_row_documents(known, self.settings.documents or ())
+            answer = None if self.settings.answer is None else read_answer(known[self.settings.answer])
         except InputError as error:
             return Bad(NOT_TEXT, str(error), escape_beginning(text))
         try:
@@ -79,7 +65,7 @@ class AnswerRows(Explainer):
             check_room(said, material, self.job.limit)
         except HeadwaterError as error:
             return Bad(TOO_LONG, str(error), escape_beginning(text))
-        return QuestionRow(number, text, len(said.ids), None, documents, answer)
+        return QuestionRow(row, text, len(said.ids), None, documents, answer)
 
     def explain_batch(self, batch: Sequence[TokenisedRow]) -> list[Explanation]:
         """Rows come one by one: each has a prompt and an answer of its own."""
@@ -104,19 +90,11 @@ class AnswerRows(Explainer):
             made.append(replace(found.whole().as_explanation(), text=row.text))
         return made
 
-    def finish_chunk(
-        self, chunk: Chunk, made: Mapping[int, Explanation], bad: Mapping[int, Bad], carried: pa.Table
-    ) -> Finished:
-        """As of any texts, with the answers beside them."""
-        import pyarrow as pa
-
-        found = super().finish_chunk(chunk, made, bad, carried)
-        rows = [answer_row(self.reports[i]) for i in sorted(made)]
+    def more_columns(self, ids: Sequence[int]) -> dict[str, pa.Array]:
+        """The answers beside them."""
+        rows = [answer_row(self.reports[i]) for i in ids]
         self.reports.clear()
-        table = found.table
-        for name, kind in answer_types().items():
-            table = table.append_column(name, pa.array([row[name] for row in rows], type=kind))
-        return replace(found, table=table)
+        return to_arrays(rows, answer_types())
 
 
 def answer_row(report: AnswerReport) -> dict[str, Any]:

@@ -133,25 +133,31 @@ class Explainer:
     def usable(
         self, start: int, texts: Sequence[str | Bad], care: RetryState, carried: pa.Table | None = None
     ) -> tuple[list[TokenisedRow], dict[int, Bad]]:
-        """Texts as the model takes them; those it cannot take, with the reason. `carried` has the other columns."""
-        usable, bad = [], {}
-        asked = self.tokenise_together([text for i, text in enumerate(texts, start) if i not in care.left_out])
-        for i, text in enumerate(texts, start):
+        """Rows as the model takes them; those it cannot take, with the reason. `carried` has the other columns."""
+        usable: list[TokenisedRow] = []
+        bad: dict[int, Bad] = {}
+        known = self.read_beside([None if i in care.left_out else text for i, text in enumerate(texts, start)], carried)
+        for i, (text, more) in enumerate(zip(texts, known, strict=True), start):
             left_out = i in care.left_out
-            found = Bad(FAILED, care.left_out[i], bad_text(text)) if left_out else self.row(i, text, asked)
+            found = Bad(FAILED, care.left_out[i], bad_text(text)) if left_out else self.row(i, text, more)
             if isinstance(found, Bad):
                 bad[i] = found
             else:
                 usable.append(found)
         return usable, bad
 
-    def tokenise_together(self, texts: Sequence[str | Bad]) -> dict[str, Any]:
-        """What the tokenizer says of texts that it can be asked about at once; nothing if it fails on any of them."""
+    def read_beside(self, texts: Sequence[str | Bad | None], carried: pa.Table | None) -> Sequence[Any]:
+        """What `row` is told of each row beside its text: here what the tokenizer says of all texts at once.
+
+        Nothing, if it fails on any of them. Rows that are left out have no text.
+        """
         short = [text for text in texts if isinstance(text, str) and len(text) <= AT_ONCE and text.strip()]
         try:
-            return dict(zip(short, tokenise(self.job.tokenizer, [(text,) for text in short], self.cut), strict=True))
+            said = tokenise(self.job.tokenizer, [(text,) for text in short], self.cut)
         except Exception:  # a tokenizer is anybody's code; each text is asked about by itself, then
-            return {}
+            return [None] * len(texts)
+        known = dict(zip(short, said, strict=True))
+        return [known.get(text) if isinstance(text, str) else None for text in texts]
 
     @property
     def cut(self) -> int | None:
@@ -163,7 +169,7 @@ class Explainer:
         """The length from which a text is too long."""
         return None if self.settings.window else self.job.limit
 
-    def row(self, row: int, text: str | Bad, asked: Mapping[str, Any]) -> TokenisedRow | Bad:
+    def row(self, row: int, text: str | Bad, known: Any) -> TokenisedRow | Bad:
         """A text beyond all measure is not handed to the tokenizer: it would take its time and memory for nothing."""
         if isinstance(text, Bad):
             return text
@@ -174,7 +180,7 @@ class Explainer:
         shortened = text[:MOST_CHARACTERS]
         try:
             parts = split_pair(shortened, "the text")
-            said = asked[text] if text in asked else tokenise(self.job.tokenizer, [parts], self.cut)[0]
+            said = tokenise(self.job.tokenizer, [parts], self.cut)[0] if known is None else known
             encoded = check_encoded(shortened, said, "the text", self.job.tokenizer, self.limit)
         except EmptyInput:
             return Bad(EMPTY, "the text is empty, or has no tokens but special ones", escape_beginning(text))
@@ -223,9 +229,22 @@ class Explainer:
         kept = carried.take(pa.array([i - chunk.start for i in ids], pa.int64()))
         kept = kept.rename_columns(self.carried)
         table = to_table([made[i] for i in ids], ids, kept, self.number)
+        for name, cells in self.more_columns(ids).items():
+            table = table.append_column(name, cells)
         tokens, unclosed = sum(len(e.tokens) for e in made.values()), sum(not e.ledger.closed for e in made.values())
         counts = Counts(len(ids), len(bad), tokens, unclosed)
         return Finished(chunk, table, error_table(bad, self.reading.sources), counts)
+
+    def more_columns(self, ids: Sequence[int]) -> dict[str, pa.Array]:
+        """Of these rows, what stands in the table beside their explanations."""
+        return {}
+
+
+def to_arrays(rows: Sequence[Mapping[str, Any]], types: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
+    """Columns of rows by name."""
+    import pyarrow as pa
+
+    return {name: pa.array([row[name] for row in rows], type=kind) for name, kind in types.items()}
 
 
 def error_table(bad: Mapping[int, Bad], sources: InputFiles) -> pa.Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,7 @@ from torch import nn
 from ..engine.options import Options
 from ..results.explanation import Explanation
 from ..store.inside_columns import inside_columns, inside_row, inside_type
-from .explaining import Explainer, Finished, TokenisedRow
-from .planning import Chunk
-from .reading.rows import Bad
+from .explaining import Explainer, TokenisedRow, to_arrays
 from .reading.sources import InputFiles
 from .settings import JobSettings
 
@@ -40,16 +38,8 @@ class InsideRows(Explainer):
             self.cells[row.id] = inside_row(e.inside, self.columns)
         return [replace(e, inside=None) for e in made]
 
-    def finish_chunk(
-        self, chunk: Chunk, made: Mapping[int, Explanation], bad: Mapping[int, Bad], carried: pa.Table
-    ) -> Finished:
-        """As of any texts, with the parts of the model beside them."""
-        import pyarrow as pa
-
-        found = super().finish_chunk(chunk, made, bad, carried)
-        kind = inside_type(self.number)
-        table = found.table
-        for name in self.columns:
-            table = table.append_column(name, pa.array([self.cells[i][name] for i in sorted(made)], type=kind))
+    def more_columns(self, ids: Sequence[int]) -> dict[str, pa.Array]:
+        """The parts of the model beside them."""
+        rows = [self.cells[i] for i in ids]
         self.cells.clear()
-        return replace(found, table=table)
+        return to_arrays(rows, dict.fromkeys(self.columns, inside_type(self.number)))

@@ -11,8 +11,8 @@ from torch import nn
 
 from ..engine.model import where_it_is
 from ..errors import JobStopped, ModelError, UnknownName
+from ..evaluation.job import keep_freed_memory
 from ..evaluation.provenance import versions
-from ..evaluation.run import keep_freed_memory
 from .answer_rows import AnswerRows
 from .explaining import Explainer
 from .inside_rows import InsideRows

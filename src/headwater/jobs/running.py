@@ -18,7 +18,7 @@ from torch import nn
 from ..api.requests import Model, take_model
 from ..engine.kind import choose_method, choose_output, choose_sinks
 from ..engine.model import describe_model, prepare_model, where_it_is
-from ..errors import BadRow, HeadwaterError, JobStopped, ModelError, UnknownName, UsageError
+from ..errors import BadRow, HeadwaterError, JobStopped, ModelError, UnknownName, UsageError, check_least
 from ..evaluation.progress import show_progress
 from ..evaluation.provenance import machine, model_sha256, now, versions
 from ..inputs.restoring import restores
@@ -147,8 +147,7 @@ def run(
         raise UnknownName("engine", engine, ENGINES)
     if address is not None and engine != "ray":
         raise UsageError("an address is that of a Ray cluster: engine='ray' (--engine ray).")
-    if workers is not None and workers < 1:
-        raise UsageError(f"workers must be at least 1, not {workers}.")
+    check_least("workers", workers)
     if isinstance(columns, str):
         columns = [columns]
     with open_run_directory(Path(out)) as place, open_engine(engine, address) as staff:

@@ -12,7 +12,7 @@ from typing import Any
 from .. import methods
 from ..defaults import DEFAULT_METHOD
 from ..engine.options import SHOWN, check_handling
-from ..errors import UnknownName, UsageError
+from ..errors import UnknownName, UsageError, check_least
 from ..inputs.inside_demand import InsideDemand
 from ..inputs.readouts import OUTPUTS
 from ..inputs.targets import Span, Token
@@ -69,18 +69,15 @@ class JobSettings:
         if self.truncate and self.window:
             raise UsageError("a text that is too long is cut (truncate) or explained in windows (window), not both.")
         for name in ("batch_tokens", "shard_rows", "threads"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise UsageError(f"max_tokens must be at least 1, not {self.max_tokens}.")
+            check_least(name, getattr(self, name))
+        check_least("max_tokens", self.max_tokens)
         if not self.columns:
             raise UsageError("name the column of the texts first: columns=['text', 'label'].")
         if len(set(self.columns)) != len(self.columns):
             raise UsageError(f"a column is named twice: {', '.join(self.columns)}.")
         if self.asks and self.output not in SCORED:
             raise UnknownName("output of an answer", self.output, SCORED)
-        if self.max_new_tokens < 1:
-            raise UsageError(f"max_new_tokens must be at least 1, not {self.max_new_tokens}.")
+        check_least("max_new_tokens", self.max_new_tokens)
         if self.asks and (self.columns[0] in (self.documents or ()) or self.columns[0] == self.answer):
             raise UsageError(f"the column {self.columns[0]!r} holds the questions: name others for the rest.")
         if self.asks and (self.truncate or self.window or self.target is not None):
@@ -98,8 +95,7 @@ class JobSettings:
             raise UsageError(f"the column {self.similar!r} would be compared with itself: name two columns.")
         if self.window or self.target is not None:
             raise UsageError("a similarity has no target, and its texts are cut (truncate), not read in windows.")
-        if self.rank is not None and self.rank < 1:
-            raise UsageError(f"rank must be at least 1, not {self.rank}.")
+        check_least("rank", self.rank)
 
     def check_inside(self) -> None:
         if InsideDemand.read(self.inside) is None:

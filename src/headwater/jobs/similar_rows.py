@@ -6,8 +6,8 @@ A row of the results is the explanation of the first text, as of any text, with 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -22,10 +22,8 @@ from ..results.explanation import Explanation
 from ..results.ledger import Ledger, Lines
 from ..results.similarity import Similarity
 from ..store.columns import SIMILAR_COLUMNS, similar_types
-from .explaining import Explainer, Finished, TokenisedRow, bad_text
-from .failures import RetryState
-from .planning import Chunk
-from .reading.rows import EMPTY, FAILED, NOT_TEXT, TOO_LONG, Bad, escape_beginning
+from .explaining import Explainer, TokenisedRow, to_arrays
+from .reading.rows import EMPTY, NOT_TEXT, TOO_LONG, Bad, escape_beginning
 from .reading.sources import InputFiles
 from .settings import JobSettings
 
@@ -64,41 +62,29 @@ class SimilarRows(Explainer):
                 encoder.job.limit = self.job.limit
         self.found: dict[int, Similarity] = {}
 
-    def usable(
-        self, start: int, texts: Sequence[str | Bad], care: RetryState, carried: pa.Table | None = None
-    ) -> tuple[list[TokenisedRow], dict[int, Bad]]:
-        """Pairs of texts; those that cannot be compared, with the reason."""
+    def read_beside(self, texts: Sequence[str | Bad | None], carried: pa.Table | None) -> Sequence[Any]:
+        """The second text of each pair."""
         assert carried is not None
         assert self.settings.similar is not None
-        others = carried.column(self.settings.similar).to_pylist()
-        usable: list[TokenisedRow] = []
-        bad: dict[int, Bad] = {}
-        for i, (text, other) in enumerate(zip(texts, others, strict=True), start):
-            left_out = i in care.left_out
-            found = Bad(FAILED, care.left_out[i], bad_text(text)) if left_out else self.pair(i, text, other)
-            if isinstance(found, Bad):
-                bad[i] = found
-            else:
-                usable.append(found)
-        return usable, bad
+        return list(carried.column(self.settings.similar).to_pylist())
 
-    def pair(self, number: int, text: str | Bad, other: Any) -> PairRow | Bad:
+    def row(self, row: int, text: str | Bad, known: Any) -> TokenisedRow | Bad:
         if isinstance(text, Bad):
             return text
-        if not isinstance(other, str):
-            held = "nothing" if other is None else type(other).__name__
+        if not isinstance(known, str):
+            held = "nothing" if known is None else type(known).__name__
             return Bad(
                 NOT_TEXT, f"the cell of {self.settings.similar!r} holds {held}, not a text", escape_beginning(text)
             )
         try:
-            encoded = [self.measure(one) for one in (text, other)]
+            encoded = [self.measure(one) for one in (text, known)]
         except EmptyInput as error:
             return Bad(EMPTY, str(error), escape_beginning(text))
         except TooLong as error:
             return Bad(TOO_LONG, str(error), escape_beginning(text))
         except InputError as error:
             return Bad(NOT_TEXT, str(error), escape_beginning(text))
-        return PairRow(number, text, sum(encoded), None, other)
+        return PairRow(row, text, sum(encoded), None, known)
 
     def measure(self, text: str) -> int:
         """How many tokens a text has; one that is empty or too long is refused."""
@@ -114,19 +100,11 @@ class SimilarRows(Explainer):
             made.append(explain_first(found, self.settings.at))
         return made
 
-    def finish_chunk(
-        self, chunk: Chunk, made: Mapping[int, Explanation], bad: Mapping[int, Bad], carried: pa.Table
-    ) -> Finished:
-        """As of any texts, with the second text's columns beside them."""
-        import pyarrow as pa
-
-        finished = super().finish_chunk(chunk, made, bad, carried)
-        rows = [similar_row(self.found[i]) for i in sorted(made)]
+    def more_columns(self, ids: Sequence[int]) -> dict[str, pa.Array]:
+        """The second text's columns beside them."""
+        rows = [similar_row(self.found[i]) for i in ids]
         self.found.clear()
-        table = finished.table
-        for name, kind in similar_types().items():
-            table = table.append_column(name, pa.array([row[name] for row in rows], type=kind))
-        return replace(finished, table=table)
+        return to_arrays(rows, similar_types())
 
 
 def explain_first(found: Similarity, at: str) -> Explanation:

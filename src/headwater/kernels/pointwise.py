@@ -19,7 +19,6 @@ NAMES = {torch.float32: "tl.float32", torch.bfloat16: "tl.bfloat16", torch.float
 SIGNS = {aten.mul.Tensor: "*", aten.add.Tensor: "+", aten.sub.Tensor: "-"}
 TILE, WIDEST = 2048, 1024  # numbers of each tensor in a program, and of one row of it where there are several
 AXES = 4  # of a tensor, when those that lie behind one another are one
-EXACT = 2**24  # up to here float32 has every whole number
 MOST = 64  # sets of shapes that a kernel remembers
 
 

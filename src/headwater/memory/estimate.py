@@ -338,7 +338,7 @@ def shorten_batch(batch: Batch, length: int) -> Batch:
                 value = value.index_select(axis, places.to(value.device))
         return value
 
-    return map_batch(batch, cut, [batch.items[longest]])
+    return cut_batch(batch, cut, [batch.items[longest]])
 
 
 def fewer(batch: Batch, samples: int) -> Batch:
@@ -349,10 +349,10 @@ def fewer(batch: Batch, samples: int) -> Batch:
         split = isinstance(value, Tensor) and value.dim() > 0 and value.shape[0] == batch.samples
         return value[:samples] if split else value
 
-    return map_batch(batch, cut, batch.items[:samples])
+    return cut_batch(batch, cut, batch.items[:samples])
 
 
-def map_batch(batch: Batch, cut: Any, items: list[Any]) -> Batch:
+def cut_batch(batch: Batch, cut: Any, items: list[Any]) -> Batch:
     known: dict[int, Any] = {}
 
     def once(value: Any) -> Any:

@@ -64,17 +64,17 @@ class Tally:
     def __init__(self, model: nn.Module) -> None:
         self.kept: int = 0
         self._weights = memories(model)
-        self._visible_columns: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
 
     @contextmanager
     def watch(self, _: Any) -> Iterator[None]:
         with hook_saved_tensors(self._count, lambda tensor: tensor):
             yield
-        self.kept = sum(size for memory, size in self._visible_columns.values() if not memory.expired())
+        self.kept = sum(size for memory, size in self._storages.values() if not memory.expired())
 
     def _count(self, tensor: Tensor) -> Tensor:
         place = memory_of(tensor)
         if place and place not in self._weights and tensor.nbytes >= SMALL:
             memory = StorageWeakRef(tensor.untyped_storage())
-            self._visible_columns.setdefault(memory.cdata, (memory, tensor.untyped_storage().nbytes()))
+            self._storages.setdefault(memory.cdata, (memory, tensor.untyped_storage().nbytes()))
         return tensor

@@ -18,11 +18,19 @@ from torch import Tensor
 from ..engine.forward import Run
 from ..engine.propagate import Outcome
 from ..errors import NotFinite
-from ..inputs.readouts import ScoreReading, join_readings
+from ..inputs.readouts import ScoreReading
 from ..inputs.restoring import outside_inference
-from ..rules import Books
 from .parameters import baseline, whole_number
-from .perturbation import Function, choose_token, functions_of, nothing, per_feature, positions_mask, split_samples
+from .perturbation import (
+    Function,
+    choose_token,
+    functions_of,
+    join_found,
+    nothing,
+    per_feature,
+    positions_mask,
+    split_samples,
+)
 from .random import generator_of
 from .registry import Method, register_with_parameters
 from .surrogate import fit_lasso
@@ -107,7 +115,7 @@ def make_ablation(name: str, summary: str, explain: Explain, taken_out: str | No
     def each(job: Run, readers: Sequence[Any]) -> Iterator[Outcome]:
         with outside_inference(), torch.no_grad():
             samples = [explain(Ablated.of(part, readers, taken_out)) for part in split_samples(job)]
-        yield from (join_outcome(list(parts), job) for parts in zip(*samples, strict=True))
+        yield from (join_outcome(list(parts)) for parts in zip(*samples, strict=True))
 
     def run(job: Run) -> Outcome:
         (outcome,) = each(job, [job.read])
@@ -116,22 +124,11 @@ def make_ablation(name: str, summary: str, explain: Explain, taken_out: str | No
     return Method(name, summary, run, group="perturbation", each=each)
 
 
-def join_outcome(parts: list[Found], job: Run) -> Outcome:
+def join_outcome(parts: list[Found]) -> Outcome:
     """The samples of a batch, for one score."""
-    score = torch.cat([part.reading.score.detach().double().cpu() for part in parts])
-    reading = join_readings([part.reading for part in parts], score)
     lines = [part.intercept for part in parts if part.intercept is not None]
-    return Outcome(
-        reading,
-        score,
-        torch.zeros_like(score),
-        [],
-        [],
-        Books(job.batch.samples),
-        {},
-        positions=[part.relevance for part in parts],
-        constants={"intercept of the linear model": lines} if lines else {},
-    )
+    constants = {"intercept of the linear model": lines} if lines else {}
+    return join_found([part.reading for part in parts], [part.relevance for part in parts], constants)
 
 
 def leave_one_out(sample: Ablated) -> list[Found]:

@@ -197,7 +197,7 @@ def flow_matrix(layers: Maps) -> Tensor:
 
 def gae_of_all(maps: Maps) -> Tensor:
     """The mean over rows, each without its own entry."""
-    return accumulate(maps).fill_diagonal_(0).mean(0)
+    return accumulate_layers(maps).fill_diagonal_(0).mean(0)
 
 
 @on_maps(
@@ -208,12 +208,12 @@ def gae_of_all(maps: Maps) -> Tensor:
 )
 def gae(maps: Maps) -> Tensor:
     row = read_row(maps)
-    relevance = accumulate(maps)[row].clone()
+    relevance = accumulate_layers(maps)[row].clone()
     relevance[row] = 0
     return relevance
 
 
-def accumulate(maps: Maps) -> Tensor:
+def accumulate_layers(maps: Maps) -> Tensor:
     total = torch.eye(len(maps[0]))
     for layer in maps:
         total = total + layer @ total

@@ -21,14 +21,22 @@ from ..engine.forward import Run
 from ..engine.propagate import Outcome
 from ..errors import MissingExtra
 from ..inputs.hooks import detach, find_hooks_of
-from ..inputs.readouts import ScoreReading, join_readings
+from ..inputs.readouts import ScoreReading
 from ..inputs.restoring import outside_inference, undone
 from ..results.ledger import BASELINE_SCORE
-from ..rules import Books
 from .parameters import Parameter, whole_number
 from .parameters import baseline as baseline_parameter
 from .parameters import samples as count_samples
-from .perturbation import Function, choose_token, function_of, nothing, per_feature, positions_mask, split_samples
+from .perturbation import (
+    Function,
+    choose_token,
+    function_of,
+    join_found,
+    nothing,
+    per_feature,
+    positions_mask,
+    split_samples,
+)
 from .random import generator_of
 from .registry import Method, register_with_parameters
 
@@ -120,19 +128,8 @@ class Sample:
 
 
 def join_samples(parts: list[Sample], job: Run) -> Outcome:
-    score = torch.cat([part.reading.score.detach().double().cpu() for part in parts])
-    reading = join_readings([part.reading for part in parts], score)
-    return Outcome(
-        reading,
-        score,
-        torch.zeros_like(score),
-        [],
-        [],
-        Books(job.batch.samples),
-        {},
-        positions=[sum_features(part.relevance[0], job) for part in parts],
-        constants={BASELINE_SCORE: [part.start for part in parts]},
-    )
+    positions = [sum_features(part.relevance[0], job) for part in parts]
+    return join_found([part.reading for part in parts], positions, {BASELINE_SCORE: [p.start for p in parts]})
 
 
 def sum_features(relevance: Tensor, job: Run) -> Tensor:
@@ -211,12 +208,17 @@ def gradient_shap(package: Any, f: Function, x: Tensor, baseline: Tensor, sample
     return found
 
 
-@of_captum("occlusion", "each token replaced by [UNK] alone (Zeiler & Fergus 2014)", BASELINE)
-def occlusion(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
-    found: Tensor = package.FeatureAblation(f).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(f, x), perturbations_per_eval=32
+def ablate_positions(algorithm: Any, f: Function, x: Tensor, baseline: Tensor, **options: int) -> Tensor:
+    """An algorithm of captum that replaces whole positions by those of the baseline."""
+    found: Tensor = algorithm.attribute(
+        x, baselines=baseline, feature_mask=positions_mask(f, x), perturbations_per_eval=32, **options
     )
     return per_feature(f, found)
+
+
+@of_captum("occlusion", "each token replaced by [UNK] alone (Zeiler & Fergus 2014)", BASELINE)
+def occlusion(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
+    return ablate_positions(package.FeatureAblation(f), f, x, baseline)
 
 
 @of_captum(
@@ -227,10 +229,7 @@ def occlusion(package: Any, f: Function, x: Tensor, baseline: Tensor) -> Tensor:
     complete=True,
 )
 def shapley_sampling(package: Any, f: Function, x: Tensor, baseline: Tensor, samples: int = PERMUTATIONS) -> Tensor:
-    found: Tensor = package.ShapleyValueSampling(f).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=samples, perturbations_per_eval=32
-    )
-    return per_feature(f, found)
+    return ablate_positions(package.ShapleyValueSampling(f), f, x, baseline, n_samples=samples)
 
 
 @of_captum(
@@ -241,10 +240,7 @@ def shapley_sampling(package: Any, f: Function, x: Tensor, baseline: Tensor, sam
     complete=True,
 )
 def kernel_shap(package: Any, f: Function, x: Tensor, baseline: Tensor, samples: int = PERTURBATIONS) -> Tensor:
-    found: Tensor = package.KernelShap(f).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=samples, perturbations_per_eval=32
-    )
-    return per_feature(f, found)
+    return ablate_positions(package.KernelShap(f), f, x, baseline, n_samples=samples)
 
 
 @of_captum(
@@ -256,7 +252,5 @@ def kernel_shap(package: Any, f: Function, x: Tensor, baseline: Tensor, samples:
 def lime(package: Any, f: Function, x: Tensor, baseline: Tensor, samples: int = PERTURBATIONS) -> Tensor:
     from captum._utils.models.linear_model import SkLearnRidge
 
-    found: Tensor = package.Lime(f, interpretable_model=SkLearnRidge(alpha=0.01)).attribute(
-        x, baselines=baseline, feature_mask=positions_mask(f, x), n_samples=samples, perturbations_per_eval=32
-    )
-    return per_feature(f, found)
+    sparse = package.Lime(f, interpretable_model=SkLearnRidge(alpha=0.01))
+    return ablate_positions(sparse, f, x, baseline, n_samples=samples)

@@ -12,12 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from ..engine.forward import Run, without_cache
+from ..engine.propagate import Outcome
 from ..engine.reference import look_up_token
 from ..errors import NotApplicable, UnknownName
 from ..inputs.batch import Batch, find_moved, map_leaves
 from ..inputs.hooks import hook_modules
 from ..inputs.places import Captured, capture_inputs, find_explained, put_explained, start
-from ..inputs.readouts import ScoreReading
+from ..inputs.readouts import ScoreReading, join_readings
+from ..rules import Books
 from .parameters import BASELINES
 
 
@@ -62,7 +64,7 @@ def functions_of(run: Run, readers: Sequence[Any]) -> tuple[list[Function], list
         settled = [fix_target(read, out, run.batch) for read in readers]
         readings = [read(out, run.batch) for read in settled]
     first = positions_first(run.batch, inputs[0])
-    captured = samples_first(inputs[0], first)
+    captured = put_samples_first(inputs[0], first)
     return [Function(run, captured, read, first) for read in settled], readings
 
 
@@ -78,7 +80,7 @@ def positions_first(batch: Batch, inputs: Captured) -> bool:
     return batch.ids is not None and len(shape) > 2 and shape[0] == batch.ids.shape[1] != 1 and shape[1] == 1
 
 
-def samples_first(inputs: Captured, turned: bool) -> Captured:
+def put_samples_first(inputs: Captured, turned: bool) -> Captured:
     return replace(inputs, leaf=inputs.leaf.transpose(0, 1)) if turned else inputs
 
 
@@ -135,7 +137,7 @@ def nothing(run: Run, inputs: Captured, token: int | None) -> Tensor:
     if batch.ids is None or token is None or not batch.places:
         return torch.zeros_like(inputs.leaf)
     found = look_up_token(run, token)[0]
-    return samples_first(found, positions_first(batch, found)).leaf.detach()
+    return put_samples_first(found, positions_first(batch, found)).leaf.detach()
 
 
 def positions_mask(f: Function, x: Tensor) -> Tensor:
@@ -180,3 +182,10 @@ def split_samples(run: Run) -> Iterator[Run]:
 
 def _own_or_cut(explained: Tensor | None, own: Tensor | None, cut: Callable[[Any], Any], value: Any) -> Any:
     return own if value is explained else cut(value)
+
+
+def join_found(readings: list[ScoreReading], positions: list[Tensor], constants: dict[str, list[float]]) -> Outcome:
+    """Samples that were explained one by one, as one batch: a number per position, and lines of the ledger."""
+    score = torch.cat([reading.score.detach().double().cpu() for reading in readings])
+    reading, books = join_readings(readings, score), Books(len(score))
+    return Outcome(reading, score, torch.zeros_like(score), [], [], books, {}, positions=positions, constants=constants)

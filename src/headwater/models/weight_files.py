@@ -45,7 +45,7 @@ def check_weight_files(checkpoint: str, look_up: Lookup, named: str | None, allo
         if found is None or index is None:
             continue
         suffix = PICKLED if index == PICKLED_INDEX else SAFE
-        for name in names_in(found):
+        for name in list_shards(found):
             check_weight_file(checkpoint, look_up, index, name, (suffix,))
 
 
@@ -60,7 +60,7 @@ def check_adapter(checkpoint: str, look_up: Lookup, allow_pickle: bool) -> str |
     return base if isinstance(base, str) else None
 
 
-def names_in(index: Path) -> list[str]:
+def list_shards(index: Path) -> list[str]:
     """The files that an index of shards names, each once."""
     table = read_json(index).get("weight_map")
     if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):

@@ -10,8 +10,8 @@ from ..errors import UsageError
 from .display import Shown
 from .explanation import Explanation, Provenance
 from .files import Saved, name_dtype, read_tensor
-from .generation import OUTPUT_OF, Generation, sum_ledgers
-from .ledger import SINK, SPECIAL, Ledger, Lines
+from .generation import OUTPUT_OF, Generation, lines_aside, sum_ledgers
+from .ledger import Ledger, Lines
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -120,11 +120,7 @@ class SpanExplanation(Shown, Saved):
         """
         roles = self.roles
         sink = roles.index(START) if START in roles else 0
-        lines = {
-            SINK: [sink] if sinks and not self.aside[sink] else [],
-            SPECIAL: [i for i, yes in enumerate(self.special) if special and yes and not self.aside[i]],
-        }
-        lines[SPECIAL] = [i for i in lines[SPECIAL] if i not in lines[SINK]]
+        lines = lines_aside(self.aside, [sink] if sinks else [], self.special if special else ())
         moved = [i for places in lines.values() for i in places]
         if not moved:
             return self

@@ -6,6 +6,7 @@ answer are sums of what is here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -153,7 +154,7 @@ class Generation(Shown, Plotted, Saved):
     def whole(self) -> Explanation:
         """The whole answer as one score, the sum of its tokens' scores; of "logprob" that is its log-probability."""
         made = self._as_explanation(len(self.tokens), self.relevance.sum(0), sum_ledgers(self.ledgers), self.text)
-        return replace(made, probabilities={self.text: multiply(self.probabilities)})
+        return replace(made, probabilities={self.text: math.prod(self.probabilities)})
 
     def _as_explanation(self, length: int, relevance: Tensor, ledger: Ledger, target: str) -> Explanation:
         roles = self.roles[:length]
@@ -215,7 +216,7 @@ class Generation(Shown, Plotted, Saved):
             relevance=relevance,
             ledgers=tuple(sum_ledgers([self.ledgers[i] for i in row]) for row in rows),
             targets=tuple(self.targets[row[0]] if len(row) == 1 else self._join_output(row) for row in rows),
-            probabilities=tuple(multiply(self.probabilities[i] for i in row) for row in rows),
+            probabilities=tuple(math.prod(self.probabilities[i] for i in row) for row in rows),
             alternatives=tuple(self.alternatives[row[0]] for row in rows) if self.alternatives else (),
             roles=tuple(self.roles[i] for i in first),
             special=tuple(self.special[i] for i in first),
@@ -232,11 +233,7 @@ class Generation(Shown, Plotted, Saved):
         `sinks`: the first token that the model reads, on which attention that has nowhere to go comes to rest
         whatever word it is (in an encoder-decoder, the decoder's start). `special`: special tokens.
         """
-        lines = {
-            SINK: [i for i in [self._sink()] if sinks and not self.aside[i]],
-            SPECIAL: [i for i, s in enumerate(self.special) if special and s and not self.aside[i]],
-        }
-        lines[SPECIAL] = [i for i in lines[SPECIAL] if i not in lines[SINK]]
+        lines = lines_aside(self.aside, [self._sink()] if sinks else [], self.special if special else ())
         moved = [i for places in lines.values() for i in places]
         if not moved:
             return self
@@ -332,8 +329,7 @@ def _sum_lines(lines: Iterable[Lines]) -> Lines:
     return Lines(sums)
 
 
-def multiply(values: Iterable[float]) -> float:
-    found = 1.0
-    for value in values:
-        found *= value
-    return found
+def lines_aside(aside: Sequence[bool], sinks: Sequence[int], special: Sequence[bool]) -> dict[str, list[int]]:
+    """The tokens that move to each line of the ledger: not those that were moved before, and each to one line."""
+    own = [i for i in sinks if not aside[i]]
+    return {SINK: own, SPECIAL: [i for i, yes in enumerate(special) if yes and not aside[i] and i not in own]}

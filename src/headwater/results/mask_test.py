@@ -90,6 +90,6 @@ class MaskTest:
         return amount(abs(value), self.took or self.before).lstrip("+")
 
 
-def sum_masked(relevance: Sequence[float], masked: Sequence[int]) -> float:
+def sum_claims(relevance: Sequence[float], masked: Sequence[int]) -> float:
     """The relevance of what was masked, together."""
     return float(sum(relevance[i] for i in set(masked)))

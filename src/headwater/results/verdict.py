@@ -86,7 +86,7 @@ class HasScore(HasTokens, Protocol):
 def explanation_verdict(e: HasScore, probability: float | None = None) -> VerdictSentence:
     """What an explanation says. `probability` is that of the prediction, where the explanation does not know it."""
     units, kind = units_of(e)
-    return judge(head_of(e, probability), units, e.ledger, e.method, kind, other_than_predicted(e))
+    return judge(head_of(e, probability), units, e.ledger, e.method, kind, names_another_class(e))
 
 
 def units_of(e: HasScore) -> tuple[list[Unit], str]:
@@ -143,12 +143,12 @@ def head_of(e: HasScore, probability: float | None) -> tuple[Phrase, ...]:
     if second and e.prediction != e.target:
         start = f"{said}, " if first == e.prediction else f"{said}. {readable(first)} "
         return (Phrase(f"{start}rather than {readable(second)} ({amount(e.score)})"),)
-    if other_than_predicted(e):
+    if names_another_class(e):
         return (Phrase(f"{said}. {readable(e.target)} ({amount(e.score)})"),)
     return (Phrase(said if given is not None else f"{said} ({amount(e.score)})"),)
 
 
-def other_than_predicted(e: HasScore) -> bool:
+def names_another_class(e: HasScore) -> bool:
     """Whether something else than the prediction is explained: then "it" is what is explained."""
     return e.prediction is not None and e.prediction != e.target
 
@@ -158,7 +158,7 @@ def probability_in(e: HasScore) -> float | None:
     known = getattr(e, "probabilities", None)
     if known and e.prediction in known:
         return float(known[e.prediction])
-    if other_than_predicted(e):
+    if names_another_class(e):
         return None
     if e.output == "probability":
         return e.score
@@ -245,7 +245,7 @@ def with_reasons(
     head: tuple[Phrase, ...], found: Balance, units: Sequence[Unit], ledger: Ledger, kind: str, say: Wording
 ) -> VerdictSentence:
     if found.fixed > found.plus:
-        said = f"{fixed_sources(units, ledger, say)}, whatever the input is"
+        said = f"{name_fixed(units, ledger, say)}, whatever the input is"
         most = tuple(unit.name for unit in found.gains[:1])
         more = [Phrase("; of the input, "), Phrase(most[0], True), Phrase(f" {say.adds} most")] if most else []
         return VerdictSentence((*head, Phrase(say.because + said), *more), "fixed", most)
@@ -286,7 +286,7 @@ def start_of(ledger: Ledger) -> float:
     return ledger.constants.get(BASELINE_SCORE, 0.0)
 
 
-def fixed_sources(units: Sequence[Unit], ledger: Ledger, say: Wording) -> str:
+def name_fixed(units: Sequence[Unit], ledger: Ledger, say: Wording) -> str:
     """The largest part of the score that does not depend on the input, with its amount."""
     sign = -1 if say.adds == HELD_DOWN.adds else 1
     parts = {

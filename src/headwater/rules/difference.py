@@ -31,6 +31,7 @@ from ..inputs.places import Captured
 from .activation import FUNCTIONS
 from .attention.call import AttentionCall
 from .attention.difference import pass_attention_on
+from .attention.softmax import axis_of
 from .call import Call, is_signal
 from .constants import parameter_of
 from .gamma import Boost
@@ -342,7 +343,7 @@ def pass_softmax_on(call: Call) -> Tensor | None:
     """L_j (s_j - sum L_k s_k / sum L_k)."""
     if not is_signal(call.args[0]):
         return None
-    seen, slopes, centre = centre_scores(call.args[0], softmax_axis(call))
+    seen, slopes, centre = centre_scores(call.args[0], axis_of(call))
     return slopes * (seen - centre)
 
 
@@ -350,7 +351,7 @@ def pass_log_softmax_on(call: Call) -> Tensor | None:
     """The same of the logarithm: s_j - c."""
     if not is_signal(call.args[0]):
         return None
-    seen, _, centre = centre_scores(call.args[0], softmax_axis(call))
+    seen, _, centre = centre_scores(call.args[0], axis_of(call))
     return seen - centre
 
 
@@ -361,11 +362,6 @@ def pass_logsumexp_on(call: Call) -> Tensor | None:
         return None
     centre = centre_scores(call.args[0], axis)[2]
     return centre if keep else centre.squeeze(axis)
-
-
-def softmax_axis(call: Call) -> int:
-    given = call.get(1, "dim")
-    return int(call.args[0].dim() not in (1, 3)) if given is None else int(given)
 
 
 def centre_scores(x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:

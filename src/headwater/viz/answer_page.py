@@ -13,7 +13,7 @@ from html import escape
 from headwater.results.answer_report import AnswerReport, Citation, LeftOut, describe_change, label_source
 
 from .colour import largest, shade
-from .generation import NAMES, values_as_text
+from .generation import CHOOSING, NAMES, values_as_text
 from .html import amounts, describe_making, document, facts_list, ledger_section, verdict_paragraph
 from .reading import decimals, visible
 
@@ -164,7 +164,8 @@ td.change { white-space: normal; overflow-wrap: anywhere; } small { color: var(-
 @media print { .lines { display: none; } }
 """
 
-SCRIPT = """
+SCRIPT = (
+    """
 (() => {
   const all = (what) => [...document.querySelectorAll(what)];
   const [sources, outputs, panels] = [all('[data-t]'), all('[data-n]'), all('.panel')];
@@ -210,42 +211,17 @@ SCRIPT = """
     draw(values, total);
     say();
   };
-  const keep = (n) => {
-    kept = n;
-    outputs.forEach((output, i) => {
-      output.setAttribute('aria-pressed', String(i === n));
-      output.tabIndex = i === n ? 0 : -1;
-    });
-    show(n);
-  };
   const press = (n) => {
     const was = sources[n].getAttribute('aria-pressed') === 'true';
     sources.forEach((source, i) => source.setAttribute('aria-pressed', String(i === n && !was)));
     say();
   };
-  const walk = (items, act, move) => items.forEach((item, n) => {
-    item.addEventListener('click', () => act(n));
-    item.addEventListener('keydown', (event) => {
-      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-      const next = event.key === 'Home' ? 0 : event.key === 'End' ? items.length - 1 : n + (step || 0);
-      if (event.key === 'Enter' || event.key === ' ') act(n);
-      else if (next !== n && items[next]) {
-        items.forEach((other, i) => { other.tabIndex = i === next ? 0 : -1; });
-        move(next);
-        items[next].focus();
-      } else if (step === undefined) return;
-      event.preventDefault();
-    });
-  });
-  walk(outputs, keep, keep);
-  walk(sources, press, () => {});
-  outputs.forEach((output, n) => {
-    output.addEventListener('pointerenter', () => show(n));
-    output.addEventListener('pointerleave', () => show(kept));
-    output.addEventListener('focus', () => show(n));
-  });
+"""
+    + CHOOSING
+    + """  walk(sources, press, () => {});
   document.documentElement.classList.add('js');
   keep(0);
   addEventListener('resize', () => show(shown));
 })();
 """
+)

@@ -71,7 +71,7 @@ def plain_answer(report: AnswerReport) -> str:
     return "\n".join(lines)
 
 
-def plain_told(told: WhoTold) -> str:
+def plain_tellers(told: WhoTold) -> str:
     """Who told it to: in a sentence, the share of every role, and the sentences that were left out."""
     said = "".join(part.text for part in told.verdict())
     lines = [f"span: {clip(told.text)}", *wrap(f"{said}.", COLUMNS), "", "share of what adds, by role:"]

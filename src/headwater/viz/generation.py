@@ -182,7 +182,40 @@ STYLE = """
 .js #panels { min-height: 24rem; }
 """
 
-SCRIPT = """
+# Of a page whose `outputs` are pointed at, one of which is `kept`: what `show` shows of it, by pointer and keyboard.
+CHOOSING = """
+  const keep = (n) => {
+    kept = n;
+    outputs.forEach((output, i) => {
+      output.setAttribute('aria-pressed', String(i === n));
+      output.tabIndex = i === n ? 0 : -1;
+    });
+    show(n);
+  };
+  const walk = (items, act, move) => items.forEach((item, n) => {
+    item.addEventListener('click', () => act(n));
+    item.addEventListener('keydown', (event) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      const next = event.key === 'Home' ? 0 : event.key === 'End' ? items.length - 1 : n + (step || 0);
+      if (event.key === 'Enter' || event.key === ' ') act(n);
+      else if (next !== n && items[next]) {
+        items.forEach((other, i) => { other.tabIndex = i === next ? 0 : -1; });
+        move(next);
+        items[next].focus();
+      } else if (step === undefined) return;
+      event.preventDefault();
+    });
+  });
+  walk(outputs, keep, keep);
+  outputs.forEach((output, n) => {
+    output.addEventListener('pointerenter', () => show(n));
+    output.addEventListener('pointerleave', () => show(kept));
+    output.addEventListener('focus', () => show(n));
+  });
+"""
+
+SCRIPT = (
+    """
 (() => {
   const root = document.documentElement;
   const tokens = [...document.querySelectorAll('[data-t]')];
@@ -203,32 +236,13 @@ SCRIPT = """
     outputs.forEach((output, i) => output.classList.toggle('now', i === n));
     panels.forEach((panel, i) => panel.classList.toggle('on', i === n));
   };
-  const keep = (n) => {
-    kept = n;
-    outputs.forEach((output, i) => {
-      output.setAttribute('aria-pressed', String(i === n));
-      output.tabIndex = i === n ? 0 : -1;
-    });
-    show(n);
-  };
-  outputs.forEach((output, n) => {
-    output.addEventListener('pointerenter', () => show(n));
-    output.addEventListener('pointerleave', () => show(kept));
-    output.addEventListener('focus', () => show(n));
-    output.addEventListener('click', () => keep(n));
-    output.addEventListener('keydown', (event) => {
-      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-      const next = event.key === 'Home' ? 0 : event.key === 'End' ? outputs.length - 1 : n + (step || 0);
-      if (event.key === 'Enter' || event.key === ' ') keep(n);
-      else if (next !== n && outputs[next]) { keep(next); outputs[next].focus(); }
-      else if (step === undefined) return;
-      event.preventDefault();
-    });
-  });
-  root.classList.add('js');
+"""
+    + CHOOSING
+    + """  root.classList.add('js');
   keep(0);
 })();
 """
+)
 
 
 def render(generation: Generation, *, theme: Theme = "dark") -> RenderableType:

@@ -57,11 +57,11 @@ def heads_table(inside: Inside) -> str:
 
 
 def head_row(inside: Inside, group: NodeGroup, scale: float, places: int) -> str:
-    cells = "".join(coloured_cell(float(value), scale, places) for value in group.units)
+    cells = "".join(draw_cell(float(value), scale, places) for value in group.units)
     return f'<tr><th scope="row">{escape(visible(inside.label(group)))}</th>{cells}</tr>'
 
 
-def coloured_cell(value: float, scale: float, places: int) -> str:
+def draw_cell(value: float, scale: float, places: int) -> str:
     colour = shade(value, scale)
     kind = {1: "add", 0: "none", -1: "take"}[colour.sign]
     said = with_sign(value, places).strip()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from headwater.errors import UsageError
+from headwater.errors import check_least
 from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger
 from headwater.results.readable import readable
@@ -54,8 +54,7 @@ def panel_sheet(
     panels: Sequence[Panel], size: tuple[int, int], columns: int, explanation: Explanation, negative: str, cue: str
 ) -> str:
     """All panels in rows of `columns`. `negative` is a swatch of what takes away, `cue` says how else it is seen."""
-    if columns < 1:
-        raise UsageError(f"columns must be at least 1, not {columns}.")
+    check_least("columns", columns)
     columns = min(columns, len(panels))
     width, height = size
     rows = -(-len(panels) // columns)

@@ -20,7 +20,7 @@ from .reading import (
     units_name,
     with_sign,
 )
-from .sums import large_lines, ledger_sum, shown_amounts
+from .sums import large_lines, ledger_sum, round_amounts
 from .tables import Named, Table, method_tables
 
 WIDEST = 16  # columns of numbers that a line can hold
@@ -66,7 +66,7 @@ def ledger_lines(ledger: Ledger, full: bool = False, unit: str = "inputs") -> li
     rows = ledger_rows(ledger, full)
     places = decimals([ledger.score, *(row.amount for row in rows)])
     width = max(len(row.name) + 2 * row.depth for row in rows)
-    amounts = [with_sign(amount, places) for amount in shown_amounts(rows, ledger.score, places)]
+    amounts = [with_sign(amount, places) for amount in round_amounts(rows, ledger.score, places)]
     body = [
         f"  {('  ' * row.depth + row.name).ljust(width)}  {amount}" for row, amount in zip(rows, amounts, strict=True)
     ]

@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import UsageError
+from headwater.errors import check_least
 from headwater.results.explanation import Explanation
 from headwater.results.picture import Box
 
@@ -125,8 +125,7 @@ def draw_sheet(shown: Sequence[View], ground: Image, explanation: Explanation, c
     """All panels in rows, each under its name, the heading above and the legend below."""
     from PIL import ImageDraw
 
-    if columns < 1:
-        raise UsageError(f"columns must be at least 1, not {columns}.")
+    check_least("columns", columns)
     columns = min(columns, len(shown))
     width, height = size_on_sheet(ground.size)
     rows = -(-len(shown) // columns)

@@ -114,7 +114,7 @@ def abs_zero(value: float) -> float:
     return value or 0.0
 
 
-def shown_amounts(rows: Sequence[LedgerRow], score: float, places: int) -> list[float]:
+def round_amounts(rows: Sequence[LedgerRow], score: float, places: int) -> list[float]:
     """The rows of a ledger as they are shown: lines add up to the score, and what is inside a line to that line."""
     top = [i for i, row in enumerate(rows) if row.depth == 0]
     shown = [row.amount for row in rows]

@@ -40,8 +40,12 @@ def number_rows(words: Sequence[tuple[str, ...]], amounts: Sequence[tuple[float,
 
 def markdown(table: Table) -> list[str]:
     """A table as Markdown has it, without its title."""
-    head, *rows = ("| " + " | ".join(row) + " |" for row in (table.columns, *table.rows))
-    return [head, "|" + "---|" * len(table.columns), *rows]
+    return markdown_rows(table.columns, table.rows)
+
+
+def markdown_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    head, *lines = ("| " + " | ".join(row) + " |" for row in (columns, *rows))
+    return [head, "|" + "---|" * len(columns), *lines]
 
 
 Named = Iterable[tuple[str, str]]

@@ -35,7 +35,7 @@ from .reading import (
     units_name,
     with_sign,
 )
-from .sums import large_lines, ledger_sum, shown_amounts
+from .sums import large_lines, ledger_sum, round_amounts
 from .tables import Named, Table, method_tables, within
 
 NUMBERED = 60
@@ -184,7 +184,7 @@ def ledger_table(ledger: Ledger, full: bool = False, unit: str = "inputs") -> Re
     """The lines that add up to the score, their sum in a line, whether it closes, and what its large lines are."""
     rows = ledger_rows(ledger, full)
     places = decimals([ledger.score, *(row.amount for row in rows)])
-    amounts = shown_amounts(rows, ledger.score, places)
+    amounts = round_amounts(rows, ledger.score, places)
     grid = Grid(box=box.SIMPLE, show_footer=True, pad_edge=False, show_header=False)
     grid.add_column("ledger", footer="score")
     grid.add_column("amount", footer=with_sign(ledger.score, places), justify="right")

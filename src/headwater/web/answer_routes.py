@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from ..errors import UsageError
+from .answer_schemas import AnswerAsked, DocumentFileAsked, DocumentRead, SourcesAnswer, WholeAnswer, WithoutAnswer
 from .answers import (
     answer_report,
     leave_sources_out,
@@ -16,15 +17,7 @@ from .answers import (
 from .jobs import RESPONSES, JobName, app_state, submit
 from .reports import PageFormat
 from .routes import FILE, file
-from .schemas import (
-    AnswerAsked,
-    DocumentFileAsked,
-    DocumentRead,
-    PaletteName,
-    SourcesAnswer,
-    WholeAnswer,
-    WithoutAnswer,
-)
+from .schemas import PaletteName
 
 router: APIRouter = APIRouter(prefix="/api/answer", responses=RESPONSES, tags=["answers"])
 

@@ -13,10 +13,7 @@ from ..results.answer_report import AnswerReport, Citation, LeftOut, describe_ch
 from ..viz import answer_page
 from ..viz.colour import palette
 from ..viz.reading import visible
-from .models import Loaded
-from .reports import to_json
-from .schemas import (
-    TEXT,
+from .answer_schemas import (
     AnswerAsked,
     AnswerSentence,
     CitationShown,
@@ -25,12 +22,14 @@ from .schemas import (
     DocumentLoss,
     DocumentRead,
     DocumentShown,
-    LedgerEntry,
     SentenceSources,
     SourcesAnswer,
     WholeAnswer,
     WithoutAnswer,
 )
+from .models import Loaded
+from .reports import write_json
+from .schemas import TEXT, LedgerEntry
 from .texts import ledger_answer, show_phrases
 
 if TYPE_CHECKING:
@@ -153,6 +152,6 @@ def without_answer(left_out: LeftOut) -> WithoutAnswer:
 def answer_report(report: AnswerReport, left_out: LeftOut | None, form: str, colours: str) -> str:
     if form == "json":
         more = {} if left_out is None else {"left_out": left_out.to_dict()}
-        return to_json({**report.summary(), **more})
+        return write_json({**report.summary(), **more})
     with palette(colours):
         return answer_page.page(report, left_out=left_out)

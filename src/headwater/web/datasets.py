@@ -13,11 +13,11 @@ from ..errors import UnknownName, UsageError
 from ..store.words import WordTotal, WordTotals
 from ..viz.reading import token_cells
 from .jobs import RESPONSES, app_state, submit
-from .schemas import TextAnswer
 from .security import FRAMED
 from .stores.drawings import draw_part
 from .stores.interface import Condition, Store
 from .stores.interface import Query as RowQuery
+from .text_schemas import TextAnswer
 from .texts import cells_of, method_row, show_phrases, unit_for
 
 WHERE = 'a JSON list of conditions, each ["column", "value"] or ["column", from, to].'

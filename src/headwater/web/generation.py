@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..results.generation import Generation
 from ..viz.reading import visible
+from .generation_schemas import Chance, GenerateAnswer, GenerateAsked, OutputRow, Piece
 from .models import Loaded
-from .schemas import Chance, GenerateAnswer, GenerateAsked, OutputRow, Piece
 from .texts import ledger_answer, show_phrases
 
 

@@ -6,19 +6,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..api.circuit import circuit
 from ..api.head_pairs import read_head_pairs
 from ..engine.kind import choose_output
 from ..errors import DataError, InputError, NotApplicable
 from ..inputs.inside_demand import find_layer, find_stacks
 from ..inputs.readouts import logits_of
+from ..results.circuit import WORDS, Circuit, CircuitNode
 from ..results.explanation import Explanation
 from ..results.head_pairs import HeadPairs
 from ..results.inside import CutLedger, Inside, Node, NodeGroup
 from ..viz import inside_page
+from ..viz.circuit_chart import draw_circuit, without_marks
 from ..viz.colour import palette
 from ..viz.inside_page import cut_sum
 from ..viz.reading import readable, visible
 from .inside_schemas import (
+    CircuitAnswer,
+    CircuitAsked,
+    CircuitEdgeShown,
+    CircuitNodeShown,
     CutShown,
     HeadAnswer,
     HeadAsked,
@@ -38,7 +45,7 @@ from .inside_schemas import (
     UnitShown,
 )
 from .models import Loaded
-from .reports import to_json
+from .reports import write_json
 from .schemas import ClassShare
 from .stores import Store
 from .stores.runs import RunStore
@@ -99,7 +106,7 @@ def inside_answer(loaded: Loaded, ask: InsideAsked, found: Found) -> InsideAnswe
         cells=cells_of(e, "token"),
         heads=[head_group(inside, group) for group in by_kind["heads"]],
         layers=[layer_group(inside, group) for group in by_kind["layers"]],
-        neurons=[neuron_shown(inside, node) for node in inside.top(NEURONS, "neurons")] if by_kind["neurons"] else [],
+        neurons=[show_neuron(inside, node) for node in inside.top(NEURONS, "neurons")] if by_kind["neurons"] else [],
         neuron_groups=[neuron_group(inside, group) for group in by_kind["neurons"]],
         refused=[KindRefused(kind=kind, reason=reason) for kind, reason in refused.items()],
     )
@@ -131,7 +138,7 @@ def head_group(inside: Inside, group: NodeGroup) -> HeadGroup:
         module=group.place,
         relevance=group.units.tolist(),
         positions=group.relevance.T.tolist() if group.by_token else [],
-        cut=cut_shown(group.ledger),
+        cut=show_cut(group.ledger),
     )
 
 
@@ -141,17 +148,17 @@ def layer_group(inside: Inside, group: NodeGroup) -> LayerGroup:
         module=group.place,
         relevance=float(group.units.sum()),
         positions=group.relevance.sum(1).tolist() if group.by_token else [],
-        cut=cut_shown(group.ledger),
+        cut=show_cut(group.ledger),
     )
 
 
 def neuron_group(inside: Inside, group: NodeGroup) -> NeuronGroup:
     return NeuronGroup(
-        label=visible(inside.label(group)), module=group.place, count=len(group.units), cut=cut_shown(group.ledger)
+        label=visible(inside.label(group)), module=group.place, count=len(group.units), cut=show_cut(group.ledger)
     )
 
 
-def neuron_shown(inside: Inside, node: Node) -> NeuronShown:
+def show_neuron(inside: Inside, node: Node) -> NeuronShown:
     """A neuron with the token at which it has most relevance."""
     group = next(one for one in inside.groups if one.kind == "neurons" and one.place == node.module)
     assert node.unit is not None
@@ -167,7 +174,7 @@ def neuron_shown(inside: Inside, node: Node) -> NeuronShown:
     )
 
 
-def cut_shown(cut: CutLedger | None) -> CutShown | None:
+def show_cut(cut: CutLedger | None) -> CutShown | None:
     if cut is None:
         return None
     lines = ("nodes", "by_passing", "sources", "readout", "unaccounted", "score", "closed")
@@ -268,7 +275,7 @@ def units_answer(store: Store, kind: str) -> UnitsAnswer:
 def inside_report(e: Explanation, patched: PatchAnswer | None, by: str, form: str, colours: str) -> str:
     if form == "json":
         more = {} if patched is None else {"patched": {"replaced_by": by, **patched.model_dump()}}
-        return to_json({**e.to_dict(), **more})
+        return write_json({**e.to_dict(), **more})
     with palette(colours):
         return inside_page.page(e, more="" if patched is None else inside_page.patch_paragraph(*told(patched, by)))
 
@@ -282,3 +289,32 @@ def told(found: PatchAnswer, by: str) -> tuple[list[str], str]:
     if found.patched_prediction != found.prediction:
         said += f"; the prediction is then {found.patched_prediction}"
     return found.nodes, said
+
+
+def trace_circuit(loaded: Loaded, ask: CircuitAsked) -> CircuitAnswer:
+    session = loaded.session
+    options = {**text_options(loaded, ask), "dtype": session.dtype}
+    return circuit_answer(circuit(session.model, ask.text, nodes=ask.nodes, method=ask.method, **options))
+
+
+def circuit_answer(found: Circuit) -> CircuitAnswer:
+    numbers = {node.name: number for number, node in enumerate(found.nodes)}
+    lines = ("kind", "relevance", "sources", "from_left_out", "to_left_out")
+    return CircuitAnswer(
+        svg=draw_circuit(found),
+        nodes=[
+            CircuitNodeShown(label=visible(name_part(node)), **{name: getattr(node, name) for name in lines})
+            for node in found.nodes
+        ],
+        edges=[
+            CircuitEdgeShown(start=numbers[edge.start], end=numbers[edge.end], relevance=edge.relevance)
+            for edge in found.edges
+        ],
+        left_out=found.left_out.parts,
+        closed=found.closed,
+    )
+
+
+def name_part(node: CircuitNode) -> str:
+    """A word is called by itself, a part by its name."""
+    return without_marks(node.text) if node.kind == WORDS else node.name

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from .inside import head_answer, inside_answer, inside_report, inside_runs, patch_nodes, units_answer
-from .inside_circuit import trace_circuit
+from .inside import head_answer, inside_answer, inside_report, inside_runs, patch_nodes, trace_circuit, units_answer
 from .inside_schemas import (
     CircuitAnswer,
     CircuitAsked,

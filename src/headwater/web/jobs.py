@@ -94,7 +94,7 @@ def explain_refusals(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
         found = [
-            {"loc": clean_location(e["loc"]), "msg": shorten(e["msg"]), "type": e["type"]}
+            {"loc": clean_location(e["loc"]), "msg": shorten_message(e["msg"]), "type": e["type"]}
             for e in error.errors()[:FAULTS]
         ]
         said = " ".join(fault_sentence(e) for e in error.errors()[:FAULTS])
@@ -119,10 +119,10 @@ def problem(
 
 def clean_location(where: Sequence[str | int]) -> list[str | int]:
     """Where in a request a fault is. A field's name is the sender's own, and may be anything."""
-    return [part if isinstance(part, int) else shorten(part) for part in where]
+    return [part if isinstance(part, int) else shorten_message(part) for part in where]
 
 
-def shorten(text: str) -> str:
+def shorten_message(text: str) -> str:
     return clean(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
 
 

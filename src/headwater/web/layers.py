@@ -8,7 +8,7 @@ from ..results.audit import Audit
 from ..viz.flow_chart import flow_chart
 from ..viz.layers import Layer, audit_layers
 from .models import Loaded
-from .schemas import AuditAnswer, AuditAsked, AuditRow, LayerShown, LeakShown
+from .text_schemas import AuditAnswer, AuditAsked, AuditRow, LayerShown, LeakShown
 
 SHOWN = 6  # leaks of a layer
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
+from .generation_schemas import GenerateAsked
 from .jobs import RESPONSES, JobName, app_state, submit
-from .mask_tests import masked_image, masked_molecule, masked_text
+from .mask_tests import ask_without_atoms, ask_without_patches, ask_without_words
+from .picture_schemas import ImageAsked, MoleculeAsked
 from .pictures import make_graph
-from .schemas import GenerateAsked, ImageAsked, MaskAnswer, MoleculeAsked, TextAsked
+from .schemas import MaskAnswer
+from .text_schemas import TextAsked
 
 router: APIRouter = APIRouter(prefix="/api", responses=RESPONSES)
 
@@ -17,7 +20,7 @@ async def mask_text(request: Request, ask: TextAsked, job: JobName = None) -> Ma
     """Mask words, and see which method had said best what that does."""
     state = app_state(request)
     return await submit(
-        request, lambda: masked_text(state.models.of("text", ask.model).take(), ask, state.text(ask)), job
+        request, lambda: ask_without_words(state.models.of("text", ask.model).take(), ask, state.text(ask)), job
     )
 
 
@@ -26,7 +29,7 @@ async def mask_image(request: Request, ask: ImageAsked, job: JobName = None) -> 
     """Paint patches over in the mean colour, and see which method had said best what that does."""
     state = app_state(request)
     return await submit(
-        request, lambda: masked_image(state.models.of("image", ask.model).take(), ask, *state.image(ask)), job
+        request, lambda: ask_without_patches(state.models.of("image", ask.model).take(), ask, *state.image(ask)), job
     )
 
 
@@ -37,7 +40,7 @@ async def mask_molecule(request: Request, ask: MoleculeAsked, job: JobName = Non
 
     def work() -> MaskAnswer:
         loaded = state.models.of("molecule", ask.model).take()
-        return masked_molecule(loaded, ask, state.molecule(ask), make_graph(ask, state.limits))
+        return ask_without_atoms(loaded, ask, state.molecule(ask), make_graph(ask, state.limits))
 
     return await submit(request, work, job)
 
@@ -46,4 +49,4 @@ async def mask_molecule(request: Request, ask: MoleculeAsked, job: JobName = Non
 async def mask_prompt(request: Request, ask: GenerateAsked, job: JobName = None) -> MaskAnswer:
     """Mask tokens before a piece of the output, and see how that piece's score changes."""
     state = app_state(request)
-    return await submit(request, lambda: state.masked_prompt(ask), job)
+    return await submit(request, lambda: state.ask_without_tokens(ask), job)

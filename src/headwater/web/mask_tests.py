@@ -28,10 +28,13 @@ from ..inputs.text import find_nothing_token
 from ..results.comparison import Comparison
 from ..results.explanation import Explanation
 from ..results.generation import Generation
-from ..results.mask_test import MaskTest, sum_masked
+from ..results.mask_test import MaskTest, sum_claims
 from ..results.readable import visible
+from .generation_schemas import GenerateAsked
 from .models import Loaded
-from .schemas import Claim, ClassShare, GenerateAsked, ImageAsked, MaskAnswer, MoleculeAsked, PredictAsked, TextAsked
+from .picture_schemas import ImageAsked, MoleculeAsked
+from .schemas import Claim, ClassShare, MaskAnswer
+from .text_schemas import PredictAsked, TextAsked
 from .texts import class_shares, predict_with_masks, show_phrases
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
 PROTOCOL = Protocol("mask test", 1, removal="masked")
 
 
-def masked_text(loaded: Loaded, ask: TextAsked, found: Comparison) -> MaskAnswer:
+def ask_without_words(loaded: Loaded, ask: TextAsked, found: Comparison) -> MaskAnswer:
     """Words, counted as `Explanation.words` counts them."""
     first = found.explanations[0]
     target = ask.target if ask.target is not None else first.target
@@ -56,21 +59,21 @@ def masked_text(loaded: Loaded, ask: TextAsked, found: Comparison) -> MaskAnswer
     return mask_answer(test, said.output, said.before, said.after, said.text)
 
 
-def masked_image(loaded: Loaded, ask: ImageAsked, found: Comparison, image: Image) -> MaskAnswer:
+def ask_without_patches(loaded: Loaded, ask: ImageAsked, found: Comparison, image: Image) -> MaskAnswer:
     """Patches, painted in the mean colour."""
     model = loaded.session.model
-    source = ImageSource(model, [ready(model, loaded.reader, image, "the image", {})], PROTOCOL)
-    return masked_items(loaded, source.part([0]), source.patches, ask, found, list(found.explanations[0].tokens))
+    source = ImageSource(model, [ready(model, loaded.reader, image, "the image", {})])
+    return ask_without_items(loaded, source.part([0]), source.patches, ask, found, list(found.explanations[0].tokens))
 
 
-def masked_molecule(loaded: Loaded, ask: MoleculeAsked, found: Comparison, graph: Any) -> MaskAnswer:
+def ask_without_atoms(loaded: Loaded, ask: MoleculeAsked, found: Comparison, graph: Any) -> MaskAnswer:
     """Atoms, whose embedding is taken out; the graph around them stays."""
     source = GraphSource(loaded.session.model, [graph], PROTOCOL)
     names = [f"{token} {i}" for i, token in enumerate(found.explanations[0].tokens)]
-    return masked_items(loaded, source.part([0]), len(graph), ask, found, names)
+    return ask_without_items(loaded, source.part([0]), len(graph), ask, found, names)
 
 
-def masked_items(
+def ask_without_items(
     loaded: Loaded, part: Any, count: int, ask: ImageAsked | MoleculeAsked, found: Comparison, names: Sequence[str]
 ) -> MaskAnswer:
     """The score of one sample, whole and with some of its items taken out."""
@@ -80,7 +83,7 @@ def masked_items(
     rows = torch.from_numpy(np.asarray(part.logits(part.perturb(0, keep))))
     first = found.explanations[0]
     output = choose_output(ask.output, loaded.model)
-    reading = Reader(loaded.model, None, fixed_target(ask.target, rows), output)(rows, Batch(2, [Item(())] * 2))
+    reading = Reader(loaded.model, None, settle_target(ask.target, rows), output)(rows, Batch(2, [Item(())] * 2))
     before, after = (float(score) for score in reading.score)
     claims = claims_of(found, [e.relevance.flatten().tolist() for e in found.explanations], ask.masked)
     test = MaskTest(tuple(names[n] for n in sorted(set(ask.masked))), first.target, before, after, claims)
@@ -88,12 +91,12 @@ def masked_items(
     return mask_answer(test, output, whole, less)
 
 
-def fixed_target(target: str | None, rows: Tensor) -> str | int:
+def settle_target(target: str | None, rows: Tensor) -> str | int:
     """What was asked for, else what is predicted for the whole input: for both rows the same."""
     return target if target is not None else int(rows[0].argmax())
 
 
-def masked_prompt(loaded: Loaded, ask: GenerateAsked, found: Generation, shown: Generation) -> MaskAnswer:
+def ask_without_tokens(loaded: Loaded, ask: GenerateAsked, found: Generation, shown: Generation) -> MaskAnswer:
     """Pieces before an output token, each replaced by the token for nothing: what does its score become?
 
     `found` is by token, `shown` by what the page shows (tokens or words).
@@ -109,7 +112,7 @@ def masked_prompt(loaded: Loaded, ask: GenerateAsked, found: Generation, shown: 
         visible(shown.output[number].strip(" ") or " "),
         whole[0],
         less[0],
-        ((found.method, sum_masked(shown.relevance[number].tolist(), ask.masked)),),
+        ((found.method, sum_claims(shown.relevance[number].tolist(), ask.masked)),),
     )
     one, other = ([ClassShare(name=test.target, logit=score, probability=share)] for score, share in (whole, less))
     return mask_answer(test, found.score, one, other)
@@ -185,7 +188,7 @@ def claims_of(
     found: Comparison, rows: Sequence[Sequence[float]], masked: Sequence[int]
 ) -> tuple[tuple[str, float], ...]:
     made: Sequence[Explanation] = found.explanations
-    return tuple((e.method, sum_masked(row, masked)) for e, row in zip(made, rows, strict=True))
+    return tuple((e.method, sum_claims(row, masked)) for e, row in zip(made, rows, strict=True))
 
 
 def mask_answer(

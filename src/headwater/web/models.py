@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..defaults import DEFAULT_METHOD, GRAPH_METHOD, LANGUAGE_METHOD, TEXT_METHOD
 from ..errors import DataError, HeadwaterError, LoadError, ModelError
-from ..models.bundled import DIGITS, MOLECULES, bundled_path
+from ..models.bundled import DIGITS, MOLECULES
 from ..models.bundled import NAME as BUNDLED
 from ..models.pretrained import MINILM, SMOLLM2, WHEELS, locate
 from .encoders import VectorParts, gives_states, read_vector_parts
@@ -228,13 +228,13 @@ def models_of(
     """
     how = loading or Loading()
     finders = (find_text_model, find_image_model, find_molecule_model, find_language_model, find_sentence_model)
-    given = [list_names(names) for names in (text, image, molecule, language, sentence)]
+    given = [unique_names(names) for names in (text, image, molecule, language, sentence)]
     first = [find(names[0] if names else None, how) for find, names in zip(finders, given, strict=True)]
     others = [find(name, how, more=True) for find, names in zip(finders, given, strict=True) for name in names[1:]]
     return Models(first[0], first[1], first[2], first[3], tuple(others), first[4])
 
 
-def list_names(given: Named) -> list[str]:
+def unique_names(given: Named) -> list[str]:
     """The names, each once."""
     return list(dict.fromkeys([given] if isinstance(given, str) else given or []))
 
@@ -247,11 +247,9 @@ def text_model(name: str | None, how: Loading, classifier: bool = False) -> Load
     """A model of texts. The first may generate text or give vectors, and gets another place; a `classifier` may not."""
     from ..models.loading import load
 
-    model, tokenizer = load(name or bundled_path(), **how.options())
+    model, tokenizer = load(name or BUNDLED, **how.options())
     if tokenizer is None:
         raise LoadError(f"{name} has no tokenizer, so it takes no texts.")
-    if name is None:
-        model.config._name_or_path = BUNDLED
     found = Loaded(model, tokenizer, how.dtype)
     if classifier and found.generates:
         raise ModelError(f"{name} generates text. Name it with --language-model.")
@@ -284,38 +282,28 @@ def classifies(loaded: Loaded) -> bool:
 def find_image_model(name: str | None, how: Loading, more: bool = False) -> LazyModel:
     if find_spec("PIL") is None:
         return LazyModel("image", "", None, "Images need Pillow: pip install 'headwater[images]'.")
-    if name is None:
-        return LazyModel("image", DIGITS, lambda: image_model(str(bundled_path(DIGITS)), how, DIGITS))
-    return LazyModel("image", name, lambda: image_model(name, how))
+    return LazyModel("image", name or DIGITS, lambda: image_model(name or DIGITS, how))
 
 
-def image_model(name: str, how: Loading, called: str | None = None) -> Loaded:
+def image_model(name: str, how: Loading) -> Loaded:
     from ..models.loading import load_image_model
 
-    found = Loaded(*load_image_model(name, **how.options()), how.dtype)
-    if called is not None:
-        found.model.config._name_or_path = called
-    return found
+    return Loaded(*load_image_model(name, **how.options()), how.dtype)
 
 
 def find_molecule_model(name: str | None, how: Loading, more: bool = False) -> LazyModel:
     if find_spec("rdkit") is None:
         return LazyModel("molecule", "", None, "Molecules need RDKit: pip install 'headwater[graphs]'.")
-    if name is None:
-        return LazyModel("molecule", MOLECULES, lambda: molecule_model(str(bundled_path(MOLECULES)), how, MOLECULES))
-    return LazyModel("molecule", name, lambda: molecule_model(name, how))
+    return LazyModel("molecule", name or MOLECULES, lambda: molecule_model(name or MOLECULES, how))
 
 
-def molecule_model(name: str, how: Loading, called: str | None = None) -> Loaded:
+def molecule_model(name: str, how: Loading) -> Loaded:
     from ..inputs.protocol import SupportsSamples
     from ..models.loading import load
 
-    loaded = load(name, **how.options())
-    model: Any = loaded[0]
+    model: Any = load(name, **how.options())[0]
     if not isinstance(model, SupportsSamples):
         raise ModelError(f"{name} is a {type(model).__name__}, which takes no graphs. Name a Graphormer.")
-    if called is not None:
-        loaded[0].config._name_or_path = called
     return Loaded(model, None, how.dtype)
 
 

@@ -23,8 +23,8 @@ from ..viz.colour import palette
 from ..viz.reading import units_name
 from .limits import Limits
 from .models import Loaded
-from .schemas import ImageAsked, MoleculeAsked, PictureAnswer
-from .texts import class_shares, method_row, refusals, some, verdict_phrases
+from .picture_schemas import ImageAsked, MoleculeAsked, PictureAnswer
+from .texts import class_shares, explanation_fields, method_row, some
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -129,19 +129,8 @@ def picture_answer(loaded: Loaded, found: Comparison, data: Any, options: dict[s
     first = found.explanations[0]
     items = [f"{token} {i}" for i, token in enumerate(first.tokens)] if first.image is None else list(first.tokens)
     classes = class_shares(loaded, logits(loaded, data, options))
-    return PictureAnswer(
-        target=first.target,
-        output=first.output,
-        score=first.score,
-        prediction=first.prediction,
-        verdict=verdict_phrases(loaded, found, classes),
-        classes=classes,
-        svg=svg,
-        items=items,
-        rows=[method_row(e, e.relevance.flatten().tolist(), units_name(e)) for e in found.explanations],
-        refused=refusals(found),
-        model=first.provenance.model,
-    )
+    rows = [method_row(e, e.relevance.flatten().tolist(), units_name(e)) for e in found.explanations]
+    return PictureAnswer(**explanation_fields(loaded, found, classes, rows), svg=svg, items=items)
 
 
 def logits(loaded: Loaded, data: Any, options: dict[str, Any]) -> Sequence[float]:

@@ -14,7 +14,7 @@ from ..viz.ranking_page import draw_ranking_page
 from ..viz.reading import visible
 from ..viz.sums import ledger_sum
 from .models import Loaded
-from .reports import check_form, to_json
+from .reports import check_form, write_json
 from .similar import check_two_texts, plain_lengths, show_words, vector_options
 from .similar_schemas import PassageShown, RankAnswer, RankAsked, WhyAnswer
 
@@ -93,7 +93,7 @@ def rank_report(found: TimedRanking, ask: RankAsked, form: str, colours: str) ->
     places = [place for place in ask.places if place < len(ranking)]
     why = compare_places(ranking, ask) if len(ranking) > 1 else None
     if form == "json":
-        return to_json(ranking_record(ranking, places, why))
+        return write_json(ranking_record(ranking, places, why))
     check_form(form)
     with palette(colours):
         return draw_ranking_page(ranking, places, why)

@@ -13,13 +13,15 @@ from ..errors import UnknownName
 from ..results.audit import Audit
 from ..results.comparison import Comparison
 from ..results.generation import Generation
+from ..results.verdict import Phrase
 from ..viz import audit_page, comparison, generation, images
 from ..viz.bars import share_bars
 from ..viz.colour import palette
-from ..viz.reading import visible
+from ..viz.html import amounts, verdict_paragraph
+from ..viz.reading import decimals, visible
 from ..viz.svg import picture
 from ..viz.terminal import render_audit
-from .schemas import ClassShare
+from .schemas import ClassShare, MaskAnswer
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -42,7 +44,7 @@ def text_report(
 ) -> str:
     """`prediction` has the classes' probabilities, `tested` what masking words showed: HTML, parts of the page."""
     if form == "json":
-        return to_json(found.to_dict())
+        return write_json(found.to_dict())
     with palette(colours):
         check_form(form)
         if form == "svg":
@@ -59,9 +61,19 @@ def prediction_part(before: Sequence[ClassShare], predicted: str | None, after: 
     return f"<h3>Prediction</h3>{share_bars(was, None if predicted is None else visible(predicted), became)}"
 
 
+def mask_section(found: MaskAnswer) -> str:
+    """What masking words, patches or atoms showed: the sentence of the screen, and what each method had said."""
+    said = [Phrase(part.text, part.named) for part in found.said]
+    rows = [(claim.method, claim.amount) for claim in found.claims]
+    change = found.score_after - found.score_before
+    places = decimals([change, *(amount for _, amount in rows)], digits=4)
+    table = amounts(("what each method gave to it", "relevance"), rows, ("change of the score", change), places)
+    return f"<h3>Put to the test</h3>{verdict_paragraph([*said, Phrase('.')])}{table}"
+
+
 def audit_report(found: Sequence[Audit], form: Format) -> str:
     if form == "json":
-        return to_json([one.to_dict() for one in found])
+        return write_json([one.to_dict() for one in found])
     check_form(form)
     if form == "svg":
         return picture(Group(*map(render_audit, found)), width=WIDTH, theme="light", frame=False)
@@ -73,7 +85,7 @@ def sheet_report(
 ) -> str:
     """Of a molecule or an image, the sheet as it is on the screen."""
     if form == "json":
-        return to_json(found.to_dict())
+        return write_json(found.to_dict())
     check_form(form)
     with palette(colours):
         return svg if form == "svg" else comparison.page(found, picture=svg, more=tested, before=prediction)
@@ -87,7 +99,7 @@ def image_png(found: Comparison, image: Image, level: str, colours: str) -> byte
 def generation_report(found: Generation, form: Format, colours: str, tested: str = "") -> str:
     """`tested`: what masking showed, as a part of the page."""
     if form == "json":
-        return to_json(found.to_dict())
+        return write_json(found.to_dict())
     with palette(colours):
         check_form(form)
         if form == "svg":
@@ -100,5 +112,5 @@ def check_form(form: str) -> None:
         raise UnknownName("format", form, FORMS)
 
 
-def to_json(found: object) -> str:
+def write_json(found: object) -> str:
     return json.dumps(found, ensure_ascii=False, indent=1) + "\n"

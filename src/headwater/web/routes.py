@@ -12,11 +12,12 @@ from ..results.meanings import MEANINGS
 from ..version import __version__
 from ..viz.colour import PALETTES
 from .generation import generation_answer
+from .generation_schemas import GenerateAnswer, GenerateAsked
 from .jobs import RESPONSES, JobName, app_state, submit
 from .layers import audit_answer
-from .mask_tests import masked_image, masked_molecule, masked_text
-from .masked_report import mask_section
+from .mask_tests import ask_without_atoms, ask_without_patches, ask_without_words
 from .models import Kind, LazyModel
+from .picture_schemas import ImageAsked, MoleculeAsked, PictureAnswer
 from .pictures import image_answer, image_sheet, make_graph, molecule_answer, molecule_sheet
 from .reports import (
     MEDIA,
@@ -25,31 +26,13 @@ from .reports import (
     audit_report,
     generation_report,
     image_png,
+    mask_section,
     prediction_part,
     sheet_report,
     text_report,
 )
-from .schemas import (
-    NAME,
-    About,
-    AuditAnswer,
-    AuditAsked,
-    GenerateAnswer,
-    GenerateAsked,
-    ImageAsked,
-    JobShown,
-    MaskAnswer,
-    MethodAbout,
-    ModelAbout,
-    MoleculeAsked,
-    PaletteAbout,
-    PaletteName,
-    PictureAnswer,
-    PredictAnswer,
-    PredictAsked,
-    TextAnswer,
-    TextAsked,
-)
+from .schemas import NAME, About, JobShown, MaskAnswer, MethodAbout, ModelAbout, PaletteAbout, PaletteName
+from .text_schemas import AuditAnswer, AuditAsked, PredictAnswer, PredictAsked, TextAnswer, TextAsked
 from .texts import predict_with_masks, text_answer, unit_for
 
 router: APIRouter = APIRouter(prefix="/api", responses=RESPONSES)
@@ -128,7 +111,7 @@ async def explain_report(
         if not ask.masked:
             said = predict_with_masks(loaded, PredictAsked(text=ask.text))
             return text_report(found, words, form, palette, prediction=prediction_part(said.before, predicted))
-        tested = masked_text(loaded, ask, found)
+        tested = ask_without_words(loaded, ask, found)
         shown = prediction_part(tested.before, predicted, tested.after)
         return text_report(found, words, form, palette, mask_section(tested), shown)
 
@@ -182,7 +165,7 @@ async def image_report(
             return image_png(found, picture, ask.level, ask.palette)
         loaded = state.models.of("image", ask.model).take()
         answer = image_answer(loaded, ask, found, picture)
-        tested = masked_image(loaded, ask, found, picture) if ask.masked and form == "html" else None
+        tested = ask_without_patches(loaded, ask, found, picture) if ask.masked and form == "html" else None
         return sheet_report(found, image_sheet(found, picture, ask), form, ask.palette, *page_parts(answer, tested))
 
     return file(await submit(request, work, job), form, "image")
@@ -216,7 +199,7 @@ async def molecule_report(request: Request, ask: MoleculeAsked, form: Format = "
         loaded = state.models.of("molecule", ask.model).take()
         answer = molecule_answer(loaded, ask, found, state.limits)
         graph = make_graph(ask, state.limits)
-        tested = masked_molecule(loaded, ask, found, graph) if ask.masked and form == "html" else None
+        tested = ask_without_atoms(loaded, ask, found, graph) if ask.masked and form == "html" else None
         return sheet_report(found, molecule_sheet(found, ask), form, ask.palette, *page_parts(answer, tested))
 
     return file(await submit(request, work, job), form, "molecule")
@@ -237,7 +220,7 @@ async def generate_report(
     state = app_state(request)
 
     def work() -> str:
-        tested = mask_section(state.masked_prompt(ask)) if ask.masked and form == "html" else ""
+        tested = mask_section(state.ask_without_tokens(ask)) if ask.masked and form == "html" else ""
         return generation_report(state.generation(ask), form, palette, tested)
 
     return file(await submit(request, work, job), form, "generation")

@@ -19,7 +19,7 @@ from ..viz.html import verdict_paragraph
 from ..viz.reading import visible, word_cells
 from ..viz.two_texts import draw_similarity_page, draw_word_lines
 from .models import Loaded
-from .reports import check_form, to_json
+from .reports import check_form, write_json
 from .similar_schemas import ComparedWord, MovedAnswer, SideShown, SimilarAnswer, SimilarAsked
 from .texts import ledger_answer, show_phrases
 
@@ -190,13 +190,13 @@ def claim_words(s: Similarity, rows: Sequence[int], columns: Sequence[int]) -> f
 def similar_report(found: TimedSimilarity, moved: MovedAnswer | None, form: str, colours: str) -> str:
     s = found.similarity
     if form == "json":
-        return to_json({**s.to_dict(), **({} if moved is None else {"left_out": moved.model_dump()})})
+        return write_json({**s.to_dict(), **({} if moved is None else {"left_out": moved.model_dump()})})
     check_form(form)
     with palette(colours):
-        return draw_word_lines(s) if form == "svg" else draw_similarity_page(s, more=moved_section(moved, s.measure))
+        return draw_word_lines(s) if form == "svg" else draw_similarity_page(s, more=render_moved(moved, s.measure))
 
 
-def moved_section(moved: MovedAnswer | None, measure: str) -> str:
+def render_moved(moved: MovedAnswer | None, measure: str) -> str:
     """What leaving words out did, as a part of the page."""
     if moved is None:
         return ""

@@ -31,11 +31,7 @@ async def post_without_words(request: Request, ask: SimilarAsked, job: JobName =
 
 @router.post("/report", response_class=Response, responses=FILE)
 async def post_similar_report(
-    request: Request,
-    ask: SimilarAsked,
-    form: Format = "html",
-    palette: PaletteName = "red-blue",
-    job: JobName = None,
+    request: Request, ask: SimilarAsked, form: Format = "html", palette: PaletteName = "red-blue", job: JobName = None
 ) -> Response:
     """Two texts as one file: a page, the picture with lines between words, or JSON."""
     state = app_state(request)
@@ -65,11 +61,7 @@ async def post_why(request: Request, ask: RankAsked, job: JobName = None) -> Why
 
 @router.post("/rank/report", response_class=Response, responses=FILE)
 async def post_rank_report(
-    request: Request,
-    ask: RankAsked,
-    form: PageFormat = "html",
-    palette: PaletteName = "red-blue",
-    job: JobName = None,
+    request: Request, ask: RankAsked, form: PageFormat = "html", palette: PaletteName = "red-blue", job: JobName = None
 ) -> Response:
     """The order as one file: a page, or JSON."""
     state = app_state(request)

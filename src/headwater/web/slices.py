@@ -104,12 +104,12 @@ async def get_confusion(request: Request, name: Name, query: RowsWanted, label: 
 
     def work() -> ConfusionAnswer:
         sheet = state.sheet(name)
-        return confusion_answer(confusion(sheet, query, label, served_classes(state)), label_columns(sheet))
+        return confusion_answer(confusion(sheet, query, label, list_classes(state)), label_columns(sheet))
 
     return await submit(request, work, None)
 
 
-def served_classes(state: AppState) -> list[str]:
+def list_classes(state: AppState) -> list[str]:
     """The classes of the text model that is being served, in its order: what a number among labels stands for."""
     found = state.models.text.found
     return [] if found is None else found.classes
@@ -134,7 +134,7 @@ async def get_slices(request: Request, name: Name, query: RowsWanted, by: Column
     state = app_state(request)
 
     def work() -> SlicesAnswer:
-        found = slices(state.sheet(name, beside), query, by, served_classes(state))
+        found = slices(state.sheet(name, beside), query, by, list_classes(state))
         return SlicesAnswer(column=by, slices=[show_slice(one) for one in found])
 
     return await submit(request, work, None)

@@ -12,23 +12,27 @@ from ..results.audit import Audit
 from ..results.comparison import Comparison
 from ..results.generation import Generation
 from ..results.head_pairs import HeadPairs
+from .answer_schemas import AnswerAsked
 from .answers import answer_question
 from .cache import Kept
 from .generation import generate_text
+from .generation_schemas import GenerateAsked
 from .inside import Found, explain_inside, read_pairs
 from .inside_schemas import HeadAsked, InsideAsked
 from .layers import audit_text
 from .limits import Limits
-from .mask_tests import masked_prompt
+from .mask_tests import ask_without_tokens
 from .models import Loaded, Models
+from .picture_schemas import ImageAsked, MoleculeAsked
 from .pictures import image_comparison, molecule_comparison, open_picture
 from .pool import JobPool
 from .rankings import TimedRanking, rank_passages
-from .schemas import AnswerAsked, AuditAsked, GenerateAsked, ImageAsked, MaskAnswer, MoleculeAsked, TextAsked
+from .schemas import MaskAnswer
 from .similar import TimedSimilarity, compare_pair
 from .similar_schemas import RankAsked, SimilarAsked
 from .stores import Sheet, Store
 from .stores.pairs import pair_sheet
+from .text_schemas import AuditAsked, TextAsked
 from .texts import compare_text, text_answer
 
 if TYPE_CHECKING:
@@ -115,10 +119,10 @@ class AppState:
         found = self.kept.get(key(ask), lambda: generate_text(self.models.of("language", ask.model).take(), ask))
         return found.words() if ask.unit == "word" else found
 
-    def masked_prompt(self, ask: GenerateAsked) -> MaskAnswer:
+    def ask_without_tokens(self, ask: GenerateAsked) -> MaskAnswer:
         """What becomes of one piece of the output when pieces before it are masked."""
         tokens = self.generation(ask.model_copy(update={"unit": "token"}))
-        return masked_prompt(self.models.of("language", ask.model).take(), ask, tokens, self.generation(ask))
+        return ask_without_tokens(self.models.of("language", ask.model).take(), ask, tokens, self.generation(ask))
 
     def answer(self, ask: AnswerAsked) -> AnswerExplainer:
         """The answer, ready to be asked what it rests on."""

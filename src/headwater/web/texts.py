@@ -26,20 +26,8 @@ from ..viz.colour import largest
 from ..viz.reading import closing_line, fold_lines, token_cells
 from ..viz.sums import ledger_sum
 from .models import Loaded
-from .schemas import (
-    ClassShare,
-    Folded,
-    LedgerEntry,
-    LedgerShown,
-    MethodRow,
-    PhraseShown,
-    PredictAnswer,
-    PredictAsked,
-    Refused,
-    TextAnswer,
-    TextAsked,
-    TokenAnswer,
-)
+from .schemas import ClassShare, Folded, LedgerEntry, LedgerShown, MethodRow, PhraseShown, Refused, TokenAnswer
+from .text_schemas import PredictAnswer, PredictAsked, TextAnswer, TextAsked
 
 CLASSES = 12  # shown, the likeliest
 
@@ -70,21 +58,30 @@ def text_answer(loaded: Loaded, ask: TextAsked, found: Comparison) -> TextAnswer
     first = found.explanations[0]
     unit = unit_for(first, ask.unit)
     classes = class_shares(loaded, logits_in(outputs_for(loaded, ask.text)))
+    rows = [
+        method_row(e, [c.relevance for c in token_cells(e, unit == "word")], f"{unit}s") for e in found.explanations
+    ]
     return TextAnswer(
-        target=first.target,
-        output=first.output,
-        score=first.score,
-        prediction=first.prediction,
-        verdict=verdict_phrases(loaded, found, classes),
-        classes=classes,
-        cells=cells_of(first, unit),
-        rows=[
-            method_row(e, [c.relevance for c in token_cells(e, unit == "word")], f"{unit}s") for e in found.explanations
-        ],
-        refused=refusals(found),
-        windows=first.windows,
-        model=first.provenance.model,
+        **explanation_fields(loaded, found, classes, rows), cells=cells_of(first, unit), windows=first.windows
     )
+
+
+def explanation_fields(
+    loaded: Loaded, found: Comparison, classes: list[ClassShare], rows: list[MethodRow]
+) -> dict[str, Any]:
+    """What the answer about any input has."""
+    first = found.explanations[0]
+    return {
+        "target": first.target,
+        "output": first.output,
+        "score": first.score,
+        "prediction": first.prediction,
+        "verdict": verdict_phrases(loaded, found, classes),
+        "classes": classes,
+        "rows": rows,
+        "refused": [Refused(method=name, reason=reason) for name, reason in found.refused],
+        "model": first.provenance.model,
+    }
 
 
 def verdict_phrases(loaded: Loaded, found: Comparison, classes: Sequence[ClassShare]) -> list[PhraseShown]:
@@ -104,10 +101,6 @@ def unit_for(e: Explanation, asked: str) -> str:
     return asked if e.offsets is not None else "token"
 
 
-def refusals(found: Comparison) -> list[Refused]:
-    return [Refused(method=name, reason=reason) for name, reason in found.refused]
-
-
 def method_row(e: Explanation, relevance: Sequence[float], unit: str = "words") -> MethodRow:
     return MethodRow(
         method=e.method, relevance=list(relevance), scale=largest(relevance), ledger=ledger_answer(e.ledger, unit)
@@ -118,10 +111,10 @@ def ledger_answer(ledger: Ledger, unit: str = "words") -> LedgerShown:
     return LedgerShown(
         score=ledger.score,
         inputs=ledger.inputs,
-        biases=folded_answer(ledger.biases),
-        constants=folded_answer(ledger.constants),
-        cut_off=folded_answer(ledger.cut_off),
-        held=folded_answer(ledger.held),
+        biases=fold_ledger(ledger.biases),
+        constants=fold_ledger(ledger.constants),
+        cut_off=fold_ledger(ledger.cut_off),
+        held=fold_ledger(ledger.held),
         readout=ledger.readout,
         unaccounted=ledger.unaccounted,
         closed=ledger.closed,
@@ -131,7 +124,7 @@ def ledger_answer(ledger: Ledger, unit: str = "words") -> LedgerShown:
     )
 
 
-def folded_answer(lines: Lines) -> list[Folded]:
+def fold_ledger(lines: Lines) -> list[Folded]:
     """Lines by kind or layer, each with what it is the sum of; what is exactly zero is left out."""
     return [
         Folded(

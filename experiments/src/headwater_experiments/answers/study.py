@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from headwater.evaluation.kept_lines import KeptLines
 from headwater.evaluation.language.study import describe_tools
 from headwater.evaluation.provenance import model_sha256
 from headwater.evaluation.statistics import MeanEstimate, resample_means, with_interval
+from headwater.viz.tables import markdown_rows
 
 from ..prompts import KINDS, Prompt
 from .measuring import effects, measure_answer
@@ -136,32 +137,28 @@ def mean_by_column(values: np.ndarray, seed: int) -> dict[str, MeanEstimate]:
 def study_page(rows: Sequence[StudyRow]) -> str:
     """Markdown: all prompts with intervals; the default beside the others, paired; decisive words by kind of prompt."""
     found = summarise_settings(rows)
-    lines = [*header("setting", [*COLUMNS.values(), "largest ledger error"])]
+    cells = {}
     for setting, estimates in found.items():
         errors = [row.ledger_error for row in rows if row.setting == setting and row.ledger_error is not None]
-        lines.append(line(setting, [*map(format_estimate, estimates.values()), f"{max(errors):.1e}" if errors else ""]))
+        cells[setting] = [*map(format_estimate, estimates.values()), f"{max(errors):.1e}" if errors else ""]
+    lines = setting_table([*COLUMNS.values(), "largest ledger error"], cells)
     if OURS in found and len(found) > 1:
+        gaps = {setting: paired_difference(rows, OURS, setting).values() for setting in found if setting != OURS}
         lines += ["", f"`{OURS}` minus the others, prompt by prompt:", ""]
-        lines += header("setting", list(COLUMNS.values()))
-        for setting in found:
-            if setting != OURS:
-                lines.append(
-                    line(setting, [format_estimate(gap) for gap in paired_difference(rows, OURS, setting).values()])
-                )
+        lines += setting_table([*COLUMNS.values()], {name: [*map(format_estimate, own)] for name, own in gaps.items()})
     kinds = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
-    lines += ["", "Decisive words found, by kind of prompt:", "", *header("setting", kinds)]
-    for setting in found:
-        shares = [np.mean([r.found for r in rows if r.setting == setting and r.kind == kind]) for kind in kinds]
-        lines.append(line(setting, [f"{share:.2f}" for share in shares]))
+    shares = {
+        setting: [np.mean([r.found for r in rows if r.setting == setting and r.kind == kind]) for kind in kinds]
+        for setting in found
+    }
+    lines += ["", "Decisive words found, by kind of prompt:", ""]
+    lines += setting_table(kinds, {name: [f"{share:.2f}" for share in own] for name, own in shares.items()})
     return "\n".join(lines) + "\n"
 
 
-def header(first: str, columns: Sequence[str]) -> list[str]:
-    return [f"| {first} | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
-
-
-def line(setting: str, cells: Sequence[str]) -> str:
-    return f"| `{setting}` | " + " | ".join(cells) + " |"
+def setting_table(columns: Sequence[str], cells: Mapping[str, Sequence[str]]) -> list[str]:
+    """A row per setting."""
+    return markdown_rows(["setting", *columns], ([f"`{setting}`", *own] for setting, own in cells.items()))
 
 
 def format_estimate(e: MeanEstimate) -> str:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from headwater.api.explain import explain
 from headwater.engine.model import where_it_is
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, check_least
 from headwater.evaluation.measures import DEFAULT, resolve_measures
 from headwater.evaluation.protocols import ali2022
 from headwater.evaluation.ranking import Floats
@@ -137,8 +137,7 @@ def measure_speed(
     """Each round times the loop and the evaluation once, on the same rows; a short round before warms both up."""
     if not rows:
         raise DataError("there are no rows to measure on.")
-    if rounds < 1:
-        raise UsageError(f"rounds must be at least 1, not {rounds}.")
+    check_least("rounds", rounds)
     methods = list(dict.fromkeys(resolve_method(name).name for name in methods))
     measures = [measure.name for measure in resolve_measures(measures)]
     options: Any = {"methods": methods, "measures": measures, "tokenizer": tokenizer}

@@ -52,7 +52,7 @@ def command(
     whose replacement takes most from the answer's log-probability; activation and pruning put words back and replace
     them in the order of relevance.
     """
-    loaded, tokenizer = load_chosen_model(model, "text-generation", device, dtype, False, False)
+    loaded, tokenizer = load_chosen_model(model, options.LoadOptions("text-generation", device, dtype))
     with waiting("reading the prompts"):
         from headwater_experiments.answers.settings import DEFAULT
         from headwater_experiments.answers.study import study, study_page

@@ -149,7 +149,7 @@ def command(
     names = None if methods is None else split_names(methods)
     clock = time.process_time if busy else time.perf_counter
     if graphs is not None:
-        found, table = costs_of_graphs(counts("--graphs", graphs), names, rounds or 3, clock, device)
+        found, table = costs_of_graphs(parse_counts("--graphs", graphs), names, rounds or 3, clock, device)
     elif throughput:
         found, table = rate(data, shape, names or ["gi", "lrp"], device, clock, rounds or 5)
     elif evaluation:
@@ -157,9 +157,8 @@ def command(
     else:
         saving = Saving(keep, options.count_of(recompute), memory_limit)
         beside = parse_peers(peers, names)
-        subject = Subject(
-            shape or "bert-base", layers, batch, counts("--tokens", tokens), dtype, device, replay, beside, attention
-        )
+        lengths = parse_counts("--tokens", tokens)
+        subject = Subject(shape or "bert-base", layers, batch, lengths, dtype, device, replay, beside, attention)
         if mixed is not None:
             found, table = costs_of_mixed_lengths(subject, names or ["lrp"], mixed)
         else:
@@ -175,7 +174,7 @@ def refuse_what_has_no_place(context: typer.Context, mode: str) -> None:
             raise UsageError(f"--{name.replace('_', '-')} has a meaning only with {' or '.join(places)}.")
 
 
-def counts(option: str, text: str) -> list[int]:
+def parse_counts(option: str, text: str) -> list[int]:
     found = split_names(text)
     if not found or not all(map(options.is_all_digits, found)):
         raise UsageError(f"{option} takes numbers above 0, separated by commas, not {text!r}.")
@@ -347,7 +346,7 @@ def rate(
     data: Path | None, shape: str | None, methods: list[str], device: str, clock: Callable[[], float], rounds: int
 ) -> tuple[Any, Table]:
     """Texts a second of the bundled model, or of another shape that reads them in the same tokens."""
-    model, tokenizer = load_chosen_model(None, None, device, None, False, False)
+    model, tokenizer = load_chosen_model(None, options.LoadOptions(device=device))
     from headwater_experiments.bench.shapes import find_shape
     from headwater_experiments.bench.speed import draw_rows
     from headwater_experiments.bench.throughput import BATCH, measure_throughput, throughput_table
@@ -368,7 +367,7 @@ def gain(
     data: Path | None, limit: int, methods: list[str] | None, measures: list[str], rounds: int, device: str
 ) -> tuple[Any, Table]:
     """The evaluation's time under that of a loop over single sentences, for the same curves of the bundled model."""
-    model, tokenizer = load_chosen_model(None, None, device, None, False, False)
+    model, tokenizer = load_chosen_model(None, options.LoadOptions(device=device))
     from headwater_experiments.bench.speed import METHODS, draw_rows, measure_speed, speed_table
     from headwater_experiments.data import load
 

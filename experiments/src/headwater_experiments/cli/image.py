@@ -50,7 +50,7 @@ def table(
     ] = 300,
     out: Annotated[Path | None, typer.Option(help="Keep the results in this directory.")] = None,
     seed: options.Seed = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output: one object.")] = False,
+    as_json: options.JsonObject = False,
 ) -> None:
     """Activation and pruning by patch on MNIST's test digits: a Markdown table on standard output."""
     with waiting("loading"):

@@ -174,7 +174,7 @@ class Reader:
         return self.ids(lesson.prompt)[-self.recipe.length :], [*self.ids(lesson.answer), self.end]
 
 
-class Batches(torch.utils.data.IterableDataset[Any]):
+class LessonBatches(torch.utils.data.IterableDataset[Any]):
     """A reader for each worker process."""
 
     def __init__(self, reader: Reader) -> None:
@@ -194,7 +194,7 @@ def train(
     tokenizer = make_tokenizer(material)
     model: Any = make_model(build, tokenizer).to(device).train()
     batches = torch.utils.data.DataLoader(
-        Batches(Reader(build, material, tokenizer, recipe, recipe.seed)), batch_size=None, num_workers=workers
+        LessonBatches(Reader(build, material, tokenizer, recipe, recipe.seed)), batch_size=None, num_workers=workers
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.05)
     began, loss = time.monotonic(), torch.zeros(())

@@ -18,7 +18,7 @@ from torch import Tensor
 from headwater.errors import DataError
 from headwater.inputs.table import DATA_DIRECTORY
 from headwater.models.graphs.graph import Graph
-from headwater_experiments.models.segmentation import Cut, Pixels, segment, segment_all
+from headwater_experiments.models.segmentation import Cut, Pixels, segment_all
 
 CACHE = "HEADWATER_CACHE"
 NUMBERS = ("grey", "x", "y")
@@ -44,11 +44,6 @@ class Superpixels:
         """How many patches each image has."""
         most: NDArray[np.int64] = self.segments.reshape(len(self), -1).max(1).astype(np.int64)
         return most + 1
-
-
-def superpixel_graph(image: Pixels, label: int | None = None, cut: Cut | None = None) -> Graph:
-    """A grey image [rows, columns] of bytes as a graph of its patches."""
-    return graph_of(image, segment(image, cut or Cut()), label)
 
 
 def graph_of(image: Pixels, segments: Pixels, label: int | None = None) -> Graph:

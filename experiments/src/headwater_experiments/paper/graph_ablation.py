@@ -18,12 +18,13 @@ from headwater.errors import UnknownName
 from headwater.evaluation.results import Evaluation
 from headwater.evaluation.run import evaluate
 from headwater.models.loading import load
+from headwater.viz.tables import markdown_rows
 
 from . import graphs
 from .checkpoints import find, seeds
 from .graph_data import ensure_arrays, unseen
 from .graph_trials import CHUNK, reading
-from .tables import against_attention, format_difference, format_number, method_title
+from .tables import against_attention, format_difference, format_number, method_title, write_table
 from .trainings import pooled_score, same_order
 from .trials import Run, Trial
 
@@ -126,27 +127,20 @@ def table(found: Sequence[Ablation]) -> str:
     for measure_name, label in (("auac", "AUAC, higher is better"), ("aumse", "AU-MSE, lower is better")):
         head = ["condition", "trainings", "test accuracy", *map(method_title, METHODS)]
         head += ["LRP(AH+LN) − best of attention", "LRP(AH+LN) − GI", "order as in the paper"]
-        lines += [f"{label}:", "", "| " + " | ".join(head) + " |", "|---|" + "---|" * (len(head) - 1)]
-        lines += [row(one, measure_name) for one in found]
-        lines.append("")
+        lines += [f"{label}:", "", *markdown_rows(head, [row(one, measure_name) for one in found]), ""]
     told = "; ".join(f"{one.name}: {CONDITIONS[one.name][0]}" for one in found)
     return "\n".join([*lines, f"{told}.", ""])
 
 
-def row(one: Ablation, measure_name: str) -> str:
+def row(one: Ablation, measure_name: str) -> list[str]:
     trial, digits = one.trial, 3 if measure_name == "auac" else 2
     values = [format_number(pooled_score(trial.mains, m, measure_name).value, digits) for m in METHODS]
     order = same_order(trial.mains, DATASET, measure_name)
     assert order is not None
     each = "" if order.trainings is None else f"<br><sub>{' '.join(orders(trial, measure_name))}</sub>"
     tests = f"{sum(one.tests) / len(one.tests):.1%}"
-    cells = [one.name, str(len(one.tests)), tests, *values]
-    cells += [
-        against_attention(trial, measure_name),
-        format_difference(trial, "lrp(ah+ln)", "gi", measure_name),
-        f"{order.value:.2f}{each}",
-    ]
-    return "| " + " | ".join(cells) + " |"
+    cells = [one.name, str(len(one.tests)), tests, *values, against_attention(trial, measure_name)]
+    return [*cells, format_difference(trial, "lrp(ah+ln)", "gi", measure_name), f"{order.value:.2f}{each}"]
 
 
 def orders(trial: Trial, measure_name: str) -> list[str]:
@@ -197,7 +191,7 @@ def hold_each(kind: str, *, rows: int = ROWS, device: str = "cpu", tell: Tell = 
 
 def held_table(found: Sequence[Held]) -> str:
     head = ["normaliser held constant", "AUAC of GI", "AU-MSE of GI"]
-    lines = ["| " + " | ".join(head) + " |", "|---|---|---|"]
+    rows = []
     for one in found:
         (method,) = one.mains[0].methods
         cells = [
@@ -208,5 +202,5 @@ def held_table(found: Sequence[Held]) -> str:
                 (pooled_score(one.mains, method, "aumse"), 2),
             )
         ]
-        lines.append("| " + " | ".join([one.name, *cells]) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append([one.name, *cells])
+    return write_table(head, rows)

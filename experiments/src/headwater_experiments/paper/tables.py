@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from headwater.evaluation.measures import ACTIVATION, PRUNING
 from headwater.evaluation.results import Evaluation
+from headwater.viz.tables import markdown_rows
 
 from .graph_data import TEST_DIGITS, samples
 from .published import ACCURACY, GRAPHS, OURS, ROC_AUC, ROWS, TABLES
@@ -36,7 +37,7 @@ PAIRS = (("lrp(ah)", "gi"), ("lrp(ah+ln)", "gi"), ("lrp", "lrp(ah+ln)"), ("lrp-g
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One method on one dataset in one measure. `rows` is given where it is not the whole dataset."""
 
     ours: Pooled
@@ -44,15 +45,15 @@ class Cell:
     rows: int | None = None
 
 
-def paper_cell(trial: Trial, method: str, measure: str) -> Cell | None:
+def paper_cell(trial: Trial, method: str, measure: str) -> TableCell | None:
     """What was measured, beside what the paper printed; None where nothing was measured."""
     paper = TABLES[measure].get(method, {}).get(trial.dataset)
     if method == FLOW:
         if trial.flow is None:
             return None
         part = len(trial.flow) if len(trial.flow) < len(trial.main) else None
-        return Cell(pooled_score([trial.flow], FLOW, measure), paper, part)
-    return Cell(pooled_score(trial.mains, method, measure), paper) if method in trial.main.methods else None
+        return TableCell(pooled_score([trial.flow], FLOW, measure), paper, part)
+    return TableCell(pooled_score(trial.mains, method, measure), paper) if method in trial.main.methods else None
 
 
 def methods_of(trials: Sequence[Trial]) -> list[str]:
@@ -66,21 +67,21 @@ def methods_of(trials: Sequence[Trial]) -> list[str]:
 def measure_markdown(trials: Sequence[Trial], measure: str) -> str:
     """A row per method, a column per dataset: ours, its intervals, in brackets the paper's; the best is bold."""
     leaders = {trial.dataset: best(trial.mains, measure) for trial in trials}
-    lines = table_head(trials)
+    rows = []
     for method in methods_of(trials):
         cells = [
             format_cell(paper_cell(trial, method, measure), measure, leaders[trial.dataset] == method)
             for trial in trials
         ]
-        lines.append(f"| {method_title(method)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append([method_title(method), *cells])
+    return write_table(["method", *(trial.title for trial in trials)], rows)
 
 
-def table_head(trials: Sequence[Trial]) -> list[str]:
-    return ["| method | " + " | ".join(t.title for t in trials) + " |", "|---|" + "---|" * len(trials)]
+def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(markdown_rows(columns, rows)) + "\n"
 
 
-def format_cell(found: Cell | None, measure: str, leads: bool) -> str:
+def format_cell(found: TableCell | None, measure: str, leads: bool) -> str:
     if found is None:
         return "–"
     digits = DIGITS[measure]
@@ -100,7 +101,7 @@ def intervals(found: Pooled, digits: int) -> str:
 def against_random(trials: Sequence[Trial], measure: str = "aumse") -> str:
     """The measure as a share of what a random order gets."""
     measured = [trial for trial in trials if "random" in trial.main.methods]
-    lines = table_head(measured)
+    rows = []
     for method in (m for m in methods_of(measured) if m not in (FLOW, "random")):
         cells = []
         for trial in measured:
@@ -110,8 +111,8 @@ def against_random(trials: Sequence[Trial], measure: str = "aumse") -> str:
             ours, paper = relative(trial.mains, method, measure), share_in_paper(trial.dataset, method, measure)
             said = f" ({format_number(paper, 2)})" if paper is not None else ""
             cells.append(f"{format_number(ours.value, 2)}{said}<br><sub>{intervals(ours, 2)}</sub>")
-        lines.append(f"| {method_title(method)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append([method_title(method), *cells])
+    return write_table(["method", *(trial.title for trial in measured)], rows)
 
 
 def share_in_paper(dataset: str, method: str, measure: str) -> float | None:
@@ -165,11 +166,12 @@ def claims(trials: Sequence[Trial], measure: str) -> str:
     head += [f"{method_title(a)} − {method_title(b)}" for a, b in PAIRS]
     graphs = any(trial.dataset in GRAPHS for trial in trials)
     head += ["LRP(AH+LN) − best of attention"] * graphs
-    lines = ["| " + " | ".join([*head, "order as in the paper"]) + " |", "|---|" + "---|" * len(head)]
+    lines = []
     for trial in trials:
         rows = [m for m in ROWS if m in trial.main.methods]
         rival = best(trial.mains, measure, [m for m in rows if m != "lrp(ah+ln)"])
         said = [
+            trial.title,
             method_title(best(trial.mains, measure, rows)),
             format_difference(trial, "lrp(ah+ln)", rival, measure, f"{method_title(rival)}: "),
             method_title(best(trial.mains, measure)),
@@ -177,8 +179,8 @@ def claims(trials: Sequence[Trial], measure: str) -> str:
             *([against_attention(trial, measure)] * graphs),
             order(trial, measure),
         ]
-        lines.append(f"| {trial.title} | " + " | ".join(said) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append(said)
+    return write_table([*head, "order as in the paper"], lines)
 
 
 def against_attention(trial: Trial, measure: str) -> str:
@@ -209,17 +211,13 @@ def format_difference(trial: Trial, first: str, second: str, measure: str, befor
 
 def accuracies(trials: Sequence[Trial]) -> str:
     """Samples, accuracy and conservation of every dataset, in the mean over trainings."""
-    lines = [
-        "| dataset | samples | trainings | accuracy (paper) | score vs. sum: GI | LRP(AH+LN) | `lrp` | largest ledger "
-        "error |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    head = ["dataset", "samples", "trainings", "accuracy (paper)", "score vs. sum: GI", "LRP(AH+LN)", "`lrp`"]
+    rows = []
     for trial in trials:
         kept = [write_correlation(trial, m) for m in ("gi", "lrp(ah+ln)", "lrp")]
         error = f"{max(map(largest_error, trial.mains)):.1e}" if "lrp" in trial.main.methods else "–"
-        cells = [trial.title, f"{len(trial.main):,}", str(len(trial.runs)), quality(trial), *kept, error]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append([trial.title, f"{len(trial.main):,}", str(len(trial.runs)), quality(trial), *kept, error])
+    return write_table([*head, "largest ledger error"], rows)
 
 
 def write_correlation(trial: Trial, method: str) -> str:

@@ -57,10 +57,10 @@ def pooled_score(mains: Sequence[Evaluation], method: str, measure: str) -> Pool
     return pool([m[method].estimates[measure].value for m in mains], [m.resampled[method][measure] for m in mains])
 
 
-def relative(mains: Sequence[Evaluation], method: str, measure: str, to: str = "random") -> Pooled:
-    """A score as a share of another method's, which can be compared across models as the score itself cannot."""
-    values = [m[method].estimates[measure].value / m[to].estimates[measure].value for m in mains]
-    return pool(values, [m.resampled[method][measure] / m.resampled[to][measure] for m in mains])
+def relative(mains: Sequence[Evaluation], method: str, measure: str) -> Pooled:
+    """A score as a share of a random order's, which can be compared across models as the score itself cannot."""
+    values = [m[method].estimates[measure].value / m["random"].estimates[measure].value for m in mains]
+    return pool(values, [m.resampled[method][measure] / m.resampled["random"][measure] for m in mains])
 
 
 def pooled_difference(mains: Sequence[Evaluation], first: str, second: str, measure: str) -> Pooled:

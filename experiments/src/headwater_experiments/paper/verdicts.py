@@ -105,14 +105,14 @@ def columns_of(found: Mapping[str, Found]) -> dict[str, list[Found]]:
     return columns
 
 
-def compare_candidates(found: Mapping[str, Found], rows: Sequence[str] = ROWS) -> dict[str, list[Cell]]:
+def compare_candidates(found: Mapping[str, Found]) -> dict[str, list[Cell]]:
     """Every candidate's cells."""
     cells: dict[str, list[Cell]] = {}
     for column, trainings in columns_of(found).items():
         names = [name for name in trainings[0]["methods"] if all(name in one["methods"] for one in trainings)]
         for measure in MEASURES:
             values = stack_trainings(trainings, names, measure.score) * measure.sign
-            for method, cell in compare_column(column, measure.score, names, values, rows):
+            for method, cell in compare_column(column, measure.score, names, values):
                 cells.setdefault(method, []).append(cell)
     return cells
 
@@ -124,11 +124,9 @@ def stack_trainings(trainings: Sequence[Found], names: Sequence[str], score: str
     return np.stack([one[score][own, :count] for one, own in zip(trainings, rows, strict=True)]).astype(np.float64)
 
 
-def compare_column(
-    column: str, measure: str, names: Sequence[str], values: Floats, rows: Sequence[str]
-) -> Iterator[tuple[str, Cell]]:
+def compare_column(column: str, measure: str, names: Sequence[str], values: Floats) -> Iterator[tuple[str, Cell]]:
     """Each method against the row with the best mean over trainings."""
-    present = [names.index(row) for row in rows if row in names]
+    present = [names.index(row) for row in ROWS if row in names]
     best = max(present, key=lambda i: values[:, i].mean())
     each = values - values[:, best : best + 1]
     differences = each.mean(0)

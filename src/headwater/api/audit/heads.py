@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ def note_scores(scope: Noting, call: Call) -> None:
         scope.last_scores = call.args[0]
 
 
-def note_head(scope: Noting, call: Call, result: Any, out: list[Tap]) -> None:
+def note_head(scope: Noting, call: Call, out: list[Tap]) -> None:
     if not scope.active or not out or not scope.active[-1].inputs:
         return
     inputs, module = scope.active[-1].inputs, scope.active[-1].name

@@ -164,7 +164,7 @@ class AuditScope(Scope):
         self.operations.append(Passage(call.name, self.where(), taps, out, range(first, len(self.books.sites))))
         if call.name in _NORMS and taps and out:
             self.norms.append(norm_of(call, self.where(), taps[0], out[0]))
-        note_head(self, call, result, out)
+        note_head(self, call, out)
         return result
 
     def _perform_in_place(self, call: Call, taps: list[Tap], first: int) -> Any:

@@ -47,7 +47,7 @@ class Agreement(LanguageProtocol):
     def read(self, data: str, half: str, tokenizer: Any, own: Path | None = None) -> CaseSet:
         records = read_records(self.check_set(data))
         nouns = number_pairs(records)
-        chosen = take_half(records, half, lambda r: {nouns[w] for w in words_of(r["clean_prefix"]) if w in nouns})
+        chosen = take_half(records, half, lambda r: {nouns[w] for w in words_in(r["clean_prefix"]) if w in nouns})
         return CaseSet(data, [pair_of(record) for record in chosen])
 
     def pose(self, model: AnsweringModel, case: PromptCase, cases: CaseSet) -> PosedPair | None:
@@ -94,7 +94,7 @@ def pair_of(record: Record) -> AgreementPair:
     return AgreementPair(*(record[k] for k in ("clean_prefix", "clean_answer", "patch_prefix", "patch_answer")))
 
 
-def words_of(text: str) -> list[str]:
+def words_in(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
@@ -102,7 +102,7 @@ def number_pairs(records: Sequence[Record]) -> dict[str, str]:
     """Every noun that some pair changes, in both numbers, and the one name of it: its singular or plural, whichever."""
     found = {}
     for record in records:
-        for one, two in zip(words_of(record["clean_prefix"]), words_of(record["patch_prefix"]), strict=False):
+        for one, two in zip(words_in(record["clean_prefix"]), words_in(record["patch_prefix"]), strict=False):
             if one != two:
                 found[one] = found[two] = min(one, two)
     return found

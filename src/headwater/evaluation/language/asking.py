@@ -128,7 +128,7 @@ class AnsweringModel:
         self.tokenizer = tokenizer
         self.limit: int | None = length_limit(model, tokenizer)
         self.special: set[Any] = set(tokenizer.all_special_ids)
-        self.padding: int = take_first(tokenizer.pad_token_id, tokenizer.eos_token_id)
+        self.padding: int = pick_first(tokenizer.pad_token_id, tokenizer.eos_token_id)
         self.copies: dict[str, nn.Module] = {}  # of the model, in other dtypes
 
     def pose(self, text: str, answer: str | None, other: str | None = None, whole: bool = False) -> PosedPrompt:
@@ -179,20 +179,20 @@ class AnsweringModel:
             return np.arange(len(prompt.ids), dtype=np.float64)
         if method == FLASHTRACE:
             said = tokenise_prompt(self.tokenizer, prompt.text, None)
-            return check_finite(trace_answer(self.model, self.tokenizer, said, prompt.answer), method)
+            return check_numbers(trace_answer(self.model, self.tokenizer, said, prompt.answer), method)
         if method in (peers := plugins.load_all(plugins.PEERS)):
             if len(prompt.answer) > 1:
                 raise NotApplicable(f"{method!r} explains one token, not a whole answer.")
-            return check_finite(peers[method](self.model, prompt.ids, prompt.answer[0], prompt.other), method)
+            return check_numbers(peers[method](self.model, prompt.ids, prompt.answer[0], prompt.other), method)
         method, score = split_score(method)
         asked: dict[str, Any] = {"score": score} if prompt.other is None else {"contrast": {0: prompt.other}}
         asked |= {"answer": list(prompt.answer), "method": method, "sinks": "show", "seed": seed}
         model = self.in_dtype(dtype) if resolve_method(method).group == "perturbation" else self.model
         if len(prompt.answer) == 1:
             made = explain_generation(model, prompt.text, tokenizer=self.tokenizer, **asked)
-            return check_finite(made.relevance[0, : len(prompt.ids)], method)
+            return check_numbers(made.relevance[0, : len(prompt.ids)], method)
         whole = explain_answer(model, prompt=prompt.text, tokenizer=self.tokenizer, **asked).whole()
-        return check_finite(whole.relevance[: len(prompt.ids)], method)
+        return check_numbers(whole.relevance[: len(prompt.ids)], method)
 
 
 def split_score(row: str) -> tuple[str, str]:
@@ -201,14 +201,14 @@ def split_score(row: str) -> tuple[str, str]:
     return method, score or (LANGUAGE_OUTPUT if method == LANGUAGE_METHOD else DEFAULT_OUTPUT)
 
 
-def check_finite(relevance: Tensor, method: str) -> Floats:
+def check_numbers(relevance: Tensor, method: str) -> Floats:
     found: Floats = relevance.detach().double().cpu().numpy()
     if not np.isfinite(found).all():
         raise NotFinite(f"{method!r} gave relevance that is not finite.")
     return found
 
 
-def take_first(*tokens: int | None) -> int:
+def pick_first(*tokens: int | None) -> int:
     """The first token that there is; 0 where there is none."""
     return next((token for token in tokens if token is not None), 0)
 

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...errors import UsageError
+from ...errors import check_least
 from ..protocols import counts
 from ..ranking import Counts, Flags, Floats, only_top, without_top
 from ..statistics import area_under
@@ -59,8 +59,7 @@ class Needles(AnswerProtocol):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps < 1:
-            raise UsageError(f"steps of {self.name} must be at least 1, not {self.steps}.")
+        check_least(f"steps of {self.name}", self.steps)
 
     @property
     def fractions(self) -> tuple[Fraction, ...]:

@@ -14,7 +14,7 @@ from ... import plugins
 from ...api.token_scores import SCORES
 from ...defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
 from ...engine.model import describe_model, where_it_is
-from ...errors import DataError, HeadwaterError, UnknownName, UsageError
+from ...errors import DataError, HeadwaterError, UnknownName, UsageError, check_least
 from ...inputs.restoring import restores
 from ...methods import resolve_method
 from ..cost import time_job
@@ -111,8 +111,7 @@ def measure_faithfulness(
         >>> [row.method for row in found.rows]
         ['random']
     """
-    if count < 1:
-        raise UsageError(f"count must be at least 1, not {count}.")
+    check_least("count", count)
     rules = [resolve_language_protocol(protocol) for protocol in protocols]
     names = resolve_rows(methods, say)
     own = None if prompts is None else Path(prompts)

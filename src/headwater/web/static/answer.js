@@ -1,18 +1,18 @@
 // Whole answers: documents on one side, the answer on the other, and which sentence rests on which.
 
-import { Latest, post, ready } from './api.js';
+import { post, ready } from './api.js';
 import { examples } from './choosing.js';
 import { DocumentList } from './documents.js';
-import { h, percent, signed } from './dom.js';
+import { h, onCtrlEnter, percent, signed } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
 import { drawLines } from './lines.js';
-import { chosenModel, modelAsked, modelLine } from './models.js';
+import { chosenModel, isMissing, missingNote, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
-import { Status } from './status.js';
 import { term } from './terms.js';
-import { Missing, phrases } from './verdict.js';
+import { phrases } from './verdict.js';
+import { View } from './view.js';
 
 const NEW = 120; // tokens that an answer has at most
 
@@ -31,25 +31,22 @@ const EXAMPLES = [
   }],
 ];
 
-export class AnswerView {
+export class AnswerView extends View {
   constructor(about) {
+    super();
     this.about = about;
     this.model = chosenModel(about, 'language', 'gmodel');
-    this.status = new Status();
-    this.latest = new Latest(this.status);
-    this.latest.failed = (message) => this.clear(message);
-    this.checking = new Latest({ working() {}, place() {}, wait() {}, done() {}, say() {}, fail: (message) => this.status.fail(message) });
-    this.leaving = new Latest({ working() {}, place() {}, wait() {}, done() {}, say() {}, fail: (message) => this.status.fail(message) });
-    this.missing = new Missing();
+    this.checking = this.asker();
+    this.leaving = this.asker();
     this.leftOut = new Set();
-    this.none = this.model.state === 'absent' || this.model.state === 'failed';
-    this.element = this.none ? h('div', {}, h('div', { className: 'note' }, h('h1', {}, 'No language model here yet'), h('p', {}, this.model.hint))) : this.built();
+    this.none = isMissing(this.model);
+    this.element = this.none ? missingNote(this.model, 'No language model here yet') : this.built();
     addEventListener('resize', () => { if (this.found && !this.element.hidden) this.lines(); });
   }
 
   built() {
     this.box = h('textarea', { id: 'question', rows: 2, maxlength: 4000, spellcheck: 'false' });
-    this.box.addEventListener('keydown', (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) { e.preventDefault(); this.ask(); } });
+    onCtrlEnter(this.box, () => this.ask());
     this.given = h('textarea', { id: 'given-answer', rows: 2, maxlength: 4000, spellcheck: 'false', placeholder: 'the model answers by itself' });
     this.count = h('input', { type: 'number', min: 1, max: NEW, step: 1 });
     this.documents = new DocumentList(this.status, () => this.status.say(''));

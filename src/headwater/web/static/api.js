@@ -3,7 +3,7 @@
 const LOOK = 350; // ms between two looks at the place in the line
 const PATIENCE = 150; // times that a busy server or a model that is being read is asked again
 
-export class Problem extends Error {
+class Problem extends Error {
   constructor(kind, message, status) {
     super(message);
     this.kind = kind;

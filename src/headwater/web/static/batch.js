@@ -7,7 +7,7 @@ import { saver } from './saving.js';
 import { state } from './state.js';
 import { Status } from './status.js';
 
-export const PROMPTS = 24; // the most that are asked at once
+const PROMPTS = 24; // the most that are asked at once
 const LONG = 4000; // characters of one prompt
 
 export class Batch {

@@ -3,7 +3,7 @@
 import { post } from './api.js';
 import { h } from './dom.js';
 
-export const DOCUMENTS = 200; // that one question may have
+const DOCUMENTS = 200; // that one question may have
 const LONG = 20_000; // characters of one document
 const LARGE = 8_000_000; // bytes of a file
 const KINDS = '.txt,.md,.html,.htm,.pdf';

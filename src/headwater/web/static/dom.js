@@ -40,6 +40,12 @@ export function debounced(wait, act) {
   };
 }
 
+// Enter with Ctrl or Cmd, in a box of several lines.
+export function onCtrlEnter(box, act) {
+  box.addEventListener('keydown', (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) { e.preventDefault(); act(); } });
+  return box;
+}
+
 // The last parts of a module's dotted name: `bert.encoder.layer.3` is "layer 3".
 export function short(name) {
   const parts = name.split('.');

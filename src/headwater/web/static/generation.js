@@ -1,19 +1,19 @@
 // Generated text: what a language model says, and what every token of it came from.
 
-import { Latest, post, ready } from './api.js';
+import { post, ready } from './api.js';
 import { Batch } from './batch.js';
 import { examples } from './choosing.js';
-import { h, percent, signed } from './dom.js';
+import { h, onCtrlEnter, percent, signed } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
 import { MaskBox } from './masks.js';
 import { MatrixCard } from './matrix.js';
-import { chosenModel, followedModel, modelAsked, modelLine } from './models.js';
+import { chosenModel, followedModel, isMissing, missingNote, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
-import { Status } from './status.js';
 import { term } from './terms.js';
-import { Missing, VerdictLine } from './verdict.js';
+import { VerdictLine } from './verdict.js';
+import { View } from './view.js';
 
 const EXAMPLES = [
   ['a capital', 'The capital of France is'],
@@ -25,25 +25,21 @@ const EXAMPLES = [
 
 const NEW = 48; // tokens that are generated at most
 
-export class GenerationView {
+export class GenerationView extends View {
   constructor(about) {
+    super();
     this.about = about;
     this.model = chosenModel(about, 'language', 'gmodel');
-    this.status = new Status();
-    this.latest = new Latest(this.status);
-    this.latest.failed = (message) => this.clear(message);
-    this.missing = new Missing();
     this.says = new VerdictLine();
     this.masked = new Set();
     this.tested = new MaskBox(this.status, { unmask: () => this.mask(null), unit: 'tokens' });
-    const none = this.model.state === 'absent' || this.model.state === 'failed';
-    this.element = none ? h('div', {}, h('div', { className: 'note' }, h('h1', {}, 'No language model here yet'), h('p', {}, this.model.hint))) : this.built();
-    this.none = none;
+    this.none = isMissing(this.model);
+    this.element = this.none ? missingNote(this.model, 'No language model here yet') : this.built();
   }
 
   built() {
     this.box = h('textarea', { id: 'prompt', rows: 2, maxlength: 4000, spellcheck: 'false' });
-    this.box.addEventListener('keydown', (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) { e.preventDefault(); this.ask(); } });
+    onCtrlEnter(this.box, () => this.ask());
     const select = (options, act) => h('select', { onchange: act }, Object.entries(options).map(([value, said]) => h('option', { value }, said)));
     this.count = h('input', { type: 'number', min: 1, max: NEW, step: 1 });
     this.score = select({ advantage: 'logit above the mean', logit: 'logit', logprob: 'log-probability', contrast: 'logit over the runner-up' });

@@ -1,43 +1,38 @@
 // Inside the model: layers by heads, a head between words, parts that are switched off, neurons, and the cut that adds up.
 
-import { Latest, post, ready } from './api.js';
+import { post, ready } from './api.js';
 import { examples } from './choosing.js';
 import { CircuitCard } from './circuit.js';
-import { h, percent, signed } from './dom.js';
+import { h, onCtrlEnter, percent, signed } from './dom.js';
 import { HeadGrid } from './head_grid.js';
 import { PairLines } from './head_pairs.js';
 import * as heat from './heat.js';
 import { chosenModel, followedModel, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
-import { Status } from './status.js';
 import { minus } from './sums.js';
 import { UnitRanking } from './unit_ranking.js';
-import { Missing } from './verdict.js';
+import { View } from './view.js';
 
 const KINDS = 'text language';
 const EXAMPLES = {
   text: ['a gripping, beautifully acted film', 'the film is not good, but never boring', 'I expected a masterpiece and got a mess'],
   language: ['The keys to the cabinet', 'The capital of France is', 'When Mary and John went to the shop, John gave a drink to'],
 };
-const silent = (status) => ({ working() {}, place() {}, wait() {}, done() {}, say() {}, fail: (message) => status.fail(message) });
 
-export class InsideView {
+export class InsideView extends View {
   constructor(about) {
+    super();
     this.about = about;
     this.model = chosenModel(about, KINDS, 'model');
-    this.status = new Status();
-    this.latest = new Latest(this.status);
-    this.latest.failed = (message) => this.clear(message);
-    [this.opening, this.patching] = [new Latest(silent(this.status)), new Latest(silent(this.status))];
-    this.missing = new Missing();
+    [this.opening, this.patching] = [this.asker(), this.asker()];
     this.off = new Map();
     this.element = this.built();
   }
 
   built() {
     this.box = h('textarea', { id: 'inside-text', rows: 2, maxlength: 20000, spellcheck: 'false' });
-    this.box.addEventListener('keydown', (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) { e.preventDefault(); this.ask(); } });
+    onCtrlEnter(this.box, () => this.ask());
     this.grid = new HeadGrid((group, head) => this.openHead(group, head));
     this.refused = h('div', { className: 'refused' });
     this.head = h('section', { className: 'card head-card', 'aria-live': 'polite', hidden: true });

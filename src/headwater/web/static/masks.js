@@ -3,6 +3,7 @@
 import { Latest, post } from './api.js';
 import { classes } from './classes.js';
 import { h } from './dom.js';
+import { onlyFailures } from './status.js';
 import { placesFor, shown } from './sums.js';
 import { phrases } from './verdict.js';
 
@@ -11,7 +12,7 @@ export class MaskBox {
   constructor(status, { unmask, unit, more = () => [] }) {
     Object.assign(this, { unmask, unit, more });
     this.element = h('div', { className: 'test', 'aria-live': 'polite' });
-    this.latest = new Latest({ working() {}, place() {}, wait() {}, done() {}, say() {}, fail: (message) => status.fail(message) });
+    this.latest = new Latest(onlyFailures((message) => status.fail(message)));
   }
 
   clear() {

@@ -4,7 +4,7 @@ import { h } from './dom.js';
 import { state } from './state.js';
 
 // Of one kind, or of several separated by blanks: then those that are there, and the first in any case.
-export const modelsOf = (about, kind) => {
+const modelsOf = (about, kind) => {
   const kinds = kind.split(' ');
   const own = kinds.flatMap((one) => about.models.filter((model) => model.kind === one));
   return kinds.length < 2 ? own : own.filter((model, i) => !i || model.state !== 'absent');
@@ -15,6 +15,10 @@ export const chosenModel = (about, kind, key) => {
   const own = modelsOf(about, kind);
   return own.find((model) => model.name === state.get(key)) ?? own[0];
 };
+
+// Whether there is nothing that could answer, and what stands in place of the view then.
+export const isMissing = (model) => model.state === 'absent' || model.state === 'failed';
+export const missingNote = (model, title) => h('div', {}, h('div', { className: 'note' }, h('h1', {}, title), h('p', {}, model.hint)));
 
 // What requests name: nothing for the first, so that links without a choice stay short.
 export const modelAsked = (about, kind, model) => (model.name === modelsOf(about, kind)[0].name ? null : model.name);

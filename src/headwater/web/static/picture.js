@@ -1,39 +1,32 @@
 // What images and molecules share: a drawing with a panel for every method, the prediction, the ledger, all numbers.
 
-import { Latest, post, ready } from './api.js';
+import { post, ready } from './api.js';
 import { methodPicker, outputPicker, targetPicker } from './choosing.js';
 import { classes } from './classes.js';
 import { h, plural } from './dom.js';
 import { drawing } from './drawing.js';
 import { ledger } from './ledger.js';
 import { MaskBox, maskButton } from './masks.js';
-import { chosenModel, followedModel, modelAsked, modelLine } from './models.js';
+import { chosenModel, followedModel, isMissing, missingNote, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
-import { Status } from './status.js';
 import { placesFor, roundToSum, shown, shownInputs } from './sums.js';
 import { term } from './terms.js';
-import { Missing, VerdictLine } from './verdict.js';
+import { VerdictLine } from './verdict.js';
+import { View } from './view.js';
 
 const NARROW = 640; // a window where one panel is as wide as it can be read
 
 // `kind` is 'image' or 'molecule', `short` what its state's names begin with, `unit` what a number belongs to.
-export class PictureView {
+export class PictureView extends View {
   constructor(about, { kind, short, unit, png }) {
+    super();
     Object.assign(this, { about, kind, short, unit, png });
     this.model = chosenModel(about, kind, `${short}model`);
-    this.status = new Status();
-    this.latest = new Latest(this.status);
-    this.latest.failed = (message) => this.clear(message);
-    this.missing = new Missing();
     this.says = new VerdictLine();
     this.masked = new Set();
     this.tested = new MaskBox(this.status, { unmask: () => this.mask(null), unit: plural(unit) });
-    this.element = this.model.state === 'absent' || this.model.state === 'failed' ? this.absent() : this.built();
-  }
-
-  absent() {
-    return h('div', {}, h('div', { className: 'note' }, h('h1', {}, 'No model here yet'), h('p', {}, this.model.hint)));
+    this.element = isMissing(this.model) ? missingNote(this.model, 'No model here yet') : this.built();
   }
 
   name(what) { return `${this.short}${what}`; }

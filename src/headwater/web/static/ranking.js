@@ -2,14 +2,14 @@
 
 import { Latest } from './api.js';
 import { examples } from './choosing.js';
-import { h } from './dom.js';
+import { h, onCtrlEnter } from './dom.js';
 import * as heat from './heat.js';
 import { modelAsked } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
-import { Status } from './status.js';
+import { onlyFailures } from './status.js';
 import { minus, placesFor, roundToSum, shown } from './sums.js';
-import { Missing } from './verdict.js';
+import { View } from './view.js';
 
 const LONG = 4000; // characters of a query or a passage
 const PASSAGES = 1000;
@@ -28,20 +28,17 @@ const EXAMPLES = [
   }],
 ];
 
-export class RankPart {
+export class RankPart extends View {
   constructor(view) {
+    super();
     this.view = view;
-    this.status = new Status();
-    this.latest = new Latest(this.status);
-    this.latest.failed = (message) => this.clear(message);
-    this.asking = new Latest({ working() {}, place() {}, wait() {}, done() {}, say() {}, fail: (message) => this.why.replaceChildren(h('p', { className: 'found' }, message)) });
-    this.missing = new Missing();
+    this.asking = new Latest(onlyFailures((message) => this.why.replaceChildren(h('p', { className: 'found' }, message))));
     this.count = FIRST;
     this.element = this.built();
   }
 
   built() {
-    const keys = (made) => { made.addEventListener('keydown', (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) { e.preventDefault(); this.ask(); } }); return made; };
+    const keys = (made) => onCtrlEnter(made, () => this.ask());
     this.query = keys(h('textarea', { id: 'query', rows: 2, maxlength: LONG, spellcheck: 'false' }));
     this.passages = keys(h('textarea', { id: 'passages', rows: 6, spellcheck: 'false' }));
     this.file = h('input', { type: 'file', accept: '.txt,.md,.csv,text/plain', className: 'heard', tabindex: -1, 'aria-hidden': 'true', onchange: () => this.read() });

@@ -2,17 +2,18 @@
 
 import { Latest, post, ready } from './api.js';
 import { examples } from './choosing.js';
-import { h } from './dom.js';
+import { h, onCtrlEnter } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
-import { chosenModel, modelAsked, modelLine } from './models.js';
+import { chosenModel, isMissing, missingNote, modelAsked, modelLine } from './models.js';
 import { RankPart } from './ranking.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
-import { Status } from './status.js';
+import { onlyFailures } from './status.js';
 import { shown } from './sums.js';
 import { term } from './terms.js';
-import { Missing, VerdictLine } from './verdict.js';
+import { VerdictLine } from './verdict.js';
+import { View } from './view.js';
 import { WordLines } from './word_lines.js';
 
 const RANKS = ['2', '8', '16', '64', 'all'];
@@ -30,9 +31,9 @@ export class SimilarView {
   constructor(about) {
     this.about = about;
     this.model = chosenModel(about, 'sentence', 'tmodel');
-    if (this.model.state === 'absent' || this.model.state === 'failed') {
-      this.none = true;
-      this.element = h('div', {}, h('div', { className: 'note' }, h('h1', {}, 'No sentence encoder here yet'), h('p', {}, this.model.hint)));
+    this.none = isMissing(this.model);
+    if (this.none) {
+      this.element = missingNote(this.model, 'No sentence encoder here yet');
       return;
     }
     this.parts = { pair: new PairPart(this), rank: new RankPart(this) };
@@ -62,25 +63,18 @@ export class SimilarView {
   }
 }
 
-class PairPart {
+class PairPart extends View {
   constructor(view) {
+    super();
     this.view = view;
-    this.status = new Status();
-    this.latest = new Latest(this.status);
-    this.latest.failed = (message) => this.clear(message);
-    this.leaving = new Latest({ working() {}, place() {}, wait() {}, done() {}, say() {}, fail: (message) => this.refuse(message) });
-    this.missing = new Missing();
+    this.leaving = new Latest(onlyFailures((message) => this.refuse(message)));
     this.says = new VerdictLine();
     this.words = new WordLines((side, i) => this.leave(side, i));
     this.element = this.built();
   }
 
   built() {
-    const box = (id) => {
-      const made = h('textarea', { id, rows: 3, maxlength: LONG, spellcheck: 'false' });
-      made.addEventListener('keydown', (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) { e.preventDefault(); this.ask(); } });
-      return made;
-    };
+    const box = (id) => onCtrlEnter(h('textarea', { id, rows: 3, maxlength: LONG, spellcheck: 'false' }), () => this.ask());
     [this.first, this.second] = [box('first-text'), box('second-text')];
     this.rank = h('select', { id: 'directions', onchange: () => this.ask([...this.words.left]) }, RANKS.map((one) => h('option', { value: one }, one === 'all' ? 'all: every pair exact, slowest' : `${one}: ${one} backward passes per text`)));
     this.cost = h('p', { className: 'soft', id: 'cost' });

@@ -4,6 +4,9 @@ import { h } from './dom.js';
 
 const SOON = 250; // ms: what is quicker shows no sign of work
 
+// In place of a status: what goes well is not said.
+export const onlyFailures = (fail) => ({ working() {}, place() {}, wait() {}, done() {}, say() {}, fail });
+
 export class Status {
   constructor() {
     this.said = h('span');

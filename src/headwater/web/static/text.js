@@ -4,17 +4,17 @@ import { Latest, post, ready } from './api.js';
 import { audit } from './audit.js';
 import { examples, methodPicker, outputPicker, targetPicker } from './choosing.js';
 import { classes } from './classes.js';
-import { debounced, h, plural, signed } from './dom.js';
+import { debounced, h, onCtrlEnter, plural, signed } from './dom.js';
 import * as heat from './heat.js';
 import { ledger } from './ledger.js';
 import { MaskBox } from './masks.js';
 import { chosenModel, followedModel, modelAsked, modelLine } from './models.js';
 import { saver } from './saving.js';
 import { state } from './state.js';
-import { Status } from './status.js';
 import { placesFor, roundToSum, shown, shownInputs, sumLine } from './sums.js';
 import { term } from './terms.js';
-import { Missing, VerdictLine } from './verdict.js';
+import { VerdictLine } from './verdict.js';
+import { View } from './view.js';
 
 // The first is one on which methods disagree: `gi` says that "dull" takes away, `lrp` that it adds; mask it to see.
 const EXAMPLES = [
@@ -27,14 +27,11 @@ const EXAMPLES = [
 ];
 const WAIT = 220; // ms after the last key, before the text is explained
 
-export class TextView {
+export class TextView extends View {
   constructor(about) {
+    super();
     this.about = about;
     this.model = chosenModel(about, 'text', 'model');
-    this.status = new Status();
-    this.latest = new Latest(this.status);
-    this.latest.failed = (message) => this.clear(message);
-    this.missing = new Missing();
     this.says = new VerdictLine();
     this.tested = new MaskBox(this.status, {
       unmask: () => this.unmask(), unit: 'words',
@@ -49,7 +46,7 @@ export class TextView {
     this.box = h('textarea', { id: 'text', rows: 2, maxlength: 20000, spellcheck: 'false', 'aria-describedby': 'text-hint' });
     const typed = debounced(WAIT, () => this.changed());
     this.box.addEventListener('input', () => { this.grow(); typed(); });
-    this.box.addEventListener('keydown', (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) this.changed(); });
+    onCtrlEnter(this.box, () => this.changed());
     this.methods = methodPicker(this.about.methods, () => this.named(), (names) => {
       state.set({ methods: names });
       this.explain();

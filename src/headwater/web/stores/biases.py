@@ -6,7 +6,6 @@ import csv
 import json
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,22 +13,17 @@ from numpy.typing import NDArray
 
 from ...errors import DataError
 from ...store.words import WordTotal, WordTotals
-from .interface import Lacking, Sheet
+from .interface import DirectoryStore, Sheet
 
 NUMBERS = ("row", "relevance", "score")
 LEFT_OUT = ("start", "end")
 LARGEST = 10**7  # characters of a field; csv allows less by default
 
 
-class BiasStore(Lacking):
+class BiasStore(DirectoryStore):
     """One bias audit, read when it is first asked."""
 
     kind: Literal["bias"] = "bias"
-
-    def __init__(self, name: str, called: str, path: Path) -> None:
-        self.id = name
-        self.name = called
-        self.path = path
 
     @cached_property
     def found(self) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...errors import UnknownName
-from ...evaluation.charts import Series, line_chart
-from ...evaluation.sheets import chart_sheet
+from ...evaluation.charts import Series, chart_sheet, line_chart
 from ...store.words import WordTotal
 from ...viz.reading import visible, with_sign
 from ...viz.svg import picture

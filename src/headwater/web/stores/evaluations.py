@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -12,18 +11,13 @@ from numpy.typing import NDArray
 from ...evaluation.files import load_evaluation
 from ...evaluation.report import page
 from ...evaluation.results import Evaluation
-from .interface import Curves, Lacking, MethodCurve, Sheet
+from .interface import Curves, DirectoryStore, MethodCurve, Sheet
 
 
-class EvaluationStore(Lacking):
+class EvaluationStore(DirectoryStore):
     """One evaluation, read when it is first asked."""
 
     kind: Literal["evaluation"] = "evaluation"
-
-    def __init__(self, name: str, called: str, path: Path) -> None:
-        self.id = name
-        self.name = called
-        self.path = path
 
     @cached_property
     def found(self) -> Evaluation:

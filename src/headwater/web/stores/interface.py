@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -205,11 +206,13 @@ class Store(Protocol):
     def page(self) -> str: ...
 
 
-class Lacking:
-    """What most results do not have."""
+class DirectoryStore:
+    """A result that lies in a directory, without what most results do not have."""
 
-    id: str
-    name: str
+    def __init__(self, name: str, called: str, path: Path) -> None:
+        self.id: str = name
+        self.name: str = called
+        self.path: Path = path
 
     def words(self) -> tuple[WordTotals, ...]:
         raise DataError(f"{self.name} holds no words with their relevance.")

@@ -18,7 +18,7 @@ from ...store.columns import LATER, RESERVED
 from ...store.runs import StoredRun, open_run
 from ...store.unit_totals import UnitTotal
 from ...store.words import PLACED, WordTotals
-from .interface import Lacking, Sheet
+from .interface import DirectoryStore, Sheet
 from .run_page import PARTS, run_page
 
 ROWS = 200_000  # that are sorted and searched
@@ -30,15 +30,13 @@ NO_LEDGER: dict[str, Any] = {"bias_lines": (), "constant_lines": (), "cut_off_li
 RESERVED_SHORT = tuple(name for name in RESERVED if name not in NO_LEDGER and name not in LATER)
 
 
-class RunStore(Lacking):
+class RunStore(DirectoryStore):
     """One run, read when it is first asked; of a run that goes on, the shards that are done then."""
 
     kind: Literal["run"] = "run"
 
     def __init__(self, name: str, called: str, path: Path) -> None:
-        self.id = name
-        self.name = called
-        self.path = path
+        super().__init__(name, called, path)
         self._lock = threading.Lock()  # a run has one file open at a time
         self._units: dict[tuple[str, int, int, int], list[UnitTotal]] = {}
 
