@@ -31,7 +31,7 @@ from interfaces import write_http  # noqa: E402
 from llms import first_sentence, read_contents  # noqa: E402
 from public_names import public_modules  # noqa: E402
 from reference_pages import MODULE_PAGES, PAGES, show_fields, show_members, show_module  # noqa: E402
-from sources import turn_links  # noqa: E402
+from sources import show_marks, turn_links  # noqa: E402
 
 import headwater as hw  # noqa: E402
 
@@ -102,6 +102,13 @@ def test_llms_txt_names_every_page(site: Path) -> None:
     listed = (site / "llms.txt").read_text(encoding="utf-8")
     for page in (site / "_sources").rglob("*.md.txt"):
         assert f"](_sources/{page.relative_to(site / '_sources').as_posix()})" in listed
+
+
+def test_a_block_that_is_not_run_says_so_on_the_site() -> None:
+    block = "```sh\n<!-- not run: as text -->\n```"
+    assert show_marks(f"Text.\n\n<!-- not run: needs a card -->\n{block}") == (
+        f"Text.\n\n*Not run by the tests: needs a card.*\n\n{block}"
+    )
 
 
 def test_the_crawler_sees_what_is_wrong(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ CURES = {
     "RandomPrediction": "Switch off what draws random numbers in evaluation mode (sampling, dropout as a function).",
     "AnotherPrediction": "The model does something else when gradients are made. Report it with the model's name.",
     "NotFinite": "Compute in float32 or float64 (`dtype=`), and look for NaN in the weights.",
-    "HiddenOperation": 'Load with `attn_implementation="sdpa"`, or call `hw.fast_attention(model)`; no TorchScript.',
+    "HiddenOperation": 'Load with `attn_implementation="sdpa"`, or call `hw.fast_attention(model)`; no TorchScript. '
+    "Where neither helps, take a method that needs no rules: `integrated-gradients`, `leave-one-out`, `lime`.",
     "NoSignal": "Name the place to explain with `inputs=`; the score does not depend on the one that was taken.",
     "RuleNotMet": "Leave the rule out, or take `lrp`, which uses the rules that a model needs.",
     "NotApplicable": "Take another method; `headwater methods` says what each needs.",

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 # What lies outside `docs` and is a page of the site all the same.
 OUTSIDE = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "examples": "tutorials.md"}
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+NOT_RUN = re.compile(r"^( *)<!-- not run: (.+?) -->$", re.MULTILINE)
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
 
 
@@ -25,7 +26,14 @@ def gather(into: Path) -> None:
     places = {into / page: PurePosixPath(name) for name, page in OUTSIDE.items()}
     for page in into.rglob("*.md"):
         place = places.get(page, PurePosixPath("docs") / page.relative_to(into).as_posix())
-        page.write_text(turn_links(page.read_text(encoding="utf-8"), place), encoding="utf-8")
+        page.write_text(show_marks(turn_links(page.read_text(encoding="utf-8"), place)), encoding="utf-8")
+
+
+def show_marks(text: str) -> str:
+    """A block that the tests do not run says so, and why, where a reader sees it."""
+    parts = FENCE.split(text)
+    parts[::2] = [NOT_RUN.sub(r"\1*Not run by the tests: \2.*\n", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def turn_links(text: str, place: PurePosixPath) -> str:
