@@ -31,7 +31,7 @@ from ..rules.patching import PatchScope, ValueSwap, check_shape, mean_over_posit
 from ..rules.scope import Scope
 from ..rules.tapped import NodeTap, SamplesUntold
 from .explain import explain
-from .patch_estimates import PatchEstimator, plan_passes
+from .patch_estimates import PatchEstimate, PatchEstimator, choose_unsure
 from .requests import Model, make_request
 
 ZEROS = "zeros"
@@ -82,22 +82,24 @@ def patch_each(
     nodes: Sequence[Chosen],
     *,
     with_: Any = ZEROS,
-    estimate: int | None = None,
+    exact: int | None = None,
     **options: Unpack[OptionsByName],
 ) -> list[PatchEffect]:
     """What `patch(model, text, nodes, with_=…)` gives, for each node alone, `batch_size` of them in one pass.
 
-    Where nodes are many, `estimate=5` takes five passes forward and back for each kind of node, however many there are:
-    the change of a node's value times the gradient where every fifth node has gone a part of its way. Ask for
-    output="logit" of a language model: the weights of the mean that an advantage subtracts are held constant.
+    Where nodes are many, `exact=18` replaces 18 of them, as many of each kind, and estimates all others by one pass
+    forward and back: the change of a node's value times its gradient (attribution patching). Replaced are those whose
+    estimates are sums of the largest terms, for there a gradient is not to be trusted. `effect.estimated` says which is
+    which. Ask for output="logit" of a language model: the weights of the mean that an advantage subtracts are held
+    constant.
 
     Args:
         model: as for `explain`.
         text: as for `patch`.
         nodes: a list of nodes, as for `patch`.
         with_: as for `patch`.
-        estimate: None replaces nodes and runs the model. A number estimates, by so many passes for each kind of node: a
-            head, a neuron, a layer or a module by itself.
+        exact: how many nodes are replaced; None is all of them, and 0 estimates all. Nodes of one kind are heads,
+            neurons, layers or modules.
         options: all other options of `explain`, by name.
 
     Returns:
@@ -112,11 +114,16 @@ def patch_each(
         >>> [len(effect.nodes) for effect in effects]
         [1, 1]
         >>> nodes = [f"layer 3 neuron {number}" for number in range(768)]
-        >>> hw.patch_each("headwater/sentiment", "a fine film", nodes, estimate=5)[0].estimated
-        True
+        >>> effects = hw.patch_each("headwater/sentiment", "a fine film", nodes, exact=18)
+        >>> sum(effect.estimated for effect in effects)
+        750
     """
+    if exact is not None and exact < 0:
+        raise UsageError(f"exact= is a number of nodes, from 0 on, and {exact} was asked for.")
     patcher = Patcher.open(model, text, tuple(nodes), with_, options)
-    return patcher.run([(node,) for node in nodes]) if estimate is None else patcher.estimate(nodes, estimate)
+    if exact is None or exact >= len(nodes):
+        return patcher.run([(node,) for node in nodes])
+    return patcher.run_some(nodes, exact)
 
 
 @restores
@@ -248,42 +255,47 @@ class Patcher:
 
     def run(self, questions: Sequence[Sequence[Chosen]]) -> list[PatchEffect]:
         """The score when the nodes of each question are replaced, many questions in one pass."""
-        _, out = run_with_swaps(self.run_of_text, self.demand, {})
-        before = self.run_of_text.read(out, self.run_of_text.batch)
-        found: list[PatchEffect] = []
-        for start in range(0, len(questions), self.batch_size):
-            found += self._ask(questions[start : start + self.batch_size], before)
-        return found
+        _, out = run_with_swaps(self.run_of_text, self.demand, {}, keeps=False)
+        return self._ask_all(questions, self.run_of_text.read(out, self.run_of_text.batch))
 
-    def estimate(self, nodes: Sequence[Chosen], passes: int) -> list[PatchEffect]:
-        """The score when each node alone is replaced, by gradients on the way there."""
-        if passes < 1:
-            raise UsageError(f"estimate= is a number of passes, from 1 on, and {passes} was asked for.")
-        names = [NodeName.read(node) for node in nodes]
-        numbers = [name.find(self.groups) for name in names]
-        for name, number in zip(names, numbers, strict=True):
-            if name.unit is None and self.groups[number].relevance.shape[-1] > 1:
-                raise UsageError(f"{name.said!r} is many nodes at once, which no estimate is of. Leave out estimate=.")
+    def run_some(self, nodes: Sequence[Chosen], exact: int) -> list[PatchEffect]:
+        """The score when each node alone is replaced: `exact` of them are, and all others are estimated."""
+        numbers = [self._find_one(name) for name in map(NodeName.read, nodes)]
+        estimates, before = self._estimate()
+        found = [estimates[place] for place, _ in numbers]
+        terms = [float(one.terms[unit]) for one, (_, unit) in zip(found, numbers, strict=True)]
+        chosen = choose_unsure([self.groups[place].kind for place, _ in numbers], terms, exact)
+        patched = dict(zip(chosen, self._ask_all([(nodes[number],) for number in chosen], before), strict=True))
+        score, names = float(before.score[0].detach()), (before.targets[0], before.predictions[0])
+        effects = []
+        for number, (one, (_, unit)) in enumerate(zip(found, numbers, strict=True)):
+            said = (NodeName.read(nodes[number]).said,)
+            guess = PatchEffect(said, score, score - float(one.falls[unit]), *names, estimated=True)
+            effects.append(patched.get(number, guess))
+        return effects
+
+    def _find_one(self, name: NodeName) -> tuple[int, int]:
+        """The place and the unit of what is one node."""
+        place = name.find(self.groups)
+        if name.unit is None and self.groups[place].relevance.shape[-1] > 1:
+            raise UsageError(f"{name.said!r} is many nodes at once, which no estimate is of. Leave out exact=.")
+        return place, name.unit or 0
+
+    def _estimate(self) -> tuple[list[PatchEstimate], Any]:
+        """Of all places, those that nothing is put into with no change; and what the score was before."""
         scope, out = run_with_swaps(self.run_of_text, self.demand, {})
-        before = self.run_of_text.read(out, self.run_of_text.batch)
         changes = [torch.zeros_like(one) for one in scope.found]
         for number, value in self.values.items():
             check_shape(scope.found[number], value, scope.places[number])
             changes[number] = scope.found[number] - value
         estimator = PatchEstimator(self.run_of_text, self.demand, scope.places, changes)
-        falls = estimator.estimate_moved(plan_passes(scope.places, passes))
-        score = float(before.score[0].detach())
-        return [
-            PatchEffect(
-                (name.said,),
-                score,
-                score - float(falls[number][name.unit or 0]),
-                before.targets[0],
-                before.predictions[0],
-                estimated=True,
-            )
-            for name, number in zip(names, numbers, strict=True)
-        ]
+        return estimator.estimate(), self.run_of_text.read(out, self.run_of_text.batch)
+
+    def _ask_all(self, questions: Sequence[Sequence[Chosen]], before: Any) -> list[PatchEffect]:
+        found: list[PatchEffect] = []
+        for start in range(0, len(questions), self.batch_size):
+            found += self._ask(questions[start : start + self.batch_size], before)
+        return found
 
     def _ask(self, questions: Sequence[Sequence[Chosen]], before: Any) -> list[PatchEffect]:
         swaps: dict[int, list[ValueSwap]] = {}

@@ -1,12 +1,12 @@
 """What patching a node would do, estimated for all nodes by few passes: its change of value times its gradient.
 
 With plain gradients that is attribution patching (Nanda 2023), with gradients along the way from the other input that
-of integrated gradients (Hanna et al. 2024), with the rules of LRP it is RelP (Jafari et al. 2025); with gradients where
-nodes have gone a part of their way, `hw.patch_each(…, estimate=…)`.
+of integrated gradients (Hanna et al. 2024), with the rules of LRP it is RelP (Jafari et al. 2025).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,11 +43,15 @@ class Estimator(PatchEstimator):
         changes = [a - b for a, b in zip(here.found, there.found, strict=True)]
         return cls(clean, demand, here.places, changes, input_of(other))
 
+    def estimate_falls(self, rules: RuleSet, noise: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
+        """[units] of every place, by one pass forward and back."""
+        return [one.falls for one in self.estimate(rules, noise)]
+
     def integrate(self, rules: RuleSet, steps: int = STEPS) -> list[Tensor]:
         """The estimate, averaged over inputs between the two."""
         total: list[Tensor] = []
         for step in range(steps):
-            found = self.run_pass(rules, noise=partial(self._move_input, (step + 0.5) / steps))
+            found = self.estimate_falls(rules, noise=partial(self._move_input, (step + 0.5) / steps))
             total = found if not total else [a + b for a, b in zip(total, found, strict=True)]
         return [one / steps for one in total]
 
