@@ -13,11 +13,14 @@ import torch
 from real_data import need_real_data
 from tiny import tiny, tokenizer
 
+import headwater as hw
 from headwater.evaluation.pruning import Pruner
 from headwater.evaluation.unit_scores import Examples
 from headwater.inputs.inside_demand import InsideDemand
 from headwater_experiments.inside import truth
+from headwater_experiments.inside.circuits import ALL as CIRCUIT_METHODS
 from headwater_experiments.inside.circuits import CircuitMeasures, area, measure_order, read_rows, write_rows
+from headwater_experiments.inside.circuits import measure_pair as measure_circuits
 from headwater_experiments.inside.cost import main as measure_inside_cost
 from headwater_experiments.inside.cuts import judge_entry
 from headwater_experiments.inside.estimating import Estimator
@@ -190,6 +193,22 @@ def test_the_cost_of_cuts_is_measured_with_and_without(capsys: pytest.CaptureFix
     assert "| lrp, inside=heads,layers |" in said
     worst = float(said.split("order of the table: ")[1])
     assert 0 < worst < 1e-5  # float32
+
+
+def test_circuits_of_every_order_are_measured() -> None:
+    """Ten parts, fewer than are patched, so that ours is the order of the truth."""
+    task = make_bert_task()
+    rows = {row.method: row for row in measure_circuits(task, PAIR, 0, 8)}
+    assert set(rows) == set(CIRCUIT_METHODS)
+    assert all(row.parts == 10 and row.signed[-1] == pytest.approx(1.0) for row in rows.values())
+    nodes = list_nodes(task, PAIR)
+    effects = [one.effect for one in patch_nodes(task, PAIR, nodes)]
+    best = nodes[max(range(len(nodes)), key=lambda number: abs(effects[number]))]
+    others = [node for node in nodes if node is not best]
+    options = {"with_": PAIR.other, "tokenizer": task.tokenizer, "target": PAIR.target, "output": "logit"}
+    kept, none = (hw.patch(task.model, PAIR.clean, some, **options) for some in (others, nodes))
+    expected = (kept.patched - none.patched) / (kept.score - none.patched)
+    assert rows[MEASURED].by_size[0] == pytest.approx(expected, rel=1e-6)
 
 
 def test_circuits_of_one_more_method_are_added_to_what_was_measured(tmp_path: Path) -> None:
