@@ -249,6 +249,18 @@ def test_large_terms_that_cancel_are_patched_first() -> None:
     assert [effect.estimated for effect in one] == [False, True]
 
 
+def test_terms_are_those_at_the_text_and_halfway_to_the_other() -> None:
+    """The gradient of m^2 / 6 is m / 3: for m = 3 and 1 for the other text, terms are 2 + 2 here, 2 + 4 / 3 halfway."""
+    model = Cancelling()
+    with torch.no_grad():
+        model.embed.weight[2] = 1 / 3
+    ids, other = ({"input_ids": torch.tensor([[number]])} for number in (1, 2))
+    patcher = Patcher.open(model, ids, ["large"], other, {"target": 1})
+    ((found,), _) = patcher._estimate()
+    assert float(found.terms) == pytest.approx(2 + 2 + 2 + 4 / 3, rel=1e-6)
+    assert float(found.falls) == pytest.approx(0.0, abs=1e-6)
+
+
 def test_nodes_are_chosen_by_their_terms_as_many_of_each_kind() -> None:
     kinds = ["heads", "modules", "modules", "heads", "modules"]
     terms = [1.0, 10.0, 30.0, 2.0, 20.0]

@@ -87,11 +87,11 @@ def patch_each(
 ) -> list[PatchEffect]:
     """What `patch(model, text, nodes, with_=…)` gives, for each node alone, `batch_size` of them in one pass.
 
-    Where nodes are many, `exact=18` replaces 18 of them, as many of each kind, and estimates all others by one pass
+    Where nodes are many, `exact=16` replaces 16 of them, as many of each kind, and estimates all others by one pass
     forward and back: the change of a node's value times its gradient (attribution patching). Replaced are those whose
-    estimates are sums of the largest terms, for there a gradient is not to be trusted. `effect.estimated` says which is
-    which. Ask for output="logit" of a language model: the weights of the mean that an advantage subtracts are held
-    constant.
+    estimates are sums of the largest terms, for there a gradient is not to be trusted; with another text, one more pass
+    reads the terms halfway between the two as well. `effect.estimated` says which is which. Ask for output="logit" of a
+    language model: the weights of the mean that an advantage subtracts are held constant.
 
     Args:
         model: as for `explain`.
@@ -114,9 +114,9 @@ def patch_each(
         >>> [len(effect.nodes) for effect in effects]
         [1, 1]
         >>> nodes = [f"layer 3 neuron {number}" for number in range(768)]
-        >>> effects = hw.patch_each("headwater/sentiment", "a fine film", nodes, exact=18)
+        >>> effects = hw.patch_each("headwater/sentiment", "a fine film", nodes, exact=16)
         >>> sum(effect.estimated for effect in effects)
-        750
+        752
     """
     if exact is not None and exact < 0:
         raise UsageError(f"exact= is a number of nodes, from 0 on, and {exact} was asked for.")
@@ -234,6 +234,7 @@ class Patcher:
     values: dict[int, Tensor]  # by the number of the place
     groups: list[NodeGroup]
     batch_size: int
+    other: Run | None = None  # of the other text, where its own values are put in
 
     @classmethod
     def open(cls, model: Model, text: Any, nodes: Sequence[Chosen], with_: Any, options: Any) -> Patcher:
@@ -251,7 +252,8 @@ class Patcher:
             groups = [describe_place(place, scope.places[:number]) for number, place in enumerate(scope.places)]
             used = sorted({name.find(groups) for name in names})
             values = find_values(session, ask, demand, scope, with_, used)
-        return cls(run, demand, values, groups, ask.options.batch_size)
+            other = read_other(session, ask, with_)
+        return cls(run, demand, values, groups, ask.options.batch_size, other)
 
     def run(self, questions: Sequence[Sequence[Chosen]]) -> list[PatchEffect]:
         """The score when the nodes of each question are replaced, many questions in one pass."""
@@ -289,7 +291,8 @@ class Patcher:
             check_shape(scope.found[number], value, scope.places[number])
             changes[number] = scope.found[number] - value
         estimator = PatchEstimator(self.run_of_text, self.demand, scope.places, changes)
-        return estimator.estimate(), self.run_of_text.read(out, self.run_of_text.batch)
+        found = estimator.estimate() if self.other is None else estimator.estimate_beside(self.other)
+        return found, self.run_of_text.read(out, self.run_of_text.batch)
 
     def _ask_all(self, questions: Sequence[Sequence[Chosen]], before: Any) -> list[PatchEffect]:
         found: list[PatchEffect] = []
@@ -365,7 +368,7 @@ def find_values(
     if isinstance(with_, str) and with_ == ZEROS:
         return {number: torch.zeros_like(scope.found[number]) for number in used}
     texts = with_ if isinstance(with_, list) else [with_]
-    runs = [make_one_run(session, make_request(ask.model, text, **reading_options(ask))) for text in texts]
+    runs = [read_text(session, ask, text) for text in texts]
     others = [run_with_swaps(run, demand, {})[0] for run in runs]
     for other in others:
         if [(a.kind, a.module) for a in other.places] != [(a.kind, a.module) for a in scope.places]:
@@ -373,6 +376,19 @@ def find_values(
     if not isinstance(with_, list):
         return {number: others[0].found[number] for number in used}
     return {n: mean_over_positions([one.found[n] for one in others], scope.places[n]) for n in used}
+
+
+def read_other(session: Session, ask: Request, with_: Any) -> Run | None:
+    """The run of another text, if it is one."""
+    return (
+        None
+        if isinstance(with_, list) or (isinstance(with_, str) and with_ == ZEROS)
+        else read_text(session, ask, with_)
+    )
+
+
+def read_text(session: Session, ask: Request, text: Any) -> Run:
+    return make_one_run(session, make_request(ask.model, text, **reading_options(ask)))
 
 
 def reading_options(ask: Request) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from ..engine.forward import NO_RULES, Demand, Run
 from ..engine.inside_results import InsideBuilder, arrange
 from ..engine.propagate import propagate_each
 from ..inputs.inside_demand import InsideDemand
+from ..inputs.places import capture_inputs
 from ..rules import RuleSet
 from ..rules.inside import watch_inside
 from ..rules.node_changes import ChangeScope
@@ -65,6 +67,23 @@ class PatchEstimator:
         groups = InsideBuilder.of(self.demand, run.batch, outcome, "float32").make(0, ()).groups
         terms = [sum_terms(scopes[-1].terms.get(number), place) for number, place in enumerate(self.places)]
         return [PatchEstimate(group.units.double(), one) for group, one in zip(groups, terms, strict=True)]
+
+    def estimate_beside(self, other: Run) -> list[PatchEstimate]:
+        """The same by two passes: terms are added to those halfway to another input, where gradients are others."""
+        halfway = self.estimate(noise=partial(move_halfway, read_input(other)))
+        return [replace(a, terms=a.terms + b.terms) for a, b in zip(self.estimate(), halfway, strict=True)]
+
+
+def move_halfway(other: Tensor, leaf: Tensor) -> Tensor:
+    """What is added to an input to be halfway to another one."""
+    return (other - leaf) / 2
+
+
+def read_input(run: Run) -> Tensor:
+    """The explained input of a run: the embeddings of its words."""
+    with torch.no_grad(), capture_inputs(run.batch.places) as found:
+        run.model(*run.batch.args, **run.batch.kwargs)
+    return found[0].leaf.detach()
 
 
 def sum_terms(noted: Tensor | None, place: NodeTap) -> Tensor:

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from headwater.api.patch import make_one_run, run_with_swaps
-from headwater.api.patch_estimates import PatchEstimator
+from headwater.api.patch_estimates import PatchEstimator, read_input
 from headwater.api.requests import make_request
-from headwater.engine.forward import Run
 from headwater.engine.session import Session
 from headwater.inputs.inside_demand import InsideDemand
 from headwater.rules import RuleSet
@@ -41,7 +39,7 @@ class Estimator(PatchEstimator):
         clean, other = (make_one_run(session, ask) for ask in asks)
         here, there = (run_with_swaps(run, demand, {})[0] for run in (clean, other))
         changes = [a - b for a, b in zip(here.found, there.found, strict=True)]
-        return cls(clean, demand, here.places, changes, input_of(other))
+        return cls(clean, demand, here.places, changes, read_input(other))
 
     def estimate_falls(self, rules: RuleSet, noise: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
         """[units] of every place, by one pass forward and back."""
@@ -57,12 +55,3 @@ class Estimator(PatchEstimator):
 
     def _move_input(self, part: float, leaf: Tensor) -> Tensor:
         return (1 - part) * (self.other_input - leaf)
-
-
-def input_of(run: Run) -> Tensor:
-    """The explained input of a run: the embeddings of its words."""
-    from headwater.inputs.places import capture_inputs
-
-    with torch.no_grad(), capture_inputs(run.batch.places) as found:
-        run.model(*run.batch.args, **run.batch.kwargs)
-    return found[0].leaf.detach()
