@@ -8,24 +8,37 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from real_data import need_real_data
 from tiny import tiny, tokenizer
 
-from headwater.api.patch_estimates import MovedPasses
+import headwater as hw
 from headwater.evaluation.pruning import Pruner
 from headwater.evaluation.unit_scores import Examples
 from headwater.inputs.inside_demand import InsideDemand
+from headwater_experiments.inside import truth
+from headwater_experiments.inside.circuits import ALL as CIRCUIT_METHODS
 from headwater_experiments.inside.circuits import CircuitMeasures, area, measure_order, read_rows, write_rows
+from headwater_experiments.inside.circuits import measure_pair as measure_circuits
 from headwater_experiments.inside.cost import main as measure_inside_cost
 from headwater_experiments.inside.cuts import judge_entry
 from headwater_experiments.inside.estimating import Estimator
 from headwater_experiments.inside.pairs import InputPair, PairTask, agreement_pairs, name_pairs
 from headwater_experiments.inside.pruning import OURS as OURS_PRUNING
 from headwater_experiments.inside.pruning import SHARES, choose, summarise
-from headwater_experiments.inside.truth import MOVED, OURS, RULES, PairAgreement, make_table, measure_pair, patch_truth
+from headwater_experiments.inside.truth import (
+    MEASURED,
+    OURS,
+    RULES,
+    PairAgreement,
+    estimate_places,
+    leave_out_patched,
+    list_nodes,
+    make_table,
+    measure_pair,
+    patch_nodes,
+)
 from headwater_experiments.zoo.entries import entries
 
 PAIR = InputPair("the movie was very good", "the movie was not bad", 1)
@@ -47,33 +60,11 @@ def test_the_estimate_by_gradients_is_the_slope_of_patching() -> None:
     task = make_bert_task()
     estimator = Estimator.of(task, PAIR, InsideDemand(frozenset(["heads"]), (MLP,)))
     nearby = replace(estimator, changes=small(task))
-    whole, part = estimator.estimate(RULES["gi"]), nearby.estimate(RULES["gi"])
+    whole, part = estimator.estimate_falls(RULES["gi"]), nearby.estimate_falls(RULES["gi"])
     for a, b in zip(whole, part, strict=True):
         assert torch.allclose(a, 1000 * b, rtol=1e-9)
     assert len(whole) == 4
     assert {len(one) for one in whole} == {4, 1}
-
-
-def test_halfway_gradients_of_one_node_alone_are_nearer_to_patching() -> None:
-    """Eight passes move few nodes each: nearly the midpoint of a smooth function, whose error is of third degree."""
-    task, demand = make_bert_task(), InsideDemand(frozenset(["heads"]), (MLP,))
-    estimator = Estimator.of(task, PAIR, demand)
-    true = [group.units for group in patch_truth(task, PAIR).groups]
-    alone = {kind: MovedPasses(8, 0.5) for kind in ("heads", "modules")}
-    first, halfway = estimator.estimate(RULES["gi"]), estimator.estimate_moved(alone)
-    errors = [[float((a - b).abs().sum()) for a, b in zip(said, true, strict=True)] for said in (first, halfway)]
-    assert sum(errors[1]) < 0.25 * sum(errors[0])
-
-
-def test_nothing_moves_by_no_part_and_every_node_moves_once() -> None:
-    task, demand = make_bert_task(), InsideDemand(frozenset(["heads"]), (MLP,))
-    estimator = Estimator.of(task, PAIR, demand)
-    still = estimator.estimate_moved({kind: MovedPasses(3, 0.0) for kind in ("heads", "modules")})
-    for a, b in zip(still, estimator.estimate(RULES["gi"]), strict=True):
-        assert torch.allclose(a, b, rtol=1e-9, atol=1e-14)
-    for place in estimator.places:
-        turns = torch.stack([MovedPasses(3, 0.5).choose(place, turn) for turn in range(3)])
-        assert turns.sum(0).eq(1).all()
 
 
 def test_one_step_at_the_input_itself_is_the_estimate() -> None:
@@ -81,7 +72,7 @@ def test_one_step_at_the_input_itself_is_the_estimate() -> None:
     estimator = Estimator.of(task, replace(PAIR, other="the movie was very dull"), InsideDemand(frozenset(["heads"])))
     here = replace(estimator, other_input=next(iter([estimator.other_input])))
     same = replace(here, other_input=input_of_clean(task))
-    for a, b in zip(same.integrate(RULES["lrp"], 3), same.estimate(RULES["lrp"]), strict=True):
+    for a, b in zip(same.integrate(RULES["lrp"], 3), same.estimate_falls(RULES["lrp"]), strict=True):
         assert torch.allclose(a, b, rtol=1e-9, atol=1e-14)
 
 
@@ -97,9 +88,32 @@ def test_every_method_is_measured_beside_patching() -> None:
     assert {row.part for row in rows} == {"heads", "mlp"}
     assert len({row.method for row in rows}) == len(RULES) + 3
     assert all(-1 <= row.pearson <= 1 and -1 <= row.spearman <= 1 for row in rows)
-    shown = patch_truth(task, PAIR)
-    heads = np.concatenate([group.units.numpy() for group in shown.groups if group.kind == "heads"])
+    assert all(row.forwards > 0 for row in rows)
+    nodes = list_nodes(task, PAIR)
+    heads = [one.effect for one in patch_nodes(task, PAIR, nodes) if "head" in one.nodes[0]]
     assert rows[0].truth == tuple(heads)
+
+
+def test_the_few_that_are_patched_are_no_estimates_and_are_left_out_of_what_is_said_of_those(monkeypatch: Any) -> None:
+    monkeypatch.setattr(truth, "EXACT", 5)
+    rows = list(measure_pair(make_bert_task(), PAIR, 0, ["gi", MEASURED]))
+    heads, ours = (next(row for row in rows if row.method == m and row.part == "heads") for m in ("gi", MEASURED))
+    assert len(ours.patched) == 3  # and both outputs of feed-forward layers
+    for node, (plain, said, true) in enumerate(zip(heads.estimate, ours.estimate, ours.truth, strict=True)):
+        assert said == pytest.approx(true if node in ours.patched else plain, rel=1e-6)
+    errors = [sum(abs(a - b) for a, b in zip(one.estimate, one.truth, strict=True)) for one in (heads, ours)]
+    assert errors[1] < errors[0]
+    rest = leave_out_patched(rows)
+    assert [(row.method, row.part, len(row.truth)) for row in rest] == [("gi", "heads", 5), (MEASURED, "heads", 5)]
+    assert rest[0].pearson == pytest.approx(rest[1].pearson, abs=1e-6)
+
+
+def test_places_are_those_of_the_estimator() -> None:
+    task = make_bert_task()
+    of_all, by_gradients = (estimate_places(task, PAIR, method) for method in (MEASURED, "gi"))
+    assert [len(one) for one in of_all] == [len(one) for one in by_gradients] == [4, 1, 4, 1]
+    true = [effect.effect for effect in patch_nodes(task, PAIR, list_nodes(task, PAIR))]
+    assert torch.cat(of_all).tolist() == pytest.approx(true)  # ten nodes are fewer than are patched
 
 
 def test_a_perfect_and_a_reversed_method_in_the_table() -> None:
@@ -181,13 +195,29 @@ def test_the_cost_of_cuts_is_measured_with_and_without(capsys: pytest.CaptureFix
     assert 0 < worst < 1e-5  # float32
 
 
+def test_circuits_of_every_order_are_measured() -> None:
+    """Ten parts, fewer than are patched, so that ours is the order of the truth."""
+    task = make_bert_task()
+    rows = {row.method: row for row in measure_circuits(task, PAIR, 0, 8)}
+    assert set(rows) == set(CIRCUIT_METHODS)
+    assert all(row.parts == 10 and row.signed[-1] == pytest.approx(1.0) for row in rows.values())
+    nodes = list_nodes(task, PAIR)
+    effects = [one.effect for one in patch_nodes(task, PAIR, nodes)]
+    best = nodes[max(range(len(nodes)), key=lambda number: abs(effects[number]))]
+    others = [node for node in nodes if node is not best]
+    options = {"with_": PAIR.other, "tokenizer": task.tokenizer, "target": PAIR.target, "output": "logit"}
+    kept, none = (hw.patch(task.model, PAIR.clean, some, **options) for some in (others, nodes))
+    expected = (kept.patched - none.patched) / (kept.score - none.patched)
+    assert rows[MEASURED].by_size[0] == pytest.approx(expected, rel=1e-6)
+
+
 def test_circuits_of_one_more_method_are_added_to_what_was_measured(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
-    gi, moved, again = (
+    gi, measured, again = (
         CircuitMeasures("t", 0, name, 2, [0.5, 1.0], [0.5, 1.0], cpr, 0.2, 1.0)  # type: ignore[arg-type]  # as JSON has it
-        for name, cpr in (("gi", 0.5), (MOVED, 0.6), (MOVED, 0.7))
+        for name, cpr in (("gi", 0.5), (MEASURED, 0.6), (MEASURED, 0.7))
     )
-    for rows in ([gi], [moved], [again]):
+    for rows in ([gi], [measured], [again]):
         write_rows(path, rows)
     assert read_rows(path) == [gi, again]
 

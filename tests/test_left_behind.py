@@ -72,7 +72,8 @@ def inside() -> Any:
 
 
 def patch() -> Any:
-    effects = hw.patch_each(llama(), "the movie", ["layer 0 head 0", "layer 0"], with_="zeros", tokenizer=tokenizer())
+    nodes = ["layer 0 head 0", "layer 0 head 1", "layer 0"]
+    effects = hw.patch_each(llama(), "the movie", nodes, with_="a movie", exact=2, tokenizer=tokenizer())
     return torch.tensor([effect.patched for effect in effects])
 
 

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from test_inside import ByHand
 from tiny import arguments, tiny, tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 import headwater as hw
-from headwater.api import patch_estimates
 from headwater.api.patch import Patcher, run_with_swaps
+from headwater.api.patch_estimates import choose_unsure
 from headwater.errors import InputError, UnknownName, UsageError
 from headwater.inputs.hooks import hook_modules
 
@@ -146,15 +146,11 @@ def test_a_difference_of_texts_of_two_lengths() -> None:
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "deberta-v2"])
 @pytest.mark.parametrize("with_", [TWO, "zeros", [TWO]], ids=["other", "zeros", "mean"])
-def test_gradients_halfway_are_exact_to_the_second_degree(
-    name: str, with_: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of half a change the error is an eighth, as the midpoint rule's is; by gradients at the start it is a quarter."""
+def test_estimates_are_exact_to_the_first_degree(name: str, with_: Any) -> None:
+    """Of half a change the error is a quarter."""
     nodes = [f"layer 0 head {head}" for head in range(4)]
-    for part, least, most in ((0.5, 6.5, 10.0), (0.0, 3.0, 5.0)):
-        monkeypatch.setattr(patch_estimates, "HEADS_PART", part)
-        errors = [estimate_error(name, nodes, with_, size) for size in (2e-3, 1e-3)]
-        assert least < errors[0] / errors[1] < most
+    errors = [estimate_error(name, nodes, with_, size) for size in (2e-3, 1e-3)]
+    assert 3.0 < errors[0] / errors[1] < 5.0
 
 
 def estimate_error(name: str, nodes: list[str], with_: Any, size: float) -> float:
@@ -163,10 +159,27 @@ def estimate_error(name: str, nodes: list[str], with_: Any, size: float) -> floa
     here, _ = run_with_swaps(patcher.run_of_text, patcher.demand, {})
     near = {n: here.found[n] + size * (value - here.found[n]) for n, value in patcher.values.items()}
     patcher = replace(patcher, values=near)
-    true, said = patcher.run([(node,) for node in nodes]), patcher.estimate(nodes, 4)
+    true, said = patcher.run([(node,) for node in nodes]), patcher.run_some(nodes, 0)
     assert [one.nodes for one in said] == [(node,) for node in nodes]
     assert all(one.estimated and one.patched_prediction is None for one in said)
     return sum(abs(a.effect - b.effect) for a, b in zip(true, said, strict=True))
+
+
+def test_an_estimate_is_the_change_times_the_gradient() -> None:
+    """Attribution patching of `ByHand`'s heads, by torch's own gradient; patching itself gives something else."""
+    model = ByHand()
+    mixed = model.mix(model.embed(IDS)).detach().requires_grad_()
+    x = model.embed(IDS) + model.o(mixed.transpose(1, 2).flatten(2))
+    score = model.head((x + model.down(F.relu(model.up(x)))).mean(1))[0, 1]
+    (gradient,) = torch.autograd.grad(score, mixed)
+    expected = (mixed * gradient).sum((0, 2, 3)).tolist()
+    inside = hw.explain(model, {"input_ids": IDS}, inside=["heads"])[0].inside
+    nodes = sorted(inside.top(kind="heads"), key=lambda node: node.unit)
+    options: dict[str, Any] = {"with_": "zeros", "target": 1}
+    said = hw.patch_each(model, {"input_ids": IDS}, nodes, exact=0, **options)
+    true = hw.patch_each(model, {"input_ids": IDS}, nodes, **options)
+    assert [one.effect for one in said] == pytest.approx(expected, rel=1e-6)
+    assert [one.effect for one in true] != pytest.approx(expected, rel=1e-3)
 
 
 def test_an_estimate_of_what_the_score_is_linear_in_is_exact() -> None:
@@ -174,25 +187,101 @@ def test_an_estimate_of_what_the_score_is_linear_in_is_exact() -> None:
     data = {"input_ids": IDS}
     nodes = [f"down neuron {number}" for number in range(4)]
     true = hw.patch_each(ByHand(), data, nodes, with_="zeros", target=1)
-    for passes in (1, 3):
-        said = hw.patch_each(ByHand(), data, nodes, with_="zeros", target=1, estimate=passes)
-        assert [one.patched for one in said] == pytest.approx([one.patched for one in true], rel=1e-9)
+    for exact in range(4):
+        said = hw.patch_each(ByHand(), data, nodes, with_="zeros", target=1, exact=exact)
+        assert [one.patched for one in said] == pytest.approx([one.patched for one in true], rel=1e-6)
+        assert sum(one.estimated for one in said) == 4 - exact
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+@pytest.mark.parametrize("exact", [8, 9])
+def test_as_many_as_there_are_is_patching_each(name: str, exact: int) -> None:
+    nodes = [f"layer {layer} head {head}" for layer in range(2) for head in range(4)]
+    options: dict[str, Any] = {"with_": TWO, "tokenizer": tokenizer()}
+    true = hw.patch_each(tiny(name), ONE, nodes, **options)
+    assert hw.patch_each(tiny(name), ONE, nodes, exact=exact, **options) == true
+
+
+def test_what_is_patched_is_what_patching_gives_and_all_else_is_what_the_estimate_was() -> None:
+    nodes = [f"layer {layer} head {head}" for layer in range(2) for head in range(4)] + ["layer 0", "layer 1"]
+    options: dict[str, Any] = {"with_": TWO, "tokenizer": tokenizer()}
+    every, none, some = (hw.patch_each(tiny("bert"), ONE, nodes, exact=exact, **options) for exact in (None, 0, 4))
+    assert sum(not one.estimated for one in some[:8]) == sum(not one.estimated for one in some[8:]) == 2
+    for true, guess, one in zip(every, none, some, strict=True):
+        expected = guess if one.estimated else true
+        assert one.patched == pytest.approx(expected.patched, rel=1e-9)
+        assert one.nodes == expected.nodes
+        assert true.patched != pytest.approx(guess.patched, rel=1e-9)
+
+
+class Cancelling(nn.Module):
+    """The score is l - m^2 / 6 + s for the outputs (l, m) and s of two modules: 3 - 9 / 6 + 1 / 2 for one word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.large, self.small = nn.Embedding(9, 2), nn.Linear(2, 2), nn.Linear(2, 1)
+        with torch.no_grad():
+            self.embed.weight.fill_(1.0)
+            self.large.weight.copy_(3 * torch.eye(2))
+            self.small.weight.copy_(torch.tensor([[0.5, 0.0]]))
+            self.large.bias.zero_()
+            self.small.bias.zero_()
+        self.double().eval()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embed
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.embed(input_ids)
+        (first, second), small = self.large(x).unbind(-1), self.small(x)[..., 0]
+        score = (first - second.square() / 6 + small).sum(1)
+        return torch.stack([torch.zeros_like(score), score], -1)
+
+
+def test_large_terms_that_cancel_are_patched_first() -> None:
+    """Gradients say 3 - 3 = 0 of the large ones: less than of the small one, of which they are right."""
+    options: dict[str, Any] = {"with_": "zeros", "target": 1}
+    ids = {"input_ids": torch.tensor([[1]])}
+    true, guess, one = (hw.patch_each(Cancelling(), ids, ["large", "small"], exact=k, **options) for k in (None, 0, 1))
+    assert [effect.effect for effect in true] == pytest.approx([1.5, 0.5])
+    assert [effect.effect for effect in guess] == pytest.approx([0.0, 0.5], abs=1e-6)
+    assert [effect.effect for effect in one] == pytest.approx([1.5, 0.5])
+    assert [effect.estimated for effect in one] == [False, True]
+
+
+def test_terms_are_those_at_the_text_and_halfway_to_the_other() -> None:
+    """The gradient of m^2 / 6 is m / 3: for m = 3 and 1 for the other text, terms are 2 + 2 here, 2 + 4 / 3 halfway."""
+    model = Cancelling()
+    with torch.no_grad():
+        model.embed.weight[2] = 1 / 3
+    ids, other = ({"input_ids": torch.tensor([[number]])} for number in (1, 2))
+    patcher = Patcher.open(model, ids, ["large"], other, {"target": 1})
+    ((found,), _) = patcher._estimate()
+    assert float(found.terms) == pytest.approx(2 + 2 + 2 + 4 / 3, rel=1e-6)
+    assert float(found.falls) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_nodes_are_chosen_by_their_terms_as_many_of_each_kind() -> None:
+    kinds = ["heads", "modules", "modules", "heads", "modules"]
+    terms = [1.0, 10.0, 30.0, 2.0, 20.0]
+    chosen = [choose_unsure(kinds, terms, count) for count in range(6)]
+    assert chosen == [[], [2], [2, 3], [2, 3, 4], [2, 3, 4, 0], [2, 3, 4, 0, 1]]
 
 
 def test_nothing_is_estimated_to_change_where_nothing_is_replaced() -> None:
-    (found,) = hw.patch_each(tiny("bert"), ONE, ["layer 0 head 1"], with_=ONE, tokenizer=tokenizer(), estimate=2)
+    (found,) = hw.patch_each(tiny("bert"), ONE, ["layer 0 head 1"], with_=ONE, tokenizer=tokenizer(), exact=0)
     assert found.effect == 0
     assert str(found).endswith("(estimated)")
 
 
 @pytest.mark.parametrize(
-    ("nodes", "passes", "said"), [(["layer 1 heads"], 5, "many nodes"), (["layer 0"], 0, "from 1 on")]
+    ("nodes", "exact", "said"), [(["layer 1 heads"], 0, "many nodes"), (["layer 0"], -1, "from 0 on")]
 )
-def test_what_no_estimate_is_of(nodes: list[str], passes: int, said: str) -> None:
+def test_what_no_estimate_is_of(nodes: list[str], exact: int, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        hw.patch_each(tiny("bert"), ONE, nodes, tokenizer=tokenizer(), estimate=passes)
+        hw.patch_each(tiny("bert"), ONE, nodes, tokenizer=tokenizer(), exact=exact)
 
 
 def test_an_estimate_needs_as_many_tokens() -> None:
     with pytest.raises(InputError, match="same number of tokens"):
-        hw.patch_each(tiny("bert"), ONE, ["layer 0 head 1"], with_="the movie", tokenizer=tokenizer(), estimate=2)
+        hw.patch_each(tiny("bert"), ONE, ["layer 0 head 1"], with_="the movie", tokenizer=tokenizer(), exact=0)

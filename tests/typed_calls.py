@@ -20,7 +20,7 @@ def check_functions(model: nn.Module, tokenizer: Any, chats: list[Chat]) -> None
     assert_type(hw.explain(model, "a", tokenizer=tokenizer, inside=["heads"]).inside, hw.Inside | None)
     assert_type(hw.patch(model, "a", "layer 0", with_="b", tokenizer=tokenizer), hw.PatchEffect)
     assert_type(hw.patch_each(model, "a", ["layer 0"], tokenizer=tokenizer), list[hw.PatchEffect])
-    assert_type(hw.patch_each(model, "a", ["layer 0"], estimate=5, tokenizer=tokenizer), list[hw.PatchEffect])
+    assert_type(hw.patch_each(model, "a", ["layer 0"], exact=5, tokenizer=tokenizer), list[hw.PatchEffect])
     assert_type(hw.difference(model, "a", "b", inside="heads", tokenizer=tokenizer).inside, hw.Inside)
     assert_type(hw.explain_generation(model, "a", tokenizer=tokenizer), hw.Generation)
     assert_type(hw.explain_generation(model, ["a"], tokenizer=tokenizer), list[hw.Generation])

@@ -31,7 +31,7 @@ from ..rules.patching import PatchScope, ValueSwap, check_shape, mean_over_posit
 from ..rules.scope import Scope
 from ..rules.tapped import NodeTap, SamplesUntold
 from .explain import explain
-from .patch_estimates import PatchEstimator, plan_passes
+from .patch_estimates import PatchEstimate, PatchEstimator, choose_unsure
 from .requests import Model, make_request
 
 ZEROS = "zeros"
@@ -82,22 +82,24 @@ def patch_each(
     nodes: Sequence[Chosen],
     *,
     with_: Any = ZEROS,
-    estimate: int | None = None,
+    exact: int | None = None,
     **options: Unpack[OptionsByName],
 ) -> list[PatchEffect]:
     """What `patch(model, text, nodes, with_=…)` gives, for each node alone, `batch_size` of them in one pass.
 
-    Where nodes are many, `estimate=5` takes five passes forward and back for each kind of node, however many there are:
-    the change of a node's value times the gradient where every fifth node has gone a part of its way. Ask for
-    output="logit" of a language model: the weights of the mean that an advantage subtracts are held constant.
+    Where nodes are many, `exact=16` replaces 16 of them, as many of each kind, and estimates all others by one pass
+    forward and back: the change of a node's value times its gradient (attribution patching). Replaced are those whose
+    estimates are sums of the largest terms, for there a gradient is not to be trusted; with another text, one more pass
+    reads the terms halfway between the two as well. `effect.estimated` says which is which. Ask for output="logit" of a
+    language model: the weights of the mean that an advantage subtracts are held constant.
 
     Args:
         model: as for `explain`.
         text: as for `patch`.
         nodes: a list of nodes, as for `patch`.
         with_: as for `patch`.
-        estimate: None replaces nodes and runs the model. A number estimates, by so many passes for each kind of node: a
-            head, a neuron, a layer or a module by itself.
+        exact: how many nodes are replaced; None is all of them, and 0 estimates all. Nodes of one kind are heads,
+            neurons, layers or modules.
         options: all other options of `explain`, by name.
 
     Returns:
@@ -112,11 +114,16 @@ def patch_each(
         >>> [len(effect.nodes) for effect in effects]
         [1, 1]
         >>> nodes = [f"layer 3 neuron {number}" for number in range(768)]
-        >>> hw.patch_each("headwater/sentiment", "a fine film", nodes, estimate=5)[0].estimated
-        True
+        >>> effects = hw.patch_each("headwater/sentiment", "a fine film", nodes, exact=16)
+        >>> sum(effect.estimated for effect in effects)
+        752
     """
+    if exact is not None and exact < 0:
+        raise UsageError(f"exact= is a number of nodes, from 0 on, and {exact} was asked for.")
     patcher = Patcher.open(model, text, tuple(nodes), with_, options)
-    return patcher.run([(node,) for node in nodes]) if estimate is None else patcher.estimate(nodes, estimate)
+    if exact is None or exact >= len(nodes):
+        return patcher.run([(node,) for node in nodes])
+    return patcher.run_some(nodes, exact)
 
 
 @restores
@@ -227,6 +234,7 @@ class Patcher:
     values: dict[int, Tensor]  # by the number of the place
     groups: list[NodeGroup]
     batch_size: int
+    other: Run | None = None  # of the other text, where its own values are put in
 
     @classmethod
     def open(cls, model: Model, text: Any, nodes: Sequence[Chosen], with_: Any, options: Any) -> Patcher:
@@ -244,46 +252,53 @@ class Patcher:
             groups = [describe_place(place, scope.places[:number]) for number, place in enumerate(scope.places)]
             used = sorted({name.find(groups) for name in names})
             values = find_values(session, ask, demand, scope, with_, used)
-        return cls(run, demand, values, groups, ask.options.batch_size)
+            other = read_other(session, ask, with_)
+        return cls(run, demand, values, groups, ask.options.batch_size, other)
 
     def run(self, questions: Sequence[Sequence[Chosen]]) -> list[PatchEffect]:
         """The score when the nodes of each question are replaced, many questions in one pass."""
-        _, out = run_with_swaps(self.run_of_text, self.demand, {})
-        before = self.run_of_text.read(out, self.run_of_text.batch)
-        found: list[PatchEffect] = []
-        for start in range(0, len(questions), self.batch_size):
-            found += self._ask(questions[start : start + self.batch_size], before)
-        return found
+        _, out = run_with_swaps(self.run_of_text, self.demand, {}, keeps=False)
+        return self._ask_all(questions, self.run_of_text.read(out, self.run_of_text.batch))
 
-    def estimate(self, nodes: Sequence[Chosen], passes: int) -> list[PatchEffect]:
-        """The score when each node alone is replaced, by gradients on the way there."""
-        if passes < 1:
-            raise UsageError(f"estimate= is a number of passes, from 1 on, and {passes} was asked for.")
-        names = [NodeName.read(node) for node in nodes]
-        numbers = [name.find(self.groups) for name in names]
-        for name, number in zip(names, numbers, strict=True):
-            if name.unit is None and self.groups[number].relevance.shape[-1] > 1:
-                raise UsageError(f"{name.said!r} is many nodes at once, which no estimate is of. Leave out estimate=.")
+    def run_some(self, nodes: Sequence[Chosen], exact: int) -> list[PatchEffect]:
+        """The score when each node alone is replaced: `exact` of them are, and all others are estimated."""
+        numbers = [self._find_one(name) for name in map(NodeName.read, nodes)]
+        estimates, before = self._estimate()
+        found = [estimates[place] for place, _ in numbers]
+        terms = [float(one.terms[unit]) for one, (_, unit) in zip(found, numbers, strict=True)]
+        chosen = choose_unsure([self.groups[place].kind for place, _ in numbers], terms, exact)
+        patched = dict(zip(chosen, self._ask_all([(nodes[number],) for number in chosen], before), strict=True))
+        score, names = float(before.score[0].detach()), (before.targets[0], before.predictions[0])
+        effects = []
+        for number, (one, (_, unit)) in enumerate(zip(found, numbers, strict=True)):
+            said = (NodeName.read(nodes[number]).said,)
+            guess = PatchEffect(said, score, score - float(one.falls[unit]), *names, estimated=True)
+            effects.append(patched.get(number, guess))
+        return effects
+
+    def _find_one(self, name: NodeName) -> tuple[int, int]:
+        """The place and the unit of what is one node."""
+        place = name.find(self.groups)
+        if name.unit is None and self.groups[place].relevance.shape[-1] > 1:
+            raise UsageError(f"{name.said!r} is many nodes at once, which no estimate is of. Leave out exact=.")
+        return place, name.unit or 0
+
+    def _estimate(self) -> tuple[list[PatchEstimate], Any]:
+        """Of all places, those that nothing is put into with no change; and what the score was before."""
         scope, out = run_with_swaps(self.run_of_text, self.demand, {})
-        before = self.run_of_text.read(out, self.run_of_text.batch)
         changes = [torch.zeros_like(one) for one in scope.found]
         for number, value in self.values.items():
             check_shape(scope.found[number], value, scope.places[number])
             changes[number] = scope.found[number] - value
         estimator = PatchEstimator(self.run_of_text, self.demand, scope.places, changes)
-        falls = estimator.estimate_moved(plan_passes(scope.places, passes))
-        score = float(before.score[0].detach())
-        return [
-            PatchEffect(
-                (name.said,),
-                score,
-                score - float(falls[number][name.unit or 0]),
-                before.targets[0],
-                before.predictions[0],
-                estimated=True,
-            )
-            for name, number in zip(names, numbers, strict=True)
-        ]
+        found = estimator.estimate() if self.other is None else estimator.estimate_beside(self.other)
+        return found, self.run_of_text.read(out, self.run_of_text.batch)
+
+    def _ask_all(self, questions: Sequence[Sequence[Chosen]], before: Any) -> list[PatchEffect]:
+        found: list[PatchEffect] = []
+        for start in range(0, len(questions), self.batch_size):
+            found += self._ask(questions[start : start + self.batch_size], before)
+        return found
 
     def _ask(self, questions: Sequence[Sequence[Chosen]], before: Any) -> list[PatchEffect]:
         swaps: dict[int, list[ValueSwap]] = {}
@@ -353,7 +368,7 @@ def find_values(
     if isinstance(with_, str) and with_ == ZEROS:
         return {number: torch.zeros_like(scope.found[number]) for number in used}
     texts = with_ if isinstance(with_, list) else [with_]
-    runs = [make_one_run(session, make_request(ask.model, text, **reading_options(ask))) for text in texts]
+    runs = [read_text(session, ask, text) for text in texts]
     others = [run_with_swaps(run, demand, {})[0] for run in runs]
     for other in others:
         if [(a.kind, a.module) for a in other.places] != [(a.kind, a.module) for a in scope.places]:
@@ -361,6 +376,19 @@ def find_values(
     if not isinstance(with_, list):
         return {number: others[0].found[number] for number in used}
     return {n: mean_over_positions([one.found[n] for one in others], scope.places[n]) for n in used}
+
+
+def read_other(session: Session, ask: Request, with_: Any) -> Run | None:
+    """The run of another text, if it is one."""
+    return (
+        None
+        if isinstance(with_, list) or (isinstance(with_, str) and with_ == ZEROS)
+        else read_text(session, ask, with_)
+    )
+
+
+def read_text(session: Session, ask: Request, text: Any) -> Run:
+    return make_one_run(session, make_request(ask.model, text, **reading_options(ask)))
 
 
 def reading_options(ask: Request) -> dict[str, Any]:

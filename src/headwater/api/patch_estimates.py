@@ -1,60 +1,41 @@
-"""What patching a node would do, estimated for all nodes by few passes: its change of value times its gradient.
+"""What patching each node would do, estimated for all of them by one pass: its change of value times its gradient.
 
-With plain gradients that is attribution patching (Nanda 2023). A node that is patched goes all the way to its other
-value, and a gradient says what the first step does. So gradients are taken where nodes have gone a part of the way.
-Not all nodes move in one pass, for in truth one moves alone: every fifth node of one kind, say.
+That is attribution patching (Nanda 2023). A gradient says what the first step does, and patching goes all the way. So
+an estimate is good where a node changes little. It is not to be trusted where it is a sum of large terms, even if they
+cancel and the sum is small. `choose_unsure` finds the nodes that had better be patched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..engine.forward import NO_RULES, Demand, Run
-from ..engine.inside_results import InsideBuilder
+from ..engine.inside_results import InsideBuilder, arrange
 from ..engine.propagate import propagate_each
 from ..inputs.inside_demand import InsideDemand
+from ..inputs.places import capture_inputs
 from ..rules import RuleSet
 from ..rules.inside import watch_inside
 from ..rules.node_changes import ChangeScope
 from ..rules.scope import Scope
 from ..rules.tapped import NodeTap
 
-HEADS_PART = 0.375  # how far nodes have gone; chosen for heads and feed-forward outputs (docs/inside.md)
-PART = 0.5
 GRADIENTS = NO_RULES.rules
 
 
-class MovedPasses(NamedTuple):
-    """Every pass moves one node in `passes` by `part` of its change."""
+@dataclass(frozen=True)
+class PatchEstimate:
+    """The estimates of one place, [units] each."""
 
-    passes: int
-    part: float
-
-    def choose(self, place: NodeTap, turn: int) -> Tensor:
-        """Which units of a place move in this pass: each moves in one of them, and layers begin with another."""
-        units = 1 if place.units is None else place.kept[place.units]
-        layer = 0 if place.layer is None else place.layer[1]
-        return (torch.arange(units) + layer) % self.passes == turn
-
-    def take(self, place: NodeTap, change: Tensor, turn: int) -> Tensor:
-        """What is taken from the values of a place in this pass."""
-        shape = [1] * change.dim()
-        shape[0 if place.units is None else place.units] = -1
-        return self.part * change * self.choose(place, turn).view(shape).to(change.device)
-
-
-def plan_passes(places: Sequence[NodeTap], passes: int) -> dict[str, MovedPasses]:
-    """So many passes for each kind of node there is."""
-    return {
-        kind: MovedPasses(passes, HEADS_PART if kind == "heads" else PART)
-        for kind in dict.fromkeys(place.kind for place in places)
-    }
+    falls: Tensor  # by how much the score would fall
+    terms: Tensor  # the absolute values of all terms that `falls` is the sum of
 
 
 @dataclass(frozen=True)
@@ -66,38 +47,61 @@ class PatchEstimator:
     places: list[NodeTap]
     changes: list[Tensor]
 
-    def estimate(self, rules: RuleSet = GRADIENTS) -> list[Tensor]:
-        """[units] of every place: by how much the score would fall."""
-        return self.run_pass(rules)
-
-    def estimate_moved(self, ways: Mapping[str, MovedPasses], rules: RuleSet = GRADIENTS) -> list[Tensor]:
-        """The same, with gradients where nodes have gone a part of the way; `ways` says how for each kind of node."""
-        found: dict[int, Tensor] = {}
-        for kind, way in ways.items():
-            own = {n: place for n, place in enumerate(self.places) if place.kind == kind}
-            for turn in range(way.passes):
-                units = self.run_pass(rules, {n: way.take(own[n], self.changes[n], turn) for n in own})
-                for n, place in own.items():
-                    found[n] = torch.where(way.choose(place, turn), units[n], found.get(n, torch.zeros(())))
-        return [found[number] for number in range(len(self.places))]
-
-    def run_pass(
-        self,
-        rules: RuleSet,
-        moved: Mapping[int, Tensor] | None = None,
-        noise: Callable[[Tensor], Tensor] | None = None,
-    ) -> list[Tensor]:
-        """One forward and one backward pass."""
+    def estimate(
+        self, rules: RuleSet = GRADIENTS, noise: Callable[[Tensor], Tensor] | None = None
+    ) -> list[PatchEstimate]:
+        """One forward and one backward pass for all places; `noise` is added to the explained input."""
+        scopes: list[ChangeScope] = []
 
         @contextmanager
         def watch(scope: Scope) -> Iterator[None]:
             assert isinstance(scope, ChangeScope)
             scope.ask(self.demand)
-            scope.changes, scope.moved = self.changes, moved or {}
+            scope.changes = self.changes
+            scopes.append(scope)
             with watch_inside(self.run.model, scope):
                 yield
 
         run = replace(self.run, scope=ChangeScope, watch=watch, noise=noise)
         (outcome,) = propagate_each(run, Demand(rules), [run.read], close=False)
-        builder = InsideBuilder.of(self.demand, run.batch, outcome, "float32")
-        return [group.units.double() for group in builder.make(0, ()).groups]
+        groups = InsideBuilder.of(self.demand, run.batch, outcome, "float32").make(0, ()).groups
+        terms = [sum_terms(scopes[-1].terms.get(number), place) for number, place in enumerate(self.places)]
+        return [PatchEstimate(group.units.double(), one) for group, one in zip(groups, terms, strict=True)]
+
+    def estimate_beside(self, other: Run) -> list[PatchEstimate]:
+        """The same by two passes: terms are added to those halfway to another input, where gradients are others."""
+        halfway = self.estimate(noise=partial(move_halfway, read_input(other)))
+        return [replace(a, terms=a.terms + b.terms) for a, b in zip(self.estimate(), halfway, strict=True)]
+
+
+def move_halfway(other: Tensor, leaf: Tensor) -> Tensor:
+    """What is added to an input to be halfway to another one."""
+    return (other - leaf) / 2
+
+
+def read_input(run: Run) -> Tensor:
+    """The explained input of a run: the embeddings of its words."""
+    with torch.no_grad(), capture_inputs(run.batch.places) as found:
+        run.model(*run.batch.args, **run.batch.kwargs)
+    return found[0].leaf.detach()
+
+
+def sum_terms(noted: Tensor | None, place: NodeTap) -> Tensor:
+    """[units] of one place; zeros where no gradient came."""
+    if noted is None:
+        noted = torch.zeros(place.kept)
+    return arrange(noted, place, 1)[0].double().sum(0)
+
+
+def choose_unsure(kinds: Sequence[str], terms: Sequence[float], count: int) -> list[int]:
+    """The numbers of `count` nodes, those with the largest terms first: as many of each kind, as long as it has some.
+
+    Terms of one kind are not those of another: a feed-forward layer's output has more features than that of a head.
+    """
+    order = sorted(range(len(kinds)), key=lambda node: -terms[node])
+    seen: Counter[str] = Counter()
+    turns: dict[int, int] = {}
+    for node in order:
+        turns[node] = seen[kinds[node]]
+        seen[kinds[node]] += 1
+    return sorted(order, key=turns.__getitem__)[:count]

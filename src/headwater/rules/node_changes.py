@@ -1,19 +1,17 @@
-"""The scope that notes at every node a change of its value times its gradient: what patching would do, to first order.
-
-Nodes can have gone a part of their way already, so that gradients are those on the way.
-"""
+"""The scope that notes at every node a change of its value times its gradient: what patching does, to first order."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from torch import Tensor
 
-from .by_passing import Axes, give_attributes
+from .by_passing import Axes
 from .inside import InsideScope
-from .saved import forget_maker
-from .tapped import NodeTap, Sum
+from .sources import wide
+from .tapped import REDUCE, NodeTap, Sum
 
 
 class FixedChange:
@@ -35,18 +33,21 @@ class FixedChange:
 
 @dataclass(eq=False)
 class ChangeScope(InsideScope):
-    """Notes change times gradient at every node."""
+    """Notes change times gradient at every node, and in `terms` the same without signs: what the sum may hide."""
 
     changes: Sequence[Tensor] = field(default_factory=list)
-    moved: Mapping[int, Tensor] = field(default_factory=dict)  # what is taken from the values of a place
+    terms: dict[int, Tensor] = field(default_factory=dict)  # by the number of the place
     noted: int = 0
 
     def note_node(self, tensor: Tensor, kind: str, module: str, how: Sum, axes: Axes) -> Tensor:
         tap = NodeTap(kind, module, how, *axes, -1, -1, layer=self.layer_of(module))
-        taken = self.moved.get(self.noted)
-        if taken is not None:
-            tensor = give_attributes(tensor - taken, tensor)
-            forget_maker(tensor)
         self.record.watch(tensor, tap, FixedChange(self.changes[self.noted]), self.books)
+        tensor.register_hook(partial(self._note_terms, self.noted, tap))
         self.noted += 1
         return tensor
+
+    def _note_terms(self, number: int, tap: NodeTap, gradient: Tensor | None) -> None:
+        if gradient is None or self.books.probe is not None or not self.books.open:
+            return
+        size = (wide(self.changes[number]) * wide(gradient)).abs()
+        self.terms[number] = REDUCE[tap.sum](size, tap, self.record.samples)

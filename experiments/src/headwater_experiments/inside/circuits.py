@@ -12,9 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,15 +26,14 @@ from headwater.engine.node_flows import UnitAddress
 from headwater.evaluation.statistics import compare_pairs, percentile_interval, resample_means
 from headwater.inputs.inside_demand import InsideDemand
 
-from .estimating import Estimator
 from .pairs import InputPair, PairTask, make_task
-from .truth import INTEGRATED, MOVED, RULES, SAID, WAYS
+from .truth import INTEGRATED, MEASURED, SAID, estimate_places
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of all parts
 METHODS = ("gi", "attnlrp", "lrp", "lrp(gate=half)")
 OURS = "lrp(gate=half)"  # chosen on pairs that no table reports on
 RANDOM = "random order"
-ALL = (*METHODS, INTEGRATED, MOVED, RANDOM)
+ALL = (*METHODS, INTEGRATED, MEASURED, RANDOM)
 MEASURES = ("cpr", "cmd", "completeness")
 HIGHER = {"cpr": True, "cmd": False, "completeness": True}
 
@@ -65,23 +63,15 @@ def measure_pair(
     options = {"tokenizer": task.tokenizer, "target": pair.target, "output": "logit", "batch_size": batch_size}
     keeper = PartsKeeper.open(make_request(task.model, pair.clean, **options), demand, frozenset(), pair.other)
     (empty,) = keeper.keep_only([()])
-    estimates = list_estimates(Estimator.of(task, pair, demand), number)
     for method in methods:
-        yield measure_order(keeper, empty, method, estimates[method](), (task.name, number))
+        estimates = draw_estimates(keeper, number) if method == RANDOM else estimate_places(task, pair, method)
+        yield measure_order(keeper, empty, method, estimates, (task.name, number))
 
 
-def list_estimates(estimator: Estimator, seed: int) -> dict[str, Callable[[], list[torch.Tensor]]]:
-    found: dict[str, Callable[[], list[torch.Tensor]]] = {m: partial(estimator.estimate, RULES[m]) for m in METHODS}
-    found[INTEGRATED] = partial(estimator.integrate, RULES["gi"])
-    found[MOVED] = partial(estimator.estimate_moved, WAYS)
-    found[RANDOM] = partial(draw_estimates, estimator, seed)
-    return found
-
-
-def draw_estimates(estimator: Estimator, seed: int) -> list[torch.Tensor]:
+def draw_estimates(keeper: PartsKeeper, seed: int) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    like = estimator.estimate(RULES["gi"])
-    return [torch.randn(one.shape, generator=generator, dtype=torch.float64) for one in like]
+    sizes = [keeper.count_units(place) for place in range(len(keeper.places))]
+    return [torch.randn(size, generator=generator, dtype=torch.float64) for size in sizes]
 
 
 def measure_order(

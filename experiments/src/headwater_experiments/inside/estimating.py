@@ -1,23 +1,21 @@
 """What patching a node would do, estimated for all nodes by few passes: its change of value times its gradient.
 
 With plain gradients that is attribution patching (Nanda 2023), with gradients along the way from the other input that
-of integrated gradients (Hanna et al. 2024), with the rules of LRP it is RelP (Jafari et al. 2025); with gradients where
-nodes have gone a part of their way, `hw.patch_each(…, estimate=…)`.
+of integrated gradients (Hanna et al. 2024), with the rules of LRP it is RelP (Jafari et al. 2025).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from headwater.api.patch import make_one_run, run_with_swaps
-from headwater.api.patch_estimates import PatchEstimator
+from headwater.api.patch_estimates import PatchEstimator, read_input
 from headwater.api.requests import make_request
-from headwater.engine.forward import Run
 from headwater.engine.session import Session
 from headwater.inputs.inside_demand import InsideDemand
 from headwater.rules import RuleSet
@@ -41,24 +39,19 @@ class Estimator(PatchEstimator):
         clean, other = (make_one_run(session, ask) for ask in asks)
         here, there = (run_with_swaps(run, demand, {})[0] for run in (clean, other))
         changes = [a - b for a, b in zip(here.found, there.found, strict=True)]
-        return cls(clean, demand, here.places, changes, input_of(other))
+        return cls(clean, demand, here.places, changes, read_input(other))
+
+    def estimate_falls(self, rules: RuleSet, noise: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
+        """[units] of every place, by one pass forward and back."""
+        return [one.falls for one in self.estimate(rules, noise)]
 
     def integrate(self, rules: RuleSet, steps: int = STEPS) -> list[Tensor]:
         """The estimate, averaged over inputs between the two."""
         total: list[Tensor] = []
         for step in range(steps):
-            found = self.run_pass(rules, noise=partial(self._move_input, (step + 0.5) / steps))
+            found = self.estimate_falls(rules, noise=partial(self._move_input, (step + 0.5) / steps))
             total = found if not total else [a + b for a, b in zip(total, found, strict=True)]
         return [one / steps for one in total]
 
     def _move_input(self, part: float, leaf: Tensor) -> Tensor:
         return (1 - part) * (self.other_input - leaf)
-
-
-def input_of(run: Run) -> Tensor:
-    """The explained input of a run: the embeddings of its words."""
-    from headwater.inputs.places import capture_inputs
-
-    with torch.no_grad(), capture_inputs(run.batch.places) as found:
-        run.model(*run.batch.args, **run.batch.kwargs)
-    return found[0].leaf.detach()
