@@ -95,11 +95,11 @@ def split_difference(label: str) -> tuple[str, str | None]:
     return (parts[0], parts[1]) if len(parts) == 2 else (label, None)
 
 
-def name_predictions(rows: Tensor, names: Names, multi: bool) -> list[str | None]:
-    """What the model says of each sample."""
+def name_predictions(rows: Tensor, best: list[int], names: Names, multi: bool) -> list[str | None]:
+    """What the model says of each sample; `best` is the likeliest class of each."""
     if multi:
         return [", ".join(names(i) for i, logit in enumerate(row) if logit > 0) or "none" for row in rows.tolist()]
-    return [None] * len(rows) if rows.shape[-1] == 1 else [names(best) for best in rows.argmax(-1).tolist()]
+    return [None] * len(rows) if rows.shape[-1] == 1 else [names(one) for one in best]
 
 
 def copy_to_host(logits: Tensor) -> Tensor:
