@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def written(value: Any) -> Any:
         return value.hex()
     if dataclasses.is_dataclass(value):
         return {f.name: written(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name != "provenance"}
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):  # lines of a ledger, too
         return {str(key): written(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [written(each) for each in value]

@@ -10,7 +10,7 @@ from torch import Tensor
 from weighing import drawn
 
 from headwater.rules.gradients import times
-from headwater.rules.sources import BASE, Books, Site, Sort, copy_all_to_host, sample_axis, wide
+from headwater.rules.sources import BASE, Books, Site, Sort, sample_axis, wide
 
 
 def settled(books: Books, result: Tensor, weights: Tensor, of_samples: Callable[[Tensor], Tensor]) -> Books:
@@ -261,17 +261,6 @@ def test_small_amounts_of_half_precision_are_not_lost(dtype: torch.dtype, scramb
     settled(books, result, torch.ones_like(result), lambda y: y.sum(1))
     assert books.totals(sort)["line"].tolist() == [4100.0, 4100.0]
     assert books.cut_size().tolist() == ([4100.0, 4100.0] if sort is Sort.CUT_OFF else [0.0, 0.0])
-
-
-def test_copies_for_the_host_are_the_same_numbers_in_the_same_order() -> None:
-    torch.manual_seed(0)
-    given = [torch.randn(3).double(), torch.randn(2), torch.randn(3).double(), torch.randn(3), torch.randn(2, 3)]
-    found = copy_all_to_host(given)
-    assert [one.tolist() for one in found] == [one.tolist() for one in given]
-    assert [(one.shape, one.dtype) for one in found] == [(one.shape, one.dtype) for one in given]
-    given[0].zero_()
-    assert found[0].abs().sum() > 0  # memory of its own
-    assert copy_all_to_host([]) == []
 
 
 def test_one_number_that_is_none_is_found_among_books_of_several_shapes() -> None:

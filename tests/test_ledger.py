@@ -7,6 +7,7 @@ import torch
 from tiny import BUILD, CASTS, arguments, tiny
 
 import headwater as hw
+from headwater.inputs.text import can_generate, takes
 from headwater.results.explanation import Explanation
 
 PAPER = ("gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)")
@@ -23,8 +24,10 @@ def all_rules_but(missing: str) -> str:
 
 
 def plain_score(name: str) -> list[float]:
-    with torch.no_grad():
-        out = tiny(name)(**arguments(name))
+    model = tiny(name)
+    last = {"logits_to_keep": 1} if can_generate(model) and takes(model, "logits_to_keep") else {}
+    with torch.no_grad():  # a product with one row rounds in another way than one with all rows
+        out = model(**arguments(name), **last)
     logits = out if isinstance(out, torch.Tensor) else out.logits
     return [float(row.max()) for row in (logits[:, -1] if logits.dim() == 3 else logits)]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import headwater as hw
 from headwater.engine.forward import Run
-from headwater.engine.propagate import Outcome
+from headwater.engine.outcome import Outcome
 from headwater.errors import MissingExtra, NotApplicable, UsageError
 from headwater.inputs.batch import Batch
 from headwater.methods import Method, available, resolve_method

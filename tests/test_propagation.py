@@ -17,7 +17,8 @@ from weighing import drawn, seeded
 import headwater as hw
 from headwater.engine import propagate as propagation
 from headwater.engine.forward import KNOWN, Demand, Run
-from headwater.engine.propagate import Outcome, Watch, not_finite, propagate, propagate_each
+from headwater.engine.outcome import Outcome
+from headwater.engine.propagate import Watch, not_finite, propagate, propagate_each
 from headwater.errors import AnotherPrediction, HiddenOperation, NoSignal, NotFinite, RuleNotMet, UsageError
 from headwater.inputs.batch import Batch
 from headwater.inputs.protocol import SideInput

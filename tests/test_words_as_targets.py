@@ -140,10 +140,10 @@ def test_a_word_with_and_without_a_space_is_the_likelier_token() -> None:
     """After "The capital of France is" nobody means a token that goes on with the word before."""
     names = token_names(Spaced(), 6)
     rows = torch.tensor([[0.0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 5, 4]])
-    assert names.choose("London", rows).tolist() == [5, 4]
-    assert names.choose("ĠLondon", rows).tolist() == names.choose(5, rows).tolist() == [5, 5]  # said exactly
-    assert names.choose("Paris", rows).tolist() == [0, 0]
-    assert names.choose("is", rows).tolist() == [2, 2]  # two tokens with a space
+    assert names.choose("London", rows) == [5, 4]
+    assert names.choose("ĠLondon", rows) == names.choose(5, rows) == [5, 5]  # said exactly
+    assert names.choose("Paris", rows) == [0, 0]
+    assert names.choose("is", rows) == [2, 2]  # two tokens with a space
 
 
 def test_a_target_in_words_is_fixed_for_changed_inputs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,10 +39,12 @@ Model = nn.Module | str | os.PathLike[str] | HasModel
 
 def make_request(model: Model, data: Any, **options: Any) -> Request:
     """A request with the module itself and data as they are run. An option that does not exist is refused first."""
-    read_options(**options)
+    given = read_options(**options)
     ready, asked = take_model(model, options, data)
+    if asked.keys() != options.keys() or any(asked[name] is not value for name, value in options.items()):
+        given = read_options(**asked)
     read = read_samples if isinstance(ready, SupportsSamples) else read_data
-    return Request(ready, read(data), read_options(**asked))
+    return Request(ready, read(data), given)
 
 
 def take_model(model: Model, options: Mapping[str, Any], data: Any = None) -> tuple[nn.Module, dict[str, Any]]:

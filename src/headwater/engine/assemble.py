@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..defaults import DEFAULT_OUTPUT
 from ..inputs.batch import Batch
-from ..inputs.readouts import ScoreReading
+from ..inputs.readouts import ReadNames
 from ..methods.registry import Method
 from ..results.explanation import Explanation, Provenance
 from ..results.ledger import SINK, Ledger, Lines
@@ -19,7 +19,7 @@ from ..rules.sources import Sort
 from .attribution import TARGET, Attributed, attribute
 from .model import DTYPES
 from .options import SHOWN, Options
-from .propagate import Outcome
+from .outcome import Outcome
 
 
 def make_explanations(
@@ -31,6 +31,7 @@ def make_explanations(
     made = []
     parts = attribute(batch, outcome)
     dtype, met = coarser(provenance.dtype, outcome.coarsest), tuple(sorted(outcome.met.items()))
+    reading, place = outcome.reading.names, name_place(batch, options)
     for index, (part, sums) in enumerate(zip(parts, sum_words(parts), strict=True)):
         ledger = make_ledger(index, outcome, totals, part, sums, dtype)
         if sinks == "aside":
@@ -41,14 +42,14 @@ def make_explanations(
                 tokens=part.tokens,
                 relevance=part.relevance,
                 score=ledger.score,
-                target=outcome.reading.targets[index],
+                target=reading.targets[index],
                 ledger=ledger,
                 method=method.name,
                 provenance=provenance,
                 text=item.text,
-                prediction=outcome.reading.predictions[index],
+                prediction=reading.predictions[index],
                 output=options.output or DEFAULT_OUTPUT,
-                at=name_place(batch, options),
+                at=place,
                 special=item.special,
                 offsets=item.offsets,
                 word_ids=item.word_ids,
@@ -57,13 +58,13 @@ def make_explanations(
                 edges=part.links,
                 image=None if batch.patches is None else make_picture(batch, index, part),
                 rules_met=met,
-                probabilities=read_probabilities(outcome.reading, index),
+                probabilities=read_probabilities(reading, index),
             )
         )
     return made
 
 
-def read_probabilities(reading: ScoreReading, index: int) -> dict[str, float]:
+def read_probabilities(reading: ReadNames, index: int) -> dict[str, float]:
     """The model's probability of every class of one sample; none where the score was read from no classes."""
     return reading.classes[index].probabilities(reading.targets[index]) if reading.classes else {}
 
@@ -99,34 +100,33 @@ def find_sink(batch: Batch, part: Attributed) -> int | None:
 
 @dataclass(frozen=True)
 class Totals:
-    """The books of a batch, the lines of each sample by name; its scores, and what of them is not linear."""
+    """The books of a batch, the lines of each sample; its scores, and what of them is not linear."""
 
-    biases: list[dict[str, float]]
-    constants: list[dict[str, float]]
-    cut_off: list[dict[str, float]]
-    held: list[dict[str, float]]
+    biases: list[Lines]
+    constants: list[Lines]
+    cut_off: list[Lines]
+    held: list[Lines]
     cut_size: list[float]
     score: list[float]
     readout: list[float]
 
     @classmethod
     def of(cls, outcome: Outcome) -> Totals:
-        books, samples = outcome.books, len(outcome.score)
-        sorts = (Sort.BIAS, Sort.CONSTANT, Sort.CUT_OFF, Sort.HELD)
-        biases, constants, cut_off, held = (split_by_sample(books.totals(sort), samples) for sort in sorts)
+        books, samples, copy_of = outcome.books, len(outcome.score), outcome.fetched.copy_of
+        totals, sorts = books.all_totals(), (Sort.BIAS, Sort.CONSTANT, Sort.CUT_OFF, Sort.HELD)
+        biases, constants, cut_off, held = (split_by_sample(totals[sort], samples) for sort in sorts)
         for name, amounts in outcome.constants.items():
-            for lines, amount in zip(constants, amounts, strict=True):
-                lines[name] = amount
-        numbers = (books.cut_size().tolist(), outcome.score.tolist(), outcome.readout.tolist())
+            constants = [Lines({**lines, name: amount}) for lines, amount in zip(constants, amounts, strict=True)]
+        numbers = (books.cut_size().tolist(), copy_of(outcome.score).tolist(), copy_of(outcome.readout).tolist())
         return cls(biases, constants, cut_off, held, *numbers)
 
 
-def split_by_sample(totals: dict[str, Tensor], samples: int) -> list[dict[str, float]]:
+def split_by_sample(totals: dict[str, Tensor], samples: int) -> list[Lines]:
     """Amounts by name for each sample."""
     if not totals:
-        return [{} for _ in range(samples)]
-    rows = torch.stack(list(totals.values()), 1).tolist()
-    return [dict(zip(totals, row, strict=True)) for row in rows]
+        return [Lines()] * samples
+    names = tuple(totals)
+    return [Lines.of_row(names, row) for row in torch.stack(list(totals.values()), 1).tolist()]
 
 
 def sum_words(parts: Sequence[Attributed]) -> list[tuple[float, float]]:
@@ -144,16 +144,20 @@ def make_ledger(
     return Ledger(
         score=lines.score[index],
         inputs=inputs,
-        biases=Lines(lines.biases[index]),
-        constants=Lines({**lines.constants[index], **part.constants}),
-        cut_off=Lines({**lines.cut_off[index], **part.untold}),
+        biases=lines.biases[index],
+        constants=add_lines(lines.constants[index], part.constants),
+        cut_off=add_lines(lines.cut_off[index], part.untold),
         cut_size=lines.cut_size[index] + sum(map(abs, part.untold.values())),
-        held=Lines(lines.held[index]),
+        held=lines.held[index],
         readout=lines.readout[index],
         dtype=dtype,
         spread=spread,
         magnitude=0.0 if outcome.reading.magnitudes is None else outcome.reading.magnitudes[index],
     )
+
+
+def add_lines(lines: Lines, more: dict[str, float]) -> Lines:
+    return Lines({**lines, **more}) if more else lines
 
 
 def make_picture(batch: Batch, index: int, part: Attributed) -> Picture:

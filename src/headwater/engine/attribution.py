@@ -14,7 +14,7 @@ from ..inputs.patches import PatchGrid
 from ..inputs.places import Captured
 from ..inputs.protocol import Link
 from ..rules.sources import wide
-from .propagate import Outcome
+from .outcome import Fetched, Outcome
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ def with_links(part: Attributed, batch: Batch, outcome: Outcome, i: int) -> Attr
 
 def with_ways_around(part: Attributed, batch: Batch, outcome: Outcome, i: int) -> Attributed:
     """What words bring by ways around the explained module, as one line of the ledger."""
-    rows = [positions(batch, one, wide(one.leaf.detach()) * wide(gradient))[0][i] for one, gradient in outcome.beside]
+    products = [(one, wide(one.leaf.detach()) * wide(gradient)) for one, gradient in outcome.beside]
+    rows = [positions(batch, one, product, outcome.fetched)[0][i] for one, product in products]
     total = sum(float(row.double().sum()) for row in rows)
     line = {f"words that go around {batch.at}": total} if total else {}
     return replace(part, constants={**part.constants, **line})
@@ -67,17 +68,17 @@ def of_items(batch: Batch, outcome: Outcome) -> list[Attributed]:
     if outcome.positions is not None:
         return [_of_positions(row, batch.items[i]) for i, row in enumerate(outcome.positions)]
     if batch.tensor is not None:
-        return [Attributed(r.cpu(), ()) for r in outcome.relevance[0]]
-    rows = [positions(batch, c, r) for c, r in zip(outcome.captured, outcome.relevance, strict=True)]
+        return [Attributed(r, ()) for r in outcome.relevance[0].cpu()]
+    rows = [positions(batch, c, r, outcome.fetched) for c, r in zip(outcome.captured, outcome.relevance, strict=True)]
     if batch.ids is None and batch.real is None:
         return [_calls([rows[k][0][i] for k in range(len(rows))]) for i in range(batch.samples)]
     rows = with_prefix(batch, rows)
     decoder = bool(batch.lookups) and any(how == "prefix" for _, how in rows)  # one of its layers was asked for
     if not decoder and not any(how in OWN for _, how in rows):
         raise ModelError("the model looks up other tokens than those of the text, so it cannot be told which is which.")
-    real, rows = real_of(batch).cpu(), [(row.cpu(), how) for row, how in rows]  # of a card, all samples at once
-    whole = real.all(1).tolist()
-    return [_sample(batch, i, rows, real[i], whole[i]) for i in range(batch.samples)]
+    real = outcome.fetched.copy_of(real_of(batch))
+    whole, each = real.all(1).tolist(), [(row.unbind(), how) for row, how in rows]
+    return [_sample(batch, i, each, own, whole[i]) for i, own in enumerate(real.unbind())]
 
 
 TARGET = "target"  # the segment of what a decoder is given
@@ -86,7 +87,7 @@ OWN = ("own", "sequence first", "padded", "shifted", "rolled")
 
 def _calls(parts: list[Tensor]) -> Attributed:
     """The outputs of a module, one call after the other."""
-    joined = torch.cat(parts).cpu()
+    joined = torch.cat(parts)
     tokens = tuple(str(i) for part in parts for i in range(len(part)))
     segments = tuple(f"call {k + 1}" for k, part in enumerate(parts) for _ in part) if len(parts) > 1 else ()
     return Attributed(joined, tokens, segments)
@@ -114,12 +115,12 @@ def _of_image(patches: PatchGrid, row: Tensor) -> Attributed:
     return Attributed(patches.sums(row).to(row.dtype), patches.cells.names, pixels=row)
 
 
-def positions(batch: Batch, captured: Captured, relevance: Tensor) -> tuple[Tensor, str]:
-    """Relevance as [samples, positions], and how these positions belong to the text."""
+def positions(batch: Batch, captured: Captured, relevance: Tensor, fetched: Fetched) -> tuple[Tensor, str]:
+    """Relevance as [samples, positions] in main memory, and how these positions belong to the text."""
     relevance = relevance.float() if relevance.dtype in (torch.float16, torch.bfloat16) else relevance
     if batch.lookups and batch.ids is not None and relevance.dim() > 3 and relevance.shape[-3:-1] == batch.ids.shape:
         relevance = relevance.flatten(0, -4).sum(0)  # a layer that has several streams, as Gemma 3n does
-    per_position = relevance.sum(-1)
+    per_position = fetched.sum_of(relevance)
     if batch.ids is None:
         return samples_first(per_position, batch.samples), "own"
     if batch.lookups and captured.ids is None:
@@ -151,7 +152,7 @@ def matching(batch: Batch, ids: Tensor | None, shape: Any) -> str:
     assert batch.ids is not None
     own = batch.ids
     if ids is not None:
-        if ids.shape == own.shape and torch.equal(ids, own):
+        if ids is own or (ids.shape == own.shape and torch.equal(ids, own)):
             return "own"
         if ids.dim() == 2 and ids.T.shape == own.shape and torch.equal(ids.T, own):
             return "sequence first"
@@ -192,13 +193,13 @@ def real_of(batch: Batch) -> Tensor:
     return torch.ones_like(batch.ids, dtype=torch.bool)
 
 
-def _sample(batch: Batch, i: int, rows: list[tuple[Tensor, str]], real: Tensor, whole: bool) -> Attributed:
+def _sample(batch: Batch, i: int, rows: list[tuple[tuple[Tensor, ...], str]], real: Tensor, whole: bool) -> Attributed:
     """`real`: its positions that are no padding; `whole`: all are."""
     item: Item = batch.items[i]
     if whole and len(rows) == 1 and rows[0][1] in ("own", "sequence first"):
         kept = rows[0][0][i].clone()
         return Attributed(kept, item.tokens or tuple(str(k) for k in range(len(kept))))
-    own = torch.zeros(len(real)).to(rows[0][0])
+    own = torch.zeros(len(real)).to(rows[0][0][i])
     prefix: list[Tensor] = []
     constants: dict[str, float] = {}
     untold: dict[str, float] = {}

@@ -67,7 +67,7 @@ def is_due(run: Run, demand: Demand) -> bool:
 
 
 @contextmanager
-def looked_at(run: Run, demand: Demand, close: bool) -> Iterator[None]:
+def forget_look_on_error(run: Run, demand: Demand, close: bool) -> Iterator[None]:
     """A closer look that ends in an error is due again: what was refused once is refused the next time, too."""
     try:
         yield

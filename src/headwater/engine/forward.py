@@ -46,6 +46,10 @@ class Demand:
 NO_RULES = Demand(RuleSet(frozenset()))  # plain gradients: Gradient x Input
 
 
+def do_nothing() -> None:
+    pass
+
+
 def watch_nothing(_: Scope) -> AbstractContextManager[Any]:
     return nullcontext()
 
@@ -80,6 +84,7 @@ class Run:
     scope: type[Scope] = Scope  # in which rules act
     watch: Callable[[Scope], AbstractContextManager[Any]] = watch_nothing  # a context around the pass, for audits
     inspect: Callable[[Scope, Read], None] | None = None  # called after the backward pass, the graph still there
+    meanwhile: Callable[[], None] = do_nothing  # called while a card is at work, for what needs none of its numbers
 
 
 @dataclass

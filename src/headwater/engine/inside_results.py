@@ -15,7 +15,7 @@ from ..inputs.batch import Batch, map_leaves
 from ..inputs.inside_demand import InsideDemand
 from ..results.inside import CutLedger, Inside, NodeGroup
 from ..rules.tapped import EDGE, InsideRecord, NodeTap
-from .propagate import Outcome
+from .outcome import Outcome
 
 _FOUND_BY = {
     "heads": "a softmax mixes values",

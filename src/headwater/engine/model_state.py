@@ -28,6 +28,7 @@ class ModelState:
 
     now: list[Any]  # attributes of each module, and dicts and lists among them
     then: list[Any]  # the same, copied
+    empty: list[Any]  # those of them that held nothing: most do, and then less is to be compared
     hooks: list[Any]  # of each module, and how they were
     hooks_then: list[Any]
     weights: list[Tensor]
@@ -48,9 +49,11 @@ class ModelState:
             ]
             hooks += [module._forward_hooks, module._forward_pre_hooks]
         weights = [weight for weight in weights_of(model) if not weight.is_meta]
+        filled = [one for one in now if one]
         return cls(
-            now,
-            [copy_of(one) for one in now],
+            filled,
+            [copy_of(one) for one in filled],
+            [one for one in now if not one],
             hooks,
             [hooks_seen_here(one) for one in hooks],
             weights,
@@ -62,7 +65,7 @@ class ModelState:
     def holds(self, model: nn.Module) -> bool:
         """Whether the model is as it was."""
         try:
-            if not all(map(eq, self.now, self.then)):
+            if any(self.empty) or not all(map(eq, self.now, self.then)):
                 return False
         except (RuntimeError, ValueError):  # a tensor was put in the place of another, and cannot be compared
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,6 @@ from ..rules import Books, RuleSet, Scope
 from ..rules.difference import DifferenceScope
 from ..rules.linear import dequantize
 from ..rules.sources import Sort, wide
-from ..rules.tapped import InsideRecord
 from .at_once import AtOnce
 from .checks import (
     check_met,
@@ -39,60 +38,22 @@ from .checks import (
     find_escapes,
     find_tables,
     find_ways_around,
+    forget_look_on_error,
     is_due,
     look_at_others,
-    looked_at,
     other_input,
     predict_plainly,
     settle_choices,
 )
 from .compiled import run_eagerly
 from .forward import Demand, Read, Run, asks_links, forward, read_score, scope_for
+from .outcome import Fetched, FetchingOutcome, Outcome
 from .reference import Reference, find_references, read_reference
 from .run_plans import can_be_planned, find_kind
 from .run_playing import Played, RunPlan, play_run
 from .run_writing import RunWriter
 
 CLOSING = Demand(RuleSet(frozenset(("ah", "ln", "act", "gate"))))
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a method gives for a batch. `captured` are the inputs that were explained.
-
-    `relevance` has a tensor for each of them, of its shape: input times gradient. `gradients` are those of the score
-    under the rules, one for each input; a method that computes none leaves the list empty.
-
-    Example:
-        >>> from headwater.methods import NO_RULES, Method, propagate
-        >>> def sizes(run):
-        ...     outcome = propagate(run, NO_RULES)
-        ...     rows = outcome.gradients[0].norm(dim=-1)  # [samples, positions]
-        ...     return outcome.with_positions([row[real] for row, real in zip(rows, run.batch.real)])
-        >>> e = hw.explain("headwater/sentiment", "a fine film", method=Method("sizes", "of gradients", sizes))
-        >>> bool((e.relevance > 0).all())
-        True
-    """
-
-    reading: ScoreReading  # the score that was read, and what it is called
-    score: Tensor  # [samples], float64
-    readout: Tensor  # [samples]
-    captured: list[Captured]  # the inputs that were explained
-    relevance: list[Tensor]  # input times gradient, one for each captured input
-    books: Books  # what biases and constants took
-    met: dict[str, int]  # how often each rule acted
-    positions: list[Tensor] | None = None  # one number a real position, from methods that give no more than that
-    coarsest: torch.dtype | None = None  # the least precise type that the model cast to inside
-    constants: dict[str, list[float]] = field(default_factory=dict)  # lines of the ledger that are no model's sources
-    beside: list[tuple[Captured, Tensor]] = field(default_factory=list)  # what entered beside the items, its gradient
-    gradients: list[Tensor] = field(default_factory=list)  # one for each captured input
-    way: str = "plain"  # how it was computed
-    inside: InsideRecord | None = None  # relevance at parts of the model, where it was asked for
-
-    def with_positions(self, positions: list[Tensor]) -> Outcome:
-        """Relevance as one number per token: `positions` has a row per sample. Biases and constants get nothing."""
-        nothing = torch.zeros_like(self.readout)
-        return replace(self, positions=positions, books=Books(len(self.score)), readout=nothing)
 
 
 def propagate(run: Run, demand: Demand) -> Outcome:
@@ -124,7 +85,9 @@ def propagate(run: Run, demand: Demand) -> Outcome:
         return outcome
     played = None if close else kind.play(run, partial(confirm_plan, run, demand))
     if played is not None:
-        outcome = make_played_outcome(played)
+        fetching = FetchingOutcome(make_played_outcome(played), run.batch.real)
+        run.meanwhile()
+        outcome = fetching.wait()
         check_finite(run, demand, outcome)
         return outcome
     (outcome,) = propagate_each(run, demand, [run.read], close=close, writer=kind.writer(run, close))
@@ -146,7 +109,7 @@ def confirm_plan(run: Run, demand: Demand, plan: RunPlan) -> bool | None:
             continue
         played = play_run(plan, other)
         if played is not None:
-            return agree(make_played_outcome(played), plain)
+            return agree(FetchingOutcome(make_played_outcome(played)).wait(), plain)
         plan.left = 0  # of another input, other numbers may be asked for
     return None
 
@@ -199,7 +162,7 @@ def propagate_each(
     """
     if close is None:
         close = run.noise is None and is_due(run, demand)
-    with looked_at(run, demand, close):
+    with forget_look_on_error(run, demand, close):
         yield from run_passes(run, demand, readers, close, writer)
 
 
@@ -262,7 +225,8 @@ def run_passes(
         if last:
             scope.release()
         own = pulled.books if pulled is not None else books if last else books.take()
-        outcome = take_differences(outcome_of(read, linear, inputs, gradients, own, scope), reference)
+        made = take_differences(outcome_of(read, linear, inputs, gradients, own, scope), reference)
+        outcome = FetchingOutcome(made, run.batch.real).wait()
         check_finite(run, demand, outcome)
         yield outcome
 
@@ -299,7 +263,7 @@ def outcome_of(
         score - linear,
         [one for one, _ in items],
         relevance,
-        books.on_host(),
+        books,
         scope.met,
         coarsest=scope.coarsest,
         beside=[(one, gradient) for one, gradient in zip(inputs, gradients, strict=True) if one.beside],
@@ -377,9 +341,9 @@ def check_finite(run: Run, demand: Demand, outcome: Outcome) -> None:
 
 
 def not_finite(outcome: Outcome) -> str | None:
-    if not bool(outcome.score.isfinite().all()):
+    if not bool(outcome.fetched.copy_of(outcome.score).isfinite().all()):
         return "the score"
-    if not all(bool(r.isfinite().all()) for r in outcome.relevance):
+    if not all(is_finite(r, outcome.fetched) for r in outcome.relevance):
         return "the relevance"
     if outcome.books.is_finite():
         return None
@@ -388,6 +352,11 @@ def not_finite(outcome: Outcome) -> str | None:
             if not bool(amount.isfinite().all()):
                 return f"the relevance of {name!r}"
     return None
+
+
+def is_finite(relevance: Tensor, fetched: Fetched) -> bool:
+    """Sums are finite only where all that is added is. Finite numbers may add up to more than their type holds."""
+    return bool(fetched.sum_of(relevance).isfinite().all()) or bool(relevance.isfinite().all())
 
 
 def has_nan(tensor: Tensor) -> bool:

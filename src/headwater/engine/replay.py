@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Protocol
 
 from .forward import Demand, Run
-from .propagate import Outcome
+from .outcome import Outcome
 
 
 class RunRecorder(Protocol):

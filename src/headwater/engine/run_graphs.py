@@ -44,6 +44,10 @@ class Player(Protocol):
         """The tensor in memory that no later run writes into."""
         ...
 
+    def own_all(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The same of many."""
+        ...
+
 
 @dataclass
 class ByOperations:
@@ -71,6 +75,9 @@ class ByOperations:
 
     def own(self, tensor: Tensor) -> Tensor:
         return tensor
+
+    def own_all(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        return tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +170,21 @@ class RunGraph:
 
     def own(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
+
+    def own_all(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        return clone_all(tensors)
+
+
+def clone_all(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copies of many tensors, by one kernel for all that are alike."""
+    alike: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
+    for place, one in enumerate(tensors):
+        alike.setdefault((one.shape, one.dtype), []).append(place)
+    found = list(tensors)
+    for places in alike.values():
+        for place, own in zip(places, torch.stack([tensors[i] for i in places]).unbind(), strict=True):
+            found[place] = own
+    return found
 
 
 ALIVE: weakref.WeakSet[RunGraph] = weakref.WeakSet()

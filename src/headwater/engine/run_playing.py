@@ -14,7 +14,6 @@ from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference
 from ..rules import Books
 from ..rules.difference import ReferenceValues
-from ..rules.sources import copy_all_to_host
 from ..rules.tapped import InsideRecord
 from ..traces.join import fits, join_traces
 from ..traces.play import Left, Program, compile_trace
@@ -129,7 +128,7 @@ def play_run(plan: RunPlan, run: Run) -> Played | None:
             booked = [next(tensors) for _ in (*written.amounts, *written.sizes)]
             noted = {index: player.own(next(tensors)) for index in written.noted}
             read, inputs, reference = own_first_part(player, written, first)
-            numbers = iter(own_numbers(player, booked))  # last, for a card has to be waited for
+            numbers = iter(player.own_all(booked))
             amounts = {index: next(numbers) for index in written.amounts}
             sizes = {index: next(numbers) for index in written.sizes}
     except Left:
@@ -150,7 +149,7 @@ def play_forwards(written: Written, run: Run, player: Player) -> tuple[PlayedFor
     with outside_inference(), torch.enable_grad():
         out, ends = fill_output(written, tensors)
         leaves = [next(tensors) for _ in written.leaves]
-        ids = [None if slot is None else next(tensors) for slot in written.ids]
+        ids = list(own_ids(written, run, player, tensors))
         references = [[next(tensors) for _ in part] for part in written.references or ()]
         read = read_score(run, out)
         if [id(end) for end in read.ends] != [id(ends[slot.number]) for slot in written.ends]:
@@ -160,26 +159,28 @@ def play_forwards(written: Written, run: Run, player: Player) -> tuple[PlayedFor
         return PlayedForwards(read, leaves, ids, reference), seeds
 
 
+def own_ids(written: Written, run: Run, player: Player, tensors: Iterator[Tensor]) -> Iterator[Tensor | None]:
+    """The ids by which each input was looked up: the batch's own tensor where they were just that."""
+    given = dict(zip((slot.number for slot in written.trace.inputs[0]), given_tensors(run.batch), strict=True))
+    for slot in written.ids:
+        found = None if slot is None else next(tensors)
+        own = None if slot is None else given.get(slot.number)
+        yield found if found is None else player.own(found) if own is None else own
+
+
 def own_first_part(
     player: Player, written: Written, first: PlayedForwards
 ) -> tuple[Read, list[Captured], Reference | None]:
     """Score, inputs and reference in memory that no later run writes into."""
     read, reference = first.read, first.reference
-    read.reading = replace(read.reading, score=player.own(read.reading.score.detach()))
+    read.reading.score = player.own(read.reading.score.detach())
     if reference is not None:
         reference = Reference([player.own(one) for one in reference.inputs], player.own(reference.score))
     inputs = [
-        Captured(player.own(leaf), own if own is None else player.own(own), beside)
-        for leaf, own, beside in zip(first.leaves, first.ids, written.beside, strict=True)
+        Captured(player.own(leaf), ids, beside)
+        for leaf, ids, beside in zip(first.leaves, first.ids, written.beside, strict=True)
     ]
     return read, inputs, reference
-
-
-def own_numbers(player: Player, booked: list[Tensor]) -> list[Tensor]:
-    """What was booked, in memory that no later run writes into; of a card, in main memory."""
-    if booked and booked[0].is_cuda:
-        return copy_all_to_host(booked)
-    return [player.own(one) for one in booked]
 
 
 def fill_output(written: Written, tensors: Iterator[Tensor]) -> tuple[Any, dict[int, Tensor]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,8 +26,8 @@ from .inside_results import InsideBuilder, split_batch
 from .kind import choose_for, choose_sinks, settle_output
 from .model import describe_model, place_batch, prepare_model, where_it_is
 from .options import Options, Request
+from .outcome import Outcome
 from .plan import make_plan
-from .propagate import Outcome
 from .run_plans import forget_plans, recall_model, remember_ready
 from .steps import Plan, Step
 
@@ -72,9 +73,9 @@ class Session:
         run = change(self.make_run(step.batch, step.read, options))
         if run.inside is not None:
             return self.explain_inside(run, method, options)
-        outcome = run_method(method, run, options)
-        sinks = choose_sinks(options.sinks, method, self.model)
-        return make_explanations(run.batch, outcome, method, options, self.describe(options.seed), sinks)
+        facts = ResultFacts(self, run.batch, method, options)
+        outcome = run_method(method, replace(run, meanwhile=facts.prepare), options)
+        return make_explanations(run.batch, outcome, method, options, facts.provenance, facts.sinks)
 
     def explain_inside(self, run: Run, method: Method, options: Options) -> list[Explanation]:
         """The same with relevance inside the model; sample by sample where a shape inside does not tell them apart."""
@@ -117,6 +118,27 @@ class Session:
         special = find_special_tokens(options.tokenizer)
         run = Run(self.model, placed, read, options.seed, first_of(special), special, planned=planned)
         return run if options.inside is None else replace(run, inside=InsideDemand.read(options.inside))
+
+
+@dataclass(frozen=True)
+class ResultFacts:
+    """What no number of a run decides about its results: found out while a card is at work, or when it is asked for."""
+
+    session: Session
+    batch: Batch
+    method: Method
+    options: Options
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        return self.session.describe(self.options.seed)
+
+    @cached_property
+    def sinks(self) -> str:
+        return choose_sinks(self.options.sinks, self.method, self.session.model)
+
+    def prepare(self) -> None:
+        _ = self.provenance, self.sinks, self.batch.items[:1]
 
 
 def check_inside(demand: InsideDemand, method: Method, options: Options) -> None:

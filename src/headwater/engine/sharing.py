@@ -12,7 +12,8 @@ from ..inputs.restoring import undone
 from ..rules import RuleSet, Scope
 from ..rules.maps import AttentionMap, MapScope
 from .forward import Demand, Read, Run
-from .propagate import Outcome, propagate
+from .outcome import Outcome
+from .propagate import propagate
 
 Pass = tuple[Outcome, list[AttentionMap]]
 

@@ -41,7 +41,7 @@ class Batch:
     """
 
     samples: int
-    items: list[Item]
+    items: Sequence[Item]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     ids: Tensor | None = None
@@ -74,9 +74,10 @@ class Batch:
         """The argument that holds the text's token ids. None where the model is given no ids, or other ones."""
         if self.ids is None:
             return None
-        same = (leaf for leaf in list_leaves((self.args, self.kwargs)) if leaf is self.ids)
+        if any(leaf is self.ids for leaf in list_leaves((self.args, self.kwargs))):
+            return self.ids
         usual = self.kwargs.get("input_ids")
-        return next(same, usual if isinstance(usual, Tensor) and torch.equal(usual, self.ids) else None)
+        return usual if isinstance(usual, Tensor) and torch.equal(usual, self.ids) else None
 
     def to(self, device: torch.device, dtype: torch.dtype | None) -> Batch:
         """On the model's device; floating inputs in the model's dtype."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..errors import TargetError, UnknownName
@@ -50,17 +49,17 @@ class Names:
             raise TargetError(f"no class {label}: the model has {self.size}, 0 to {self.size - 1}.")
         return label % self.size
 
-    def choose(self, label: int | str, rows: Tensor) -> Tensor:
-        """[samples], in main memory: the class that is meant.
+    def choose(self, label: int | str, rows: Tensor) -> list[int]:
+        """The class that is meant, of each sample.
 
         A word can be two tokens, with the space before it and without: it is the likelier one for each sample.
         """
         plain = self.index(label)
         spaced = self.spaced(label) if isinstance(label, str) else None
         if spaced is None or spaced == plain:
-            return torch.full((len(rows),), plain)
-        both = torch.tensor([plain, spaced])
-        return both[rows.detach()[:, both.to(rows.device)].argmax(-1).cpu()]
+            return [plain] * len(rows)
+        likelier = rows.detach()[:, spaced] > rows.detach()[:, plain]
+        return [spaced if one else plain for one in likelier.tolist()]
 
 
 def class_names(config: Any, size: int) -> Names:
@@ -122,11 +121,11 @@ def split_difference(label: str) -> tuple[str, str | None]:
     return (parts[0], parts[1]) if len(parts) == 2 else (label, None)
 
 
-def name_predictions(rows: Tensor, names: Names, multi: bool) -> list[str | None]:
-    """What the model says of each sample."""
+def name_predictions(rows: Tensor, best: list[int], names: Names, multi: bool) -> list[str | None]:
+    """What the model says of each sample; `best` is the likeliest class of each."""
     if multi:
         return [", ".join(names(i) for i, logit in enumerate(row) if logit > 0) or "none" for row in rows.tolist()]
-    return [None] * len(rows) if rows.shape[-1] == 1 else [names(best) for best in rows.argmax(-1).tolist()]
+    return [None] * len(rows) if rows.shape[-1] == 1 else [names(one) for one in best]
 
 
 def copy_to_host(logits: Tensor) -> Tensor:

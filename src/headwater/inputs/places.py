@@ -101,11 +101,9 @@ def unique(modules: list[nn.Module]) -> list[nn.Module]:
 
 def embeddings_around(model: nn.Module, words: nn.Module) -> nn.Module:
     """The outermost ancestor of `words`, short of the model itself, that is called and holds no stack of layers."""
-    by_name = dict(named_modules(model))
-    names = {id(module): name for name, module in by_name.items()}
-    best, path = words, names[id(words)].split(".")
+    best, path = words, next((name for name, module in named_modules(model) if module is words), "").split(".")
     for depth in range(len(path) - 1, 0, -1):
-        ancestor = by_name[".".join(path[:depth])]
+        ancestor = model.get_submodule(".".join(path[:depth]))
         if holds_stack(ancestor) or isinstance(ancestor, (nn.ModuleDict, nn.ModuleList)):
             break
         best = ancestor

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -17,7 +18,16 @@ UNDIVIDED = ("logit", "probability")  # scores that are no difference of two num
 TEMPERATURE = 2.0  # at which an advantage weighs the logits: chosen in docs/generation.md
 
 
-@dataclass
+@dataclass(frozen=True)
+class ReadNames:
+    """What the score of each sample is called, and what the model predicted."""
+
+    targets: list[str]
+    predictions: list[str | None]
+    magnitudes: list[float] | None = None
+    classes: list[ClassLogits] = field(default_factory=list)
+
+
 class ScoreReading:
     """One score per sample, with what it is called and what the model predicted.
 
@@ -25,15 +35,51 @@ class ScoreReading:
     log-probability is a logit minus the logarithm of a sum). `classes`: the logits that the score was read from.
     """
 
-    score: Tensor
-    targets: list[str]
-    predictions: list[str | None]
-    magnitudes: list[float] | None = None
-    classes: list[ClassLogits] = field(default_factory=list)
+    def __init__(
+        self,
+        score: Tensor,
+        targets: list[str],
+        predictions: list[str | None],
+        magnitudes: list[float] | None = None,
+        classes: Sequence[ClassLogits] = (),
+    ) -> None:
+        self.score = score
+        self.unread: list[Tensor] = []  # numbers that the names are made of, where they are not made yet
+        self._names: Callable[[], ReadNames] = partial(ReadNames, targets, predictions, magnitudes, list(classes))
+
+    @classmethod
+    def later(cls, score: Tensor, unread: Sequence[Tensor], name: Callable[..., ReadNames]) -> ScoreReading:
+        """A reading whose names are made of the numbers `unread` when they are first asked for.
+
+        A card need not be waited for before the way back begins. Nobody may write into the numbers until then.
+        """
+        found = cls(score, [], [])
+        found.unread, found._names = list(unread), lambda: name(*found.unread)
+        return found
+
+    @cached_property
+    def names(self) -> ReadNames:
+        return self._names()
+
+    @property
+    def targets(self) -> list[str]:
+        return self.names.targets
+
+    @property
+    def predictions(self) -> list[str | None]:
+        return self.names.predictions
+
+    @property
+    def magnitudes(self) -> list[float] | None:
+        return self.names.magnitudes
+
+    @property
+    def classes(self) -> list[ClassLogits]:
+        return self.names.classes
 
     def prepare_classes(self) -> None:
-        """Probabilities of large vocabularies, computed where there is time."""
-        for one in self.classes:
+        """Probabilities of large vocabularies, computed where there is time; not where they would be waited for."""
+        for one in () if self.unread else self.classes:
             one.prepare()
 
 

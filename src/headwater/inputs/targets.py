@@ -26,7 +26,7 @@ from .classes import (
     token_names,
 )
 from .output_positions import best_spans, nth, real_outputs, span_name
-from .readouts import OUTPUTS, UNDIVIDED, ScoreReading, logits_of, read_out
+from .readouts import OUTPUTS, UNDIVIDED, ReadNames, ScoreReading, logits_of, read_out
 from .text import can_generate
 from .word_positions import find_words
 
@@ -66,6 +66,15 @@ class Span:
         else:
             first, last = self.start, self.start if self.end is None else self.end
         return torch.stack([nth(real, first), nth(real, last)])
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The score of a class or of two, and what it is called where these are the likeliest classes."""
+
+    score: Tensor
+    name: Callable[[list[int]], list[str]]
+    size: tuple[Tensor, ...] = ()  # of the numbers that it is made of, where that is told
 
 
 Target = int | str | Token | Span | Callable[[Any], Tensor] | None
@@ -132,12 +141,20 @@ class Reader:
         names = class_names(config, logits.shape[-1])
         single = logits.shape[-1] == 1
         multi = getattr(config, "problem_type", None) == "multi_label_classification"
-        shown = copy_to_host(logits)
-        said = name_predictions(shown, names, multi)
         if isinstance(self.target, (Token, Span)):
             raise TargetError("this model gives one prediction a sample, so its target is a class, not a position.")
-        score, targets, sizes = self._contrast(logits, shown.argmax(-1), names, independent=multi or single)
-        return ScoreReading(score, targets, said, sizes, ClassLogits.of(shown, names, multi or single))
+        shown = logits.detach().clone()  # a later run may write into the same memory
+        best = shown.argmax(-1)
+        contrast = self._contrast(logits, best, names, independent=multi or single)
+        name_targets = contrast.name
+
+        def name(shown: Tensor, best: Tensor, *size: Tensor) -> ReadNames:
+            found, shown = best.tolist(), shown.cpu()
+            said = name_predictions(shown, found, names, multi)
+            sizes = size[0].tolist() if size else None
+            return ReadNames(name_targets(found), said, sizes, ClassLogits.of(shown, names, multi or single))
+
+        return ScoreReading.later(contrast.score, [shown, best, *contrast.size], name)
 
     def _at_position(self, logits: Tensor, batch: Batch) -> ScoreReading:
         """[samples, positions, classes]: language models, masked language models, token classifiers."""
@@ -146,11 +163,12 @@ class Reader:
         at = self._positions(batch, logits, is_vocabulary(self.model, logits.shape[-1]))
         rows = logits[torch.arange(len(logits), device=logits.device), at]
         names = self._names_of(logits.shape[-1])
-        best = rows.detach().argmax(-1).cpu()
-        shown = copy_to_host(rows)
-        score, targets, sizes = self._contrast(rows, best, names, independent=False)
-        said: list[str | None] = [names(i) for i in best.tolist()]
-        return ScoreReading(score, targets, said, sizes, ClassLogits.of(shown, names))
+        best = rows.detach().argmax(-1)
+        found, shown = best.tolist(), copy_to_host(rows)
+        contrast = self._contrast(rows, best, names, independent=False)
+        sizes = contrast.size[0].tolist() if contrast.size else None
+        said: list[str | None] = [names(i) for i in found]
+        return ScoreReading(contrast.score, contrast.name(found), said, sizes, ClassLogits.of(shown, names))
 
     def _positions(self, batch: Batch, logits: Tensor, vocabulary: bool) -> Tensor:
         real = real_outputs(batch, logits)
@@ -207,43 +225,44 @@ class Reader:
         """Both by index, for one sample's logits [1, classes]."""
         names = self._names_of(row.shape[-1])
         label, versus = self._labels(names)
-        first = row.argmax(-1) if label is None else names.choose(label, row)
-        return int(first), None if versus is None else int(names.choose(versus, row))
+        first = int(row.argmax(-1)) if label is None else names.choose(label, row)[0]
+        return first, None if versus is None else names.choose(versus, row)[0]
 
-    def _contrast(
-        self, rows: Tensor, best: Tensor, names: Names, independent: bool
-    ) -> tuple[Tensor, list[str], list[float] | None]:
+    def _contrast(self, rows: Tensor, best: Tensor, names: Names, independent: bool) -> Contrast:
         """The chosen class, or the difference of two; and the size of what that is a difference of.
 
-        `best` is the likeliest class of each sample, and lies in main memory.
+        `best` is the likeliest class of each sample.
         """
         label, versus = self._labels(names)
-        score, name, size = self._class(rows, label, best, names, independent)
+        one = self._class(rows, label, best, names, independent)
         if versus is None:
-            return score, name, None if self.output in UNDIVIDED else size.tolist()
-        other, other_name, other_size = self._class(rows, versus, best, names, independent)
-        if name == other_name:
+            return replace(one, size=() if self.output in UNDIVIDED else one.size)
+        other = self._class(rows, versus, best, names, independent)
+        likeliest = best.tolist() if label is None else [0] * len(best)
+        if one.name(likeliest) == other.name(likeliest):
             raise TargetError(
-                f"{name[0]!r} is set against itself, which is 0 for every input. Name another class to set it against."
+                f"{one.name(likeliest)[0]!r} is set against itself, which is 0 for every input. Name another class to "
+                "set it against."
             )
-        said = [f"{a} - {b}" for a, b in zip(name, other_name, strict=True)]
-        return score - other, said, (size + other_size).tolist()
 
-    def _class(
-        self, rows: Tensor, label: Any, best: Tensor, names: Names, independent: bool
-    ) -> tuple[Tensor, list[str], Tensor]:
+        def name(best: list[int]) -> list[str]:
+            return [f"{a} - {b}" for a, b in zip(one.name(best), other.name(best), strict=True)]
+
+        return Contrast(one.score - other.score, name, (one.size[0] + other.size[0],))
+
+    def _class(self, rows: Tensor, label: Any, best: Tensor, names: Names, independent: bool) -> Contrast:
         """The score of a class, its name, and the size of the numbers that the score is made of.
 
         A log-probability or an advantage is a logit minus something of the size of the logits: their sizes add up.
         """
-        chosen = best if label is None else names.choose(label, rows)
-        index = chosen.to(rows.device).unsqueeze(-1)
+        chosen = None if label is None else names.choose(label, rows)
+        index = (best if chosen is None else index_tensor(chosen, best)).unsqueeze(-1)
         score = read_out(rows, self.output, independent).gather(-1, index).squeeze(-1)
         size = score.detach().abs()
         if self.output not in UNDIVIDED:
             logit = rows.detach().gather(-1, index).squeeze(-1)
             size = logit.abs() + (logit - score.detach()).abs()
-        return score, [names(i) for i in chosen.tolist()], size
+        return Contrast(score, lambda best: [names(i) for i in chosen or best], (size,))
 
     def _span(self, starts: Tensor, ends: Tensor, batch: Batch) -> ScoreReading:
         """Answer span: start logit + end logit; by default the best pair with start <= end."""
@@ -269,3 +288,8 @@ class Reader:
             raise TargetError(
                 f"{error} An answer is a span of the text: hw.Span('its words') or hw.Span(start, end)."
             ) from error
+
+
+def index_tensor(chosen: list[int], like: Tensor) -> Tensor:
+    """A class for each sample, on the device of `like`. Where all are one, nothing is copied to a card."""
+    return torch.full_like(like, chosen[0]) if len(set(chosen)) == 1 else like.new_tensor(chosen)

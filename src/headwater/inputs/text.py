@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -287,7 +287,7 @@ def from_fields(fields: dict[str, Any], tokenizer: Any, place: InputPlace) -> Ba
     real = (
         mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids, dtype=torch.bool)
     )
-    items = [_item_of_ids(row, tokenizer) for row in real_ids(ids.cpu(), real.cpu())]  # of a card, all at once
+    items = ItemsOfIds(ids.to("cpu", copy=True), real.cpu(), tokenizer)
     drop = ("special_tokens_mask", "offset_mapping")
     kwargs = {k: v for k, v in fields.items() if k not in drop}
     return Batch(
@@ -300,6 +300,31 @@ def from_fields(fields: dict[str, Any], tokenizer: Any, place: InputPlace) -> Ba
         at=place.name,
         lookups=place.lookups,
     )
+
+
+@dataclass(frozen=True)
+class ItemsOfIds(Sequence[Item]):
+    """Texts by their ids, named when they are first asked for: a card can be at work by then."""
+
+    ids: Tensor  # [samples, positions], in main memory
+    real: Tensor  # the same, true where there is no padding
+    tokenizer: Any
+
+    @cached_property
+    def all_items(self) -> list[Item]:
+        return [_item_of_ids(row, self.tokenizer) for row in real_ids(self.ids, self.real)]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Item]: ...
+
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
+        return self.all_items[index]
 
 
 def real_ids(ids: Tensor, real: Tensor) -> list[list[int]]:

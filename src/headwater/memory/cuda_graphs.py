@@ -31,7 +31,8 @@ from ..engine.forward import (
     tables_of,
     watch_nothing,
 )
-from ..engine.propagate import Outcome, agree, check_finite, outcome_of, propagate
+from ..engine.outcome import FetchingOutcome, Outcome
+from ..engine.propagate import agree, check_finite, outcome_of, propagate
 from ..engine.replay import ACTIVE
 from ..inputs.batch import Batch, list_leaves
 from ..inputs.places import Captured
@@ -208,7 +209,7 @@ class CapturedExplanation:
             linear = read.linear_part()
         outcome = outcome_of(read, linear, way.inputs, gradients, way.books.copy(), way.scope)
         own = [gradient.clone() for gradient in outcome.gradients]  # the next replay writes over the graph's memory
-        outcome = replace(outcome, score=outcome.score.clone(), gradients=own)
+        outcome = FetchingOutcome(replace(outcome, score=outcome.score.clone(), gradients=own)).wait()
         check_finite(run, self.demand, outcome)
         return outcome
 

@@ -349,7 +349,7 @@ def fewer(batch: Batch, samples: int) -> Batch:
         split = isinstance(value, Tensor) and value.dim() > 0 and value.shape[0] == batch.samples
         return value[:samples] if split else value
 
-    return cut_batch(batch, cut, batch.items[:samples])
+    return cut_batch(batch, cut, list(batch.items[:samples]))
 
 
 def cut_batch(batch: Batch, cut: Any, items: list[Any]) -> Batch:

@@ -4,7 +4,8 @@ What a method of your own needs is here: `@method`, `Run`, `Outcome`, `propagate
 """
 
 from ..engine.forward import NO_RULES, Demand, Run
-from ..engine.propagate import Outcome, propagate
+from ..engine.outcome import Outcome
+from ..engine.propagate import propagate
 from ..rules import RuleSet
 from . import ablation, attention, captum, ifr, random, smoothgrad  # noqa: F401  (they register their methods)
 from .lrp import rules, variants

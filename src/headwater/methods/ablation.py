@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..engine.forward import Run
-from ..engine.propagate import Outcome
+from ..engine.outcome import Outcome
 from ..errors import NotFinite
 from ..inputs.readouts import ScoreReading
 from ..inputs.restoring import outside_inference

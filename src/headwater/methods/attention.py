@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..engine.forward import Run
-from ..engine.propagate import Outcome
+from ..engine.outcome import Outcome
 from ..engine.sharing import plain_pass
 from ..errors import MissingExtra, NotApplicable
 from ..inputs.patches import PatchGrid

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..engine.forward import Run
-from ..engine.propagate import Outcome
+from ..engine.outcome import Outcome
 from ..errors import MissingExtra
 from ..inputs.hooks import detach, find_hooks_of
 from ..inputs.readouts import ScoreReading

@@ -22,7 +22,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from ..engine.compiled import run_eagerly
 from ..engine.forward import Demand, Run, forward, read_score, scope_for
-from ..engine.propagate import Outcome
+from ..engine.outcome import Outcome
 from ..errors import NotApplicable, NotFinite
 from ..inputs.readouts import ScoreReading, join_readings
 from ..inputs.restoring import outside_inference

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..engine.forward import Demand, Run
-from ..engine.propagate import Outcome, propagate, propagate_each
+from ..engine.outcome import Outcome
+from ..engine.propagate import propagate, propagate_each
 from ..engine.replay import find_recorder
 from ..engine.sharing import plain_pass, sharing
 from ..errors import UnknownName, UsageError, in_range

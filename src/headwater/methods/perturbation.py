@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..engine.forward import Run, without_cache
-from ..engine.propagate import Outcome
+from ..engine.outcome import Outcome
 from ..engine.reference import look_up_token
 from ..errors import NotApplicable, UnknownName
 from ..inputs.batch import Batch, find_moved, map_leaves
@@ -109,7 +109,9 @@ def repeat_sample(batch: Batch, copies: int) -> Batch:
     """The one sample of a batch, `copies` times."""
     args, kwargs = map_leaves((batch.args, batch.kwargs), lambda t: widen(t, copies))
     same = {"ids": widen(batch.ids, copies), "real": widen(batch.real, copies)}
-    return replace(batch, samples=copies, items=batch.items * copies, args=args, kwargs=kwargs, tensor=None, **same)
+    return replace(
+        batch, samples=copies, items=list(batch.items) * copies, args=args, kwargs=kwargs, tensor=None, **same
+    )
 
 
 def widen(value: Any, copies: int) -> Any:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import torch
 
 from ..engine.forward import Demand, Run
-from ..engine.propagate import Outcome, propagate
+from ..engine.outcome import Outcome
+from ..engine.propagate import propagate
 from ..inputs.batch import Batch, list_leaves
 from ..rules import RuleSet
 from .registry import Method, register

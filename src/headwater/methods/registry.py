@@ -14,7 +14,7 @@ from .parameters import Parameter, read_arguments, say_parameters, spell_name
 
 if TYPE_CHECKING:
     from ..engine.forward import Run
-    from ..engine.propagate import Outcome
+    from ..engine.outcome import Outcome
 
 __all__ = ["Method", "available", "method", "register", "register_with_parameters", "resolve_method"]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..engine.forward import Run
-from ..engine.propagate import Outcome
+from ..engine.outcome import Outcome
 from ..errors import UsageError
 from ..inputs.batch import Batch
 from . import lrp

@@ -6,7 +6,7 @@ inputs + biases + constants + cut off + held + readout + unaccounted = score
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -27,10 +27,28 @@ HELD = 0.1  # of the lines: past that, what rules hold constant is too much to b
 class Lines(Mapping[str, float]):
     """Named amounts of relevance. Reads like a dict, adds up like a number: `ledger.inputs + ledger.biases`."""
 
-    __slots__ = ("_amounts",)
+    __slots__ = ("_by_name", "_row")
 
     def __init__(self, amounts: Mapping[str, float] | None = None) -> None:
-        self._amounts = MappingProxyType(dict(amounts or {}))
+        self._by_name: Mapping[str, float] | None = MappingProxyType(dict(amounts or {}))
+        self._row: tuple[Sequence[str], Sequence[float]] = ((), ())
+
+    @classmethod
+    def of_row(cls, names: Sequence[str], amounts: Sequence[float]) -> Lines:
+        """Each amount under its name, put together when a line is first asked for. Nobody may change the two."""
+        if not names:
+            return cls()
+        if len(names) != len(amounts):
+            raise ValueError(f"{len(names)} names do not fit {len(amounts)} amounts")
+        found = cls.__new__(cls)
+        found._by_name, found._row = None, (names, amounts)
+        return found
+
+    @property
+    def _amounts(self) -> Mapping[str, float]:
+        if self._by_name is None:
+            self._by_name = MappingProxyType(dict(zip(*self._row, strict=True)))
+        return self._by_name
 
     def __getitem__(self, name: str) -> float:
         return self._amounts[name]

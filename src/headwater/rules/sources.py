@@ -252,14 +252,6 @@ class Books:
         amounts, sizes = ({i: t.clone() for i, t in found.items()} for found in (self.amounts, self.sizes))
         return replace(self, amounts=amounts, sizes=sizes)
 
-    def on_host(self) -> Books:
-        """The same in main memory, where they were booked on a card."""
-        if not any(amount.is_cuda for amount in self.amounts.values()):
-            return self
-        numbers = iter(copy_all_to_host([*self.amounts.values(), *self.sizes.values()]))
-        amounts, sizes = ({index: next(numbers) for index in found} for found in (self.amounts, self.sizes))
-        return replace(self, amounts=amounts, sizes=sizes)
-
     def is_finite(self) -> bool:
         """Whether every amount is a number: one question a device, not one a source."""
         alike: dict[tuple[torch.device, torch.Size], list[Tensor]] = {}
@@ -269,12 +261,17 @@ class Books:
 
     def totals(self, sort: Sort) -> dict[str, Tensor]:
         """Relevance by name, [samples], of one `sort`. A bias that no gradient reached stands there with zero."""
-        found: dict[str, Tensor] = {}
+        return self.all_totals()[sort]
+
+    def all_totals(self) -> dict[Sort, dict[str, Tensor]]:
+        """The same of every sort."""
+        found: dict[Sort, dict[str, Tensor]] = {sort: {} for sort in Sort}
+        nothing = torch.zeros(self.samples, dtype=torch.float64)
         for index, site in enumerate(self.sites):
-            if site.sort is sort and (sort is Sort.BIAS or index in self.amounts):
-                amount = self.amounts.get(index)
-                amount = torch.zeros(self.samples, dtype=torch.float64) if amount is None else amount.cpu()
-                found[site.name] = found[site.name] + amount if site.name in found else amount
+            amount = self.amounts.get(index, nothing if site.sort is Sort.BIAS else None)
+            if amount is not None:
+                own, lines = amount if amount.is_cpu else amount.cpu(), found[site.sort]
+                lines[site.name] = lines[site.name] + own if site.name in lines else own
         return found
 
     def cut_size(self) -> Tensor:
@@ -285,18 +282,6 @@ class Books:
     def resort(self, index: int, name: str, sort: Sort) -> None:
         """The source number `index` turned out to be of another `sort`, under another `name`."""
         self.sites[index] = replace(self.sites[index], name=name, sort=sort)
-
-
-def copy_all_to_host(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Copies in main memory of tensors on a card: one copy for all that are alike, for each has to be waited for."""
-    alike: dict[tuple[torch.Size, torch.dtype, torch.device], list[int]] = {}
-    for place, one in enumerate(tensors):
-        alike.setdefault((one.shape, one.dtype, one.device), []).append(place)
-    found = list(tensors)
-    for places in alike.values():
-        for place, own in zip(places, torch.stack([tensors[i] for i in places]).cpu(), strict=True):
-            found[place] = own
-    return found
 
 
 def wide(tensor: Tensor) -> Tensor:

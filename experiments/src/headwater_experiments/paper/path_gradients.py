@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headwater.engine.forward import Run
-from headwater.engine.propagate import Outcome
+from headwater.engine.outcome import Outcome
 from headwater.methods import method
 from headwater.methods.ablation import ROWS_ON_CARD
 from headwater.methods.captum import MOST_STEPS, STEPS, join_samples, one_sample
