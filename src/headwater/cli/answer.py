@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
+from headwater.defaults import LANGUAGE_BY_KIND, LANGUAGE_OUTPUT
 
 from . import options
 from .models import load_chosen_model
@@ -41,7 +41,7 @@ def command(
         int, typer.Option(min=1, max=options.MOST, help="How many tokens the answer has at most.")
     ] = 100,
     method: Annotated[
-        str | None, typer.Option("--method", help=f"See `headwater methods`. Default: {LANGUAGE_METHOD}.")
+        str | None, typer.Option("--method", help=f"See `headwater methods`. Default: {LANGUAGE_BY_KIND}.")
     ] = None,
     score: Annotated[
         str | None,

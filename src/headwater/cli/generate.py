@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
+from headwater.defaults import LANGUAGE_BY_KIND, LANGUAGE_OUTPUT
 from headwater.errors import UsageError
 
 from . import options
@@ -42,7 +42,7 @@ def command(
         str | None, typer.Option(help="Explain this continuation, whether the model would say it or not.")
     ] = None,
     method: Annotated[
-        str | None, typer.Option("--method", help=f"See `headwater methods`. Default: {LANGUAGE_METHOD}.")
+        str | None, typer.Option("--method", help=f"See `headwater methods`. Default: {LANGUAGE_BY_KIND}.")
     ] = None,
     score: Annotated[
         str | None,
