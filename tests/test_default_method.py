@@ -22,7 +22,14 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater import defaults
 from headwater.cli import app
-from headwater.defaults import DEFAULT_METHOD, GRAPH_METHOD, LANGUAGE_METHOD, METHOD_BY_KIND, TEXT_METHOD
+from headwater.defaults import (
+    DEFAULT_METHOD,
+    ENCODER_DECODER_METHOD,
+    GRAPH_METHOD,
+    LANGUAGE_METHOD,
+    METHOD_BY_KIND,
+    TEXT_METHOD,
+)
 from headwater.engine import kind
 from headwater.engine.kind import default_method
 from headwater.errors import HiddenOperation, UnknownName, UsageError
@@ -35,7 +42,12 @@ from headwater.web.state import AppState
 
 PROMPT = "the capital of France is"
 TEXTS = [PROMPT, "Paris is", "she said it was a good film in London"]
-LANGUAGE = ("llama", "gpt2", "t5-lm", "bart-lm")
+LANGUAGE = {
+    "llama": LANGUAGE_METHOD,
+    "gpt2": LANGUAGE_METHOD,
+    "t5-lm": ENCODER_DECODER_METHOD,
+    "bart-lm": ENCODER_DECODER_METHOD,
+}
 approx = pytest.approx
 
 
@@ -64,9 +76,17 @@ def explained(name: str, data: object = PROMPT, **options: object):
 # which model is which
 
 
-@pytest.mark.parametrize("name", LANGUAGE)
-def test_a_model_that_predicts_a_next_token_is_a_language_model(name):
-    assert default_method(talker(name)) == LANGUAGE_METHOD == explained(name).method
+@pytest.mark.parametrize(("name", "method"), LANGUAGE.items())
+def test_a_model_that_predicts_a_next_token_is_a_language_model(name, method):
+    assert default_method(talker(name)) == method == explained(name).method
+
+
+def test_the_default_of_encoder_decoders_is_attnlrp_with_a_ledger_that_closes():
+    e = explained("t5-lm", sinks="show")
+    other = explained("t5-lm", method="attnlrp", sinks="show")
+    torch.testing.assert_close(e.relevance, other.relevance, rtol=0, atol=1e-12)
+    assert e.ledger.error < 1e-9 < 1e-3 < other.ledger.error
+    assert abs(sum(v for k, v in e.ledger.constants.items() if "offset" in k)) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -119,11 +139,13 @@ def test_the_defaults_are_a_line_each(monkeypatch):
     monkeypatch.setattr(defaults, "DEFAULT_METHOD", "gi")
     monkeypatch.setattr(defaults, "TEXT_METHOD", "lrp-gamma")
     monkeypatch.setattr(defaults, "LANGUAGE_METHOD", "lrp-query")
+    monkeypatch.setattr(defaults, "ENCODER_DECODER_METHOD", "lrp")
     assert hw.explain(tiny("vit"), arguments("vit"))[0].method == "gi"
     assert hw.explain(tiny("bert"), "a good film", tokenizer=tokenizer()).method == "lrp-gamma"
-    e = explained("gpt2")
-    assert e.method.startswith("lrp-query")
-    assert SINK in e.ledger.constants
+    for name, method in (("gpt2", "lrp-query"), ("t5-lm", "lrp")):
+        e = explained(name)
+        assert e.method == method
+        assert SINK in e.ledger.constants
 
 
 # explain and explain_generation agree
@@ -396,13 +418,16 @@ def test_a_model_that_is_read_says_its_own_default():
 def test_the_page_names_no_default():
     static = Path(kind.__file__).parents[1] / "web" / "static"
     for file in static.glob("*.js"):
-        assert LANGUAGE_METHOD not in file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
+        assert LANGUAGE_METHOD not in text
+        assert ENCODER_DECODER_METHOD not in text
 
 
 def test_no_other_line_of_the_library_names_a_default():
     """A parameter, a field or an option whose default is one of these methods by name."""
     source = Path(defaults.__file__).parent
-    named = [f'= "{name}"' for name in (DEFAULT_METHOD, TEXT_METHOD, GRAPH_METHOD, LANGUAGE_METHOD)]
+    names = (DEFAULT_METHOD, TEXT_METHOD, GRAPH_METHOD, LANGUAGE_METHOD, ENCODER_DECODER_METHOD)
+    named = [f'= "{name}"' for name in names]
     files = [file for file in source.rglob("*.py") if file != Path(defaults.__file__)]
     assert [str(f) for f in files if any(one in f.read_text(encoding="utf-8") for one in named)] == []
 

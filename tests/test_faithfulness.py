@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import headwater as hw
 from headwater import plugins
 from headwater.cli import app
-from headwater.defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
+from headwater.defaults import ENCODER_DECODER_METHOD, LANGUAGE_METHOD, LANGUAGE_OUTPUT
 from headwater.errors import DataError, NotApplicable, UnknownName, UsageError
 from headwater.evaluation.charts import ChartFrame
 from headwater.evaluation.language.agreement import Agreement, rank_of
@@ -397,8 +397,9 @@ def test_where_no_prompt_is_kept_it_is_an_error_that_says_why(tmp_path):
 
 def test_the_usual_rows_are_there_and_unknown_ones_are_said():
     said: list[str] = []
-    found = resolve_rows(None, said.append)
+    found = resolve_rows(None, said.append, talker("llama"))
     assert {"random", LATER, "a-mean", "gi", "integrated-gradients", "attnlrp", LANGUAGE_METHOD} <= set(found)
+    assert resolve_rows(None, model=talker("t5-lm"))[-1] == ENCODER_DECODER_METHOD
     assert set(ROWS) - set(found) == {line.partition(" ")[0] for line in said}
     with pytest.raises(UnknownName):
         resolve_rows(["ifrr"], said.append)
@@ -799,7 +800,8 @@ def test_a_real_run_on_four_prompts():
 def test_a_row_may_name_its_score():
     assert split_score("attnlrp@advantage") == ("attnlrp", "advantage")
     assert split_score("attnlrp") == ("attnlrp", "logit")
-    assert split_score(LANGUAGE_METHOD) == (LANGUAGE_METHOD, LANGUAGE_OUTPUT)
+    for default in (LANGUAGE_METHOD, ENCODER_DECODER_METHOD):
+        assert split_score(default) == (default, LANGUAGE_OUTPUT)
     assert resolve_row("leave-one-out@logprob") == "leave-one-out@logprob"
     with pytest.raises(UnknownName, match="Did you mean 'advantage'"):
         resolve_row("attnlrp@advantege")

@@ -7,6 +7,7 @@ import torch
 from tiny import BUILD, CASTS, arguments, tiny
 
 import headwater as hw
+from headwater.defaults import LANGUAGE_METHODS
 from headwater.methods.lrp import lrp_with
 
 SOFTMAX_CASTS = {"bloom", "modernbert"}  # their softmax is in float32 always
@@ -32,9 +33,10 @@ def test_it_is_the_gamma_rule_of_the_weights_that_are_named_so(name: str) -> Non
         assert not torch.allclose(e.relevance, other.relevance, rtol=1e-3)
 
 
+@pytest.mark.parametrize("method", LANGUAGE_METHODS)
 @pytest.mark.parametrize("name", BUILD)
-def test_ledger_closes_with_the_default_for_language_models(name: str) -> None:
-    for e in hw.explain(tiny(name), arguments(name), method="lrp-language"):
+def test_ledger_closes_with_the_defaults_for_language_models(name: str, method: str) -> None:
+    for e in hw.explain(tiny(name), arguments(name), method=method):
         assert e.ledger.error <= (1e-5 if name in CASTS | SOFTMAX_CASTS else 1e-10)
 
 

@@ -13,7 +13,7 @@ from ..errors import InputError, UsageError
 from ..inputs.documents import ANSWER, Documents, Material
 from ..inputs.prompt import Prompt, Turn
 from ..inputs.restoring import restores
-from ..inputs.text import length_limit
+from ..inputs.text import encoder_decoder, length_limit
 from ..memory.recompute import Count
 from ..methods import Method
 from .answers import AnswerExplainer
@@ -188,8 +188,7 @@ def check_room(said: Prompt, material: Material, limit: int | None) -> None:
 
 def most_tokens(model: Any, said: Prompt, asked: int, limit: int | None) -> int:
     """How many tokens may be written: what was asked for, or what the model has room for."""
-    decoder_alone = not getattr(getattr(model, "config", None), "is_encoder_decoder", False)
-    return min(asked, limit - len(said.ids)) if limit is not None and decoder_alone else asked
+    return min(asked, limit - len(said.ids)) if limit is not None and not encoder_decoder(model) else asked
 
 
 def after_prompt(answer: str | Sequence[int], said: Prompt, material: Material) -> str | Sequence[int]:

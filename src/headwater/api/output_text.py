@@ -13,7 +13,7 @@ from ..engine.model import where_it_is
 from ..errors import InputError, ModelError, UsageError, check_least
 from ..inputs.batch import Batch, Item
 from ..inputs.prompt import Prompt
-from ..inputs.text import check_characters, takes
+from ..inputs.text import check_characters, encoder_decoder, takes
 
 CONTEXT, WINDOW = 4, 32  # tokens that are decoded before one, at least and at most
 
@@ -144,10 +144,6 @@ def namer(tokenizer: Any) -> Callable[[int], str]:
         return text.strip(" ") or "␣" * len(text)
 
     return name
-
-
-def encoder_decoder(model: nn.Module) -> bool:
-    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
 
 def decoder_start(model: nn.Module) -> int:

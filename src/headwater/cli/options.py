@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
-from headwater.defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT, METHOD_BY_KIND, OUTPUT_BY_KIND
+from headwater.defaults import LANGUAGE_BY_KIND, LANGUAGE_OUTPUT, METHOD_BY_KIND, OUTPUT_BY_KIND
 from headwater.errors import in_range
 
 # The ranges of the numbers that options take. What is larger is a slip of the key, and would fail late or not at all.
@@ -132,7 +132,7 @@ LanguageModel = Annotated[
     str, typer.Option("--model", "-m", help="A directory, a .gguf file, a hub name, or smollm2, from its wheel.")
 ]
 LanguageMethod = Annotated[
-    str | None, typer.Option("--method", help=f"See `headwater methods`. Default: {LANGUAGE_METHOD}.")
+    str | None, typer.Option("--method", help=f"See `headwater methods`. Default: {LANGUAGE_BY_KIND}.")
 ]
 Score = Annotated[
     str | None,

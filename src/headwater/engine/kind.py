@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import defaults
 from ..inputs.protocol import SupportsSamples
-from ..inputs.text import can_generate
+from ..inputs.text import can_generate, encoder_decoder
 from ..methods.registry import Method, resolve_method
 from .options import SHOWN, Options
 
@@ -16,12 +16,12 @@ def default_method(model: Any, plain: bool = True) -> str:
     """The method where none was chosen.
 
     A language model predicts a next token: it is causal, or an encoder-decoder with a head for its vocabulary, and
-    transformers lets it generate. A masked language model, a classifier on a decoder, a model of images or of graphs
-    is none. `plain`: a tokenizer says which token stands for nothing, and the model is neither watched inside nor is
-    memory saved; differences from a reference need that.
+    transformers lets it generate. Each of the two has its own default. A masked language model, a classifier on a
+    decoder, a model of images or of graphs is none. `plain`: a tokenizer says which token stands for nothing, and the
+    model is neither watched inside nor is memory saved; differences from a reference need that.
     """
     if can_generate(model):
-        return defaults.LANGUAGE_METHOD
+        return defaults.ENCODER_DECODER_METHOD if encoder_decoder(model) else defaults.LANGUAGE_METHOD
     if isinstance(model, SupportsSamples):
         return defaults.GRAPH_METHOD
     return defaults.TEXT_METHOD if plain and reads_tokens(model) else defaults.DEFAULT_METHOD
@@ -68,10 +68,11 @@ def settle_output(options: Options, model: Any) -> Options:
 def choose_sinks(sinks: str | None, method: Method, model: Any) -> str:
     """What happens to the attention sink, the first token: "show" or "aside".
 
-    Where that was not said, it is put aside by the default method of language models, as `explain_generation` does.
+    Where that was not said, it is put aside by the default methods of language models, as `explain_generation` does.
     Every other method shows it.
     """
     if sinks is not None:
         return sinks
-    language = can_generate(model) and method.name == resolve_method(defaults.LANGUAGE_METHOD).name
+    usual = (defaults.LANGUAGE_METHOD, defaults.ENCODER_DECODER_METHOD)
+    language = can_generate(model) and method.name in (resolve_method(name).name for name in usual)
     return "aside" if language else SHOWN

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..inputs.batch import list_leaves, map_leaves
 from ..inputs.hooks import stop_after
 from ..inputs.places import Captured, capture_inputs
+from ..inputs.text import encoder_decoder
 from ..rules.difference import ReferenceValues
 from .forward import Read, Run, model_arguments, tables_of
 
@@ -60,7 +61,7 @@ def look_up_words(run: Run, token: int) -> list[Captured]:
 
 def looks_up_later(run: Run) -> bool:
     """Whether a decoder looks words up after an encoder did, or layers have tables of their own."""
-    return bool(getattr(getattr(run.model, "config", None), "is_encoder_decoder", False) or tables_of(run))
+    return bool(encoder_decoder(run.model) or tables_of(run))
 
 
 def look_up_token(run: Run, token: int, *, whole: bool = False, ends: bool = False) -> list[Captured]:

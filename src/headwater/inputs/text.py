@@ -171,6 +171,11 @@ def can_generate(model: Any) -> bool:
     return bool(getattr(model, "can_generate", lambda: False)())
 
 
+def encoder_decoder(model: Any) -> bool:
+    """Whether a model reads with an encoder and writes with a decoder."""
+    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+
+
 def find_nothing_token(tokenizer: Any) -> int | None:
     """The token that stands for a word taken away: unknown, else mask, else padding."""
     return first_of(find_special_tokens(tokenizer))
@@ -254,7 +259,7 @@ def with_decoder_start(model: nn.Module, batch: Batch) -> Batch:
     """An encoder-decoder that generates begins with its start token, unless a prefix is given."""
     config = getattr(model, "config", None)
     token = getattr(config, "decoder_start_token_id", None)
-    if not (getattr(config, "is_encoder_decoder", False) and can_generate(model) and isinstance(token, int)):
+    if not (encoder_decoder(model) and can_generate(model) and isinstance(token, int)):
         return batch
     if batch.ids is None or "decoder_input_ids" in batch.kwargs:
         return batch

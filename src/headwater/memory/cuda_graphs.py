@@ -37,6 +37,7 @@ from ..engine.replay import ACTIVE
 from ..inputs.batch import Batch, list_leaves
 from ..inputs.places import Captured
 from ..inputs.restoring import outside_inference, undone
+from ..inputs.text import encoder_decoder
 from ..inputs.walking import named_modules, named_weights
 from ..rules import Books, Scope
 from ..traces.capture import Body, CapturedCall, refuse_replay
@@ -314,8 +315,7 @@ def describe_first_error(error: BaseException) -> str:
 
 def takes_cache(run: Run) -> bool:
     """Whether the model is a decoder without an encoder that accepts a cache."""
-    paired = getattr(getattr(run.model, "config", None), "is_encoder_decoder", False)
-    return not paired and "past_key_values" in signature(run.model.forward).parameters
+    return not encoder_decoder(run.model) and "past_key_values" in signature(run.model.forward).parameters
 
 
 def key_of(run: Run, demand: Demand) -> Any:

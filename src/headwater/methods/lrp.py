@@ -227,6 +227,8 @@ register(
         LANGUAGE,
     )
 )
+HALVES = Demand(all_rules(attention="shares(q=0.25,k=0.25,v=0.5)", gate="half"))
+register(make_method("lrp-halves", "for encoder-decoders: shares q 0.25, k 0.25, v 0.5, gates half each", HALVES))
 
 
 def make_difference(gamma: float = 0.0) -> Method:

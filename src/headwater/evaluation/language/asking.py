@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from ... import plugins
 from ...api.explain_answer import explain_answer
 from ...api.explain_generation import explain_generation
-from ...api.output_text import decoder_start, encoder_decoder, tokenise_answer
-from ...defaults import DEFAULT_OUTPUT, LANGUAGE_METHOD, LANGUAGE_OUTPUT
+from ...api.output_text import decoder_start, tokenise_answer
+from ...defaults import DEFAULT_OUTPUT, LANGUAGE_METHODS, LANGUAGE_OUTPUT
 from ...engine.model import prepare_model, where_it_is
 from ...errors import InputError, NotApplicable, NotFinite
 from ...inputs.batch import group_by_length
 from ...inputs.hooks import hook_modules
 from ...inputs.places import word_modules
 from ...inputs.prompt import call_tokenizer, tokenise_prompt
-from ...inputs.text import length_limit, takes
+from ...inputs.text import encoder_decoder, length_limit, takes
 from ...methods import resolve_method
 from ..bounds import budget
 from ..ranking import Counts, Flags, Floats
@@ -198,7 +198,7 @@ class AnsweringModel:
 def split_score(row: str) -> tuple[str, str]:
     """A row of the table as method and score: "attnlrp@advantage"."""
     method, _, score = row.partition(SCORE_MARK)
-    return method, score or (LANGUAGE_OUTPUT if method == LANGUAGE_METHOD else DEFAULT_OUTPUT)
+    return method, score or (LANGUAGE_OUTPUT if method in LANGUAGE_METHODS else DEFAULT_OUTPUT)
 
 
 def check_numbers(relevance: Tensor, method: str) -> Floats:

@@ -12,7 +12,8 @@ from torch import nn
 
 from ... import plugins
 from ...api.token_scores import SCORES
-from ...defaults import LANGUAGE_METHOD, LANGUAGE_OUTPUT
+from ...defaults import LANGUAGE_OUTPUT
+from ...engine.kind import default_method
 from ...engine.model import describe_model, where_it_is
 from ...errors import DataError, HeadwaterError, UnknownName, UsageError, check_least
 from ...inputs.restoring import restores
@@ -42,8 +43,7 @@ ROWS = (
     "attnlrp",
     f"attnlrp@{LANGUAGE_OUTPUT}",
     "lxt-attnlrp",
-    LANGUAGE_METHOD,
-)
+)  # and the default for the model's kind
 COUNT = 70
 QUICK_COUNT, QUICK_SETS = 4, ("known1000", "ioi", "agreement_nounpp", "needles_srt", "hotpot")
 
@@ -113,7 +113,7 @@ def measure_faithfulness(
     """
     check_least("count", count)
     rules = [resolve_language_protocol(protocol) for protocol in protocols]
-    names = resolve_rows(methods, say)
+    names = resolve_rows(methods, say, model)
     own = None if prompts is None else Path(prompts)
     tasks = list(read_tasks(rules, None if sets is None else list(sets), half, tokenizer, own))
     asked = AnsweringModel(model, tokenizer)
@@ -171,7 +171,7 @@ def read_faithfulness(
     rows = [FaithfulnessRow(**line) for line in lines if "method" in line]
     rules = {name: protocol_of_rows(name) for name in dict.fromkeys(row.protocol for row in rows)}
     rows = [replace(row, protocol=str(rules[row.protocol])) for row in rows]
-    names = None if methods is None else resolve_rows(methods, lambda line: None)
+    names = None if methods is None else resolve_rows(methods)
     wanted = None if sets is None else list(sets)
     tasks = dict.fromkeys((row.protocol, row.data) for row in rows if wanted is None or row.data in wanted)
     parts = [[row for row in rows if (row.protocol, row.data) == task] for task in tasks]
@@ -194,10 +194,10 @@ def complete_rows(
     return [at[prompt, name] for prompt in prompts[:count] for name in names]
 
 
-def resolve_rows(methods: Iterable[str] | None, say: Say) -> list[str]:
-    """Methods by their full names. Of the usual rows, those that are not known are left out."""
+def resolve_rows(methods: Iterable[str] | None, say: Say = lambda line: None, model: Any = None) -> list[str]:
+    """Methods by their full names. Of the usual rows of a model, those that are not known are left out."""
     found = []
-    for name in ROWS if methods is None else methods:
+    for name in (*ROWS, default_method(model)) if methods is None else methods:
         try:
             plain = name in (LATER, FLASHTRACE, *plugins.load_all(plugins.PEERS))
             found.append(name if plain else resolve_row(name))
