@@ -12,6 +12,7 @@ from test_similarity import A, B, encoder, similar
 from tiny import tokenizer
 
 from headwater_experiments.similarity import __main__ as command
+from headwater_experiments.similarity import cost
 from headwater_experiments.similarity.explaining import explain_pair
 from headwater_experiments.similarity.pairs import QuestionPair, read_pairs
 from headwater_experiments.similarity.rank_error import RankError, write_errors
@@ -65,6 +66,9 @@ def test_rules_and_leave_one_out_are_asked_word_by_word():
     made = explain_pair(found, "lrp")
     assert made.rows == pytest.approx([w.relevance for w in s.row_words()][1:-1], abs=1e-9)
     assert made.matrix == pytest.approx(s.words().matrix[1:-1, 1:-1].numpy(), abs=1e-9)
+    two = explain_pair(found, "lrp@2")
+    assert two.rows == pytest.approx(made.rows, abs=1e-9)
+    assert two.matrix == pytest.approx(similar(rank=2).words().matrix[1:-1, 1:-1].numpy(), abs=1e-9)
     left = explain_pair(found, "leave-one-out")
     whole, without = found.score([(frozenset(), frozenset()), (frozenset([2]), frozenset())])
     assert left.rows[2] == pytest.approx(whole - without, abs=1e-9)
@@ -76,6 +80,24 @@ def test_the_two_parts_share_no_question_and_no_sentence():
     texts = [{text for one in part for text in (one.question, one.sentence)} for part in parts]
     assert not texts[0] & texts[1]
     assert {one.data for one in parts[0]} == {"squad", "hotpot"}
+
+
+def test_pairs_that_were_seen_can_be_left_out(monkeypatch):
+    pairs = [QuestionPair("squad", question, B) for question in "xyz"]
+    monkeypatch.setattr(command, "read_pairs", lambda part, count: pairs[:count])
+    assert command.choose_pairs("report", 3, 0) == pairs
+    assert command.choose_pairs("report", 3, 2) == pairs[2:]
+
+
+def test_a_cost_is_asked_for_every_method(monkeypatch, capsys):
+    monkeypatch.setattr(cost.hw, "load", lambda name: (encoder(), tokenizer()))
+    monkeypatch.setattr(cost, "read_texts", lambda words: (A, B))
+    cost.main(["--ranks", "2", "--rounds", "1", "--methods", "lrp,lrp-secant"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines[1::2]] == [
+        "lrp, rank  2, with oneDNN",
+        "lrp-secant, rank  2, with oneDNN",
+    ]
 
 
 def test_a_table_has_every_method_and_its_difference():
@@ -104,7 +126,7 @@ def test_a_study_that_was_stopped_goes_on(monkeypatch, tmp_path, capsys):
         return {measure: {method: len(method) for method in methods} for measure in command.MEASURES}
 
     monkeypatch.setattr(command, "measure_pair", measure)
-    monkeypatch.setattr(command, "read_pairs", lambda part, count: [QuestionPair("squad", q, B) for q in ("x", "y")])
+    monkeypatch.setattr(command, "read_pairs", lambda part, count: [QuestionPair("squad", q, B) for q in "xy"[:count]])
     monkeypatch.setattr(command.hw, "load", lambda name: (None, None))
     arguments = ["--methods", "lrp", "--out", str(tmp_path / "numbers.json")]
     with pytest.raises(KeyboardInterrupt):

@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     model, tokenizer = hw.load(MINILM)
     rows = []
     known = read_known(asked.out)
-    for number, pair in enumerate(read_pairs(asked.part, asked.pairs)):
+    for number, pair in enumerate(choose_pairs(asked.part, asked.pairs, asked.after)):
         key = name_pair(asked.part, pair)
         before = known.setdefault(key, {"asked": []})
         missing = [method for method in methods if method not in before["asked"]]
@@ -34,6 +34,12 @@ def main(arguments: list[str] | None = None) -> None:
         rows.append(known[key]["found"])
         sys.stderr.write(f"pair {number + 1}\n")
     sys.stdout.write(write_table(summarise(rows, methods, methods[0]), methods[0]) + "\n")
+
+
+def choose_pairs(part: str, count: int, after: int) -> list[QuestionPair]:
+    """Those of the first `count` questions of each set that do not belong to the first `after`."""
+    before = {name_pair(part, pair) for pair in read_pairs(part, after)}
+    return [pair for pair in read_pairs(part, count) if name_pair(part, pair) not in before]
 
 
 def read_known(path: Path | None) -> dict[str, Any]:
@@ -67,6 +73,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headwater_experiments.similarity", description="Two texts, words removed.")
     parser.add_argument("--part", choices=PARTS, default="choose")
     parser.add_argument("--pairs", type=int, default=20, help="of SQuAD, and as many of HotpotQA where it has them")
+    parser.add_argument("--after", type=int, default=0, help="so many of each set are left out, the first ones")
     parser.add_argument("--methods", default=CANDIDATES, help="names, separated by commas; the first is compared")
     parser.add_argument(
         "--out", type=Path, help="the numbers of every pair, as JSON; what is there is not measured again"

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ import torch
 import headwater as hw
 from headwater.evaluation.language.prompts import read_records
 from headwater.models.pretrained import MINILM
+from headwater.names import split_names
 
 PASSES = 6  # forward passes of a round: one alone is too short to be timed
 
@@ -26,16 +28,16 @@ def main(arguments: list[str] | None = None) -> None:
     texts = read_texts(asked.words)
     encoded = encode_both(tokenizer, texts)
     sys.stdout.write(f"two texts of {asked.words} words, {encoded['input_ids'].shape[1]} tokens with padding\n")
-    for rank in asked.ranks:
-        for onednn in (True, False):
-            ratios = measure_ratios(model, tokenizer, texts, rank, onednn, asked.rounds)
-            sys.stdout.write(write_line(rank, onednn, ratios) + "\n")
+    for method, rank, onednn in product(split_names(asked.methods), asked.ranks, (True, False)):
+        ratios = measure_ratios(model, tokenizer, texts, (method, rank, onednn), asked.rounds)
+        sys.stdout.write(write_line(method, rank, onednn, ratios) + "\n")
 
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headwater_experiments.similarity.cost", description=__doc__)
     parser.add_argument("--words", type=int, default=64, help="of each text, the first ones of a paragraph of SQuAD")
     parser.add_argument("--ranks", type=int, nargs="+", default=[16, 2])
+    parser.add_argument("--methods", default="lrp", help="names, separated by commas")
     parser.add_argument("--rounds", type=int, default=3)
     return parser
 
@@ -53,10 +55,11 @@ def encode_both(tokenizer: Any, texts: tuple[str, str]) -> Any:
 
 
 def measure_ratios(
-    model: Any, tokenizer: Any, texts: tuple[str, str], rank: int, onednn: bool, rounds: int
+    model: Any, tokenizer: Any, texts: tuple[str, str], how: tuple[str, int, bool], rounds: int
 ) -> list[float]:
     """Processor time of an explanation over that of a forward pass of both texts in one batch, in turns."""
     encoded = encode_both(tokenizer, texts)
+    method, rank, onednn = how
 
     def pass_forward() -> None:
         with torch.no_grad():
@@ -64,7 +67,7 @@ def measure_ratios(
 
     def explain() -> None:
         with switch_onednn(onednn):
-            hw.explain_similarity(model, *texts, tokenizer=tokenizer, rank=rank)
+            hw.explain_similarity(model, *texts, tokenizer=tokenizer, rank=rank, method=method)
 
     take_time(explain, 1), take_time(pass_forward, 1)
     return [take_time(explain, 1) / take_time(pass_forward, PASSES) for _ in range(rounds)]
@@ -88,10 +91,10 @@ def take_time(function: Callable[[], None], times: int) -> float:
     return (time.process_time() - start) / times
 
 
-def write_line(rank: int, onednn: bool, ratios: Sequence[float]) -> str:
+def write_line(method: str, rank: int, onednn: bool, ratios: Sequence[float]) -> str:
     by = "with oneDNN" if onednn else "without it"
     middle = statistics.median(ratios)
-    return f"rank {rank:2d}, {by}: {middle:.1f} forward passes (from {min(ratios):.1f} to {max(ratios):.1f})"
+    return f"{method}, rank {rank:2d}, {by}: {middle:.1f} forward passes (from {min(ratios):.1f} to {max(ratios):.1f})"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from headwater.methods.registry import resolve_method
 
 from .removing import MaskedPair, MaskedText
 
-RANK = 16
+RANK = 16  # where a name has none: "lrp@2" is lrp at rank 2
 Floats = np.ndarray[Any, Any]
 
 
@@ -31,15 +31,16 @@ def explain_pair(pair: MaskedPair, method: str) -> PairRelevance:
     """A method of rules multiplies relevances; any other has a number per word, and for a pair the product of both."""
     if method == "leave-one-out":
         return leave_words_out(pair)
-    if resolve_method(method).group == "rules":
-        return explain_by_rules(pair, method)
+    name, _, rank = method.partition("@")
+    if resolve_method(name).group == "rules":
+        return explain_by_rules(pair, name, int(rank or RANK))
     rows, columns = (explain_side(mine, other, method) for mine, other in ((pair.a, pair.b), (pair.b, pair.a)))
     return PairRelevance(rows, columns, np.outer(rows, columns))
 
 
-def explain_by_rules(pair: MaskedPair, method: str) -> PairRelevance:
+def explain_by_rules(pair: MaskedPair, method: str, rank: int) -> PairRelevance:
     a, b = pair.a, pair.b
-    s = hw.explain_similarity(a.model, a.text, b.text, tokenizer=a.tokenizer, rank=RANK, method=method, truncate=True)
+    s = hw.explain_similarity(a.model, a.text, b.text, tokenizer=a.tokenizer, rank=rank, method=method, truncate=True)
     by_rows = np.stack([b.sum_words(row) for row in s.matrix])
     matrix = np.stack([a.sum_words(torch.from_numpy(column)) for column in by_rows.T], 1)
     return PairRelevance(a.sum_words(s.row_relevance), b.sum_words(s.column_relevance), matrix)
