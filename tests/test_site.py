@@ -25,7 +25,7 @@ WEBSITE = ROOT / "website"
 sys.path.insert(0, str(WEBSITE))
 
 from crawl import find_faults  # noqa: E402
-from docstrings import show_docstring, show_signature  # noqa: E402
+from docstrings import escape, show_docstring, show_signature  # noqa: E402
 from errors_page import CURES, collect_messages, error_classes  # noqa: E402
 from interfaces import write_http  # noqa: E402
 from llms import first_sentence, read_contents  # noqa: E402
@@ -213,6 +213,12 @@ def documented(size: int, *, name: str = "x") -> list[int]:
         [0]
     """
     return list(range(size))
+
+
+def test_a_page_that_a_docstring_names_is_a_link() -> None:
+    assert (
+        escape("See docs/inside.md; [x], `docs/guide.md`.") == "See [inside](../inside.md); \\[x\\], `docs/guide.md`."
+    )
 
 
 def test_a_docstring_becomes_markdown() -> None:

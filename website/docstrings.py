@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Result|Yields|Raises|Errors|Notes?|Examples?):$")
+PAGE = re.compile(r"\bdocs/([\w-]+)\.md\b")
 ENTRY = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*):\s+(.*)$")
 
 
@@ -79,7 +80,8 @@ def show_entry(line: str) -> str:
 
 
 def escape(text: str) -> str:
-    """What Markdown would read as a link, a formula or a tag, outside of code."""
+    """What Markdown would read as a link, a formula or a tag, outside of code; a page that is named becomes a link."""
     parts = re.split(r"(`[^`]*`)", text)
     parts[::2] = [re.sub(r"([\[\]$<])", r"\\\1", part) for part in parts[::2]]
+    parts[::2] = [PAGE.sub(r"[\1](../\1.md)", part) for part in parts[::2]]
     return "".join(parts)
