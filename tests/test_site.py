@@ -57,6 +57,14 @@ def test_the_site_has_no_dead_link_and_loads_nothing_from_elsewhere(site: Path) 
     assert find_faults(site) == []
 
 
+def is_of_axe(message: str) -> bool:
+    """axe asks for style sheets, which a page on the disk may not; its messages may come when the next page is there.
+
+    A file that a page itself lacks is another error: `net::ERR_FILE_NOT_FOUND`.
+    """
+    return "blocked by CORS policy" in message or message == "console: Failed to load resource: net::ERR_FAILED"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
 def test_axe_finds_no_serious_fault_and_nothing_scrolls_sideways(
@@ -70,9 +78,8 @@ def test_axe_finds_no_serious_fault_and_nothing_scrolls_sideways(
         found.page.goto((site / f"{name}.html").as_uri())
         shot(found.page, f"site-{name.replace('/', '-')}-{width}-{scheme}")
         assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
-        assert found.trouble == [], name
+        assert [one for one in found.trouble if not is_of_axe(one)] == [], name
         assert serious(found.page) == [], name
-        found.trouble.clear()  # axe asks for style sheets, which a page on the disk may not
     context.close()
 
 

@@ -79,11 +79,13 @@ class FetchingOutcome:
     """
 
     def __init__(self, outcome: Outcome, real: Tensor | None = None) -> None:
-        self.outcome = outcome
-        self.whole = [outcome.score, outcome.readout, *([] if real is None else [real])]
+        self.outcome: Outcome = outcome
+        self.whole: list[Tensor] = [outcome.score, outcome.readout, *([] if real is None else [real])]
         books, reading = outcome.books, outcome.reading
         sums = [one.sum(-1) for one in outcome.relevance]
-        self.copies = HostCopies([*self.whole, *sums, *reading.unread, *books.amounts.values(), *books.sizes.values()])
+        self.copies: HostCopies = HostCopies(
+            [*self.whole, *sums, *reading.unread, *books.amounts.values(), *books.sizes.values()]
+        )
 
     def wait(self) -> Outcome:
         """The outcome with its books in main memory, and what else is read of it."""

@@ -135,7 +135,8 @@ class RunGraph:
         self, both: GraphProgram, given: Sequence[Tensor], length: int, call: Callable[[Body, Any], Body]
     ) -> None:
         self.both = both
-        self.program = program = both.joined
+        program = both.joined
+        self.program: SplitProgram = program
         self.length = length
         self.call = call
         self.given: list[Tensor] = [tensor.clone() for tensor in given]

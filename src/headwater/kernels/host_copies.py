@@ -30,7 +30,7 @@ class HostCopies:
             stacked = torch.stack([self.found[place] for place in places])
             self.travelling.append((places, stacked.to("cpu", non_blocking=True)))
         cards = {device for _, _, device in alike if device.type == "cuda"}
-        self.streams = [torch.cuda.current_stream(card) for card in cards]
+        self.streams: list[torch.cuda.Stream] = [torch.cuda.current_stream(card) for card in cards]
 
     def wait(self) -> list[Tensor]:
         """The copies, in the order of the tensors."""
