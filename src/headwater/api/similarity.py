@@ -52,7 +52,8 @@ def explain_similarity(
         a: the first text, or image.
         b: the second.
         rank: takes that many directions in place of all dimensions, which costs as many backward passes per text. The
-            sum, and from rank 2 on what each token does in all, stay exact; single pairs are then approximate.
+            sum, and from rank 2 on what each token does in all, stay exact; single pairs are then approximate. At
+            rank 2 their order comes nearest to what is lost without both words (docs/similarity.md).
         options: by name. `pooling`: "mean", "cls", "max", "last", "mean-sqrt", "weighted-mean", several of them as a
             tuple, "pooler", or a function of the output and of what is no padding; None is the model's own, or else the
             mean. "maxsim" keeps a vector per token, and each token of a is compared with its nearest of b (late

@@ -17,6 +17,7 @@ import { View } from './view.js';
 import { WordLines } from './word_lines.js';
 
 const RANKS = ['2', '8', '16', '64', 'all'];
+const NAMED = { 2: '2: fastest; pairs in the order of what is lost without both', all: 'all: every pair exact, slowest' };
 const USUAL = '16';
 const LONG = 4000; // characters of one text
 
@@ -76,7 +77,7 @@ class PairPart extends View {
   built() {
     const box = (id) => onCtrlEnter(h('textarea', { id, rows: 3, maxlength: LONG, spellcheck: 'false' }), () => this.ask());
     [this.first, this.second] = [box('first-text'), box('second-text')];
-    this.rank = h('select', { id: 'directions', onchange: () => this.ask([...this.words.left]) }, RANKS.map((one) => h('option', { value: one }, one === 'all' ? 'all: every pair exact, slowest' : `${one}: ${one} backward passes per text`)));
+    this.rank = h('select', { id: 'directions', onchange: () => this.ask([...this.words.left]) }, RANKS.map((one) => h('option', { value: one }, NAMED[one] ?? `${one}: ${one} backward passes per text`)));
     this.cost = h('p', { className: 'soft', id: 'cost' });
     this.tested = h('div', { className: 'test', 'aria-live': 'polite' });
     this.book = h('div');
