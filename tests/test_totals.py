@@ -42,3 +42,11 @@ def test_a_prompt_that_is_known_is_not_asked_again(monkeypatch: pytest.MonkeyPat
     given = Namespace(removal="zero", methods="a", data="ioi", half="choose")
     list(totals.measure_totals(SimpleNamespace(tokenizer=None), given, {"y": FOUND[0]}))  # type: ignore[arg-type]
     assert asked == ["x", "z"]
+
+
+def test_a_file_of_other_rows_is_not_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "totals.jsonl"
+    totals.write_totals(file, {"x": FOUND[0]})
+    with pytest.raises(SystemExit):
+        totals.main(["--out", str(file), "--methods", "a,c"])
+    assert "has other rows" in capsys.readouterr().err

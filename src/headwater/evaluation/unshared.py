@@ -62,7 +62,7 @@ def score_unshared(
     made = refit_units(model, groups, gone, moments)
     readers = [made.get_submodule(group.reader) for group in groups]
     apart = [
-        keep_unshared(group, one, gone.get(n, ())) for n, (group, one) in enumerate(zip(groups, moments, strict=True))
+        take_unshared(group, one, gone.get(n, ())) for n, (group, one) in enumerate(zip(groups, moments, strict=True))
     ]
     sums: list[NDArray[np.float64]] = [np.zeros(group.units) for group in groups]
     for own, batch in batches_by_length(made, tokenizer, examples.texts):
@@ -85,7 +85,7 @@ def find_margins(logits: Tensor, labels: Sequence[int]) -> Tensor:
     return true - (logits.sum(-1) - true) / max(logits.shape[-1] - 1, 1)
 
 
-def keep_unshared(group: UnitGroup, moments: InputMoments, gone: Sequence[int]) -> Tensor:
+def take_unshared(group: UnitGroup, moments: InputMoments, gone: Sequence[int]) -> Tensor:
     """The matrix [inputs, inputs] that takes inputs, less their means, to what is left of each unit after prediction.
 
     With P the inverse covariance of what is kept, a unit minus its prediction by all others is z P[:, u] P[u, u]^-1.

@@ -28,7 +28,7 @@ class Names:
     size: int
     name: Callable[[int], str]
     find: Callable[[str], int]
-    spaced: Callable[[str], int | None] = no_token  # of a vocabulary, a word with the space before it
+    find_spaced: Callable[[str], int | None] = no_token  # of a vocabulary, a word with the space before it
 
     def __call__(self, index: int) -> str:
         return self.name(index)
@@ -55,7 +55,7 @@ class Names:
         A word can be two tokens, with the space before it and without: it is the likelier one for each sample.
         """
         plain = self.index(label)
-        spaced = self.spaced(label) if isinstance(label, str) else None
+        spaced = self.find_spaced(label) if isinstance(label, str) else None
         if spaced is None or spaced == plain:
             return [plain] * len(rows)
         likelier = rows.detach()[:, spaced] > rows.detach()[:, plain]
@@ -104,7 +104,7 @@ def token_names(tokenizer: Any, size: int) -> Names:
             )
         return int(pieces[0])
 
-    def spaced(text: str) -> int | None:
+    def find_spaced(text: str) -> int | None:
         """None for what has a space before it already, and for what is no single token with one."""
         if tokenizer is None or text.startswith((" ", *SPACE_MARKS)):
             return None
@@ -112,7 +112,7 @@ def token_names(tokenizer: Any, size: int) -> Names:
         unknown = getattr(tokenizer, "unk_token_id", None)
         return int(pieces[0]) if len(pieces) == 1 and pieces[0] != unknown else None
 
-    return Names(size, name, find, spaced)
+    return Names(size, name, find, find_spaced)
 
 
 def split_difference(label: str) -> tuple[str, str | None]:

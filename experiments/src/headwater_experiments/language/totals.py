@@ -88,6 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     kept = given.read or given.out
     known = read_totals(kept) if kept is not None else {}
+    if given.read is None and any(list(one) != split_names(given.methods) for one in known.values()):
+        parser.error(f"{given.out} has other rows: name another file, or the same methods.")
     if given.read is None and len(known) < given.count:
         for _ in measure_totals(AnsweringModel(*load(given.model)), given, known):
             if given.out is not None:
