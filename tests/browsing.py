@@ -11,9 +11,9 @@ from typing import Any
 from missing import skip_without
 
 from headwater.errors import UsageError
-from headwater.web.browsers import browser_arguments, chromium
 from headwater.web.limits import Limits
 from headwater.web.models import LazyModel, Models, models_of
+from headwater.web.screenshot import browser_arguments, chromium
 from headwater.web.state import AppState
 
 ABSENT = "not in this test"

@@ -23,8 +23,8 @@ from headwater.errors import DataError, UnknownName, UsageError
 from headwater_experiments.zoo import judging, pool, running
 from headwater_experiments.zoo.building import NotBuilt, Specimen, randomise, small_config
 from headwater_experiments.zoo.entries import MAPS, Entry, entries
-from headwater_experiments.zoo.exact import Exact
 from headwater_experiments.zoo.hints import Hint, hint_for
+from headwater_experiments.zoo.judging import Exact
 from headwater_experiments.zoo.page import FIRST, escape_cell, zoo_page
 from headwater_experiments.zoo.results import VERDICTS, Finding, load_findings
 from headwater_experiments.zoo.shrinking import shrunk

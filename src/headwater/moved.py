@@ -93,7 +93,7 @@ MOVED = {
     "targets": "inputs.targets",
     "texts": "engine.texts",
     "web.answering": "web.jobs",
-    "web.keeping": "web.cache",
+    "web.keeping": "web.state",
     "web.masking": "web.reports",
     "web.speaking": "web.generation",
     "web.studio": "web.state",

@@ -14,7 +14,7 @@ from ..engine.session import answer_all
 from ..errors import UsageError
 from ..inputs.restoring import restores
 from ..methods.registry import Method
-from ..results.head_pairs import HeadPairs
+from ..results.inside import HeadPairs
 from ..rules.maps import AttentionMap, MapScope
 from ..rules.scope import Scope
 from .requests import Model, make_request

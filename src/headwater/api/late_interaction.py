@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from ..inputs.batch import Batch
-from ..inputs.pooling import MAXSIM, DirectionReader
-from ..inputs.token_vectors import TokenSum, read_token_vectors
+from ..inputs.pooling import MAXSIM, DirectionReader, TokenSum, read_token_vectors
 from ..results.similarity import Similarity
 from .text_encoders import Encoder
 from .text_pairs import OpenText, check_dimensions, choose_all, join_sides

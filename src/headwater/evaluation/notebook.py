@@ -8,7 +8,7 @@ from ..results.display import NOTEBOOK, TEXT, shows
 from ..viz.notebook import show_tables
 from ..viz.plain import tables_as_text
 from .charts import chart_legend
-from .curve_charts import curve_chart
+from .report import curve_chart
 from .results import Evaluation
 from .summary import evaluation_headline
 from .summary import evaluation_tables as tables_of

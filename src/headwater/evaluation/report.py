@@ -16,8 +16,7 @@ from markupsafe import Markup
 from ..viz.html import POLICY
 from ..viz.pages import render_page
 from . import charts
-from .charts import Series, chart_legend, scatter
-from .curve_charts import curve_chart
+from .charts import Series, chart_legend, line_chart, scatter
 from .measures import RANDOMISATION, Measure
 from .results import Evaluation
 from .statistics import Difference, MeanEstimate
@@ -62,6 +61,14 @@ def evaluation_facts(evaluation: Evaluation) -> list[tuple[str, str]]:
         ("accuracy", "without labels" if evaluation.accuracy is None else f"{evaluation.accuracy:.1%}"),
         ("protocol", f"{evaluation.protocol.name}, version {evaluation.protocol.version}"),
     ]
+
+
+def curve_chart(evaluation: Evaluation, measure: Measure) -> str:
+    """One line per method."""
+    assert measure.axes is not None
+    found = {one.method: one.curves[measure.name] for one in evaluation}
+    series = [Series(method, curve.fractions, curve.mean.tolist()) for method, curve in found.items()]
+    return line_chart(series, *measure.axes, f"{measure.name} curves of {', '.join(evaluation.methods)}")
 
 
 def score_rows(evaluation: Evaluation) -> list[Row]:

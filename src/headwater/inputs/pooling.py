@@ -1,4 +1,4 @@
-"""One vector per text, made of a model's output: pooling, a cut to the first dimensions, normalisation."""
+"""Vectors made of a model's output, one per text or one per token: pooled, cut to the first dimensions, normalised."""
 
 from __future__ import annotations
 
@@ -148,6 +148,27 @@ class DirectionReader:
     def with_fixed_target(self, out: Any, batch: Batch) -> DirectionReader:
         """The direction is fixed already."""
         return self
+
+
+def read_token_vectors(recipe: VectorRecipe, out: Any, batch: Batch, number: int = 0) -> Tensor:
+    """[tokens, dimensions] of one text of the batch, without padding; each cut and normalised as the recipe says."""
+    states = states_of(out)
+    if states is None:
+        raise TargetError(f"the model gives no vector per token, but {describe_output(out)}.")
+    tokens = states[number] if batch.real is None else states[number][batch.real[number].to(states.device)]
+    return recipe.finish(tokens)
+
+
+@dataclass(frozen=True)
+class TokenSum:
+    """Reads a sum of some tokens' vectors, as a `VectorRecipe` reads a text's vector. `weights` has one per token."""
+
+    recipe: VectorRecipe
+    weights: Tensor
+
+    def __call__(self, out: Any, batch: Batch) -> Tensor:
+        vectors = read_token_vectors(self.recipe, out, batch)
+        return (self.weights.to(vectors)[:, None] * vectors).sum(0, keepdim=True)
 
 
 def divide_by_length(vectors: Tensor) -> Tensor:

@@ -327,3 +327,16 @@ class ByPosition:
     @property
     def values(self) -> Tensor:
         return self.inside._stack("values", True)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadPairs:
+    """The heads of one attention: `attention` and `relevance` are [head, query, key].
+
+    y_q = Σ_k A_qk v_k, so that the relevance of a head at a query is a sum over keys: A_qk (v_k · dy_q). Summed over
+    keys it is the head's relevance by position, and summed over all it is that of the head.
+    """
+
+    module: str
+    attention: Tensor
+    relevance: Tensor

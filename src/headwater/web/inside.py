@@ -14,8 +14,7 @@ from ..inputs.inside_demand import find_layer, find_stacks
 from ..inputs.readouts import logits_of
 from ..results.circuit import WORDS, Circuit, CircuitNode
 from ..results.explanation import Explanation
-from ..results.head_pairs import HeadPairs
-from ..results.inside import CutLedger, Inside, Node, NodeGroup
+from ..results.inside import CutLedger, HeadPairs, Inside, Node, NodeGroup
 from ..viz import inside_page
 from ..viz.circuit_chart import draw_circuit, without_marks
 from ..viz.colour import palette

@@ -1,13 +1,17 @@
-"""A picture of the explorer, made by the explorer: `headwater app --screenshot out.png`."""
+"""A picture of the explorer, made by the explorer: `headwater app --screenshot out.png`.
+
+The browser is one of this machine. It is driven by playwright, which is never asked to download one.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from urllib.parse import urlencode
 
 from ..defaults import TEXT_METHOD
-from ..errors import MissingExtra
-from .browsers import browser_arguments, chromium
+from ..errors import MissingExtra, UsageError
 from .server import serve_in_thread
 from .state import AppState
 
@@ -17,6 +21,30 @@ SHOWN = {
     "methods": f"gi|{TEXT_METHOD}",
     "mask": "10",
 }
+
+
+VARIABLE = "HEADWATER_CHROMIUM"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+SAFE = ("--disable-background-networking", "--disable-component-update", "--no-first-run")
+
+
+def chromium() -> str:
+    """Where Chromium lies: as HEADWATER_CHROMIUM says, else by its usual names."""
+    named = os.environ.get(VARIABLE)
+    for name in [named] if named else NAMES:
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    raise UsageError(
+        f"no Chromium was found. Install it by your system's packages (`apt-get install chromium`), or name it in "
+        f"{VARIABLE}."
+    )
+
+
+def browser_arguments() -> list[str]:
+    """How it is started. As root, as in many containers, it runs only without its sandbox."""
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    return [*SAFE, *(["--no-sandbox"] if root else [])]
 
 
 def check_driver() -> None:

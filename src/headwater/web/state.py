@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import DataError
 from ..results.audit import Audit
 from ..results.comparison import Comparison
 from ..results.generation import Generation
-from ..results.head_pairs import HeadPairs
+from ..results.inside import HeadPairs
 from .answer_schemas import AnswerAsked
 from .answers import answer_question
-from .cache import Kept
 from .generation import generate_text
 from .generation_schemas import GenerateAsked
 from .inside import Found, explain_inside, read_pairs
@@ -57,6 +57,31 @@ LOOKS = {
     "above",
     "below",
 }  # what changes a picture, and no number
+
+
+Value = TypeVar("Value")
+
+
+class Kept:
+    """At most so many values by their keys; what was not asked for longest goes first."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._values: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of `key`, made where it is not kept. Two who ask at once may both make it."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return cast(Value, self._values[key])
+        found = make()
+        with self._lock:
+            self._values[key] = found
+            while len(self._values) > self.most:
+                self._values.popitem(last=False)
+        return found
 
 
 class AppState:

@@ -22,8 +22,7 @@ import headwater as hw
 from headwater.cli.screen import say
 from headwater.errors import HeadwaterError, NotApplicable
 from headwater_experiments.zoo.entries import Entry, entries
-from headwater_experiments.zoo.exact import Exact
-from headwater_experiments.zoo.judging import Best, build_specimen
+from headwater_experiments.zoo.judging import Best, Exact, build_specimen
 
 KINDS = ("heads", "neurons", "layers")
 CLOSED, CAST = 1e-10, 1e-5  # of the absolute sum of what a cut adds up: in float64, and where less is forced inside

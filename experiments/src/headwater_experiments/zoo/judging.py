@@ -11,15 +11,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from headwater.api.audit.trace import audit
 from headwater.api.explain import explain
 from headwater.errors import HeadwaterError
+from headwater.inputs.batch import map_leaves
 from headwater.results.explanation import Explanation
 
 from .building import NotBuilt, Specimen, build
 from .entries import Entry
-from .exact import Exact
 from .results import Finding, unfinished_finding, versions
 
 EXACT, CAST = 1e-9, 1e-5  # of the sum of the absolute lines: in float64, and where less is forced inside
@@ -238,3 +239,24 @@ def first_line(error: BaseException, limit: int = 200) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = " ".join(lines[:2]) if lines and lines[0].endswith(":") else (lines[0] if lines else "no message")
     return said if len(said) <= limit else said[: limit - 1] + "…"
+
+
+_LOWER = (torch.float32, torch.bfloat16, torch.float16)
+_CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)
+
+
+class Exact(TorchFunctionMode):
+    """Inside, every cast to a lower precision is one to float64: what is missing then was lost, not rounded away.
+
+    Stands around the rules, which see the result.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _CASTS:
+            return args[0].double()
+        args, kwargs = map_leaves((tuple(args), kwargs or {}), lift_dtype)
+        return func(*args, **kwargs)
+
+
+def lift_dtype(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in _LOWER else value
