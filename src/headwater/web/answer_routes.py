@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
 from ..errors import UsageError
 from .answer_schemas import AnswerAsked, DocumentFileAsked, DocumentRead, SourcesAnswer, WholeAnswer, WithoutAnswer
@@ -14,7 +14,7 @@ from .answers import (
     whole_answer,
     without_answer,
 )
-from .jobs import RESPONSES, JobName, app_state, submit
+from .jobs import RESPONSES, NamedCaller
 from .reports import PageFormat
 from .routes import FILE, file
 from .schemas import PaletteName
@@ -23,52 +23,44 @@ router: APIRouter = APIRouter(prefix="/api/answer", responses=RESPONSES, tags=["
 
 
 @router.post("")
-async def post_answer(request: Request, ask: AnswerAsked, job: JobName = None) -> WholeAnswer:
+async def post_answer(caller: NamedCaller, ask: AnswerAsked) -> WholeAnswer:
     """Ask about documents: the answer, and what every sentence of them gave to each of its sentences."""
-    state = app_state(request)
-    return await submit(request, lambda: whole_answer(state.answer(ask)), job)
+    return await caller.submit(lambda: whole_answer(caller.state.answer(ask)))
 
 
 @router.post("/document")
-async def post_document(request: Request, ask: DocumentFileAsked, job: JobName = None) -> DocumentRead:
+async def post_document(caller: NamedCaller, ask: DocumentFileAsked) -> DocumentRead:
     """The text of a file: plain text, Markdown, what an HTML page shows, or the pages of a PDF."""
-    return await submit(request, lambda: read_document_file(ask), job)
+    return await caller.submit(lambda: read_document_file(ask))
 
 
 @router.post("/sources")
-async def post_sources(request: Request, ask: AnswerAsked, job: JobName = None) -> SourcesAnswer:
+async def post_sources(caller: NamedCaller, ask: AnswerAsked) -> SourcesAnswer:
     """The sources of every sentence, each left out once: what the sentence rests on, in plain words."""
-    state = app_state(request)
-    return await submit(request, lambda: sources_answer(state.answer(ask).report()), job)
+    return await caller.submit(lambda: sources_answer(caller.state.answer(ask).report()))
 
 
 @router.post("/without")
-async def post_without(request: Request, ask: AnswerAsked, job: JobName = None) -> WithoutAnswer:
+async def post_without(caller: NamedCaller, ask: AnswerAsked) -> WithoutAnswer:
     """The same answer, read again without `left_out`."""
-    state = app_state(request)
 
     def work() -> WithoutAnswer:
-        left_out = leave_sources_out(state.answer(ask), ask)
+        left_out = leave_sources_out(caller.state.answer(ask), ask)
         if left_out is None:
             raise UsageError("nothing is left out: left_out names no source.")
         return without_answer(left_out)
 
-    return await submit(request, work, job)
+    return await caller.submit(work)
 
 
 @router.post("/report", response_class=Response, responses=FILE)
 async def post_report(
-    request: Request,
-    ask: AnswerAsked,
-    form: PageFormat = "html",
-    palette: PaletteName = "red-blue",
-    job: JobName = None,
+    caller: NamedCaller, ask: AnswerAsked, form: PageFormat = "html", palette: PaletteName = "red-blue"
 ) -> Response:
     """The answer as one file: a page that lights up the sources of what is pointed at, or JSON."""
-    state = app_state(request)
 
     def work() -> str:
-        found = state.answer(ask)
+        found = caller.state.answer(ask)
         return answer_report(found.report(), leave_sources_out(found, ask), form, palette)
 
-    return file(await submit(request, work, job), form, "answer")
+    return file(await caller.submit(work), form, "answer")

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from ..errors import UnknownName, UsageError
 from ..store.words import WordTotal, WordTotals
 from ..viz.reading import token_cells
-from .jobs import RESPONSES, app_state, submit
+from .jobs import RESPONSES, AnyCaller
 from .security import FRAMED
 from .stores.drawings import draw_part
 from .stores.interface import Condition, Store
@@ -109,15 +109,15 @@ HAS = {
 
 
 @router.get("")
-async def datasets(request: Request) -> list[StoreShown]:
+async def datasets(caller: AnyCaller) -> list[StoreShown]:
     """The results that the server was started with."""
-    return [StoreShown(id=s.id, name=s.name, kind=s.kind) for s in app_state(request).stores]
+    return [StoreShown(id=s.id, name=s.name, kind=s.kind) for s in caller.state.stores]
 
 
 @router.get("/{name}")
-async def get_dataset(request: Request, name: Name) -> StoreOpened:
+async def get_dataset(caller: AnyCaller, name: Name) -> StoreOpened:
     """What one of them is."""
-    store = app_state(request).store(name)
+    store = caller.state.store(name)
 
     def work() -> StoreOpened:
         facts = [Fact(name=k, value=v) for k, v in store.facts()]
@@ -125,7 +125,7 @@ async def get_dataset(request: Request, name: Name) -> StoreOpened:
             id=store.id, name=store.name, kind=store.kind, facts=facts, rows=len(store.sheet()), has=HAS[store.kind]
         )
 
-    return await submit(request, work, None)
+    return await caller.submit(work)
 
 
 def row_order(
@@ -166,24 +166,23 @@ Other = Annotated[str | None, Query(max_length=80, description="Another run of t
 
 
 @router.get("/{name}/rows")
-async def get_rows(request: Request, name: Name, query: RowsWanted, beside: Other = None) -> RowsAnswer:
+async def get_rows(caller: AnyCaller, name: Name, query: RowsWanted, beside: Other = None) -> RowsAnswer:
     """Rows, sorted by a column, with a text in one of theirs; of two runs, sorted by where they differ."""
-    state = app_state(request)
 
     def work() -> RowsAnswer:
-        sheet = state.sheet(name, beside)
+        sheet = caller.state.sheet(name, beside)
         found = sheet.find(query)
         columns = [ColumnShown(name=one, text=sheet.is_text(one)) for one in sheet.columns]
         return RowsAnswer(columns=columns, rows=found.rows, matched=found.matched, total=len(sheet))
 
-    return await submit(request, work, None)
+    return await caller.submit(work)
 
 
 @router.get("/{name}/rows/{row}")
-async def get_row(request: Request, name: Name, row: RowNumber) -> TextAnswer:
+async def get_row(caller: AnyCaller, name: Name, row: RowNumber) -> TextAnswer:
     """One row of a run, as it was explained."""
-    store = app_state(request).store(name)
-    return await submit(request, lambda: row_answer(store, row), None)
+    store = caller.state.store(name)
+    return await caller.submit(lambda: row_answer(store, row))
 
 
 def row_answer(store: Store, number: int) -> TextAnswer:
@@ -206,15 +205,15 @@ def row_answer(store: Store, number: int) -> TextAnswer:
 
 @router.get("/{name}/words")
 async def get_words(
-    request: Request,
+    caller: AnyCaller,
     name: Name,
     target: Annotated[str | None, Query(max_length=200, description="The class; the first without it.")] = None,
     by: Annotated[Literal["total", "mean"], Query(description="What they are ordered by.")] = "total",
     count: Annotated[int, Query(ge=1, le=500, description="How many of each.")] = 30,
 ) -> WordsAnswer:
     """The words that matter most for a class: `count` that add most, and as many that take away most."""
-    store = app_state(request).store(name)
-    return await submit(request, lambda: words_answer(store.words(), target, by, count), None)
+    store = caller.state.store(name)
+    return await caller.submit(lambda: words_answer(store.words(), target, by, count))
 
 
 def words_answer(found: Sequence[WordTotals], target: str | None, by: str, count: int) -> WordsAnswer:
@@ -240,9 +239,9 @@ def pick_words(words: Sequence[WordTotal], by: str, count: int) -> list[WordShow
 
 
 @router.get("/{name}/curves")
-async def get_curves(request: Request, name: Name) -> list[CurvesShown]:
+async def get_curves(caller: AnyCaller, name: Name) -> list[CurvesShown]:
     """The mean curves of an evaluation."""
-    store = app_state(request).store(name)
+    store = caller.state.store(name)
 
     def work() -> list[CurvesShown]:
         return [
@@ -255,7 +254,7 @@ async def get_curves(request: Request, name: Name) -> list[CurvesShown]:
             for c in store.curves()
         ]
 
-    return await submit(request, work, None)
+    return await caller.submit(work)
 
 
 Part = Annotated[Literal["rows", "words", "curves"], Query(description="What is drawn.")]
@@ -266,10 +265,10 @@ Part = Annotated[Literal["rows", "words", "curves"], Query(description="What is 
     response_class=Response,
     responses={200: {"content": {"image/svg+xml": {}}, "description": "The drawing."}},
 )
-async def drawing(request: Request, name: Name, part: Part, query: RowsWanted) -> Response:
+async def drawing(caller: AnyCaller, name: Name, part: Part, query: RowsWanted) -> Response:
     """A part of the result as SVG."""
-    store = app_state(request).store(name)
-    made = await submit(request, lambda: draw_part(store, part, query), None)
+    store = caller.state.store(name)
+    made = await caller.submit(lambda: draw_part(store, part, query))
     saved = {"Content-Disposition": f'attachment; filename="headwater-{part}.svg"'}
     return Response(made, media_type="image/svg+xml", headers=saved)
 
@@ -280,13 +279,13 @@ async def drawing(request: Request, name: Name, part: Part, query: RowsWanted) -
     responses={200: {"content": {"text/html": {}}, "description": "The page."}},
 )
 async def get_page(
-    request: Request,
+    caller: AnyCaller,
     name: Name,
     save: Annotated[bool, Query(description="Whether it is to be kept as a file.")] = False,
 ) -> Response:
     """The result as one self-contained page: to be looked at, where nothing in it may run, or to be saved."""
-    store = app_state(request).store(name)
-    made = await submit(request, store.page, None)
+    store = caller.state.store(name)
+    made = await caller.submit(store.page)
     disposition = {"Content-Disposition": f'attachment; filename="headwater-{store.kind}.html"'} if save else {}
     headers = {"Content-Security-Policy": FRAMED, **disposition}
     return Response(made, media_type="text/html; charset=utf-8", headers=headers)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, cast
 
-from fastapi import FastAPI, Header, Request
+from fastapi import Depends, FastAPI, Header, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -61,19 +62,39 @@ def app_state(request: Request) -> AppState:
     return cast(AppState, request.app.state.headwater)
 
 
-async def submit(request: Request, work: Callable[[], Found], name: str | None) -> Found:
-    """What the work gives, once its turn has come. If whoever asked goes away, it is cancelled."""
-    pool = app_state(request).pool
-    job = pool.submit(work, name)
-    watch = asyncio.create_task(cancel_on_disconnect(request, pool, job.id))
-    try:
-        found: Found = await asyncio.wrap_future(job.done)
-        return found
-    except asyncio.CancelledError:  # the server itself is stopping
-        pool.cancel(job.id)
-        raise
-    finally:
-        watch.cancel()
+@dataclass(frozen=True)
+class Caller:
+    """Who asks, the name of the request, and what the server has to answer it with."""
+
+    request: Request
+    state: AppState
+    name: str | None = None
+
+    async def submit(self, work: Callable[[], Found]) -> Found:
+        """What the work gives, once its turn has come. If whoever asked goes away, it is cancelled."""
+        pool = self.state.pool
+        job = pool.submit(work, self.name)
+        watch = asyncio.create_task(cancel_on_disconnect(self.request, pool, job.id))
+        try:
+            found: Found = await asyncio.wrap_future(job.done)
+            return found
+        except asyncio.CancelledError:  # the server itself is stopping
+            pool.cancel(job.id)
+            raise
+        finally:
+            watch.cancel()
+
+
+async def find_caller(request: Request) -> Caller:
+    return Caller(request, app_state(request))
+
+
+async def find_named_caller(request: Request, job: JobName = None) -> Caller:
+    return Caller(request, app_state(request), job)
+
+
+AnyCaller = Annotated[Caller, Depends(find_caller)]
+NamedCaller = Annotated[Caller, Depends(find_named_caller)]  # whose request can be cancelled by its name
 
 
 async def cancel_on_disconnect(request: Request, pool: JobPool, name: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 
 from .generation_schemas import GenerateAsked
-from .jobs import RESPONSES, JobName, app_state, submit
+from .jobs import RESPONSES, NamedCaller
 from .mask_tests import ask_without_atoms, ask_without_patches, ask_without_words
 from .picture_schemas import ImageAsked, MoleculeAsked
 from .pictures import make_graph
@@ -16,37 +16,33 @@ router: APIRouter = APIRouter(prefix="/api", responses=RESPONSES)
 
 
 @router.post("/explain/mask", tags=["text"])
-async def mask_text(request: Request, ask: TextAsked, job: JobName = None) -> MaskAnswer:
+async def mask_text(caller: NamedCaller, ask: TextAsked) -> MaskAnswer:
     """Mask words, and see which method had said best what that does."""
-    state = app_state(request)
-    return await submit(
-        request, lambda: ask_without_words(state.models.of("text", ask.model).take(), ask, state.text(ask)), job
+    return await caller.submit(
+        lambda: ask_without_words(caller.state.take("text", ask.model), ask, caller.state.text(ask))
     )
 
 
 @router.post("/image/mask", tags=["image"])
-async def mask_image(request: Request, ask: ImageAsked, job: JobName = None) -> MaskAnswer:
+async def mask_image(caller: NamedCaller, ask: ImageAsked) -> MaskAnswer:
     """Paint patches over in the mean colour, and see which method had said best what that does."""
-    state = app_state(request)
-    return await submit(
-        request, lambda: ask_without_patches(state.models.of("image", ask.model).take(), ask, *state.image(ask)), job
+    return await caller.submit(
+        lambda: ask_without_patches(caller.state.take("image", ask.model), ask, *caller.state.image(ask))
     )
 
 
 @router.post("/molecule/mask", tags=["molecule"])
-async def mask_molecule(request: Request, ask: MoleculeAsked, job: JobName = None) -> MaskAnswer:
+async def mask_molecule(caller: NamedCaller, ask: MoleculeAsked) -> MaskAnswer:
     """Take the embedding of atoms out, and see which method had said best what that does."""
-    state = app_state(request)
 
     def work() -> MaskAnswer:
-        loaded = state.models.of("molecule", ask.model).take()
-        return ask_without_atoms(loaded, ask, state.molecule(ask), make_graph(ask, state.limits))
+        loaded = caller.state.take("molecule", ask.model)
+        return ask_without_atoms(loaded, ask, caller.state.molecule(ask), make_graph(ask, caller.state.limits))
 
-    return await submit(request, work, job)
+    return await caller.submit(work)
 
 
 @router.post("/generate/mask", tags=["generation"])
-async def mask_prompt(request: Request, ask: GenerateAsked, job: JobName = None) -> MaskAnswer:
+async def mask_prompt(caller: NamedCaller, ask: GenerateAsked) -> MaskAnswer:
     """Mask tokens before a piece of the output, and see how that piece's score changes."""
-    state = app_state(request)
-    return await submit(request, lambda: state.ask_without_tokens(ask), job)
+    return await caller.submit(lambda: caller.state.ask_without_tokens(ask))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from ..errors import DataError
 from ..methods import available
@@ -13,7 +13,7 @@ from ..version import __version__
 from ..viz.colour import PALETTES
 from .generation import generation_answer
 from .generation_schemas import GenerateAnswer, GenerateAsked
-from .jobs import RESPONSES, JobName, app_state, submit
+from .jobs import RESPONSES, AnyCaller, NamedCaller
 from .layers import audit_answer
 from .mask_tests import ask_without_atoms, ask_without_patches, ask_without_words
 from .models import Kind, LazyModel
@@ -46,19 +46,18 @@ FILE: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/about", tags=["about"])
-def about(request: Request) -> About:
+def about(caller: AnyCaller) -> About:
     """What this server has and allows: models, methods, palettes, limits."""
-    state = app_state(request)
     return About(
         version=__version__,
-        models=[model_about(model) for model in state.models.all()],
+        models=[model_about(model) for model in caller.state.models.all()],
         methods=[MethodAbout(name=m.name, summary=m.summary, group=m.group) for m in available()],
         palettes=[
             PaletteAbout(name=name, said=p.said, positive={**p.positive}, negative={**p.negative})
             for name, p in PALETTES.items()
         ],
-        limits={name: float(value) for name, value in vars(state.limits).items()},
-        datasets=len(state.stores),
+        limits={name: float(value) for name, value in vars(caller.state.limits).items()},
+        datasets=len(caller.state.stores),
         words=MEANINGS,
     )
 
@@ -78,32 +77,28 @@ def model_about(model: LazyModel) -> ModelAbout:
 
 @router.post("/models/{kind}", tags=["about"], status_code=202)
 def begin_loading(
-    request: Request, kind: Annotated[Kind, Path(description="What the model is of.")], name: ModelName = None
+    caller: AnyCaller, kind: Annotated[Kind, Path(description="What the model is of.")], name: ModelName = None
 ) -> ModelAbout:
     """Begin to read a model, where that has not begun: the first of its kind, or one of those named at start."""
-    model = app_state(request).models.of(kind, name)
+    model = caller.state.models.of(kind, name)
     model.begin()
     return model_about(model)
 
 
 @router.post("/explain", tags=["text"])
-async def post_explain(request: Request, ask: TextAsked, job: JobName = None) -> TextAnswer:
+async def post_explain(caller: NamedCaller, ask: TextAsked) -> TextAnswer:
     """What each word of a text contributed to a score, by one or several methods, with a ledger for each."""
-    state = app_state(request)
-    return await submit(
-        request, lambda: text_answer(state.models.of("text", ask.model).take(), ask, state.text(ask)), job
-    )
+    return await caller.submit(lambda: text_answer(caller.state.take("text", ask.model), ask, caller.state.text(ask)))
 
 
 @router.post("/explain/report", tags=["text"], response_class=Response, responses=FILE)
 async def explain_report(
-    request: Request, ask: TextAsked, form: Format = "html", palette: PaletteName = "red-blue", job: JobName = None
+    caller: NamedCaller, ask: TextAsked, form: Format = "html", palette: PaletteName = "red-blue"
 ) -> Response:
     """The same as one file: a self-contained page, an SVG, or JSON."""
-    state = app_state(request)
 
     def work() -> str:
-        found, loaded = state.text(ask), state.models.of("text", ask.model).take()
+        found, loaded = caller.state.text(ask), caller.state.take("text", ask.model)
         words = unit_for(found.explanations[0], ask.unit) == "word"
         if form != "html":
             return text_report(found, words, form, palette)
@@ -115,60 +110,53 @@ async def explain_report(
         shown = prediction_part(tested.before, predicted, tested.after)
         return text_report(found, words, form, palette, mask_section(tested), shown)
 
-    return file(await submit(request, work, job), form, "explanation")
+    return file(await caller.submit(work), form, "explanation")
 
 
 @router.post("/predict", tags=["text"])
-async def post_predict(request: Request, ask: PredictAsked, job: JobName = None) -> PredictAnswer:
+async def post_predict(caller: NamedCaller, ask: PredictAsked) -> PredictAnswer:
     """What the model says when some words are masked: the quickest test of an explanation."""
-    state = app_state(request)
-    return await submit(request, lambda: predict_with_masks(state.models.of("text", ask.model).take(), ask), job)
+    return await caller.submit(lambda: predict_with_masks(caller.state.take("text", ask.model), ask))
 
 
 @router.post("/audit", tags=["text"])
-async def post_audit(request: Request, ask: AuditAsked, job: JobName = None) -> AuditAnswer:
+async def post_audit(caller: NamedCaller, ask: AuditAsked) -> AuditAnswer:
     """Where relevance is lost on its way from the score to the inputs, layer by layer."""
-    state = app_state(request)
-    return await submit(request, lambda: audit_answer(state.audit(ask)), job)
+    return await caller.submit(lambda: audit_answer(caller.state.audit(ask)))
 
 
 @router.post("/audit/report", tags=["text"], response_class=Response, responses=FILE)
-async def audit_file(request: Request, ask: AuditAsked, form: Format = "html", job: JobName = None) -> Response:
+async def audit_file(caller: NamedCaller, ask: AuditAsked, form: Format = "html") -> Response:
     """The audit as one file."""
-    state = app_state(request)
-    made = await submit(request, lambda: audit_report(state.audit(ask), form), job)
+    made = await caller.submit(lambda: audit_report(caller.state.audit(ask), form))
     return file(made, form, "audit")
 
 
 @router.post("/image", tags=["image"])
-async def image(request: Request, ask: ImageAsked, job: JobName = None) -> PictureAnswer:
+async def image(caller: NamedCaller, ask: ImageAsked) -> PictureAnswer:
     """What each patch of an image contributed, drawn over the image."""
-    state = app_state(request)
 
     def work() -> PictureAnswer:
-        loaded = state.models.of("image", ask.model).take()
-        return image_answer(loaded, ask, *state.image(ask))
+        loaded = caller.state.take("image", ask.model)
+        return image_answer(loaded, ask, *caller.state.image(ask))
 
-    return await submit(request, work, job)
+    return await caller.submit(work)
 
 
 @router.post("/image/report", tags=["image"], response_class=Response, responses=FILE)
-async def image_report(
-    request: Request, ask: ImageAsked, form: PictureFormat = "html", job: JobName = None
-) -> Response:
+async def image_report(caller: NamedCaller, ask: ImageAsked, form: PictureFormat = "html") -> Response:
     """The image with its relevance as one file: a page, an SVG, a PNG or JSON."""
-    state = app_state(request)
 
     def work() -> str | bytes:
-        found, picture = state.image(ask)
+        found, picture = caller.state.image(ask)
         if form == "png":
             return image_png(found, picture, ask.level, ask.palette)
-        loaded = state.models.of("image", ask.model).take()
+        loaded = caller.state.take("image", ask.model)
         answer = image_answer(loaded, ask, found, picture)
         tested = ask_without_patches(loaded, ask, found, picture) if ask.masked and form == "html" else None
         return sheet_report(found, image_sheet(found, picture, ask), form, ask.palette, *page_parts(answer, tested))
 
-    return file(await submit(request, work, job), form, "image")
+    return file(await caller.submit(work), form, "image")
 
 
 def page_parts(answer: PictureAnswer, tested: MaskAnswer | None) -> tuple[str, str]:
@@ -179,63 +167,59 @@ def page_parts(answer: PictureAnswer, tested: MaskAnswer | None) -> tuple[str, s
 
 
 @router.post("/molecule", tags=["molecule"])
-async def post_molecule(request: Request, ask: MoleculeAsked, job: JobName = None) -> PictureAnswer:
+async def post_molecule(caller: NamedCaller, ask: MoleculeAsked) -> PictureAnswer:
     """What each atom of a molecule contributed, drawn on its structure."""
-    state = app_state(request)
-    return await submit(
-        request,
-        lambda: molecule_answer(state.models.of("molecule", ask.model).take(), ask, state.molecule(ask), state.limits),
-        job,
+    return await caller.submit(
+        lambda: molecule_answer(
+            caller.state.take("molecule", ask.model), ask, caller.state.molecule(ask), caller.state.limits
+        )
     )
 
 
 @router.post("/molecule/report", tags=["molecule"], response_class=Response, responses=FILE)
-async def molecule_report(request: Request, ask: MoleculeAsked, form: Format = "html", job: JobName = None) -> Response:
+async def molecule_report(caller: NamedCaller, ask: MoleculeAsked, form: Format = "html") -> Response:
     """The molecule as one file."""
-    state = app_state(request)
 
     def work() -> str:
-        found = state.molecule(ask)
-        loaded = state.models.of("molecule", ask.model).take()
-        answer = molecule_answer(loaded, ask, found, state.limits)
-        graph = make_graph(ask, state.limits)
+        found = caller.state.molecule(ask)
+        loaded = caller.state.take("molecule", ask.model)
+        answer = molecule_answer(loaded, ask, found, caller.state.limits)
+        graph = make_graph(ask, caller.state.limits)
         tested = ask_without_atoms(loaded, ask, found, graph) if ask.masked and form == "html" else None
         return sheet_report(found, molecule_sheet(found, ask), form, ask.palette, *page_parts(answer, tested))
 
-    return file(await submit(request, work, job), form, "molecule")
+    return file(await caller.submit(work), form, "molecule")
 
 
 @router.post("/generate", tags=["generation"])
-async def generate(request: Request, ask: GenerateAsked, job: JobName = None) -> GenerateAnswer:
+async def generate(caller: NamedCaller, ask: GenerateAsked) -> GenerateAnswer:
     """Let a language model go on, and say what every token came from."""
-    state = app_state(request)
-    return await submit(request, lambda: generation_answer(state.generation(ask)), job)
+    return await caller.submit(lambda: generation_answer(caller.state.generation(ask)))
 
 
 @router.post("/generate/report", tags=["generation"], response_class=Response, responses=FILE)
 async def generate_report(
-    request: Request, ask: GenerateAsked, form: Format = "html", palette: PaletteName = "red-blue", job: JobName = None
+    caller: NamedCaller, ask: GenerateAsked, form: Format = "html", palette: PaletteName = "red-blue"
 ) -> Response:
     """The generated text as one file; in the page every token lights up what it came from."""
-    state = app_state(request)
 
     def work() -> str:
-        tested = mask_section(state.ask_without_tokens(ask)) if ask.masked and form == "html" else ""
-        return generation_report(state.generation(ask), form, palette, tested)
+        tested = mask_section(caller.state.ask_without_tokens(ask)) if ask.masked and form == "html" else ""
+        return generation_report(caller.state.generation(ask), form, palette, tested)
 
-    return file(await submit(request, work, job), form, "generation")
+    return file(await caller.submit(work), form, "generation")
 
 
 @router.get("/jobs/{job}", tags=["jobs"])
-async def get_job(request: Request, job: JobPath) -> JobShown:
+async def get_job(caller: AnyCaller, job: JobPath) -> JobShown:
     """Where a request stands: 0 is being done, 1 comes next."""
-    return JobShown(id=job, place=app_state(request).pool.place(job))
+    return JobShown(id=job, place=caller.state.pool.place(job))
 
 
 @router.delete("/jobs/{job}", tags=["jobs"], status_code=204)
-async def cancel(request: Request, job: JobPath) -> None:
+async def cancel(caller: AnyCaller, job: JobPath) -> None:
     """Take a request out of the line, or stop it."""
-    if not app_state(request).pool.cancel(job):
+    if not caller.state.pool.cancel(job):
         raise DataError(f"no request called {job!r} waits or is being answered.")
 
 

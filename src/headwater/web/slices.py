@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
 from ..results.explanation import Explanation
 from ..viz.colour import largest
 from ..viz.reading import token_cells
 from .datasets import LARGEST, Other, RowsWanted
-from .jobs import RESPONSES, app_state, submit
+from .jobs import RESPONSES, AnyCaller
 from .schemas import TokenAnswer
 from .state import AppState
 from .stores.slicing import Confusion, Slice, confusion, label_columns, slices
@@ -67,7 +67,7 @@ class SlicesAnswer(BaseModel):
 
 @router.get("/{name}/coloured")
 async def get_coloured(
-    request: Request,
+    caller: AnyCaller,
     name: Name,
     row: Annotated[
         list[Annotated[int, Query(ge=0, le=LARGEST)]],
@@ -75,13 +75,13 @@ async def get_coloured(
     ],
 ) -> list[ColouredRow]:
     """Texts of some rows of a run with the relevance of every word. A row that is not there is left out."""
-    store = app_state(request).store(name)
+    store = caller.state.store(name)
 
     def work() -> list[ColouredRow]:
         found = store.colours(row)
         return [colour_row(number, found[number]) for number in dict.fromkeys(row) if number in found]
 
-    return await submit(request, work, None)
+    return await caller.submit(work)
 
 
 def colour_row(number: int, e: Explanation) -> ColouredRow:
@@ -98,15 +98,14 @@ def colour_row(number: int, e: Explanation) -> ColouredRow:
 
 
 @router.get("/{name}/confusion")
-async def get_confusion(request: Request, name: Name, query: RowsWanted, label: Label = None) -> ConfusionAnswer:
+async def get_confusion(caller: AnyCaller, name: Name, query: RowsWanted, label: Label = None) -> ConfusionAnswer:
     """How often each label met each prediction, in the rows that the query finds."""
-    state = app_state(request)
 
     def work() -> ConfusionAnswer:
-        sheet = state.sheet(name)
-        return confusion_answer(confusion(sheet, query, label, list_classes(state)), label_columns(sheet))
+        sheet = caller.state.sheet(name)
+        return confusion_answer(confusion(sheet, query, label, list_classes(caller.state)), label_columns(sheet))
 
-    return await submit(request, work, None)
+    return await caller.submit(work)
 
 
 def list_classes(state: AppState) -> list[str]:
@@ -129,15 +128,16 @@ def confusion_answer(found: Confusion, choices: list[str]) -> ConfusionAnswer:
 
 
 @router.get("/{name}/slices")
-async def get_slices(request: Request, name: Name, query: RowsWanted, by: Column, beside: Other = None) -> SlicesAnswer:
+async def get_slices(
+    caller: AnyCaller, name: Name, query: RowsWanted, by: Column, beside: Other = None
+) -> SlicesAnswer:
     """The rows that the query finds, counted by the values of a column; many numbers in four equal parts."""
-    state = app_state(request)
 
     def work() -> SlicesAnswer:
-        found = slices(state.sheet(name, beside), query, by, list_classes(state))
+        found = slices(caller.state.sheet(name, beside), query, by, list_classes(caller.state))
         return SlicesAnswer(column=by, slices=[show_slice(one) for one in found])
 
-    return await submit(request, work, None)
+    return await caller.submit(work)
 
 
 def show_slice(one: Slice) -> SliceShown:

@@ -22,7 +22,7 @@ from .inside_schemas import HeadAsked, InsideAsked
 from .layers import audit_text
 from .limits import Limits
 from .mask_tests import ask_without_tokens
-from .models import Loaded, Models
+from .models import Kind, Loaded, Models
 from .picture_schemas import ImageAsked, MoleculeAsked
 from .pictures import image_comparison, molecule_comparison, open_picture
 from .pool import JobPool
@@ -125,37 +125,39 @@ class AppState:
         self.pool.close()
         self.models.close()
 
+    def take(self, kind: Kind, name: str | None) -> Loaded:
+        """The model of this kind and name, or the first of its kind; it must have been read."""
+        return self.models.of(kind, name).take()
+
     def text(self, ask: TextAsked) -> Comparison:
-        return self.kept.get(key(ask), lambda: compare_text(self.models.of("text", ask.model).take(), ask))
+        return self.kept.get(key(ask), lambda: compare_text(self.take("text", ask.model), ask))
 
     def audit(self, ask: AuditAsked) -> tuple[Audit, ...]:
-        return self.kept.get(key(ask), lambda: audit_text(self.models.of("text", ask.model).take(), ask))
+        return self.kept.get(key(ask), lambda: audit_text(self.take("text", ask.model), ask))
 
     def image(self, ask: ImageAsked) -> tuple[Comparison, Image]:
         image = open_picture(ask, self.limits)
-        model = self.models.of("image", ask.model)
-        return self.kept.get(key(ask), lambda: image_comparison(model.take(), ask, image)), image
+        return self.kept.get(key(ask), lambda: image_comparison(self.take("image", ask.model), ask, image)), image
 
     def molecule(self, ask: MoleculeAsked) -> Comparison:
-        model = self.models.of("molecule", ask.model)
-        return self.kept.get(key(ask), lambda: molecule_comparison(model.take(), ask, self.limits))
+        return self.kept.get(key(ask), lambda: molecule_comparison(self.take("molecule", ask.model), ask, self.limits))
 
     def generation(self, ask: GenerateAsked) -> Generation:
-        found = self.kept.get(key(ask), lambda: generate_text(self.models.of("language", ask.model).take(), ask))
+        found = self.kept.get(key(ask), lambda: generate_text(self.take("language", ask.model), ask))
         return found.words() if ask.unit == "word" else found
 
     def ask_without_tokens(self, ask: GenerateAsked) -> MaskAnswer:
         """What becomes of one piece of the output when pieces before it are masked."""
         tokens = self.generation(ask.model_copy(update={"unit": "token"}))
-        return ask_without_tokens(self.models.of("language", ask.model).take(), ask, tokens, self.generation(ask))
+        return ask_without_tokens(self.take("language", ask.model), ask, tokens, self.generation(ask))
 
     def answer(self, ask: AnswerAsked) -> AnswerExplainer:
         """The answer, ready to be asked what it rests on."""
-        return self.kept.get(key(ask), lambda: answer_question(self.models.of("language", ask.model).take(), ask))
+        return self.kept.get(key(ask), lambda: answer_question(self.take("language", ask.model), ask))
 
     def encoder(self, name: str | None) -> Loaded:
         """The model that gives every text a vector."""
-        return self.models.of("sentence", name).take()
+        return self.take("sentence", name)
 
     def similar(self, ask: SimilarAsked) -> TimedSimilarity:
         return self.kept.get(key(ask), lambda: compare_pair(self.encoder(ask.model), ask))
@@ -168,7 +170,7 @@ class AppState:
         return self.parts.get(key(ask), lambda: explain_inside(self.inside_model(ask), ask))
 
     def inside_model(self, ask: InsideAsked) -> Loaded:
-        return self.models.of(ask.kind, ask.model).take()
+        return self.take(ask.kind, ask.model)
 
     def head_pairs(self, ask: HeadAsked) -> list[HeadPairs]:
         """All heads of the text between words: one of them is asked for after another."""
