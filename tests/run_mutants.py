@@ -42,6 +42,8 @@ FILES = (
     "engine/forward.py",
     "engine/checks.py",
     "engine/propagate.py",
+    "engine/backward.py",
+    "engine/finite.py",
 )
 TESTS = """
 closing norm_definitions activation_definitions kinds logs_and_distances softmax_by_hand ratios steps fused products
@@ -55,7 +57,9 @@ SPARE = 20.0  # seconds that a mutant may take beyond three times what its tests
 NARROW = 60  # tests that meet few lines beside those of a mutant: they are quick, and made for what stands there
 ABOUT = {  # files of tests that were written for a module: they come first
     "results/ledger.py": "closing",
+    "engine/backward.py": "propagation",
     "engine/checks.py": "passes propagation",
+    "engine/finite.py": "propagation",
     "engine/forward.py": "passes propagation",
     "engine/propagate.py": "propagation",
     "rules/activation.py": "activation_definitions curves",

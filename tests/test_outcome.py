@@ -12,8 +12,8 @@ from tiny import tiny, tokenizer
 from torch import Tensor
 
 import headwater as hw
+from headwater.engine.finite import not_finite
 from headwater.engine.outcome import FetchingOutcome, Outcome
-from headwater.engine.propagate import not_finite
 from headwater.engine.run_graphs import ByOperations, clone_all
 from headwater.inputs.readouts import ReadNames, ScoreReading
 from headwater.inputs.text import ItemsOfIds

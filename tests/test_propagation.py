@@ -15,10 +15,12 @@ from torch.utils.checkpoint import CheckpointError
 from weighing import drawn, seeded
 
 import headwater as hw
+from headwater.engine import finite
 from headwater.engine import propagate as propagation
+from headwater.engine.finite import Watch, check_finite, not_finite, read_again
 from headwater.engine.forward import KNOWN, Demand, Run
 from headwater.engine.outcome import Outcome
-from headwater.engine.propagate import Watch, not_finite, propagate, propagate_each
+from headwater.engine.propagate import propagate, propagate_each
 from headwater.errors import AnotherPrediction, HiddenOperation, NoSignal, NotFinite, RuleNotMet, UsageError
 from headwater.inputs.batch import Batch
 from headwater.inputs.protocol import SideInput
@@ -362,14 +364,15 @@ def test_what_was_compiled_runs_as_it_was_written(monkeypatch: pytest.MonkeyPatc
         yield
         calls.append("out")
 
-    monkeypatch.setattr(propagation, "run_eagerly", noted)
+    for module in (propagation, finite):
+        monkeypatch.setattr(module, "run_eagerly", noted)
     model, x = seeded(Model), drawn(2, 4)
     propagate(run_of(model, x), Demand(ALL))
     model.register_forward_hook(lambda *_: calls.append("model"))
     calls.clear()
     run = run_of(model, x)
     propagate(run, Demand(ALL))
-    propagation.read_again(run, Demand(ALL))
+    read_again(run, Demand(ALL))
     assert calls == ["in", "model", "out"] * 2
 
 
@@ -449,7 +452,7 @@ def test_it_is_named_from_inside_inference_mode_too_and_beside_weights_that_are_
     model.register_buffer("elsewhere", torch.empty(2, device="meta"))
     run = run_of(model, drawn(2, 4))
     with pytest.raises(NotFinite, match="module 'bad'"):
-        propagation.check_finite(run, Demand(ALL), outcome_with(score=torch.nan))
+        check_finite(run, Demand(ALL), outcome_with(score=torch.nan))
 
 
 def test_the_model_itself_is_named_by_its_kind() -> None:

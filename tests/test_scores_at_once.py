@@ -12,7 +12,7 @@ from speaker import speaker, talker
 from torch import nn
 
 import headwater as hw
-from headwater.engine import at_once, propagate
+from headwater.engine import at_once, backward
 from headwater.engine.forward import NO_RULES, Run
 from headwater.inputs.batch import Batch
 from headwater.kernels.batching import close_batch, is_batched, map_batch, open_batch
@@ -35,7 +35,7 @@ def made(name: str, method: str = "lrp-query", **options) -> hw.Generation:
 def passes(monkeypatch):
     """How many scores each backward pass had."""
     found = []
-    together, alone = at_once.gradients_at_once, propagate.gradients_at
+    together, alone = at_once.gradients_at_once, backward.gradients_at
 
     def count_together(leaves, reads):
         made = together(leaves, reads)
@@ -47,7 +47,7 @@ def passes(monkeypatch):
         return alone(*args)
 
     monkeypatch.setattr(at_once, "gradients_at_once", count_together)
-    monkeypatch.setattr(propagate, "gradients_at", count_alone)
+    monkeypatch.setattr(backward, "gradients_at", count_alone)
     return found
 
 

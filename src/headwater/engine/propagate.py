@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import CheckpointError
+from torch import Tensor
 
 from ..errors import (
-    HeadwaterError,
     HiddenOperation,
-    NoSignal,
-    NotFinite,
 )
-from ..inputs.batch import Batch, list_leaves, map_leaves
-from ..inputs.hooks import hook_modules
+from ..inputs.batch import Batch, map_leaves
 from ..inputs.places import Captured
 from ..inputs.readouts import ScoreReading
 from ..inputs.restoring import outside_inference
 from ..results.ledger import BASELINE_SCORE
 from ..rules import Books, RuleSet, Scope
 from ..rules.difference import DifferenceScope
-from ..rules.linear import dequantize
 from ..rules.sources import Sort, wide
 from .at_once import AtOnce
+from .backward import backward
 from .checks import (
     check_met,
     check_prediction,
@@ -46,8 +41,9 @@ from .checks import (
     settle_choices,
 )
 from .compiled import run_eagerly
+from .finite import check_finite
 from .forward import Demand, Read, Run, asks_links, forward, read_score, scope_for
-from .outcome import Fetched, FetchingOutcome, Outcome
+from .outcome import FetchingOutcome, Outcome
 from .reference import Reference, find_references, read_reference
 from .run_plans import can_be_planned, find_kind
 from .run_playing import Played, RunPlan, play_run
@@ -282,125 +278,3 @@ def take_differences(outcome: Outcome, reference: Reference | None) -> Outcome:
     ]
     same = [(one, torch.zeros_like(gradient)) for one, gradient in outcome.beside]  # as in the reference
     return replace(outcome, relevance=relevance, constants={BASELINE_SCORE: reference.score.tolist()}, beside=same)
-
-
-def backward(
-    read: Read, inputs: list[Captured], books: Books, keep: bool, writer: RunWriter | None = None
-) -> list[Tensor]:
-    """The gradient at each input, by one backward pass; by more where shapes do not tell the samples of a source."""
-    leaves = [one.leaf for one in inputs]
-    probes = books.probes
-    found = gradients_at(leaves, read, None, keep or probes > 0, writer)
-    if all(g is None for g, one in zip(found, inputs, strict=True) if not one.beside):
-        raise NoSignal("the score does not depend on the input that is to be explained.")
-    for probe in range(probes):
-        books.probe = probe
-        seeds = torch.tensor(books.seeds(probe), dtype=torch.float64, device=leaves[0].device)
-        gradients_at(leaves, read, seeds, keep or probe + 1 < probes)
-    books.settle()
-    return [torch.zeros_like(leaf) if g is None else g.detach() for leaf, g in zip(leaves, found, strict=True)]
-
-
-def gradients_at(
-    leaves: list[Tensor], read: Read, seeds: Tensor | None, keep: bool, writer: RunWriter | None = None
-) -> tuple[Tensor | None, ...]:
-    starts = read.gradients(seeds)
-    try:
-        with (
-            torch.autocast(leaves[0].device.type, enabled=False),  # types are chosen on the way forward
-            nullcontext() if writer is None else writer.backwards(starts),
-        ):
-            found = torch.autograd.grad(read.ends, leaves, starts, retain_graph=keep, allow_unused=True)
-    except CheckpointError as error:
-        raise HiddenOperation(
-            "a part of the model under gradient checkpointing cannot be computed again as the rules had it. Call "
-            "model.gradient_checkpointing_disable(), or leave out the checkpoint."
-        ) from error
-    except RuntimeError as error:
-        if "inplace operation" not in str(error):
-            raise
-        raise HiddenOperation(
-            "the model writes over a tensor that the backward pass still needs, "
-            f"as code for inference alone may do: {error}"
-        ) from error
-    if writer is not None:
-        writer.gradients = found
-    return found
-
-
-def check_finite(run: Run, demand: Demand, outcome: Outcome) -> None:
-    """No NaN and no infinity in score, relevance or books; where there is one, the module it came from is named."""
-    said = not_finite(outcome)
-    if said is None:
-        return
-    for name, tensor in (*run.model.named_parameters(), *run.model.named_buffers()):
-        if tensor.is_floating_point() and not name.endswith("mask") and not tensor.is_meta and has_nan(tensor):
-            raise NotFinite(f"the parameter {name!r} holds NaN.")
-    why = "It overflowed, or padding attends to nothing; a more precise dtype= helps against the first."
-    raise NotFinite(f"{said} is not finite{find_first_nonfinite(run, demand)}. {why}")
-
-
-def not_finite(outcome: Outcome) -> str | None:
-    if not bool(outcome.fetched.copy_of(outcome.score).isfinite().all()):
-        return "the score"
-    if not all(is_finite(r, outcome.fetched) for r in outcome.relevance):
-        return "the relevance"
-    if outcome.books.is_finite():
-        return None
-    for sort in Sort:
-        for name, amount in outcome.books.totals(sort).items():
-            if not bool(amount.isfinite().all()):
-                return f"the relevance of {name!r}"
-    return None
-
-
-def is_finite(relevance: Tensor, fetched: Fetched) -> bool:
-    """Sums are finite only where all that is added is. Finite numbers may add up to more than their type holds."""
-    return bool(fetched.sum_of(relevance).isfinite().all()) or bool(relevance.isfinite().all())
-
-
-def has_nan(tensor: Tensor) -> bool:
-    return bool(dequantize(tensor).isnan().any())
-
-
-def find_first_nonfinite(run: Run, demand: Demand) -> str:
-    """Runs again with every module watched, and names the first whose output, or gradient, is not finite."""
-    forwards, backwards = Watch(), Watch()
-    names = {id(module): name for name, module in run.model.named_modules()}
-
-    def note(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        name = names[id(module)] or type(module).__name__
-        for tensor in list_leaves(list(output.values()) if isinstance(output, dict) else output):
-            if isinstance(tensor, Tensor) and tensor.is_floating_point():
-                forwards.see(name, tensor)
-                if tensor.requires_grad:
-                    tensor.register_hook(lambda gradient: backwards.see(name, gradient))
-
-    with suppress(HeadwaterError), hook_modules(run.model.modules(), after=note):
-        read_again(run, demand)  # where the score cannot be read, the way forward says enough
-    if forwards.first is not None:
-        return f": it first appeared in the output of the module {forwards.first!r}"
-    return f": on the way back it first appeared at the output of the module {backwards.first!r}" * bool(
-        backwards.first
-    )
-
-
-@dataclass
-class Watch:
-    """Remembers the first module that gave a number that is not finite."""
-
-    first: str | None = None
-
-    def see(self, name: str, tensor: Tensor | None) -> None:
-        if self.first is None and tensor is not None and not bool(tensor.detach().isfinite().all()):
-            self.first = name
-
-
-def read_again(run: Run, demand: Demand) -> None:
-    books = Books(run.batch.samples, run.batch.length)
-    scope = Scope(demand.rules, books, {}, {})
-    with outside_inference(), torch.enable_grad(), run_eagerly():
-        out, inputs = forward(run, scope)
-        read = read_score(run, out)
-        if demand.backward:
-            gradients_at([one.leaf for one in inputs], read, None, keep=False)

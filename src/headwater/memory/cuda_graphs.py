@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..engine.checks import check_met, check_visible, settle_choices
 from ..engine.compiled import run_eagerly
+from ..engine.finite import check_finite
 from ..engine.forward import (
     Demand,
     Read,
@@ -32,7 +33,7 @@ from ..engine.forward import (
     watch_nothing,
 )
 from ..engine.outcome import FetchingOutcome, Outcome
-from ..engine.propagate import agree, check_finite, outcome_of, propagate
+from ..engine.propagate import agree, outcome_of, propagate
 from ..engine.replay import ACTIVE
 from ..inputs.batch import Batch, list_leaves
 from ..inputs.places import Captured
