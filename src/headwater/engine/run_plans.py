@@ -23,9 +23,8 @@ from torch import Tensor, nn
 from ..inputs.batch import list_leaves, map_leaves
 from ..inputs.restoring import dispatch_modes, function_modes
 from ..inputs.walking import Named, named_modules, recall_walk, take_unchanged
-from ..rules import Scope
 from ..rules.handlers import rules_there_are
-from .forward import Demand, Run, asks_links, side_modules, tables_of, watch_nothing
+from .forward import Demand, Run, asks_links, is_plain, side_modules, tables_of
 from .model_state import ModelState
 from .run_playing import Played, RunPlan, play_run
 from .run_writing import PLAIN, RunWriter, Written, given_tensors, length_of
@@ -205,12 +204,11 @@ def plans_are_on() -> bool:
 
 def can_be_planned(run: Run, demand: Demand) -> bool:
     """Whether nobody's modes or hooks watch the run, and all that it is given can be seen."""
-    usual = run.scope is Scope and run.inspect is None and run.noise is None and run.watch is watch_nothing
     watched = any(not getattr(mode, "harmless", False) for mode in function_modes()) or bool(dispatch_modes())
     hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
     known = all(tensor.device.type in ("cpu", "cuda") for tensor in given_tensors(run.batch))
     leaves = list_leaves((run.batch.args, run.batch.kwargs))
-    free = usual and not watched and not hooked and all(isinstance(one, (Tensor, *PLAIN)) for one in leaves)
+    free = is_plain(run) and not watched and not hooked and all(isinstance(one, (Tensor, *PLAIN)) for one in leaves)
     return run.planned and free and demand.backward and known and plans_are_on()
 
 

@@ -29,7 +29,7 @@ from .bounds import Bounds
 from .perturbation import Perturbed
 from .protocols import Protocol
 from .ranking import Counts, Flags, Floats
-from .sources import Labelled, check_columns, columns_of, label_of
+from .sources import Labelled, check_columns, columns_of, is_pair, label_of
 from .tokens import check_relevance, classify
 
 
@@ -74,10 +74,6 @@ def split_graphs(data: Any, graph_column: str, label_column: str) -> tuple[list[
     known = check_columns(columns, [graph_column], source)
     labels = list(columns[label_column]) if label_column in known else None
     return list(columns[graph_column]), labels, source
-
-
-def is_pair(row: Any) -> bool:
-    return isinstance(row, (list, tuple)) and len(row) == 2
 
 
 def graph_of(model: GraphormerForGraphClassification, value: Any, row: int, source: str) -> Graph:

@@ -26,7 +26,7 @@ from .bounds import Bounds
 from .perturbation import Perturbed
 from .protocols import Protocol
 from .ranking import Counts, Flags, Floats
-from .sources import Labelled, check_columns, columns_of, label_of
+from .sources import Labelled, check_columns, columns_of, is_pair, label_of
 from .tokens import check_relevance, classify
 
 MEAN = "mean colour"
@@ -68,7 +68,7 @@ def split_images(data: Any, image_column: str, label_column: str) -> tuple[list[
     """Images, labels where they stand beside them, and what to call the source."""
     if isinstance(data, np.ndarray):
         return list_images(data)[0], None, "the array"
-    if isinstance(data, (list, tuple)) and not all(isinstance(row, (list, tuple)) and len(row) == 2 for row in data):
+    if isinstance(data, (list, tuple)) and not all(map(is_pair, data)):
         return list(data), None, "the list"
     columns, source = columns_of(data, image_column, label_column)
     known = check_columns(columns, [image_column], source)
@@ -98,7 +98,7 @@ def classes(model: nn.Module, seen: Seen) -> int:
 
 def takes_images(processor: Any, data: Any) -> bool:
     """A processor says so, or the data: images, or pairs of an image and a label."""
-    pairs = isinstance(data, list) and all(isinstance(row, (list, tuple)) and len(row) == 2 for row in data)
+    pairs = isinstance(data, list) and all(map(is_pair, data))
     return processor is not None or (isinstance(data, list) and is_image([row[0] for row in data] if pairs else data))
 
 

@@ -123,9 +123,13 @@ def column_names(columns: Any) -> list[Any]:
 
 def from_pairs(rows: Sequence[Any], text_column: str, label_column: str) -> Columns:
     for i, row in enumerate(rows):
-        if not isinstance(row, (list, tuple)) or len(row) != 2:
+        if not is_pair(row):
             raise DataError(f"row {i} of the list is not a (text, label): {row!r:.60}.")
     return {text_column: [row[0] for row in rows], label_column: [row[1] for row in rows]}
+
+
+def is_pair(row: Any) -> bool:
+    return isinstance(row, (list, tuple)) and len(row) == 2
 
 
 def columns_from_file(path: Path) -> Columns:

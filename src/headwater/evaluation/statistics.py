@@ -102,10 +102,15 @@ def compare_pairs(
     value = float((first[1] - second[1]).mean())
     means = first[2] - second[2]
     low, high = percentile_interval(means)
-    better = means if higher else -means
-    share = float(np.mean(better > 0) + np.mean(better == 0) / 2)
+    share = share_ahead(means, higher)
     p = 2 * (min(int((means <= 0).sum()), int((means >= 0).sum())) + 1) / (len(means) + 1)
     return Difference(measure, first[0], second[0], value, float(low), float(high), share, min(1.0, p))
+
+
+def share_ahead(means: Floats, higher: bool) -> float:
+    """In which share of the resamples the first is the better one; a tie counts half."""
+    better = means if higher else -means
+    return float(np.mean(better > 0) + np.mean(better == 0) / 2)
 
 
 def differences_to_best(
@@ -134,8 +139,7 @@ def differences_to_best(
     for i, name in enumerate(names):
         apart, unit = float(values[i] - values[best]), float(spread[i, best])
         means = moved[i] + values[i] - moved[best] - values[best]
-        better = means if higher else -means
-        share = float(np.mean(better > 0) + np.mean(better == 0) / 2)
+        share = share_ahead(means, higher)
         size = abs(apart) / unit if unit > 0 else 0.0
         p = (int((with_few_samples(furthest, samples) >= size).sum()) + 1) / (len(furthest) + 1)
         room = reach * unit

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ..store.manifest import shard_extent
+
 CHUNK_ROWS = 512
 
 
@@ -35,7 +37,7 @@ class Layout:
         return range(-(-self.rows // self.shard_rows))
 
     def extent(self, shard: int) -> range:
-        return range(shard * self.shard_rows, min((shard + 1) * self.shard_rows, self.rows))
+        return shard_extent(shard, self.shard_rows, self.rows)
 
     def chunks(self, shard: int) -> list[Chunk]:
         """A shard in stretches of 512 rows, so that a worker that dies loses no more than one."""

@@ -27,10 +27,10 @@ from ..engine.forward import (
     Run,
     asks_links,
     forward,
+    is_plain,
     read_score,
     side_modules,
     tables_of,
-    watch_nothing,
 )
 from ..engine.outcome import FetchingOutcome, Outcome
 from ..engine.propagate import agree, outcome_of, propagate
@@ -102,9 +102,8 @@ class Recorder:
 
     def takes(self, run: Run, demand: Demand) -> bool:
         """Whether a run can be captured: it is on a card, and nothing watches it."""
-        usual = run.scope is Scope and run.inspect is None and run.noise is None and run.watch is watch_nothing
         on_card = all(tensor.is_cuda for tensor in tensors_of(run.batch))
-        usual &= "difference" not in demand.rules and run.inside is None
+        usual = is_plain(run) and "difference" not in demand.rules and run.inside is None
         return usual and demand.backward and bool(run.batch.places) and (on_card or self.call is not None)
 
     def explain_run(self, run: Run, demand: Demand) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .verdict import Phrase, amount, list_names
+from .verdict import Phrase, amount, list_names, write_phrases
 
 NAMED = 6  # masked inputs that a sentence names
 SMALL = 0.02  # of the score before: a change that is no change
@@ -47,7 +47,7 @@ class MaskTest:
         return (*self._change(), *self._claims(), *self._nearest())
 
     def __str__(self) -> str:
-        return "".join(f"*{part.text}*" if part.named else part.text for part in self.phrases)
+        return write_phrases(self.phrases)
 
     def _change(self) -> list[Phrase]:
         names = list_names(self.masked[:NAMED])

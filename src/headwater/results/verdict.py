@@ -35,6 +35,11 @@ class Phrase:
     named: bool = False
 
 
+def write_phrases(phrases: Sequence[Phrase]) -> str:
+    """The sentence, with stars around what stands out."""
+    return "".join(f"*{part.text}*" if part.named else part.text for part in phrases)
+
+
 @dataclass(frozen=True)
 class VerdictSentence:
     """The sentence in parts. `adds` and `against` are the inputs that it names, `cause` is what it says is why.
@@ -50,7 +55,7 @@ class VerdictSentence:
     against: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "".join(f"*{part.text}*" if part.named else part.text for part in self.phrases)
+        return write_phrases(self.phrases)
 
 
 @dataclass(frozen=True)

@@ -176,9 +176,7 @@ class DifferenceScope(Scope):
         return self.pass_on(call, reference)
 
     def with_own_value(self, call: Call, surrogate: Tensor) -> Tensor:
-        with torch.no_grad():
-            args, kwargs = map_tensors((call.args, call.kwargs), Tensor.detach)
-            value = call.func(*args, **kwargs)
+        value = plain_value(call)
         return value_of(value, gradient_of=surrogate.to(value.dtype))
 
     def attach(self, call: Call, result: Any, reference: Any) -> Any:
@@ -220,9 +218,7 @@ class DifferenceScope(Scope):
 
     def halfway(self, call: Call) -> Any:
         """The gradient in the middle between input and reference: exact for everything of second degree."""
-        with torch.no_grad():
-            args, kwargs = map_tensors((call.args, call.kwargs), Tensor.detach)
-            value = call.func(*args, **kwargs)
+        value = plain_value(call)
         args, kwargs = map_tensors((call.args, call.kwargs), middle_of)
         between = call.func(*args, **kwargs)
         if isinstance(value, Tensor):
@@ -383,3 +379,10 @@ SURROGATES: dict[str, Callable[[Call], Tensor | None]] = {
     "logsumexp": pass_logsumexp_on,
     "special_logsumexp": pass_logsumexp_on,
 }
+
+
+def plain_value(call: Call) -> Any:
+    """What the operation gives, without a graph."""
+    with torch.no_grad():
+        args, kwargs = map_tensors((call.args, call.kwargs), Tensor.detach)
+        return call.func(*args, **kwargs)

@@ -118,7 +118,7 @@ class InsideScope(CutScope):
         if self._expert_here is not None:
             node = self.note_node(alias_of(node), "experts", self.where(), Sum.FEATURES, (axis, None))
             self.record.name_expert(self._expert_here)
-        return replace(call, args=(*call.args[:place], node, *call.args[place + 1 :]))
+        return put_argument(call, place, node)
 
     def _with_router(self, call: Call) -> Call:
         """The router's weights of an expert, as they are multiplied with what it gives. They are no cut."""
@@ -128,7 +128,7 @@ class InsideScope(CutScope):
             tap = NodeTap("router", module, Sum.NOTHING, axis, None, -1, -1, layer=self.layer_of(module))
             self.watch_tensor(alias, tap)
             self.record.name_expert(expert)
-            call = replace(call, args=(*call.args[:place], alias, *call.args[place + 1 :]))
+            call = put_argument(call, place, alias)
         return call
 
     def _find_mixing(self, call: Call) -> tuple[int, ...] | None:
@@ -180,7 +180,7 @@ class InsideScope(CutScope):
             if role in self._roles and is_signal(given):
                 alias = self._role_alias(given, role)
                 if len(call.args) > place:
-                    call = replace(call, args=(*call.args[:place], alias, *call.args[place + 1 :]))
+                    call = put_argument(call, place, alias)
                 else:
                     call = replace(call, kwargs={**call.kwargs, role: alias})
         return call
@@ -306,3 +306,8 @@ def watch_inside(model: nn.Module, scope: Scope) -> Iterator[None]:
     watched = [module for _, module in named_modules(model) if id(module) in asked]
     with hook_modules(parts, before=enter), hook_modules(watched, after=note):
         yield
+
+
+def put_argument(call: Call, place: int, value: Any) -> Call:
+    """The same call with another argument at this place."""
+    return replace(call, args=(*call.args[:place], value, *call.args[place + 1 :]))

@@ -82,7 +82,7 @@ class Manifest:
 
     def extent(self, shard: int) -> range:
         """The rows of the input that a shard is made of."""
-        return range(shard * self.shard_rows, min((shard + 1) * self.shard_rows, self.rows))
+        return shard_extent(shard, self.shard_rows, self.rows)
 
     @property
     def rows_done(self) -> int:
@@ -146,6 +146,11 @@ class Manifest:
             sessions=tuple(found["sessions"]),
             format=found["format"],
         )
+
+
+def shard_extent(shard: int, shard_rows: int, rows: int) -> range:
+    """Which of so many rows a shard is made of."""
+    return range(shard * shard_rows, min((shard + 1) * shard_rows, rows))
 
 
 def shard_path(path: Path, number: int) -> Path:

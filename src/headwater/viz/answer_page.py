@@ -12,7 +12,7 @@ from html import escape
 
 from headwater.results.answer_report import AnswerReport, Citation, LeftOut, describe_change, label_source
 
-from .colour import largest, shade
+from .colour import SIGN_CLASS, largest, shade
 from .generation import CHOOSING, NAMES, values_as_text
 from .html import amounts, describe_making, document, facts_list, ledger_section, verdict_paragraph
 from .reading import decimals, visible
@@ -51,7 +51,7 @@ def _source(report: AnswerReport, document: int, place: int) -> str:
     found = report.sources_of(0)[document][place]
     number = sum(len(one) for one in report.sources_of(0)[:document]) + place
     colour = shade(found.relevance, largest(values))
-    kind = {1: "add", 0: "none", -1: "take"}[colour.sign]
+    kind = SIGN_CLASS[colour.sign]
     tried = next((one for one in report.tried if one.sources == ((document, place),)), None)
     changes = [] if tried is None else [describe_change(*pair) for pair in list_changes(tried)]
     name = label_source(report.documents[document], place)

@@ -38,6 +38,8 @@ class Palette:
     negative: dict[Theme, Rgb]  # full colour of what takes away, by theme
 
 
+SIGN_CLASS = {1: "add", 0: "none", -1: "take"}  # of an element of a page, by the sign of its shade
+
 # Full colour under white text on a dark ground and under black text on a light one: contrast at least 4.5 to 1.
 PALETTES = {
     "red-blue": Palette(

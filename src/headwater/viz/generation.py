@@ -20,7 +20,7 @@ from rich.text import Text
 from headwater.results.generation import Contribution, Generation, sum_ledgers
 
 from .bars import share_bars
-from .colour import Theme, hues, largest, shade
+from .colour import SIGN_CLASS, Theme, hues, largest, shade
 from .html import amounts, describe_making, document, facts_list, ledger_section, verdict_paragraph
 from .matrix import heatmap
 from .reading import closing_line, decimals, visible, with_sign
@@ -107,7 +107,7 @@ def values_as_text(values: Sequence[float]) -> str:
 
 def _looks(generation: Generation, i: int, value: float, scale: float, more: str = "") -> str:
     colour = shade(value, scale)
-    kind = {1: "add", 0: "none", -1: "take"}[colour.sign]
+    kind = SIGN_CLASS[colour.sign]
     marks = (" special" if generation.special[i] else "") + (" aside" if generation.aside[i] else "")
     title = ' title="set aside: a line of the ledger"' if generation.aside[i] else ""
     return f'class="{more}t {kind}{marks}" data-t="{i}" style="--o:{colour.opacity:.3f}"{title}'

@@ -20,7 +20,7 @@ from headwater.results.readable import readable
 from headwater.results.verdict import Phrase
 
 from .bars import BARS, ledger_bars
-from .colour import NEGATIVE, POSITIVE, Rgb, largest, shade
+from .colour import NEGATIVE, POSITIVE, SIGN_CLASS, Rgb, largest, shade
 from .pages import render_page
 from .reading import TokenCell, closing_line, decimals, headline, token_cells, units_name, with_sign
 from .sums import large_lines, ledger_sum, round_to_sum
@@ -140,7 +140,7 @@ def _scale(shown: Sequence[TokenCell]) -> str:
 
 def _token(cell: TokenCell, scale: float, places: int) -> str:
     colour, number = shade(cell.relevance, scale), with_sign(cell.relevance, places).strip()
-    kind = {1: "add", 0: "none", -1: "take"}[colour.sign] + (" special" if cell.special else "")
+    kind = SIGN_CLASS[colour.sign] + (" special" if cell.special else "")
     return (
         f'<span class="t {kind}" style="--o:{colour.opacity:.3f}" title="{number}">{escape(cell.text)}'
         f'<span class="heard"> ({number})</span></span>'

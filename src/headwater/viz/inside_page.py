@@ -8,7 +8,7 @@ from html import escape
 from headwater.results.explanation import Explanation
 from headwater.results.inside import CutLedger, Inside, NodeGroup
 
-from .colour import largest, shade
+from .colour import SIGN_CLASS, largest, shade
 from .html import describe_making, document, facts_list, running_text
 from .reading import decimals, headline, token_cells, visible, with_sign
 from .sums import abs_zero, round_to_sum, sum_places
@@ -63,7 +63,7 @@ def head_row(inside: Inside, group: NodeGroup, scale: float, places: int) -> str
 
 def draw_cell(value: float, scale: float, places: int) -> str:
     colour = shade(value, scale)
-    kind = {1: "add", 0: "none", -1: "take"}[colour.sign]
+    kind = SIGN_CLASS[colour.sign]
     said = with_sign(value, places).strip()
     return f'<td><span class="t {kind}" style="--o:{colour.opacity:.3f}">{said}</span></td>'
 

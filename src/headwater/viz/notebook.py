@@ -18,7 +18,7 @@ from headwater.results.generation import Generation
 
 from . import generation as generations
 from .audit_page import chart, layer_table, table_of
-from .colour import NEGATIVE, POSITIVE, largest, shade
+from .colour import NEGATIVE, POSITIVE, SIGN_CLASS, largest, shade
 from .comparison import method_lines
 from .html import describe_making, facts_list, ledger_section, running_text, verdict_paragraph
 from .reading import TokenCell, headline, token_cells, units_name, visible, with_sign
@@ -129,7 +129,7 @@ def patches(e: Explanation) -> str:
         found = []
         for value in line:
             tone = shade(value, scale)
-            kind = {1: "add", 0: "none", -1: "take"}[tone.sign]
+            kind = SIGN_CLASS[tone.sign]
             number = with_sign(value).strip()
             sign = "−" if tone.sign < 0 and tone.opacity > 0.2 else ""
             found.append(f'<td class="{kind}" style="--o:{tone.opacity:.3f}" title="{number}">{sign}</td>')

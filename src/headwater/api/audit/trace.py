@@ -115,6 +115,11 @@ class Passage:
     sites: range
     inputs: list[Tensor] = field(default_factory=list)
 
+    @property
+    def totals(self) -> tuple[float, float]:
+        """The relevance that came in, and that which went out."""
+        return sum(tap.relevance for tap in self.into), sum(tap.relevance for tap in self.out)
+
 
 @dataclass
 class Norm:
@@ -209,7 +214,7 @@ class AuditScope(Scope):
     def module_flows(self) -> Iterator[ModuleFlow]:
         for passage in self.modules_called:
             if passage.into and passage.out:
-                into, out = (sum(tap.relevance for tap in taps) for taps in (passage.into, passage.out))
+                into, out = passage.totals
                 yield ModuleFlow(passage.name, passage.kind, out, into, self.sources_in(passage.sites))
 
     def _leaf_flows(self) -> Iterator[tuple[ModuleFlow, nn.Module]]:
@@ -224,7 +229,7 @@ class AuditScope(Scope):
         """Operations that did not pass on what they received, the largest first. Together they are `unaccounted`."""
         amounts: dict[tuple[str, str], float] = {}
         for passage in self.operations:
-            into, out = (sum(tap.relevance for tap in taps) for taps in (passage.into, passage.out))
+            into, out = passage.totals
             key = (passage.name, passage.kind)
             amounts[key] = amounts.get(key, 0.0) + out - into - self.sources_in(passage.sites)
         for flow, module in self._leaf_flows():

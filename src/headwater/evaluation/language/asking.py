@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -213,6 +213,14 @@ def pick_first(*tokens: int | None) -> int:
     return next((token for token in tokens if token is not None), 0)
 
 
+def ask_once(known: dict[bytes, float], rows: Flags, ask: Callable[[list[Flags]], Floats]) -> Floats:
+    """A number per row; what is known already is not asked again."""
+    new = list({row.tobytes(): row for row in rows if row.tobytes() not in known}.values())
+    if new:
+        known.update(zip((row.tobytes() for row in new), ask(new).tolist(), strict=True))
+    return np.array([known[row.tobytes()] for row in rows])
+
+
 class PerturbedAnswers:
     """The log-probability of a prompt's answer with only some of its words, each asked once.
 
@@ -237,15 +245,14 @@ class PerturbedAnswers:
 
     def of(self, kept: Flags) -> Floats:
         """For rows of kept words, [rows, words]: a log-probability each."""
-        new = list({row.tobytes(): row for row in kept if row.tobytes() not in self.known}.values())
-        if new:
-            present = np.ones((len(new), len(self.ids)), dtype=np.bool_)
-            present[:, self.words] = np.stack(new)
-            rows = np.tile(self.ids, (len(new), 1)) if self.fill is None else np.where(present, self.ids, self.fill)
-            emptied = ~present if self.fill is None else None
-            found = self.model.score_answers(rows.tolist(), self.prompt.answer, emptied, self.dtype)
-            self.known.update(zip((row.tobytes() for row in new), found.tolist(), strict=True))
-        return np.array([self.known[row.tobytes()] for row in kept])
+        return ask_once(self.known, kept, self._ask)
+
+    def _ask(self, kept: Sequence[Flags]) -> Floats:
+        present = np.ones((len(kept), len(self.ids)), dtype=np.bool_)
+        present[:, self.words] = np.stack(kept)
+        rows = np.tile(self.ids, (len(kept), 1)) if self.fill is None else np.where(present, self.ids, self.fill)
+        emptied = ~present if self.fill is None else None
+        return self.model.score_answers(rows.tolist(), self.prompt.answer, emptied, self.dtype)
 
     @property
     def whole(self) -> float:

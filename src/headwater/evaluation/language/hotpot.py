@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..ranking import Counts, Flags, Floats, only_top
-from .asking import AnsweringModel, PosedPrompt
+from .asking import AnsweringModel, PosedPrompt, ask_once
 from .prompts import PromptCase, Record, ask_question, follow, join_entities, read_records, seed_of, take_half
 from .protocols import AnswerProtocol, CaseSet, PosedCase, ProtocolColumn, correlate_ranks
 
@@ -135,12 +135,11 @@ class PosedEvidence(PosedCase):
 
     def answers(self, kept: Flags) -> Floats:
         """The answer's log-probability with some sentences alone, [rows, sentences], each asked once."""
-        new = list({row.tobytes(): row for row in kept if row.tobytes() not in self.known}.values())
-        if new:
-            rows = [self.without([p for p, keep in zip(self.places, row, strict=True) if not keep]) for row in new]
-            found = self.model.score_answers(rows, self.prompt.answer, dtype=self.rule.reads_in)
-            self.known.update(zip((row.tobytes() for row in new), found.tolist(), strict=True))
-        return np.array([self.known[row.tobytes()] for row in kept])
+        return ask_once(self.known, kept, self._ask)
+
+    def _ask(self, kept: Sequence[Flags]) -> Floats:
+        rows = [self.without([p for p, keep in zip(self.places, row, strict=True) if not keep]) for row in kept]
+        return self.model.score_answers(rows, self.prompt.answer, dtype=self.rule.reads_in)
 
     def without(self, taken: Sequence[Counts]) -> list[int]:
         """The token ids that are left."""

@@ -121,10 +121,16 @@ def read_cells(column: Any) -> list[Any]:
     if pa.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
         kind = kind.value_type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if is_string_type(kind):
         column = column.cast(pa.large_binary())
     found: list[Any] = column.to_pylist()
     return found
+
+
+def is_string_type(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def cast_column(column: Any, kind: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import DataError
 from ...store.columns import need_arrow
-from .arrow import DatasetSplit, ParquetFile, load_split
+from .arrow import DatasetSplit, ParquetFile, is_string_type, load_split
 from .lines import DIALECTS, Records, TextFile, header_of, json_object, wide_fields
 from .rows import STEP, Bad, File, RowSlice
 
@@ -241,8 +241,7 @@ def arrow_kinds(path: str, schema: Any, columns: Sequence[str]) -> dict[str, str
     for name in columns:
         kind = schema.field(name).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        texts = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-        found[name] = "string" if texts else str(kind)
+        found[name] = "string" if is_string_type(kind) else str(kind)
     return found
 
 
