@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from . import options
 from .models import load_chosen_model
-from .screen import save_file, waiting
+from .screen import print_json, save_file, waiting
 
 DEFAULT = "smollm2"
 
@@ -75,6 +74,6 @@ def command(
 
         save_file(html, page(report))
     if as_json:
-        typer.echo(json.dumps(report.summary(), ensure_ascii=False))
+        print_json(report.summary())
     else:
         typer.echo(str(report))

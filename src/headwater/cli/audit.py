@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from . import options
 from .models import load_chosen_model
-from .screen import show, waiting
+from .screen import print_json, show, waiting
 
 EXAMPLES = (
     'headwater audit "a gripping, beautifully acted film" --method gi',
@@ -53,7 +52,7 @@ def command(
             seed=seed,
         )
     if as_json:
-        typer.echo(json.dumps(report.to_dict(), ensure_ascii=False))
+        print_json(report.to_dict())
         return
     from headwater.viz.plain import plain_audit
     from headwater.viz.terminal import render_audit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +16,7 @@ from . import options
 from .images import check_alone, check_readable, draw_comparison
 from .models import load_chosen_model
 from .molecules import check_takes_graphs, draw_molecule, parse_molecule
-from .screen import save_file, say, show, theme, waiting
+from .screen import print_json, save_file, say, show, theme, waiting
 
 if TYPE_CHECKING:
     from headwater.results.comparison import Comparison
@@ -132,7 +131,7 @@ def text_or_pair(text: str | None, pair: str | None) -> str | tuple[str, str]:
 def print_comparison(comparison: Comparison, as_json: bool, plain: bool, words: bool) -> None:
     """The comparison on standard output."""
     if as_json:
-        typer.echo(json.dumps(comparison.to_dict(), ensure_ascii=False))
+        print_json(comparison.to_dict())
         return
     from headwater.viz import comparison as viz
 

@@ -19,7 +19,7 @@ from .images import check_alone, check_readable, write_pictures
 from .models import load_chosen_model
 from .molecules import check_takes_graphs, draw_molecule, parse_molecule
 from .refusals import check_written
-from .screen import save_file, say, show, theme, waiting
+from .screen import print_json, save_file, say, show, theme, waiting
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -208,7 +208,7 @@ def print_explanation(explanation: Explanation, as_json: bool, plain: bool, full
         record = explanation.to_dict()
         if words:
             record["words"] = [vars(word) for word in explanation.words()]
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        print_json(record)
         return
 
     def draw(ground: Theme) -> RenderableType:

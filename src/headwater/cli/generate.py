@@ -12,7 +12,7 @@ from headwater.errors import UsageError
 
 from . import options
 from .models import load_chosen_model
-from .screen import save_file, show, waiting
+from .screen import print_json, save_file, show, waiting
 
 if TYPE_CHECKING:
     from headwater.results.generation import Generation
@@ -108,7 +108,7 @@ def read_chat(file: Path) -> list[dict[str, str]]:
 def print_generation(generation: Generation, as_json: bool, plain: bool) -> None:
     """What was found, on standard output."""
     if as_json:
-        typer.echo(json.dumps(generation.to_dict(), ensure_ascii=False))
+        print_json(generation.to_dict())
         return
     from headwater.viz import generation as viz
 

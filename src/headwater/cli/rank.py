@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 from headwater.errors import DataError
 
 from . import options
-from .screen import waiting
+from .screen import print_json, waiting
 from .similar import MINILM, Dimensions, Dot, Encoder, PoolingName, RankNumber
 
 if TYPE_CHECKING:
@@ -67,11 +66,11 @@ def command(
         difference = None if places is None else found.why(*places)
     if as_json:
         for place, record in enumerate(list_records(found, top)):
-            typer.echo(json.dumps({"place": place, **record}, ensure_ascii=False))
+            print_json({"place": place, **record})
         if difference is not None:
             words = [{"word": word.text, "relevance": word.relevance} for word in difference.query_words()]
             record = {"difference": difference.score, "words": words, "rest": difference.query_rest}
-            typer.echo(json.dumps(record, ensure_ascii=False))
+            print_json(record)
         return
     typer.echo("\n".join(str(found).splitlines()[: top + 1]))
     if difference is not None:

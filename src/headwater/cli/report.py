@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .screen import save_file, waiting
+from .screen import print_json, save_file, waiting
 
 EXAMPLES = (
     "headwater report evaluation",
@@ -29,6 +28,6 @@ def command(
 
         found = load_evaluation(directory)
     if as_json:
-        typer.echo(json.dumps(to_json(found.to_dict()), ensure_ascii=False))
+        print_json(to_json(found.to_dict()))
         return
     save_file(out, page(found) if title is None else page(found, title))

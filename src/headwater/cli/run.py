@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,7 @@ from headwater.names import split_names
 from . import options
 from .models import load_chosen_model
 from .refusals import BAD_ROWS
-from .screen import interruptions, say, waiting
+from .screen import interruptions, print_json, say, waiting
 from .similar import MINILM, Dot, PoolingName, RankNumber
 
 if TYPE_CHECKING:
@@ -148,7 +147,10 @@ def command(
             seed=seed,
             strict=strict,
         )
-    typer.echo(json.dumps(found.manifest.to_dict(), ensure_ascii=False) if as_json else summarise_run(found))
+    if as_json:
+        print_json(found.manifest.to_dict())
+    else:
+        typer.echo(summarise_run(found))
     if found.manifest.counts.errors:
         bad = found.manifest.counts.errors
         rows = "1 row" if bad == 1 else f"{bad:,} rows"

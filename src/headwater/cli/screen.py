@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -27,6 +28,11 @@ def show(draw: Callable[[Theme], RenderableType], write: Callable[[], str], plai
     """A drawing where a person looks at a terminal that can show it, else text. NO_COLOR leaves the colours out."""
     if plain or not draws_on_terminal(draw):
         typer.echo(write())
+
+
+def print_json(found: Any) -> None:
+    """A line of JSON on standard output."""
+    typer.echo(json.dumps(found, ensure_ascii=False))
 
 
 def say(message: str) -> None:

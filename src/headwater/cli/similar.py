@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from . import options
-from .screen import save_file, waiting
+from .screen import print_json, save_file, waiting
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 EXAMPLES = (
@@ -79,4 +78,7 @@ def command(
         save_file(html, draw_similarity_page(found))
     if svg is not None:
         save_file(svg, draw_word_lines(found))
-    typer.echo(json.dumps(found.to_dict(), ensure_ascii=False) if as_json else str(found))
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        typer.echo(str(found))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-import typer
-
-from .screen import show
+from .screen import print_json, show
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,7 +24,7 @@ def print_tables(
     if as_json:
         from headwater.evaluation.files import to_json as plain_types
 
-        typer.echo(json.dumps(plain_types(found.to_dict()), ensure_ascii=False))
+        print_json(plain_types(found.to_dict()))
         return
 
     def write() -> str:

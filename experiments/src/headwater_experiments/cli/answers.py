@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 
 from headwater.cli import options
 from headwater.cli.models import load_chosen_model
-from headwater.cli.screen import say, waiting
+from headwater.cli.screen import print_json, say, waiting
 from headwater.names import split_names
 
 EXAMPLES = (
@@ -66,6 +65,6 @@ def command(
             say(f"{len(rows) // len(names)} of {len(asked)}: {row.prompt}, {row.answer!r} hangs on {row.decisive!r}")
     if as_json:
         for row in rows:
-            typer.echo(json.dumps(asdict(row), ensure_ascii=False))
+            print_json(asdict(row))
         return
     typer.echo(study_page(rows))
