@@ -39,7 +39,7 @@ class VectorComparer:
     def compare(self, a: Any, b: Any, rank: int | None) -> Similarity:
         if rank is not None and rank > 0 and runs_together(self.encoders):
             return self.compare_together(a, b, rank)
-        sides = open_sides(self.encoders, (a, b))
+        sides = OpenText.of(self.encoders[0], a), OpenText.of(self.encoders[1], b)
         vectors, states = (sides[0].vector, sides[1].vector), (sides[0].states, sides[1].states)
         check_dimensions(len(vectors[0]), len(vectors[1]))
         directions = choose_all(vectors, states, rank)
@@ -62,10 +62,6 @@ class VectorComparer:
         vector, vectors = self.encoders[0].embed([query])[0], self.encoders[1].embed(passages)
         check_dimensions(len(vector), vectors.shape[1])
         return vectors @ vector
-
-
-def open_sides(encoders: tuple[Encoder, Encoder], texts: tuple[Any, Any]) -> tuple[OpenText, OpenText]:
-    return OpenText.of(encoders[0], texts[0]), OpenText.of(encoders[1], texts[1])
 
 
 def check_dimensions(mine: int, theirs: int) -> None:

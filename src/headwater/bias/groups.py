@@ -36,7 +36,11 @@ def read_groups(groups: Any, case: bool = False) -> Finder:
 
 
 def groups_from_file(path: Path) -> dict[str, list[str]]:
-    readers = {".json": from_json, ".csv": groups_from_csv, ".tsv": from_tsv}
+    readers = {
+        ".json": from_json,
+        ".csv": lambda p: from_rows(p, "excel"),
+        ".tsv": lambda p: from_rows(p, "excel-tab"),
+    }
     if not path.is_file() and not path.suffix:
         raise UnknownName("set of groups", str(path), (GENDER_NAMES, *SHIPPED))
     if not path.is_file():
@@ -69,14 +73,6 @@ def check_phrases(found: Mapping[Any, Any], source: str) -> Iterator[tuple[str, 
             if not isinstance(phrase, str) or not any(map(str.isalnum, phrase)):
                 raise DataError(f"the group {group!r} in {source}: phrase {number} is {phrase!r:.40}.")
         yield str(group), list(phrases)
-
-
-def groups_from_csv(path: Path) -> dict[str, list[str]]:
-    return from_rows(path, "excel")
-
-
-def from_tsv(path: Path) -> dict[str, list[str]]:
-    return from_rows(path, "excel-tab")
 
 
 def from_rows(path: Path, dialect: str) -> dict[str, list[str]]:

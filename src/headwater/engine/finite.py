@@ -28,7 +28,12 @@ def check_finite(run: Run, demand: Demand, outcome: Outcome) -> None:
     if said is None:
         return
     for name, tensor in (*run.model.named_parameters(), *run.model.named_buffers()):
-        if tensor.is_floating_point() and not name.endswith("mask") and not tensor.is_meta and has_nan(tensor):
+        if (
+            tensor.is_floating_point()
+            and not name.endswith("mask")
+            and not tensor.is_meta
+            and dequantize(tensor).isnan().any()
+        ):
             raise NotFinite(f"the parameter {name!r} holds NaN.")
     why = "It overflowed, or padding attends to nothing; a more precise dtype= helps against the first."
     raise NotFinite(f"{said} is not finite{find_first_nonfinite(run, demand)}. {why}")
@@ -51,10 +56,6 @@ def not_finite(outcome: Outcome) -> str | None:
 def is_finite(relevance: Tensor, fetched: Fetched) -> bool:
     """Sums are finite only where all that is added is. Finite numbers may add up to more than their type holds."""
     return bool(fetched.sum_of(relevance).isfinite().all()) or bool(relevance.isfinite().all())
-
-
-def has_nan(tensor: Tensor) -> bool:
-    return bool(dequantize(tensor).isnan().any())
 
 
 def find_first_nonfinite(run: Run, demand: Demand) -> str:

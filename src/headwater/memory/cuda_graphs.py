@@ -102,9 +102,8 @@ class Recorder:
 
     def takes(self, run: Run, demand: Demand) -> bool:
         """Whether a run can be captured: it is on a card, and nothing watches it."""
-        on_card = all(tensor.is_cuda for tensor in tensors_of(run.batch))
         usual = is_plain(run) and "difference" not in demand.rules and run.inside is None
-        return usual and demand.backward and bool(run.batch.places) and (on_card or self.call is not None)
+        return usual and demand.backward and bool(run.batch.places) and (run_on_card(run) or self.call is not None)
 
     def explain_run(self, run: Run, demand: Demand) -> Outcome:
         """Replayed where there is a recording. Where memory is short, all are given back, and it runs again."""

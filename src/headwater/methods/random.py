@@ -18,7 +18,8 @@ from .registry import Method, register
 def run_random(job: Run) -> Outcome:
     """Uniform in -1 … 1, by the seed and the sample itself, so that neither batch nor padding change it."""
     outcome = propagate(job, Demand(RuleSet(frozenset()), backward=False))
-    return replace(outcome, positions=[draw_relevance(job, i, n) for i, n in enumerate(lengths(job, outcome))])
+    drawn = [torch.rand(n, generator=generator_of(job.batch, i, job.seed)) for i, n in enumerate(lengths(job, outcome))]
+    return replace(outcome, positions=[numbers * 2 - 1 for numbers in drawn])
 
 
 def lengths(job: Run, outcome: Outcome) -> list[int]:
@@ -30,10 +31,6 @@ def lengths(job: Run, outcome: Outcome) -> list[int]:
     return [outcome.captured[0].leaf.reshape(job.batch.samples, -1, outcome.captured[0].leaf.shape[-1]).shape[1]] * (
         job.batch.samples
     )
-
-
-def draw_relevance(job: Run, index: int, length: int) -> torch.Tensor:
-    return torch.rand(length, generator=generator_of(job.batch, index, job.seed)) * 2 - 1
 
 
 def generator_of(batch: Batch, index: int, seed: int, number: int = 0) -> torch.Generator:

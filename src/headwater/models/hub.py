@@ -29,7 +29,7 @@ def check_hub_name(name: str) -> bool:
         raise LoadError(f"{name!r} is no directory here, and no name on the hub. {offer_names(name)}")
     if is_reachable():
         return False
-    if is_cached(name):
+    if name in names_in_cache():
         return True
     raise LoadError(
         f"no model called {name!r} here: no such directory, not in the hub's cache, and the hub cannot be reached. "
@@ -66,10 +66,6 @@ def names_here() -> list[str]:
 def names_in_cache() -> list[str]:
     found = sorted(path.name for path in cache_directory().glob("models--*") if any(path.glob("snapshots/*")))
     return [name.removeprefix("models--").replace("--", "/") for name in found]
-
-
-def is_cached(name: str) -> bool:
-    return name in names_in_cache()
 
 
 def cache_directory() -> Path:

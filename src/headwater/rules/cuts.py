@@ -129,7 +129,9 @@ class Cuts:
         for value in tensors(values):
             if value.requires_grad:
                 if not value.is_leaf:
-                    found = merge(found, self._here(name_blocking_mode()))
+                    found = merge(
+                        found, self._here("inference_mode" if torch.is_inference_mode_enabled() else "no_grad")
+                    )
             else:
                 found = merge(found, self.of(value))
         return found
@@ -351,10 +353,6 @@ def make_held_origin(name: str) -> Origin:
 def chooses(result: Any) -> bool:
     """Whether integers, or yes and no, are among what an operation gives."""
     return any(not tensor.is_floating_point() and not tensor.is_complex() for tensor in tensors(result))
-
-
-def name_blocking_mode() -> str:
-    return "inference_mode" if torch.is_inference_mode_enabled() else "no_grad"
 
 
 def tensors(value: Any) -> Iterator[Tensor]:

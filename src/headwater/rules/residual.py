@@ -142,7 +142,8 @@ def add_rows(scope: Scope, call: Call) -> Any:
 
 def rows_added(call: Call) -> tuple[int, Tensor, Tensor] | None:
     """Axis, index and rows, if what is added are whole vectors of features and a signal."""
-    axis, index, rows = (call.get(place, name) for place, name in ((1, "dim"), (2, "index"), (3, call_source(call))))
+    source = "source" if call.name == "index_add" else "src"
+    axis, index, rows = (call.get(place, name) for place, name in ((1, "dim"), (2, "index"), (3, source)))
     if call.name not in ("index_add", "scatter_add") or not is_signal(rows) or rows.dim() < 2:
         return None
     axis = axis % rows.dim()
@@ -152,7 +153,3 @@ def rows_added(call: Call) -> tuple[int, Tensor, Tensor] | None:
         return axis, index, rows
     whole = axis == 0 and index.shape == rows.shape == (len(rows), call.args[0].shape[-1]) and index.stride(-1) == 0
     return (axis, index[:, 0], rows) if whole else None
-
-
-def call_source(call: Call) -> str:
-    return "source" if call.name == "index_add" else "src"
