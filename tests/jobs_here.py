@@ -26,7 +26,7 @@ from headwater.jobs.payload import Payload
 from headwater.jobs.reading.sources import find_sources
 from headwater.jobs.settings import JobSettings
 from headwater.jobs.worker import report_failures
-from headwater.jobs.writing import footer as footer_of
+from headwater.jobs.writing import make_footer
 from headwater.methods.registry import _METHODS, register, resolve_method
 from headwater.store.manifest import FOOTER, MANIFEST, SHARDS, read_footer
 from headwater.store.runs import StoredRun
@@ -102,7 +102,7 @@ def rewritten(file: Path, change: Callable[[pa.Table], pa.Table], **footer: Any)
     with file.open("w+b") as opened:
         with parquet.ParquetWriter(opened, table.schema) as writer:
             writer.write_table(table)
-            writer.add_key_value_metadata(footer_of(said))
+            writer.add_key_value_metadata(make_footer(said))
         seal(opened)
 
 

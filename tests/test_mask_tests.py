@@ -163,8 +163,8 @@ def test_the_command_takes_several_models():
 
 
 def test_every_page_is_served_and_its_links_lead_somewhere(client):
-    assert list(help.pages())[:3] == ["guide", "explorer", "glossary"]
-    for name in help.pages():
+    assert list(help.list_pages())[:3] == ["guide", "explorer", "glossary"]
+    for name in help.list_pages():
         page = client.get(f"/help/{name}")
         assert "not run:" not in page.text  # what stands in comments is no part of the page
         assert page.status_code == 200

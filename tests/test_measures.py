@@ -418,8 +418,8 @@ def test_a_fraction_is_read_as_it_is_written():
     [(0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1]), (0.43, 0.97, [0.4, 0.6, 0.8, 1.0]), (-3, 42, [-10, 0, 10, 20, 30, 40, 50])],
 )
 def test_axes_have_round_numbers(low, high, expected):
-    assert charts.nice(low, high) == pytest.approx(expected)
-    assert len(set(charts.labels(charts.nice(low, high)))) == len(expected)
+    assert charts.find_ticks(low, high) == pytest.approx(expected)
+    assert len(set(charts.label_ticks(charts.find_ticks(low, high)))) == len(expected)
 
 
 def test_no_two_series_look_alike_in_black_and_white():

@@ -68,7 +68,7 @@ def test_a_link_is_no_lock_where_the_system_would_follow_it(tmp_path):
 
 def test_cores_and_memory_are_found_or_left_open(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    assert machines.cores() == os.cpu_count()
+    assert machines.count_cores() == os.cpu_count()
     monkeypatch.setattr(Path, "read_text", lambda *args, **rest: (_ for _ in ()).throw(FileNotFoundError()))
     assert machines.free_memory() is None
     plain = builtins.__import__
@@ -122,7 +122,7 @@ def test_a_port_in_use_is_not_shared(monkeypatch):
         setsockopt=lambda *args: asked.append(args), bind=lambda place: None, listen=lambda: None, close=lambda: None
     )
     monkeypatch.setattr(server.socket, "socket", lambda family: made)
-    server.listening("127.0.0.1", 0)
+    server.open_socket("127.0.0.1", 0)
     assert asked == [(socket.SOL_SOCKET, -5, 1)]
 
 

@@ -19,7 +19,7 @@ from headwater.viz.html import page
 from headwater.viz.plain import plain, plain_audit, plain_methods
 from headwater.viz.reading import decimals, readable, sum_by_layer, token_cells, with_sign
 from headwater.viz.svg import picture
-from headwater.viz.tables import within
+from headwater.viz.tables import find_common_module
 from headwater.viz.terminal import TokenLines, render, render_audit, render_methods, style_of
 
 MADE = Provenance("0", "0", "0", "tiny", "cpu", "float32", 0)
@@ -382,9 +382,15 @@ def test_an_audit_shows_what_leaked_and_both_propositions(names):
 
 
 def test_a_common_beginning_of_module_names_is_said_once():
-    assert within(["a.b.0.x", "a.b.1.y"]) == "a.b"
-    assert within(["a.b.x", "a.b"]) == within(["a.0.self.x", "a.1.self.x"]) == "a"
-    assert within(["a.x", "b.x"]) == within(["a.b.c"]) == within(["a.b", ""]) == within([]) == ""
+    assert find_common_module(["a.b.0.x", "a.b.1.y"]) == "a.b"
+    assert find_common_module(["a.b.x", "a.b"]) == find_common_module(["a.0.self.x", "a.1.self.x"]) == "a"
+    assert (
+        find_common_module(["a.x", "b.x"])
+        == find_common_module(["a.b.c"])
+        == find_common_module(["a.b", ""])
+        == find_common_module([])
+        == ""
+    )
 
 
 def test_an_audit_without_losses_says_so_in_one_line():

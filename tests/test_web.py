@@ -33,7 +33,7 @@ from headwater.web.limits import Limits
 from headwater.web.models import LazyModel, Loaded, Models, models_of
 from headwater.web.pool import Busy, JobPool
 from headwater.web.security import LOOPBACK
-from headwater.web.server import address, open_browser, serve_in_thread, token_for
+from headwater.web.server import make_address, open_browser, serve_in_thread, token_for
 from headwater.web.state import AppState
 from headwater.web.text_schemas import TextAsked
 
@@ -300,7 +300,7 @@ def test_another_address_demands_a_token():
     assert token_for("0.0.0.0", "x" * 16) == "x" * 16
     with pytest.raises(UsageError, match="16"):
         token_for("0.0.0.0", "short")
-    assert address("0.0.0.0", 80, "abc") == "http://127.0.0.1:80/?token=abc"
+    assert make_address("0.0.0.0", 80, "abc") == "http://127.0.0.1:80/?token=abc"
 
 
 def test_without_the_token_nothing_is_answered(made):

@@ -158,7 +158,7 @@ def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
         drawer = _DRAWN_BY.get(_PUBLIC[name].partition(".")[0], "viz.forms")
-        importlib.import_module(".results.display", __name__).drawn_by(f"{__name__}.{drawer}")
+        importlib.import_module(".results.display", __name__).register_drawer(f"{__name__}.{drawer}")
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

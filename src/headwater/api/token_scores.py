@@ -56,7 +56,7 @@ class Scoring:
 
 def first_difference(text: Text, words: str) -> dict[int, int]:
     """Another answer, set against this one at the first token where they part."""
-    other = like(text, 0, words)
+    other = tokenise_like(text, 0, words)
     for number, (ours, theirs) in enumerate(zip(text.output, other, strict=False)):
         if ours != theirs:
             return {number: theirs}
@@ -65,7 +65,7 @@ def first_difference(text: Text, words: str) -> dict[int, int]:
     )
 
 
-def like(text: Text, number: int, words: str) -> list[int]:
+def tokenise_like(text: Text, number: int, words: str) -> list[int]:
     """Token ids of a text that could stand where output token `number` does: with a space before it if that has one."""
     mark = text.tokenizer.convert_ids_to_tokens(text.output[number]).startswith(SPACE_MARKS)
     written = f" {words.strip()}" if mark else words
@@ -77,7 +77,7 @@ def like(text: Text, number: int, words: str) -> list[int]:
 
 def first_token(text: Text, number: int, words: str) -> int:
     """The first token of a text; the others would come after it."""
-    return like(text, number, words)[0]
+    return tokenise_like(text, number, words)[0]
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def analyse(
         raise DataError(
             f"no member of {', '.join(finder.groups)} ({finder.source}) stands in any of the {collected.texts} texts."
         )
-    whole, *_ = strata({"all": mentions}, finder.groups, {"all": collected.texts}, how)
+    whole, *_ = make_strata({"all": mentions}, finder.groups, {"all": collected.texts}, how)
     parts = [part for part in dict.fromkeys(m.part for m in mentions) if part]
     by_part = {part: [m for m in mentions if m.part == part] for part in (parts if len(parts) > 1 else ())}
     return BiasAudit(
@@ -57,16 +57,16 @@ def analyse(
         texts=collected.texts,
         typical=float(np.mean(collected.outside)) if collected.outside else float("nan"),
         whole=whole,
-        parts=tuple(strata(by_part, finder.groups, collected.in_part, how)),
+        parts=tuple(make_strata(by_part, finder.groups, collected.in_part, how)),
         names=rank_names(mentions),
         mentions=mentions,
         skipped=tuple(count_skipped(collected.skipped)),
-        warnings=tuple(warnings(whole, finder.groups, mentions, collected, method)),
+        warnings=tuple(list_warnings(whole, finder.groups, mentions, collected, method)),
         provenance=provenance,
     )
 
 
-def strata(
+def make_strata(
     mentions: Mapping[str, Sequence[Mention]], groups: Sequence[str], texts: Mapping[str, int], settings: Resampling
 ) -> list[Stratum]:
     """Groups and every pair of them, stratum by stratum; p-values are corrected for all pairs in all these strata."""
@@ -94,7 +94,7 @@ def pairs_of(found: Mapping[str, Sequence[Mention]], settings: Resampling) -> It
     """Of groups that have at least two entries: one entry has no spread to judge by."""
     varied = [group for group, many in found.items() if len({m.entry for m in many}) > 1]
     for first, second in combinations(varied, 2):
-        yield first, second, *effects(found[first], found[second], settings)
+        yield first, second, *measure_effects(found[first], found[second], settings)
 
 
 def compare_groups(
@@ -125,7 +125,7 @@ def summarise_group(group: str, mentions: Sequence[Mention], settings: Resamplin
     )
 
 
-def effects(first: Sequence[Mention], second: Sequence[Mention], settings: Resampling) -> tuple[Effect, Effect]:
+def measure_effects(first: Sequence[Mention], second: Sequence[Mention], settings: Resampling) -> tuple[Effect, Effect]:
     """As the relevance is, and with the texts around the mentions and their length accounted for."""
     both = (first, second)
     values = [relevance_of(many) for many in both]
@@ -178,7 +178,7 @@ def count_skipped(met: Iterable[tuple[str, str]]) -> list[Skipped]:
     return sorted(found, key=lambda s: -s.occurrences)
 
 
-def warnings(
+def list_warnings(
     whole: Stratum, groups: Sequence[str], mentions: Sequence[Mention], collected: Collected, method: str
 ) -> Iterable[str]:
     """What a reader must know before the numbers."""

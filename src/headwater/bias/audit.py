@@ -33,7 +33,7 @@ from .finding import Finder
 from .groups import GENDER_NAMES, read_groups
 from .mentions import Explained, collect
 from .results import BiasAudit, Swap
-from .swaps import Scores, Tick, compare_swaps, scorer
+from .swaps import Scores, Tick, compare_swaps, make_scorer
 from .texts import DEFAULT, Texts, read_texts
 
 CHUNK = 16  # batches explained between two steps of the bar, texts of like length together
@@ -151,7 +151,7 @@ def audit_bias(
     about |= {"resamples": settings.resamples, "swaps": swaps}
     audit = analyse(collected, finder, made.target, chosen, about, settings)
     if swaps:
-        ask = partial(scorer, ready, tokenizer, score, output, batch_size)
+        ask = partial(make_scorer, ready, tokenizer, score, output, batch_size)
         audit = replace(audit, swaps=tuple(swap(audit, ask, swaps, progress, settings)))
     if calibration:
         audit = replace(audit, calibrations=tuple(calibrate_comparisons(audit, calibration, seed, progress)))

@@ -56,7 +56,7 @@ def find_means(totals: Sums) -> Floats:
     return np.asarray(totals[..., 1] / totals[..., 0])
 
 
-def squares(totals: Sums) -> Floats:
+def sum_squares(totals: Sums) -> Floats:
     """The sum of squared deviations from the mean; rounding must not make it negative."""
     return np.asarray(np.maximum(totals[..., 2] - totals[..., 1] ** 2 / totals[..., 0], 0.0))
 
@@ -64,7 +64,7 @@ def squares(totals: Sums) -> Floats:
 def cohens_d(first: Sums, second: Sums) -> Floats:
     """Cohen's d: the difference of the means over the pooled standard deviation; 0 where nothing varies."""
     freedom = np.maximum(first[..., 0] + second[..., 0] - 2, 1)
-    spread = np.sqrt((squares(first) + squares(second)) / freedom)
+    spread = np.sqrt((sum_squares(first) + sum_squares(second)) / freedom)
     difference = find_means(first) - find_means(second)
     return np.divide(difference, spread, out=np.zeros_like(difference), where=spread > 0)
 

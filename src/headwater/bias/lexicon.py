@@ -121,7 +121,7 @@ class Lexicon:
         """A word of the dictionary, a regular form of one, or a compound of such."""
         if word in self.sections["usual"]:
             return False
-        if word in self.sections["word"] or any(form in self.ordinary for form in forms(word)):
+        if word in self.sections["word"] or any(form in self.ordinary for form in list_forms(word)):
             return True
         parts = re.split(r"[-'’]", word)
         return len(parts) > 1 and all(not part or part.isdigit() or self.is_ordinary(part) for part in parts)
@@ -135,7 +135,7 @@ class Lexicon:
         return word in self.sections["family"]
 
 
-def forms(word: str) -> Iterator[str]:
+def list_forms(word: str) -> Iterator[str]:
     """The word, and what it would be without a regular ending: deploys, stomped, tapping, shamefully."""
     yield word
     if word.endswith(HISSING):
@@ -151,10 +151,10 @@ def forms(word: str) -> Iterator[str]:
 @cache
 def lexicon() -> Lexicon:
     ordinary = frozenset((LISTS / "ordinary.txt").read_text("utf-8").split())
-    return Lexicon(ordinary, sections((LISTS / "handling.txt").read_text("utf-8")))
+    return Lexicon(ordinary, read_sections((LISTS / "handling.txt").read_text("utf-8")))
 
 
-def sections(content: str) -> dict[str, frozenset[str]]:
+def read_sections(content: str) -> dict[str, frozenset[str]]:
     """`[section]`, then its words; a line that begins with # says why."""
     found: dict[str, set[str]] = {}
     here: set[str] = set()

@@ -12,9 +12,9 @@ from markupsafe import Markup
 
 from ..evaluation import charts
 from ..evaluation.charts import chart_legend
-from ..evaluation.report import INTERVAL, Row, flat
+from ..evaluation.report import INTERVAL, Row, flatten_facts
 from ..evaluation.statistics import MeanEstimate
-from ..evaluation.summary import format_interval, p
+from ..evaluation.summary import format_interval, format_p
 from ..viz.html import POLICY
 from ..viz.pages import render_page
 from ..viz.reading import visible
@@ -22,7 +22,7 @@ from . import pictures
 from .mentions import Mention
 from .pictures import ForestRow, forest, histogram
 from .results import BiasAudit, GroupComparison, GroupSummary, Ranked, Stratum, Swap
-from .summary import calibration_table, chance, sides, title
+from .summary import calibration_table, format_chance, sides, title
 
 NAMES, SENTENCES = 12, 8
 MOST_OF_A_TEXT = 400
@@ -61,7 +61,7 @@ def page(audit: BiasAudit, heading: str = "Do these groups push the score differ
         sides=sides_of(audit),
         names=name_rows(audit.names),
         skipped=[(s.reason, [f"{s.occurrences:,}", WORDS.format(list_words(s.words))]) for s in audit.skipped],
-        made=flat(audit.provenance),
+        made=flatten_facts(audit.provenance),
     )
 
 
@@ -104,7 +104,7 @@ def swap_forest(audit: BiasAudit) -> str:
 
 def describe_swap(swap: Swap) -> str:
     size = swap.effect.difference
-    return f"{size.value:+.3f} ({format_interval(size, '+.3f')}), p: {p(swap.effect.p)}"
+    return f"{size.value:+.3f} ({format_interval(size, '+.3f')}), p: {format_p(swap.effect.p)}"
 
 
 def name(comparison: GroupComparison, stratum: Stratum, audit: BiasAudit) -> str:
@@ -117,17 +117,17 @@ def forest_rows(audit: BiasAudit) -> list[ForestRow]:
     for stratum in (audit.whole, *audit.parts):
         for c in stratum.comparisons:
             whole = stratum is audit.whole
-            said = f"d = {c.effect.d.value:+.2f}, p: {chance(c, c.corrected)}"
+            said = f"d = {c.effect.d.value:+.2f}, p: {format_chance(c, c.corrected)}"
             rows.append(ForestRow(name(c, stratum, audit), c.effect.difference, said, whole))
             if whole:
-                said = f"d = {c.adjusted.d.value:+.2f}, p: {chance(c, c.adjusted.p)}"
+                said = f"d = {c.adjusted.d.value:+.2f}, p: {format_chance(c, c.adjusted.p)}"
                 rows.append(ForestRow(f"{c.first} minus {c.second}, adjusted", c.adjusted.difference, said))
     return rows
 
 
 def difference_row(c: GroupComparison) -> list[str]:
     cells = [estimate_cell(c.effect.difference, "+.3f"), estimate_cell(c.effect.d, "+.2f")]
-    return [*cells, chance(c, c.corrected), chance(c, c.adjusted.p), f"{c.effect.detectable:.2f}"]
+    return [*cells, format_chance(c, c.corrected), format_chance(c, c.adjusted.p), f"{c.effect.detectable:.2f}"]
 
 
 def sides_of(audit: BiasAudit) -> list[tuple[str, list[Row], list[Sentence]]]:

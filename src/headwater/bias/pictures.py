@@ -10,7 +10,18 @@ from html import escape
 import numpy as np
 
 from ..evaluation import charts
-from ..evaluation.charts import BOTTOM, LEFT, RIGHT, TOP, ChartFrame, axes, labels, nice, series_style, svg
+from ..evaluation.charts import (
+    BOTTOM,
+    LEFT,
+    RIGHT,
+    TOP,
+    ChartFrame,
+    draw_axes,
+    find_ticks,
+    label_ticks,
+    series_style,
+    svg,
+)
 from ..evaluation.statistics import MeanEstimate
 from ..viz.pages import render_page
 
@@ -29,10 +40,10 @@ def histogram(values: Mapping[str, Sequence[float]], x_label: str) -> str:
     """
     edges = bins([value for many in values.values() for value in many])
     shares = {name: bin_shares(many, edges) for name, many in values.items()}
-    top = nice(0.0, max(max(found) for found in shares.values()))
+    top = find_ticks(0.0, max(max(found) for found in shares.values()))
     frame = ChartFrame((edges[0], edges[-1]), (0.0, top[-1]), WIDTH, HEIGHT)
-    across = [v for v in nice(*frame.x, wanted=10) if frame.x[0] <= v <= frame.x[1]]
-    parts = [*axes(frame, across, top, x_label, "share of the group's mentions"), zero(frame)]
+    across = [v for v in find_ticks(*frame.x, wanted=10) if frame.x[0] <= v <= frame.x[1]]
+    parts = [*draw_axes(frame, across, top, x_label, "share of the group's mentions"), zero(frame)]
     for number, (name, found) in enumerate(shares.items()):
         parts.append(steps(number, name, found, edges, frame))
     for number, (name, many) in enumerate(values.items()):
@@ -60,8 +71,8 @@ def draw_group_key(number: int, name: str, mentions: int) -> str:
 def bins(values: Sequence[float]) -> list[float]:
     """Round edges around the middle 99 % of the values."""
     low, high = np.quantile(values, CENTRAL)
-    ticks = nice(min(float(low), 0.0), max(float(high), 0.0), BINS)
-    return ticks if len(ticks) > 2 else nice(-1.0, 1.0, BINS)
+    ticks = find_ticks(min(float(low), 0.0), max(float(high), 0.0), BINS)
+    return ticks if len(ticks) > 2 else find_ticks(-1.0, 1.0, BINS)
 
 
 def bin_shares(values: Sequence[float], edges: Sequence[float]) -> list[float]:
@@ -110,7 +121,7 @@ class ForestRow:
 def forest(rows: Sequence[ForestRow], x_label: str, described: str) -> str:
     """Estimates with their intervals, one below the other, around zero."""
     ends = [v for row in rows for v in (row.estimate.low, row.estimate.high, row.estimate.value) if math.isfinite(v)]
-    ticks = nice(min([*ends, 0.0]), max([*ends, 0.0]))
+    ticks = find_ticks(min([*ends, 0.0]), max([*ends, 0.0]))
     height = TOP + ROW * len(rows) + BOTTOM
     frame = ChartFrame((ticks[0], ticks[-1]), (0.0, float(len(rows))), WIDTH, height)
     inner = ChartFrame(frame.x, frame.y, WIDTH - NAMES + LEFT + RIGHT, height)
@@ -127,7 +138,7 @@ def shift_right(x: float) -> float:
 
 def draw_scale(inner: ChartFrame, ticks: Sequence[float], x_label: str, height: int) -> str:
     parts = []
-    for value, text in zip(ticks, labels(ticks), strict=True):
+    for value, text in zip(ticks, label_ticks(ticks), strict=True):
         x, y = inner.at(value, 0.0)
         _, top = inner.at(value, inner.y[1])
         style = "diagonal" if abs(value) < 1e-12 else "grid"

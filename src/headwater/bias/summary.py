@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..evaluation.summary import format_interval, p
+from ..evaluation.summary import format_interval, format_p
 from ..viz.tables import Table
 from .calibration import Calibration
 from .effects import Effect
@@ -48,9 +48,9 @@ def difference_table(audit: BiasAudit) -> Table:
     for stratum in (audit.whole, *audit.parts):
         for c in stratum.comparisons:
             where = "" if stratum is audit.whole else f", {stratum.name}"
-            rows.append(effect_row(f"{c.first} - {c.second}{where}", c.effect, chance(c, c.corrected)))
+            rows.append(effect_row(f"{c.first} - {c.second}{where}", c.effect, format_chance(c, c.corrected)))
             if stratum is audit.whole:
-                rows.append(effect_row(f"{c.first} - {c.second}, adjusted", c.adjusted, chance(c, c.adjusted.p)))
+                rows.append(effect_row(f"{c.first} - {c.second}, adjusted", c.adjusted, format_chance(c, c.adjusted.p)))
     columns = ("groups", "difference", "95 %", "d", "95 %", "p", "detectable")
     note = (
         "adjusted: with the rest of each text's score and the number of words accounted for; d: in standard "
@@ -60,7 +60,7 @@ def difference_table(audit: BiasAudit) -> Table:
 
 
 def swap_table(audit: BiasAudit) -> Table:
-    rows = [effect_row(f"{s.first} - {s.second}", s.effect, p(s.effect.p)) for s in audit.swaps]
+    rows = [effect_row(f"{s.first} - {s.second}", s.effect, format_p(s.effect.p)) for s in audit.swaps]
     columns = ("groups", "difference", "95 %", "d", "95 %", "p", "detectable")
     note = f"of the score, not of relevance: {audit.swaps[0].trials:,} texts asked"
     return Table("the same texts with members of either group put in", columns, rows, note, left=1)
@@ -79,9 +79,9 @@ def calibration_table(found: Calibration) -> Table:
     return Table("the test on random labels", ("planted difference", "found", "quartiles of p"), rows, note, left=0)
 
 
-def chance(comparison: GroupComparison, value: float) -> str:
+def format_chance(comparison: GroupComparison, value: float) -> str:
     """A p-value, where the groups are large enough for one to mean something."""
-    return p(value) if comparison.enough else "too few"
+    return format_p(value) if comparison.enough else "too few"
 
 
 def effect_row(name: str, found: Effect, chance: str) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def name_table(title: str, names: Sequence[Ranked]) -> Table:
     return Table(title, ("name", "group", "mentions", "mean"), rows, left=2)
 
 
-def verdicts(stratum: Stratum) -> list[str]:
+def list_verdicts(stratum: Stratum) -> list[str]:
     return [f"{title(c)}: {c.verdict}" for c in stratum.comparisons]
 
 

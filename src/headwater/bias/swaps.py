@@ -41,7 +41,7 @@ class SwapTrial:
     text: str
 
 
-def trials(mentions: Sequence[Mention], draws: int, seed: int) -> Iterator[SwapTrial]:
+def make_trials(mentions: Sequence[Mention], draws: int, seed: int) -> Iterator[SwapTrial]:
     """For each mention and each group, `draws` members of the group that occur somewhere in these texts."""
     members = {group: sorted({m.entry for m in mentions if m.group == group}) for group in groups_of(mentions)}
     random = np.random.default_rng(seed)
@@ -75,11 +75,11 @@ def compare_swaps(mentions: Sequence[Mention], scores: Scores, draws: int, setti
     The mean score of each place is subtracted first, so that differences between places do not count. The bootstrap
     and the permutation test work on members, as in the other comparisons.
     """
-    tried = list(trials(mentions, draws, settings.seed))
+    tried = list(make_trials(mentions, draws, settings.seed))
     found = np.array(scores([trial.text for trial in tried]), dtype=np.float64)
     places = np.array([trial.mention for trial in tried])
     groups = np.array([trial.group for trial in tried])
-    centred = found - middles(found, places, groups)[places]
+    centred = found - average_by_place(found, places, groups)[places]
     entries = [trial.entry for trial in tried]
     how = (settings.seed, settings.permutations, settings.resamples)
     pairs = []
@@ -93,7 +93,7 @@ def compare_swaps(mentions: Sequence[Mention], scores: Scores, draws: int, setti
     return pairs
 
 
-def middles(scores: np.ndarray[Any, Any], places: np.ndarray[Any, Any], groups: np.ndarray[Any, Any]) -> Any:
+def average_by_place(scores: np.ndarray[Any, Any], places: np.ndarray[Any, Any], groups: np.ndarray[Any, Any]) -> Any:
     """The mean of each place over groups, each group counting once."""
     means = []
     for group in np.unique(groups):
@@ -102,7 +102,7 @@ def middles(scores: np.ndarray[Any, Any], places: np.ndarray[Any, Any], groups: 
     return np.mean(means, axis=0)
 
 
-def scorer(model: nn.Module, tokenizer: Any, target: Any, output: str, batch_size: int, tick: Tick) -> Scores:
+def make_scorer(model: nn.Module, tokenizer: Any, target: Any, output: str, batch_size: int, tick: Tick) -> Scores:
     """The score of texts, by forward passes alone; what is too long for the model is cut."""
     reader = Reader(model, tokenizer, target, output)
     device, _ = where_it_is(model)

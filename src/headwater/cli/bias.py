@@ -133,6 +133,6 @@ def command(
 
 
 def summarise_audit(found: BiasAudit) -> tuple[list[str], list[Table]]:
-    from headwater.bias.summary import audit_headline, audit_tables, verdicts
+    from headwater.bias.summary import audit_headline, audit_tables, list_verdicts
 
-    return [audit_headline(found), *verdicts(found.whole)], audit_tables(found)
+    return [audit_headline(found), *list_verdicts(found.whole)], audit_tables(found)

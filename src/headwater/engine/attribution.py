@@ -125,7 +125,7 @@ def positions(batch: Batch, captured: Captured, relevance: Tensor, fetched: Fetc
         return samples_first(per_position, batch.samples), "own"
     if batch.lookups and captured.ids is None:
         check_positions(batch, relevance)
-    how = matching(batch, captured.ids, per_position.shape)
+    how = match_ids(batch, captured.ids, per_position.shape)
     turned = captured.ids is not None and tuple(per_position.shape) == tuple(captured.ids.T.shape) != captured.ids.shape
     return (per_position.T if turned or how == "sequence first" else per_position), how
 
@@ -147,7 +147,7 @@ def samples_first(per_position: Tensor, samples: int) -> Tensor:
     return per_position.reshape(samples, -1)
 
 
-def matching(batch: Batch, ids: Tensor | None, shape: Any) -> str:
+def match_ids(batch: Batch, ids: Tensor | None, shape: Any) -> str:
     """How looked-up ids relate to the text's own: the same, transposed, shifted by one (a decoder's), or others."""
     assert batch.ids is not None
     own = batch.ids

@@ -240,10 +240,10 @@ def key_of_run(run: Run, demand: Demand) -> Any:
     )
     told = repr(map_leaves((batch.args, sorted(batch.kwargs.items())), lambda t: "?" if isinstance(t, Tensor) else t))
     aliases = tuple(first[id(t)] for t in given)
-    return (demand, shapes, aliases, batch.samples, modules, told, batch.before, run.inside, surroundings())
+    return (demand, shapes, aliases, batch.samples, modules, told, batch.before, run.inside, read_switches())
 
 
-def surroundings() -> Any:
+def read_switches() -> Any:
     """The switches of torch that change which operations run."""
     return (
         torch.is_autocast_enabled("cpu"),

@@ -115,7 +115,7 @@ def in_windows(job: TextJob, text: Text, stride: int | None, reader: Reader) -> 
     (whole,) = encode([text], job.tokenizer, None, False)
     if job.limit is None or whole.length <= job.limit:
         return job.make_plan([whole], reader)
-    parts = windows(whole, job.limit, stride if stride is not None else job.limit // 4)
+    parts = cut_windows(whole, job.limit, stride if stride is not None else job.limit // 4)
     encoded = [part for part, _ in parts]
     if reader.target is None:
         reader = replace(reader, target=class_of_mean(job, encoded))
@@ -123,7 +123,7 @@ def in_windows(job: TextJob, text: Text, stride: int | None, reader: Reader) -> 
     return Plan(plan.steps, lambda found: [average_windows(whole, plan.gather(found), [places for _, places in parts])])
 
 
-def windows(whole: Encoded, limit: int, stride: int) -> list[tuple[Encoded, list[int]]]:
+def cut_windows(whole: Encoded, limit: int, stride: int) -> list[tuple[Encoded, list[int]]]:
     """Each window with the special tokens around it, and where its tokens stand in the whole text."""
     special = whole.item.special
     body = [i for i, s in enumerate(special) if not s]

@@ -87,11 +87,11 @@ class ChartFrame:
 def line_chart(series: Sequence[Series], x_label: str, y_label: str, described: str) -> str:
     """Lines with a marker at every point."""
     values = [v for one in series for v in one.y if math.isfinite(v)]
-    ticks = nice(min(values), max(values))
+    ticks = find_ticks(min(values), max(values))
     frame = ChartFrame((min(series[0].x), max(series[0].x)), (ticks[0], ticks[-1]))
-    across = [v for v in nice(*frame.x) if frame.x[0] <= v <= frame.x[1]]
+    across = [v for v in find_ticks(*frame.x) if frame.x[0] <= v <= frame.x[1]]
     body = [_line(one, number, frame) for number, one in enumerate(series)]
-    return svg(frame, [*axes(frame, across, ticks, x_label, y_label), *body], described)
+    return svg(frame, [*draw_axes(frame, across, ticks, x_label, y_label), *body], described)
 
 
 def _line(series: Series, number: int, frame: ChartFrame) -> str:
@@ -107,10 +107,10 @@ def _line(series: Series, number: int, frame: ChartFrame) -> str:
 def scatter(series: Series, x_label: str, y_label: str, described: str, size: int = 250) -> str:
     """Points, on one scale for both axes where that leaves something to see, and the diagonal where both are equal."""
     finite = [(x, y) for x, y in zip(series.x, series.y, strict=True) if math.isfinite(x) and math.isfinite(y)]
-    horizontal, vertical = nice(*_ends([x for x, _ in finite])), nice(*_ends([y for _, y in finite]))
+    horizontal, vertical = find_ticks(*_ends([x for x, _ in finite])), find_ticks(*_ends([y for _, y in finite]))
     frame = ChartFrame((horizontal[0], horizontal[-1]), (vertical[0], vertical[-1]), size + LEFT - BOTTOM, size)
     low, high = max(frame.x[0], frame.y[0]), min(frame.x[1], frame.y[1])
-    parts = axes(frame, horizontal, vertical, x_label, y_label)
+    parts = draw_axes(frame, horizontal, vertical, x_label, y_label)
     if low < high:
         (a, b), (c, d) = frame.at(low, low), frame.at(high, high)
         parts.append(f'<line class="diagonal" x1="{a:.1f}" y1="{b:.1f}" x2="{c:.1f}" y2="{d:.1f}"/>')
@@ -122,7 +122,7 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
     return (min(values), max(values)) if values else (0.0, 1.0)
 
 
-def axes(
+def draw_axes(
     frame: ChartFrame,
     across: Sequence[float],
     up: Sequence[float],
@@ -132,11 +132,11 @@ def axes(
 ) -> list[str]:
     """Fine lines, numbers and the names of both axes. `names` stand in for the numbers across."""
     parts = []
-    for value, text in zip(up, labels(up), strict=True):
+    for value, text in zip(up, label_ticks(up), strict=True):
         (left, y), (right, _) = frame.at(frame.x[0], value), frame.at(frame.x[1], value)
         parts.append(f'<line class="grid" x1="{left:.1f}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{left - 6:.1f}" y="{y + 3.5:.1f}" text-anchor="end">{text}</text>')
-    for value, text in zip(across, labels(across) if names is None else names, strict=True):
+    for value, text in zip(across, label_ticks(across) if names is None else names, strict=True):
         x, y = frame.at(value, frame.y[0])
         parts.append(f'<line class="tick" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>')
         parts.append(f'<text x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{text}</text>')
@@ -167,7 +167,7 @@ def chart_legend(names: Sequence[str]) -> str:
     return f'<ul class="legend">{"".join(entries)}</ul>'
 
 
-def nice(low: float, high: float, wanted: int = 5) -> list[float]:
+def find_ticks(low: float, high: float, wanted: int = 5) -> list[float]:
     """Round numbers that enclose the range, about as many as wanted."""
     if not high > low:
         low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
@@ -178,7 +178,7 @@ def nice(low: float, high: float, wanted: int = 5) -> list[float]:
     return [i * step for i in range(first, last + 1)]
 
 
-def labels(values: Sequence[float]) -> list[str]:
+def label_ticks(values: Sequence[float]) -> list[str]:
     """Numbers with the places that tell them apart."""
     step = min((b - a for a, b in pairwise(values)), default=1.0)
     if max(map(abs, values), default=0) >= 1e5 or step < 1e-4:

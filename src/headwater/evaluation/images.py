@@ -52,14 +52,14 @@ def read_images(
     if not given:
         raise DataError(f"{source} has no rows.")
     boxes: Boxes = {}
-    seen = [ready(model, processor, value, f"row {i} of {source}", boxes) for i, value in enumerate(given)]
+    seen = [prepare_image(model, processor, value, f"row {i} of {source}", boxes) for i, value in enumerate(given)]
     if labels is None:
         if needs_label:
             raise DataError(f"{source} has images without a label. Give (image, label), or ask for target=predicted.")
         return Labelled(seen, None, list(range(len(seen))), source)
     if len(labels) != len(seen):
         raise DataError(f"{source} has {len(seen)} images and {len(labels)} labels.")
-    names = class_names(getattr(model, "config", None), classes(model, seen[0]))
+    names = class_names(getattr(model, "config", None), count_classes(model, seen[0]))
     found = [label_of(value, names, None, i, source) for i, value in enumerate(labels)]
     return Labelled(seen, found, list(range(len(seen))), source)
 
@@ -82,14 +82,14 @@ def path_of(value: Any, beside: Path | None) -> Any:
     return beside / value if isinstance(value, str) and beside is not None else value
 
 
-def ready(model: nn.Module, processor: Any, value: Any, name: str, boxes: Boxes) -> Seen:
+def prepare_image(model: nn.Module, processor: Any, value: Any, name: str, boxes: Boxes) -> Seen:
     try:
         return prepare_images([value], processor, channels_of(model), boxes)[0]
     except HeadwaterError as error:
         raise DataError(f"{name}: {error}") from error
 
 
-def classes(model: nn.Module, seen: Seen) -> int:
+def count_classes(model: nn.Module, seen: Seen) -> int:
     """How many classes the model has, asked of its answer to one image."""
     with torch.inference_mode():
         found = logits_of(model(pixel_values=seen.pixels[None].to(*where_it_is(model))))

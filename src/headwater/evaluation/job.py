@@ -71,7 +71,7 @@ class EvaluationJob:
         """Some samples: explanations first, then all their perturbed inputs together."""
         part = self.source.part(numbers)
         pool = InputPool(part, self.budget)
-        whole = np.array([pool.add(i, everything(part, i))[0] for i in range(len(part))])
+        whole = np.array([pool.add(i, keep_everything(part, i))[0] for i in range(len(part))])
         pool.run()
         predicted = pool.logits[whole].argmax(1)
         truth = np.array([self.labels[n] for n in numbers]) if self.labels is not None else np.full(len(part), -1)
@@ -155,7 +155,7 @@ def keep_freed_memory() -> None:
     torch.empty(2**25 - 2**13, dtype=torch.uint8)
 
 
-def everything(part: Subjects, sample: int) -> Any:
+def keep_everything(part: Subjects, sample: int) -> Any:
     return np.ones((1, len(part.items(sample))), dtype=np.bool_)
 
 

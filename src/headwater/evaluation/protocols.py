@@ -71,8 +71,8 @@ class Protocol:
             raise UsageError(f"max_length must be a number of tokens, not {self.max_length!r}.")
         if self.max_length is not None:
             in_range("max_length", self.max_length, 1, MOST_TOKENS)
-        object.__setattr__(self, "fractions", shares(self.fractions, "fractions", least=2))
-        object.__setattr__(self, "bins", shares(self.bins, "bins", least=1))
+        object.__setattr__(self, "fractions", read_shares(self.fractions, "fractions", least=2))
+        object.__setattr__(self, "bins", read_shares(self.bins, "bins", least=1))
 
     def replace(self, **changes: Any) -> Protocol:
         """The same protocol with other choices, which then stand in its name: `ali2022(special_tokens=kept)`."""
@@ -102,7 +102,7 @@ def is_id(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def shares(values: Iterable[Any], what: str, least: int) -> tuple[Fraction, ...]:
+def read_shares(values: Iterable[Any], what: str, least: int) -> tuple[Fraction, ...]:
     """Exact fractions from 0 to 1, ascending. A float is read as it is written: 0.1 is a tenth."""
     try:
         found = tuple(value if isinstance(value, Fraction) else Fraction(str(value)) for value in values)
@@ -138,10 +138,10 @@ def resolve_protocol(protocol: str | Protocol) -> Protocol:
     if parts is None or parts["base"].strip().lower() not in PROTOCOLS:
         raise UnknownName("protocol", protocol, PROTOCOLS)
     base = PROTOCOLS[parts["base"].strip().lower()]
-    return base.replace(**dict(choice(part) for part in (parts["choices"] or "").split(",") if part.strip()))
+    return base.replace(**dict(parse_choice(part) for part in (parts["choices"] or "").split(",") if part.strip()))
 
 
-def choice(part: str) -> tuple[str, Any]:
+def parse_choice(part: str) -> tuple[str, Any]:
     """ "max_length=128" -> its name and its value."""
     name, equals, value = (piece.strip() for piece in part.partition("="))
     if not equals:

@@ -20,7 +20,7 @@ from .charts import Series, chart_legend, line_chart, scatter
 from .measures import RANDOMISATION, Measure
 from .results import Evaluation
 from .statistics import Difference, MeanEstimate
-from .summary import UNKNOWN, best_of, format_or_dash, p
+from .summary import UNKNOWN, best_of, format_or_dash, format_p
 
 POINTS = 400
 Row = tuple[str, Sequence[str]]
@@ -44,12 +44,12 @@ def page(evaluation: Evaluation, title: str = "How faithful are these explanatio
         curves=[(m, Markup(curve_chart(evaluation, m)), curve_rows(evaluation, m)) for m in evaluation.curves],
         fractions=[f"{f:g}" for f in next(iter(first.values())).fractions] if first else [],
         compared=list(comparison_rows(evaluation)) if len(evaluation.methods) > 1 else [],
-        scatters=[(one.method, Markup(points(evaluation, one.method, shown))) for one in evaluation],
+        scatters=[(one.method, Markup(draw_scatter(evaluation, one.method, shown))) for one in evaluation],
         conserved=conservation_rows(evaluation),
         points=len(shown),
         samples=len(evaluation),
-        protocol=flat(evaluation.protocol.to_dict()),
-        made=flat(evaluation.provenance),
+        protocol=flatten_facts(evaluation.protocol.to_dict()),
+        made=flatten_facts(evaluation.provenance),
     )
 
 
@@ -74,7 +74,9 @@ def curve_chart(evaluation: Evaluation, measure: Measure) -> str:
 def score_rows(evaluation: Evaluation) -> list[Row]:
     """Every method in every measure; in each column the best is bold, and a sign marks what cannot be told from it."""
     names = evaluation.measures
-    columns = [estimate_cells([one.estimates[name] for one in evaluation], marks(evaluation, name)) for name in names]
+    columns = [
+        estimate_cells([one.estimates[name] for one in evaluation], mark_methods(evaluation, name)) for name in names
+    ]
     rows = zip(*columns, *extra_columns(evaluation), strict=True)
     return list(zip(evaluation.methods, rows, strict=True))
 
@@ -83,7 +85,7 @@ def column_head(measure: Measure) -> str:
     return f"{measure.title} {'↑' if measure.better == 'higher' else '↓'}"
 
 
-def marks(evaluation: Evaluation, measure: str) -> list[str]:
+def mark_methods(evaluation: Evaluation, measure: str) -> list[str]:
     """ "b" for the best, "≈" for what cannot be told from it."""
     best = best_of(evaluation, measure)
     level = [m for m, apart in evaluation.to_the_best(measure).items() if apart.better is None]
@@ -142,14 +144,14 @@ def comparison_rows(evaluation: Evaluation) -> Iterator[tuple[str, str, list[Row
     for measure in evaluation.chosen:
         best = best_of(evaluation, measure.score)
         found = [apart for method, apart in evaluation.to_the_best(measure.score).items() if method != best]
-        yield measure.title, best, against(found), matrix(evaluation, measure.score)
+        yield measure.title, best, difference_rows(found), matrix(evaluation, measure.score)
 
 
-def against(found: Sequence[Difference]) -> list[Row]:
+def difference_rows(found: Sequence[Difference]) -> list[Row]:
     apart = estimate_cells(
         [MeanEstimate(d.value, d.low, d.high) for d in found], ["b" if d.better is not None else "" for d in found]
     )
-    return [(d.first, [cell, f"{1 - d.share:.1%}", p(d.p)]) for cell, d in zip(apart, found, strict=True)]
+    return [(d.first, [cell, f"{1 - d.share:.1%}", format_p(d.p)]) for cell, d in zip(apart, found, strict=True)]
 
 
 def matrix(evaluation: Evaluation, measure: str) -> list[Row]:
@@ -163,7 +165,7 @@ def pair_cell(d: Difference, places: int) -> str:
     return BOLD.format(shown) if d.better is not None else shown
 
 
-def points(evaluation: Evaluation, method: str, shown: Any) -> str:
+def draw_scatter(evaluation: Evaluation, method: str, shown: Any) -> str:
     """Score against summed relevance, sample by sample."""
     values = evaluation.samples.values[method]
     series = Series(method, values["score"][shown].tolist(), values["inputs"][shown].tolist())
@@ -183,11 +185,11 @@ def draw_points(samples: int, seed: int) -> Any:
     return np.sort(np.random.default_rng(seed).permutation(samples)[:POINTS])
 
 
-def flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def flatten_facts(found: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     rows: dict[str, str] = {}
     for name, value in found.items():
         if isinstance(value, Mapping):
-            rows.update(flat(value, f"{prefix}{name} "))
+            rows.update(flatten_facts(value, f"{prefix}{name} "))
         else:
             shown = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
             rows[prefix + name.replace("_", " ")] = shown

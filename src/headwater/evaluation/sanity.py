@@ -59,15 +59,15 @@ def randomisation(
     source = TokenSource(prepare_model(model, None, None), tokenizer, list(texts), ali2022, batch_size)
     part = source.part(range(len(source)))
     targets = predict_classes(part)
-    before = relevances(part, method, targets, seed)
+    before = explain_targets(part, method, targets, seed)
     stages = []
     scrambled = copy.deepcopy(source.model)
     for module, names in layers_from_output(source.model):
         scramble(scrambled, names, seed)
         if mode == "full" and module != layers_from_output(source.model)[-1][0]:
             continue
-        after = relevances(with_model(part, scrambled), method, targets, seed)
-        stages.append(Stage(module, agreement(before, after, seed)))
+        after = explain_targets(with_model(part, scrambled), method, targets, seed)
+        stages.append(Stage(module, measure_agreement(before, after, seed)))
     return stages
 
 
@@ -83,8 +83,10 @@ def scramble_and_compare(
         scramble(scrambled, names, seed)
     other = with_model(part, scrambled)
     return {
-        method: agreement(
-            relevances(part, method, targets[chosen], seed), relevances(other, method, targets[chosen], seed), seed
+        method: measure_agreement(
+            explain_targets(part, method, targets[chosen], seed),
+            explain_targets(other, method, targets[chosen], seed),
+            seed,
         )
         for method in methods
     }
@@ -125,7 +127,7 @@ def predict_classes(part: TokenPart) -> Counts:
     return np.asarray(np.stack(logits).argmax(1), dtype=np.intp)
 
 
-def relevances(part: Subjects, method: str, targets: Counts, seed: int) -> list[Floats]:
+def explain_targets(part: Subjects, method: str, targets: Counts, seed: int) -> list[Floats]:
     found: dict[int, Floats] = {}
     for label in sorted(set(targets.tolist())):
         group = np.flatnonzero(targets == label).tolist()
@@ -134,7 +136,7 @@ def relevances(part: Subjects, method: str, targets: Counts, seed: int) -> list[
     return [found[i] for i in range(len(part))]
 
 
-def agreement(before: Sequence[Floats], after: Sequence[Floats], seed: int) -> MeanEstimate:
+def measure_agreement(before: Sequence[Floats], after: Sequence[Floats], seed: int) -> MeanEstimate:
     """Mean rank correlation; a sample whose relevance is all equal, before or after, has none and is left out."""
     found = np.array([rank_correlation(a, b) for a, b in zip(before, after, strict=True)])
     found = found[np.isfinite(found)]

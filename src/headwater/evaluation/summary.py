@@ -33,7 +33,7 @@ def measure_table(evaluation: Evaluation, measure: str) -> Table:
             continue
         d = apart_from[one.method]
         apart = format_interval(MeanEstimate(d.value, d.low, d.high), "+.4f")
-        rows.append((one.method, f"{found.value:.4f}", format_interval(found), f"{d.value:+.4f}", apart, p(d.p)))
+        rows.append((one.method, f"{found.value:.4f}", format_interval(found), f"{d.value:+.4f}", apart, format_p(d.p)))
     what = evaluation.measure(measure)
     title = f"{what.title}, {what.better} is better"
     return Table(title, ("method", "mean", "95 %", "to the best", "95 %", "p"), rows, left=1)
@@ -72,5 +72,5 @@ def format_or_dash(value: float, form: str) -> str:
     return UNKNOWN if math.isnan(value) else f"{value:{form}}"
 
 
-def p(value: float) -> str:
+def format_p(value: float) -> str:
     return f"{value:.3f}" if value >= 0.001 else "< .001"

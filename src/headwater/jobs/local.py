@@ -111,7 +111,7 @@ class Staff:
         self.tick = tick
         with plain_failures(Path(tempfile.gettempdir())):
             self._payload = NamelessFile(payload.pack())
-        self._devices = devices(payload.settings.device)
+        self._devices = list_devices(payload.settings.device)
         self._staff: list[Worker] = []
         self._failed_starts = 0
 
@@ -206,7 +206,7 @@ class Staff:
             )
 
 
-def devices(device: str) -> list[str]:
+def list_devices(device: str) -> list[str]:
     """Where workers compute: on the GPUs in turn, if there are several."""
     if device != "cuda":
         return [device]

@@ -57,10 +57,10 @@ def workers_for(model: nn.Module, device: str, threads: int) -> int:
         return max(1, torch.cuda.device_count()) if device == "cuda" else 1
     room = free_memory()
     each = A_WORKER + TIMES_THE_MODEL * sum(p.numel() * p.element_size() for p in model.parameters())
-    return max(1, min(cores() // threads, cores() if room is None else int(room // each)))
+    return max(1, min(count_cores() // threads, count_cores() if room is None else int(room // each)))
 
 
-def cores() -> int:
+def count_cores() -> int:
     """That this process may use, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

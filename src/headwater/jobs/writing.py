@@ -103,7 +103,7 @@ class Shard:
         if self._held:  # the last chunk may have filled a group
             self._flush()
         assert self._file is not None
-        self._writer.add_key_value_metadata(footer(self._describe()))
+        self._writer.add_key_value_metadata(make_footer(self._describe()))
         self._writer.close()
         seal(self._file)
         flush_to_disk(self._file)
@@ -128,7 +128,7 @@ class Shard:
             self.aside.unlink(missing_ok=True)
 
 
-def footer(said: Mapping[str, Any]) -> dict[str, str]:
+def make_footer(said: Mapping[str, Any]) -> dict[str, str]:
     """What a file says of itself, with room for its seal."""
     return {FOOTER.decode(): json.dumps({**said, SEAL: BLANK})}
 
@@ -146,7 +146,7 @@ def write_tables(path: Path, aside: Path, tables: Iterator[pa.Table], said: Mapp
             writer.write_table(first)
             for table in tables:
                 writer.write_table(table)
-            writer.add_key_value_metadata(footer(said))
+            writer.add_key_value_metadata(make_footer(said))
         seal(file)
 
 

@@ -139,7 +139,7 @@ class BlockedAttention:
         sums = torch.empty(batch, heads, n_queries, dtype=self.dtype, device=self.query.device)
         for block in self.blocks():
             weights, total, top = self.exponentiate(self.scores(block), block)
-            mixed = (weights @ self.keys(self.value, block)).div_(alive(total))
+            mixed = (weights @ self.keys(self.value, block)).div_(fill_zeros(total))
             place = block.sample, self.heads(block), block.queries
             out[place] = mixed.view(self.groups, -1, mixed.shape[-1]).to(out.dtype)
             sums[place] = top.add_(total.log_()).view(self.groups, -1)
@@ -154,7 +154,7 @@ class BlockedAttention:
             scores = self.scores(block)
             slope = self.slope(scores, block) if self.cap else None
             weights, total, top = self.exponentiate(scores, block)
-            weights = weights.div_(alive(total))
+            weights = weights.div_(fill_zeros(total))
             from_query = self.queries(gradient, block)
             mean = (from_query * self.queries(result, block)).sum(-1, keepdim=True)
             shared = block.sample, block.kv_head, block.keys
@@ -174,7 +174,7 @@ class BlockedAttention:
         return to_query.to(self.query.dtype), to_key.to(self.key.dtype), to_value.to(self.value.dtype), to_sinks
 
 
-def alive(total: Tensor) -> Tensor:
+def fill_zeros(total: Tensor) -> Tensor:
     """Sums to divide by; where a query sees nothing, not even a sink, its weights are zeros and stay so."""
     return total.masked_fill(total == 0, 1.0)
 

@@ -61,7 +61,7 @@ def align_positions(job: Run, outcome: Outcome, rows: list[Tensor]) -> Outcome:
     """Positions that the model put before the items are lines of the ledger."""
     before, patches = job.batch.before, job.batch.patches
     if patches is not None:
-        before = tuple(f"position {k}, no patch" for k in range(leading(patches, len(rows[0]))))
+        before = tuple(f"position {k}, no patch" for k in range(count_leading(patches, len(rows[0]))))
     positions = [row[len(before) :] for row in rows]
     if patches is not None:
         positions = [patches.of_positions(row) for row in positions]
@@ -69,7 +69,7 @@ def align_positions(job: Run, outcome: Outcome, rows: list[Tensor]) -> Outcome:
     return replace(outcome, constants={**outcome.constants, **lines}, positions=positions)
 
 
-def leading(patches: PatchGrid, positions: int) -> int:
+def count_leading(patches: PatchGrid, positions: int) -> int:
     """How many positions stand before those of an image's patches; a map of other positions cannot be drawn."""
     if patches.own is None or patches.before is None or patches.before + len(patches.own) != positions:
         raise NotApplicable(

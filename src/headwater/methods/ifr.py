@@ -113,12 +113,12 @@ class Stream:
 
     def _reach_of(self, one: ResidualSum, sinks: Tensor) -> Tensor:
         whole = sinks @ wide(self.rows(one.value))
-        stays = sum(importance(sinks @ wide(self.rows(t.value)), whole) for t in others_of(one))
+        stays = sum(measure_importance(sinks @ wide(self.rows(t.value)), whole) for t in others_of(one))
         found = sinks.new_zeros(self.length)
         for number in sorted(NOTHING.union(*(t.attentions for t in one.terms))):
             parts = self._parts(self.attentions[number], one)
             looked = torch.einsum("q,hqk->hk", sinks, parts.weights)
-            found = found + importance(looked[..., None] * parts.vectors, whole).sum(0)
+            found = found + measure_importance(looked[..., None] * parts.vectors, whole).sum(0)
         total = found.sum() + stays
         return found / total if float(total) > 0 else found
 
@@ -131,12 +131,12 @@ class Stream:
             parts = self._parts(self.attentions[number], one)
             rest = rest - parts.mix()
             shares = shares + parts.importance(whole)
-        check_offset(rest, size * tolerance(one.value))
+        check_offset(rest, size * find_tolerance(one.value))
         total = shares.sum(1, keepdim=True)
         return torch.where(total == 0, torch.eye(self.length).to(shares), shares / total)
 
     def _importance_of(self, term: Term, whole: Tensor) -> Tensor:
-        return importance(wide(self.rows(term.value)), whole)
+        return measure_importance(wide(self.rows(term.value)), whole)
 
     def _parts(self, attention: MixedValues, one: ResidualSum) -> RoutedValues:
         """What every head brings from every source."""
@@ -176,7 +176,7 @@ class Stream:
         off = torch.maximum(
             (alone - expected).abs().max(), (everywhere - scale[..., None] * model[:, None]).abs().max()
         )
-        if float(off) > tolerance(vector) * float(everywhere.abs().max()):
+        if float(off) > find_tolerance(vector) * float(everywhere.abs().max()):
             raise NotApplicable(f"{REFUSAL}in this model another signal takes part in what attention brings.")
         return scale
 
@@ -199,7 +199,7 @@ class RoutedValues:
             seen = self.weights[:, rows].abs().sum((0, 1)).nonzero().flatten()
             for head in range(heads):
                 parts = self.weights[head, rows][:, seen, None] * self.vectors[head, seen]
-                found[rows[:, None], seen] += importance(parts, whole[rows, None])
+                found[rows[:, None], seen] += measure_importance(parts, whole[rows, None])
         return found
 
 
@@ -208,7 +208,7 @@ def queries_at_once(length: int, width: int, device: torch.device) -> int:
     return max(1, (NUMBERS if device.type == "cpu" else NUMBERS_ON_CARD) // (length * width))
 
 
-def importance(part: Tensor, whole: Tensor) -> Tensor:
+def measure_importance(part: Tensor, whole: Tensor) -> Tensor:
     """How near a term is to its sum: |y|_1 - |y - a|_1, at least 0."""
     return (whole.abs().sum(-1) - (whole - part).abs().sum(-1)).clamp(min=0)
 
@@ -245,7 +245,7 @@ def draw(size: int, like: Tensor) -> Tensor:
     return torch.randn(size, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(like)
 
 
-def tolerance(value: Tensor) -> float:
+def find_tolerance(value: Tensor) -> float:
     """For comparisons of two ways to compute one thing; models may normalise in float32 whatever their type."""
     return max(1e-3, 4 * math.sqrt(torch.finfo(value.dtype).eps))
 
@@ -291,7 +291,7 @@ def flow_down(stream: Stream, top: Tensor | None, matrices: list[Tensor]) -> Ten
     return relevance.cpu()
 
 
-def each(job: Run, readers: Sequence[Any]) -> Iterator[Outcome]:
+def read_scores_at_once(job: Run, readers: Sequence[Any]) -> Iterator[Outcome]:
     """All scores are read off one forward pass."""
     samples = [explain_sample(part, readers) for part in split_samples(job)]
     yield from (join_flows(list(parts), job) for parts in zip(*samples, strict=True))
@@ -305,7 +305,7 @@ def join_flows(parts: list[tuple[ScoreReading, Tensor]], job: Run) -> Outcome:
 
 
 def run_ifr(job: Run) -> Outcome:
-    (outcome,) = each(job, [job.read])
+    (outcome,) = read_scores_at_once(job, [job.read])
     return outcome
 
 
@@ -315,6 +315,6 @@ register(
         "information flow routes (Ferrando & Voita 2024): nearness of terms to the residual stream's sums",
         run_ifr,
         group="attention",
-        each=each,
+        each=read_scores_at_once,
     )
 )

@@ -18,11 +18,13 @@ from .registry import Method, register
 def run_random(job: Run) -> Outcome:
     """Uniform in -1 … 1, by the seed and the sample itself, so that neither batch nor padding change it."""
     outcome = propagate(job, Demand(RuleSet(frozenset()), backward=False))
-    drawn = [torch.rand(n, generator=generator_of(job.batch, i, job.seed)) for i, n in enumerate(lengths(job, outcome))]
+    drawn = [
+        torch.rand(n, generator=generator_of(job.batch, i, job.seed)) for i, n in enumerate(list_lengths(job, outcome))
+    ]
     return replace(outcome, positions=[numbers * 2 - 1 for numbers in drawn])
 
 
-def lengths(job: Run, outcome: Outcome) -> list[int]:
+def list_lengths(job: Run, outcome: Outcome) -> list[int]:
     real = job.batch.real
     if job.batch.patches is not None:
         return [len(job.batch.patches.cells)] * job.batch.samples
@@ -36,14 +38,14 @@ def lengths(job: Run, outcome: Outcome) -> list[int]:
 def generator_of(batch: Batch, index: int, seed: int, number: int = 0) -> torch.Generator:
     """Random numbers that depend on the seed, on what the sample is, and on a number."""
     digest = hashlib.sha256(repr((seed, number)).encode())
-    digest.update(content(batch, index))
+    digest.update(encode_sample(batch, index))
     return torch.Generator().manual_seed(int.from_bytes(digest.digest()[:8], "big") % 2**63)
 
 
-def content(batch: Batch, index: int) -> bytes:
+def encode_sample(batch: Batch, index: int) -> bytes:
     """A sample as bytes, whatever batch it is in: its tokens, else its tensors."""
     if batch.alone is not None and batch.samples > 1:
-        return content(batch.alone(index), 0)
+        return encode_sample(batch.alone(index), 0)
     if batch.ids is not None and batch.real is not None:
         return repr(batch.ids[index][batch.real[index]].tolist()).encode()
     tensors = [t for t in list_leaves((batch.args, batch.kwargs)) if isinstance(t, torch.Tensor) and t.dim() > 0]

@@ -55,7 +55,7 @@ def check_adapter(checkpoint: str, look_up: Lookup, allow_pickle: bool) -> str |
     if config is None:
         return None
     if not allow_pickle and look_up(ADAPTER_WEIGHTS) is None:
-        raise UnsafeWeights(f"{checkpoint} is an adapter without {ADAPTER_WEIGHTS}. {otherwise('adapter')}")
+        raise UnsafeWeights(f"{checkpoint} is an adapter without {ADAPTER_WEIGHTS}. {advise_on_pickle('adapter')}")
     base = read_json(config).get("base_model_name_or_path")
     return base if isinstance(base, str) else None
 
@@ -80,7 +80,9 @@ def read_json(file: Path) -> dict[str, Any]:
 
 def check_weight_file(checkpoint: str, look_up: Lookup, said_by: str, name: str, suffixes: tuple[str, ...]) -> None:
     if not name.endswith(suffixes):
-        raise UnsafeWeights(f"{said_by} of {checkpoint} names {name!r}, which is no {suffixes[0]} file. {otherwise()}")
+        raise UnsafeWeights(
+            f"{said_by} of {checkpoint} names {name!r}, which is no {suffixes[0]} file. {advise_on_pickle()}"
+        )
     found = look_up(name) if stays_inside(name) else None
     if not stays_inside(name) or (found is not None and leads_outside(found, name)):
         raise UnsafeWeights(
@@ -104,5 +106,5 @@ def leads_outside(file: Path, name: str) -> bool:
     return directory not in target.parents and not in_cache
 
 
-def otherwise(kind: str = "checkpoint") -> str:
+def advise_on_pickle(kind: str = "checkpoint") -> str:
     return f"A pickle can run code when it is read: convert the {kind}, or, if you trust it, pass allow_pickle=True."

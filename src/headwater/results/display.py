@@ -30,7 +30,7 @@ def shows(form: str, kind: type) -> Callable[[Made], Made]:
     return decorate
 
 
-def drawn_by(module: str) -> None:
+def register_drawer(module: str) -> None:
     """Names a module that gives results a form. It is loaded when a result is first shown."""
     if module not in _DRAWN_BY:
         _DRAWN_BY.append(module)

@@ -250,7 +250,7 @@ def with_reasons(
     head: tuple[Phrase, ...], found: Balance, units: Sequence[Unit], ledger: Ledger, kind: str, say: Wording
 ) -> VerdictSentence:
     if found.fixed > found.plus:
-        said = f"{name_fixed(units, ledger, say)}, whatever the input is"
+        said = f"{name_fixed_line(units, ledger, say)}, whatever the input is"
         most = tuple(unit.name for unit in found.gains[:1])
         more = [Phrase("; of the input, "), Phrase(most[0], True), Phrase(f" {say.adds} most")] if most else []
         return VerdictSentence((*head, Phrase(say.because + said), *more), "fixed", most)
@@ -291,7 +291,7 @@ def start_of(ledger: Ledger) -> float:
     return ledger.constants.get(BASELINE_SCORE, 0.0)
 
 
-def name_fixed(units: Sequence[Unit], ledger: Ledger, say: Wording) -> str:
+def name_fixed_line(units: Sequence[Unit], ledger: Ledger, say: Wording) -> str:
     """The largest part of the score that does not depend on the input, with its amount."""
     sign = -1 if say.adds == HELD_DOWN.adds else 1
     parts = {

@@ -37,7 +37,7 @@ class Different(Exception):
 def join_traces(first: Trace, second: Trace, lengths: tuple[int, int]) -> Trace | None:
     """One trace that is the first at the first length and the second at the second; None if there is none."""
     try:
-        return _merged(first, second, lambda one, other: size_through(one, other, lengths))
+        return _merge_traces(first, second, lambda one, other: size_through(one, other, lengths))
     except Different:
         return None
 
@@ -95,7 +95,7 @@ def _need_frame(first: Trace, second: Trace) -> None:
     _need(all(same_constant(tensor, second.constants[number]) for number, tensor in first.constants.items()))
 
 
-def _merged(first: Trace, second: Trace, sizes: Merge) -> Trace:
+def _merge_traces(first: Trace, second: Trace, sizes: Merge) -> Trace:
     _need_frame(first, second)
     made = []
     for one, other in zip(first.operations, second.operations, strict=True):

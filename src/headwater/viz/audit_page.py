@@ -9,7 +9,7 @@ from headwater.results.audit import Audit
 from headwater.results.ledger import Ledger
 
 from . import html
-from .audits import tables
+from .audits import make_tables
 from .flow_chart import flow_chart
 from .layers import Layer, audit_layers
 from .reading import decimals, headline, with_sign
@@ -28,7 +28,7 @@ def page(audits: Audit | Sequence[Audit], *, title: str = "Headwater") -> str:
 
 def _audit_article(audit: Audit, number: int) -> str:
     e = audit.explanation
-    found = tables(audit, full=True)
+    found = make_tables(audit, full=True)
     return (
         f'<article aria-labelledby="a{number}">\n<h2 id="a{number}">{escape(e.method)}</h2>\n'
         f"{html.facts_list(fact for fact in headline(e) if fact[0] != 'method')}\n{chart(audit)}\n"

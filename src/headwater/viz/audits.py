@@ -18,14 +18,14 @@ AMOUNTS = ("out", "into", "sources", "lost")
 Flow = TypeVar("Flow")
 
 
-def tables(audit: Audit, full: bool = False) -> list[Table]:
+def make_tables(audit: Audit, full: bool = False) -> list[Table]:
     """The audit's tables that have something to say; without `full`, the largest rows of each."""
     found = (
         along_the_way(audit),
-        leaks(audit.leaks, full),
-        norms(audit.norms),
+        list_leaks(audit.leaks, full),
+        list_norms(audit.norms),
         heads(audit.heads, full),
-        modules(audit.modules, full),
+        list_modules(audit.modules, full),
     )
     return [table for table in found if table.rows or table.note]
 
@@ -43,14 +43,14 @@ def along_the_way(audit: Audit) -> Table:
     return Table("from the score back to the inputs", columns, rows, left=1, names=0)
 
 
-def leaks(flows: Sequence[Leak], full: bool) -> Table:
+def list_leaks(flows: Sequence[Leak], full: bool) -> Table:
     kept, note = _largest(flows, lambda leak: leak.amount, full)
     rows = number_rows([(leak.operation, leak.module) for leak in kept], [(leak.amount,) for leak in kept])
     title = "operations that did not pass on what they received (+ lost, - invented)"
     return Table(title, ("operation", "module", "amount"), rows, note, names=1)
 
 
-def norms(flows: Sequence[NormFlow]) -> Table:
+def list_norms(flows: Sequence[NormFlow]) -> Table:
     """All of them: a model has few, and the paper's second proposition speaks of each."""
     shares = [tuple(f"{share:.4g}" for share in (f.measured, f.predicted, f.collapse)) for f in flows]
     amounts = number_rows([(f.name,) for f in flows], [(f.out, f.into) for f in flows])
@@ -67,7 +67,7 @@ def heads(flows: Sequence[HeadFlow], full: bool) -> Table:
     return Table(title, columns, number_rows([(f.module, str(f.head)) for f in kept], amounts), note, names=0)
 
 
-def modules(flows: Sequence[ModuleFlow], full: bool) -> Table:
+def list_modules(flows: Sequence[ModuleFlow], full: bool) -> Table:
     """Those that lost something; with `full`, all."""
     title, columns = "relevance through each module (lost = out - into - sources)", ("module", "kind", *AMOUNTS)
     leaky = flows if full else [flow for flow in flows if abs(flow.lost) > VISIBLE * abs(flow.out)]

@@ -15,7 +15,7 @@ from headwater.results.explanation import Explanation
 
 from .colour import NEGATIVE, POSITIVE, shade
 from .panels import Panel, css, panel_sheet, swatch
-from .raster import HATCH, PERIOD, STRONGEST, VISIBLE, draw_sheet, encode_png, pale, resize, scale_up, tint_panel
+from .raster import HATCH, PERIOD, STRONGEST, VISIBLE, draw_sheet, encode_png, make_pale, resize, scale_up, tint_panel
 from .reading import with_sign
 from .views import LEVELS, View, pillow, size_on_sheet, views
 
@@ -136,7 +136,7 @@ def stack_svg(sheets: Sequence[str]) -> str:
 def svg_of(view: View, ground: Image, size: tuple[int, int]) -> str:
     if not view.named:
         return embed_png(tint_panel(view, ground, scale_up(size)), size)
-    shown = embed_png(resize(pale(ground), scale_up(size)), size)
+    shown = embed_png(resize(make_pale(ground), scale_up(size)), size)
     return f"{shown}{''.join(patch_rectangles(view, ground.size, size))}"
 
 

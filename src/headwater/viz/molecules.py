@@ -120,9 +120,10 @@ def one(explanation: Explanation, molecule: Any, scale: float, size: tuple[int, 
     drawer.FinishDrawing()
     marks = [bond_mark(molecule, bond, amount, scale, places) for bond, amount in bonds.items()]
     marks += [
-        atom_mark(molecule, atom, amount, scale, places, reach(molecule, places)) for atom, amount in atoms.items()
+        atom_mark(molecule, atom, amount, scale, places, measure_radius(molecule, places))
+        for atom, amount in atoms.items()
     ]
-    return inner(drawer.GetDrawingText()) + "".join(marks)
+    return cut_frame(drawer.GetDrawingText()) + "".join(marks)
 
 
 def atom_colours(amounts: Mapping[int, float], scale: float) -> dict[int, tuple[float, ...]]:
@@ -133,20 +134,20 @@ def atom_colours(amounts: Mapping[int, float], scale: float) -> dict[int, tuple[
 STYLED = re.compile(r"style='([^']*)'")
 
 
-def attributes(styled: re.Match[str]) -> str:
+def write_attributes(styled: re.Match[str]) -> str:
     """Looks as attributes: a page that forbids inline styles shows them too."""
     parts = (part.partition(":") for part in styled[1].split(";") if part.strip())
     return " ".join(f"{name.strip()}='{value.strip()}'" for name, _, value in parts)
 
 
-def inner(svg: str) -> str:
+def cut_frame(svg: str) -> str:
     """What RDKit drew, without its frame and ground."""
     start, end = svg.index("<!-- END OF HEADER -->"), svg.rindex("</svg>")
-    body = STYLED.sub(attributes, svg[start + len("<!-- END OF HEADER -->") : end].lstrip())
+    body = STYLED.sub(write_attributes, svg[start + len("<!-- END OF HEADER -->") : end].lstrip())
     return body.partition("</rect>")[2] if body.startswith("<rect") else body
 
 
-def reach(molecule: Any, places: Sequence[Any]) -> float:
+def measure_radius(molecule: Any, places: Sequence[Any]) -> float:
     """The radius of an atom's disc in the picture: bonds are 1.5 long in the molecule's own units."""
     bonds = [(places[b.GetBeginAtomIdx()], places[b.GetEndAtomIdx()]) for b in molecule.GetBonds()]
     lengths = [((a.x - b.x) ** 2 + (a.y - b.y) ** 2) ** 0.5 for a, b in bonds]

@@ -8,7 +8,7 @@ from headwater.results.audit import Audit
 from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger
 
-from .audits import tables
+from .audits import make_tables
 from .reading import (
     SHOWN_ENTRIES,
     closing_line,
@@ -79,7 +79,7 @@ def plain_audit(audit: Audit, *, full: bool = False) -> str:
     """The audit's tables, one after another."""
     explanation = audit.explanation
     lines = [f"{name}: {value}" for name, value in [*source_facts(explanation), *headline(explanation)]]
-    for table in tables(audit, full):
+    for table in make_tables(audit, full):
         lines += ["", f"{table.title}:", *(f"  {line}" for line in align_columns(table) if table.rows)]
         if table.note:
             lines.append(f"  ({table.note})")

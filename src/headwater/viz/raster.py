@@ -47,7 +47,7 @@ def resize(image: Image, size: tuple[int, int]) -> Image:
     return image.resize(size, Resampling.NEAREST if grows else Resampling.LANCZOS)
 
 
-def pale(image: Image) -> Image:
+def make_pale(image: Image) -> Image:
     """Grey, and no darker than what a tint can be seen on."""
     return image.convert("L").point([round(DARKEST + v * (255 - DARKEST) / 255) for v in range(256)]).convert("RGB")
 
@@ -58,7 +58,7 @@ def tint_panel(view: View, ground: Image, size: tuple[int, int]) -> Image:
 
     if view.values is None:
         return draw_frame(resize(ground.convert("RGB"), size), view.box, ground.size)
-    pixels = np.asarray(resize(pale(ground), size)).astype(np.float64)
+    pixels = np.asarray(resize(make_pale(ground), size)).astype(np.float64)
     amounts = spread_out(view, ground.size, size) / (view.scale or 1.0)
     strength = np.minimum(np.abs(amounts), 1.0)[..., None]
     colour = np.where(amounts[..., None] > 0, POSITIVE["light"], NEGATIVE["light"])

@@ -58,13 +58,13 @@ def picture(explanations: Sequence[Explanation], image: Any, segments: Any, *, c
     check_shapes(explanations, pixels, patches)
     unit = SIDE / max(len(pixels), len(pixels[0]))
     size = (round(unit * len(pixels[0])), round(unit * len(pixels)))
-    shapes = outlines(patches)
-    ground = f"<g transform='scale({unit:.4f})' shape-rendering='crispEdges'>{greys(pixels)}"
+    shapes = trace_outlines(patches)
+    ground = f"<g transform='scale({unit:.4f})' shape-rendering='crispEdges'>{draw_greys(pixels)}"
     panels = []
     for explanation in explanations:
         scale = largest(explanation.relevance.tolist())
         tints = [tint(shapes[i], i, amount, scale) for i, amount in enumerate(explanation.relevance.tolist())]
-        body = f"{ground}{''.join(tints)}</g><g transform='scale({unit:.4f})'>{borders(patches)}</g>"
+        body = f"{ground}{''.join(tints)}</g><g transform='scale({unit:.4f})'>{draw_borders(patches)}</g>"
         panels.append(picture_of(explanation, scale, body))
     hatched = f"<rect width='{18 / unit:.3f}' height='{18 / unit:.3f}' fill='url(#hatch)'/>"
     negative = f"{swatch()}<g transform='scale({unit:.4f})'>{hatched}</g>"
@@ -100,7 +100,7 @@ def check_shapes(explanations: Sequence[Explanation], pixels: Rows, patches: Row
             )
 
 
-def greys(pixels: Rows) -> str:
+def draw_greys(pixels: Rows) -> str:
     """The image, white where it is 0, in runs of equal pixels."""
     return "".join(
         f"<rect x='{x}' y='{y}' width='{width}' height='1' fill='{css((tone, tone, tone))}'/>"
@@ -120,7 +120,7 @@ def runs(row: Sequence[int]) -> list[tuple[int, int, int]]:
     return found
 
 
-def outlines(patches: Rows) -> dict[int, str]:
+def trace_outlines(patches: Rows) -> dict[int, str]:
     """The path of every patch: its runs of pixels, row by row."""
     found: dict[int, str] = {}
     for y, row in enumerate(patches):
@@ -141,7 +141,7 @@ def tint(shape: str, patch: int, amount: float, scale: float) -> str:
     return f"{path}<path d='{shape}' fill='url(#hatch)' fill-opacity='{tone.opacity:.3f}' pointer-events='none'/>"
 
 
-def borders(patches: Rows) -> str:
+def draw_borders(patches: Rows) -> str:
     """Thin lines between patches, and around the image."""
     high, wide = len(patches), len(patches[0])
     lines = [f"M{x} {y}v1" for y in range(high) for x in range(1, wide) if patches[y][x] != patches[y][x - 1]] + [

@@ -24,7 +24,7 @@ class Table:
     names: int | None = None
 
 
-def within(names: Sequence[str]) -> str:
+def find_common_module(names: Sequence[str]) -> str:
     """The module that all these modules lie in, by its dotted name; empty where there is none."""
     paths = [name.split(".")[:-1] for name in names if name]
     shared = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))

@@ -22,7 +22,7 @@ from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger
 from headwater.results.verdict import Phrase
 
-from .audits import tables
+from .audits import make_tables
 from .colour import INK, Shade, Theme, largest, shade
 from .reading import (
     TokenCell,
@@ -36,7 +36,7 @@ from .reading import (
     with_sign,
 )
 from .sums import large_lines, ledger_sum, round_amounts
-from .tables import Named, Table, method_tables, within
+from .tables import Named, Table, find_common_module, method_tables
 
 NUMBERED = 60
 LEAST_VISIBLE = 0.02
@@ -65,7 +65,7 @@ def render(
 def render_audit(audit: Audit, *, full: bool = False) -> RenderableType:
     """What was explained, and the audit's tables."""
     grids: list[RenderableType] = [facts_line(headline(audit.explanation))]
-    for table in tables(audit, full):
+    for table in make_tables(audit, full):
         grids += [Text(), Padding(_with_title(table), (0, 0, 0, 2))]
     return Group(*grids, Text(), Padding(ledger_table(audit.explanation.ledger), (0, 0, 0, 2)))
 
@@ -206,7 +206,7 @@ def facts_line(facts: Iterable[tuple[str, str]]) -> Text:
 
 def _with_title(table: Table) -> RenderableType:
     """Title, rows and note. A prefix that all module names share is written once, in the note."""
-    prefix = within([row[table.names] for row in table.rows]) if table.names is not None else ""
+    prefix = find_common_module([row[table.names] for row in table.rows]) if table.names is not None else ""
     grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(table.columns))
     for i, column in enumerate(table.columns):
         grid.add_column(column, justify="left" if i < table.left else "right", overflow="fold")

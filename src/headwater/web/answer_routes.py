@@ -16,7 +16,7 @@ from .answers import (
 )
 from .jobs import RESPONSES, NamedCaller
 from .reports import PageFormat
-from .routes import FILE, file
+from .routes import FILE, send_file
 from .schemas import PaletteName
 
 router: APIRouter = APIRouter(prefix="/api/answer", responses=RESPONSES, tags=["answers"])
@@ -63,4 +63,4 @@ async def post_report(
         found = caller.state.answer(ask)
         return answer_report(found.report(), leave_sources_out(found, ask), form, palette)
 
-    return file(await caller.submit(work), form, "answer")
+    return send_file(await caller.submit(work), form, "answer")

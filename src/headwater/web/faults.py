@@ -28,25 +28,26 @@ def fault_sentence(fault: Mapping[str, Any]) -> str:
     given = shorten_value(fault.get("input"))
     kind = str(fault["type"])
     if kind == "too_long":
-        return f"At most {limits['max_length']} {unit(fault['loc'])} are taken at once, and there are {many(limits)}."
+        there = format_length(limits)
+        return f"At most {limits['max_length']} {unit(fault['loc'])} are taken at once, and there are {there}."
     if kind == "too_short":
         return f"At least {limits['min_length']} of {name} must be named."
     if kind == "string_too_long":
-        return f"{capital(name)} may have at most {limits['max_length']:,} characters."
+        return f"{capitalise(name)} may have at most {limits['max_length']:,} characters."
     if kind == "string_too_short":
-        return f"{capital(name)} must not be empty."
+        return f"{capitalise(name)} must not be empty."
     if kind in BOUNDS:
-        return f"{capital(name)} must be {BOUNDS[kind].format(**limits)}, not {given}."
+        return f"{capitalise(name)} must be {BOUNDS[kind].format(**limits)}, not {given}."
     if kind.startswith(("int_", "float_", "bool_")):
         what = {"int": "a whole number", "float": "a number", "bool": "true or false"}[kind.partition("_")[0]]
-        return f"{capital(name)} must be {what}, not {given}."
+        return f"{capitalise(name)} must be {what}, not {given}."
     if kind in ("literal_error", "enum"):
-        return f"{capital(name)} must be one of {limits['expected']}, not {given}."
+        return f"{capitalise(name)} must be one of {limits['expected']}, not {given}."
     if kind == "extra_forbidden":
         return f"The field {name!r} is not known here."
     if kind == "missing":
-        return f"{capital(name)} is missing."
-    return f"{capital(name)} is not as it should be: {shorten_value(fault['msg'], plain=True)}."
+        return f"{capitalise(name)} is missing."
+    return f"{capitalise(name)} is not as it should be: {shorten_value(fault['msg'], plain=True)}."
 
 
 BOUNDS = {
@@ -67,12 +68,12 @@ def unit(where: Sequence[str | int]) -> str:
     return UNITS.get(str(where[-1]), f"entries of {field_name(where)}")
 
 
-def many(limits: Mapping[str, Any]) -> str:
+def format_length(limits: Mapping[str, Any]) -> str:
     found = limits.get("actual_length")
     return "more" if found is None else str(found)
 
 
-def capital(text: str) -> str:
+def capitalise(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 

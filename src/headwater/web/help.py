@@ -27,32 +27,32 @@ PageName = Annotated[str, Path(pattern="^[a-z][a-z-]{1,40}$")]
 PictureName = Annotated[str, Path(pattern=r"^[a-z][a-z0-9-]{1,60}\.(png|svg)$")]
 
 
-def folder() -> FilePath:
+def find_folder() -> FilePath:
     return PACKED if PACKED.is_dir() else SOURCE
 
 
 @cache
-def pages() -> dict[str, FilePath]:
+def list_pages() -> dict[str, FilePath]:
     """The pages by name: what a newcomer reads first, then the others."""
-    found = {path.stem: path for path in sorted(folder().glob("*.md"))}
+    found = {path.stem: path for path in sorted(find_folder().glob("*.md"))}
     return {name: found[name] for name in (*FIRST, *found) if name in found}
 
 
 @router.get("")
 def first_page() -> HTMLResponse:
-    return show_page(next(iter(pages()), "guide"))
+    return show_page(next(iter(list_pages()), "guide"))
 
 
 @router.get("/{name}")
 def show_page(name: PageName) -> HTMLResponse:
-    if name not in pages():
+    if name not in list_pages():
         raise HTTPException(404, "no such page")
     return HTMLResponse(render_page(name))
 
 
 @router.get("/images/{name}")
 def send_picture(name: PictureName) -> FileResponse:
-    found = folder() / "images" / name
+    found = find_folder() / "images" / name
     if not found.is_file():
         raise HTTPException(404, "no such picture")
     return FileResponse(found)
@@ -62,7 +62,7 @@ def send_picture(name: PictureName) -> FileResponse:
 def render_page(name: str) -> str:
     """A page with the list of all pages beside it."""
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
-    tokens = reader.parse(COMMENT.sub("", pages()[name].read_text(encoding="utf-8")))
+    tokens = reader.parse(COMMENT.sub("", list_pages()[name].read_text(encoding="utf-8")))
     set_anchors(tokens)
     for token in tokens:
         for inner in [token, *(token.children or [])]:
@@ -76,7 +76,7 @@ def render_page(name: str) -> str:
     )
     listed = "".join(
         f'<li><a href="/help/{other}"{" aria-current=page" if other == name else ""}>{escape(other)}</a></li>'
-        for other in pages()
+        for other in list_pages()
     )
     return PAGE.format(title=escape(name), listed=listed, body=body)
 
@@ -96,11 +96,11 @@ def turn_link(token: Token) -> None:
         return
     address = str(token.attrGet(name))
     page, _, place = address.partition("#")
-    if name == "src" and (folder() / address).is_file() and address.count("/") == 1:
+    if name == "src" and (find_folder() / address).is_file() and address.count("/") == 1:
         token.attrSet(name, f"/help/{address}")
     elif name == "src":
         token.type = "text"  # a picture that is not here: its description stands there
-    elif page.endswith(".md") and page.removesuffix(".md") in pages():
+    elif page.endswith(".md") and page.removesuffix(".md") in list_pages():
         token.attrSet(name, f"/help/{page.removesuffix('.md')}" + (f"#{place}" if place else ""))
     elif page and not page.startswith("https://"):
         token.attrs.pop(name)

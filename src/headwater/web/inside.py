@@ -276,10 +276,12 @@ def inside_report(e: Explanation, patched: PatchAnswer | None, by: str, form: st
         more = {} if patched is None else {"patched": {"replaced_by": by, **patched.model_dump()}}
         return write_json({**e.to_dict(), **more})
     with palette(colours):
-        return inside_page.page(e, more="" if patched is None else inside_page.patch_paragraph(*told(patched, by)))
+        return inside_page.page(
+            e, more="" if patched is None else inside_page.patch_paragraph(*describe_patch(patched, by))
+        )
 
 
-def told(found: PatchAnswer, by: str) -> tuple[list[str], str]:
+def describe_patch(found: PatchAnswer, by: str) -> tuple[list[str], str]:
     """The parts that were replaced, and what happened, in words."""
     how = "zeros" if by == "zeros" else "their mean over the tokens of the text"
     said = f"replaced by {how}: {found.target} {found.score:+.2f} → {found.patched:+.2f}"

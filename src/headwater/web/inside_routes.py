@@ -23,7 +23,7 @@ from .inside_schemas import (
 )
 from .jobs import RESPONSES, NamedCaller
 from .reports import PageFormat
-from .routes import FILE, file
+from .routes import FILE, send_file
 from .schemas import NAME, PaletteName
 
 router: APIRouter = APIRouter(prefix="/api/inside", responses=RESPONSES, tags=["inside"])
@@ -77,4 +77,4 @@ async def post_inside_report(
         patched = patch_nodes(caller.state.inside_model(ask), ask) if ask.nodes else None
         return inside_report(caller.state.inside(own)[0], patched, ask.replaced_by, form, palette)
 
-    return file(await caller.submit(work), form, "inside")
+    return send_file(await caller.submit(work), form, "inside")

@@ -18,7 +18,7 @@ from ..engine.kind import choose_output
 from ..engine.model import where_it_is
 from ..errors import InputError, ModelError
 from ..evaluation.graphs import GraphSource
-from ..evaluation.images import ImageSource, ready
+from ..evaluation.images import ImageSource, prepare_image
 from ..evaluation.protocols import Protocol
 from ..inputs.batch import Batch, Item
 from ..inputs.prompt import tokenise_prompt
@@ -62,7 +62,7 @@ def ask_without_words(loaded: Loaded, ask: TextAsked, found: Comparison) -> Mask
 def ask_without_patches(loaded: Loaded, ask: ImageAsked, found: Comparison, image: Image) -> MaskAnswer:
     """Patches, painted in the mean colour."""
     model = loaded.session.model
-    source = ImageSource(model, [ready(model, loaded.reader, image, "the image", {})])
+    source = ImageSource(model, [prepare_image(model, loaded.reader, image, "the image", {})])
     return ask_without_items(loaded, source.part([0]), source.patches, ask, found, list(found.explanations[0].tokens))
 
 

@@ -24,7 +24,7 @@ from ..viz.reading import units_name
 from .limits import Limits
 from .models import Loaded
 from .picture_schemas import ImageAsked, MoleculeAsked, PictureAnswer
-from .texts import class_shares, explanation_fields, method_row, some
+from .texts import check_some, class_shares, explanation_fields, method_row
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -65,7 +65,7 @@ def check_image_size(width: int, height: int, limits: Limits) -> None:
 
 
 def image_comparison(loaded: Loaded, ask: ImageAsked, image: Image) -> Comparison:
-    found = some(
+    found = check_some(
         loaded.session.compare(
             image,
             processor=loaded.reader,
@@ -101,7 +101,7 @@ def make_graph(ask: MoleculeAsked, limits: Limits) -> Any:
 
 
 def molecule_comparison(loaded: Loaded, ask: MoleculeAsked, limits: Limits) -> Comparison:
-    found = some(
+    found = check_some(
         loaded.session.compare(
             make_graph(ask, limits),
             methods=ask.methods or [loaded.method],

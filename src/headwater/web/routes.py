@@ -110,7 +110,7 @@ async def explain_report(
         shown = prediction_part(tested.before, predicted, tested.after)
         return text_report(found, words, form, palette, mask_section(tested), shown)
 
-    return file(await caller.submit(work), form, "explanation")
+    return send_file(await caller.submit(work), form, "explanation")
 
 
 @router.post("/predict", tags=["text"])
@@ -129,7 +129,7 @@ async def post_audit(caller: NamedCaller, ask: AuditAsked) -> AuditAnswer:
 async def audit_file(caller: NamedCaller, ask: AuditAsked, form: Format = "html") -> Response:
     """The audit as one file."""
     made = await caller.submit(lambda: audit_report(caller.state.audit(ask), form))
-    return file(made, form, "audit")
+    return send_file(made, form, "audit")
 
 
 @router.post("/image", tags=["image"])
@@ -156,7 +156,7 @@ async def image_report(caller: NamedCaller, ask: ImageAsked, form: PictureFormat
         tested = ask_without_patches(loaded, ask, found, picture) if ask.masked and form == "html" else None
         return sheet_report(found, image_sheet(found, picture, ask), form, ask.palette, *page_parts(answer, tested))
 
-    return file(await caller.submit(work), form, "image")
+    return send_file(await caller.submit(work), form, "image")
 
 
 def page_parts(answer: PictureAnswer, tested: MaskAnswer | None) -> tuple[str, str]:
@@ -188,7 +188,7 @@ async def molecule_report(caller: NamedCaller, ask: MoleculeAsked, form: Format 
         tested = ask_without_atoms(loaded, ask, found, graph) if ask.masked and form == "html" else None
         return sheet_report(found, molecule_sheet(found, ask), form, ask.palette, *page_parts(answer, tested))
 
-    return file(await caller.submit(work), form, "molecule")
+    return send_file(await caller.submit(work), form, "molecule")
 
 
 @router.post("/generate", tags=["generation"])
@@ -207,7 +207,7 @@ async def generate_report(
         tested = mask_section(caller.state.ask_without_tokens(ask)) if ask.masked and form == "html" else ""
         return generation_report(caller.state.generation(ask), form, palette, tested)
 
-    return file(await caller.submit(work), form, "generation")
+    return send_file(await caller.submit(work), form, "generation")
 
 
 @router.get("/jobs/{job}", tags=["jobs"])
@@ -223,7 +223,7 @@ async def cancel(caller: AnyCaller, job: JobPath) -> None:
         raise DataError(f"no request called {job!r} waits or is being answered.")
 
 
-def file(content: str | bytes, form: str, name: str) -> Response:
+def send_file(content: str | bytes, form: str, name: str) -> Response:
     """A file to be saved. Its name is ours, so nothing of a request is in the header."""
     saved = {"Content-Disposition": f'attachment; filename="headwater-{name}.{form}"'}
     return Response(content, media_type=MEDIA[form], headers=saved)

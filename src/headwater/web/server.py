@@ -24,7 +24,7 @@ PORT = 8765
 TRIED = 20  # ports from the usual one on, where that is taken and none was asked for
 
 
-def listening(host: str, port: int | None) -> socket.socket:
+def open_socket(host: str, port: int | None) -> socket.socket:
     """A socket on the port asked for, else on the first free one from the usual on."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     last: OSError | None = None
@@ -44,7 +44,7 @@ def listening(host: str, port: int | None) -> socket.socket:
     raise UsageError(f"{host} cannot listen on port {port or PORT}: {said}. Choose another with --port.")
 
 
-def address(host: str, port: int, token: str | None) -> str:
+def make_address(host: str, port: int, token: str | None) -> str:
     """What to open in a browser."""
     name = "127.0.0.1" if host in ("0.0.0.0", "") else f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
@@ -66,7 +66,7 @@ def share_cores(workers: int) -> None:
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
 
 
-def settings(app: FastAPI, limits: Limits) -> uvicorn.Config:
+def configure_server(app: FastAPI, limits: Limits) -> uvicorn.Config:
     """How uvicorn serves: quietly, no other protocol, so many connections, none of which may stand still."""
     return uvicorn.Config(
         app,
@@ -84,14 +84,14 @@ def serve(
     state: AppState, host: str, port: int | None, token: str | None, browser: bool, say: Callable[[str], None]
 ) -> None:
     """Serve until interrupted."""
-    with listening(host, port) as found:
+    with open_socket(host, port) as found:
         token = token_for(host, token)
-        where = address(host, found.getsockname()[1], token)
+        where = make_address(host, found.getsockname()[1], token)
         app = create_app(state, hosts=hosts_for(host), token=token)
         say(f"the explorer is at {where}  (Ctrl+C stops it)")
         if browser:
             threading.Timer(0.5, open_browser, [where, say]).start()
-        uvicorn.Server(settings(app, state.limits)).run(sockets=[found])
+        uvicorn.Server(configure_server(app, state.limits)).run(sockets=[found])
 
 
 def open_browser(where: str, say: Callable[[str], None]) -> None:
@@ -103,8 +103,8 @@ def open_browser(where: str, say: Callable[[str], None]) -> None:
 @contextmanager
 def serve_in_thread(state: AppState) -> Iterator[str]:
     """The explorer on a free port of this machine, as long as the block runs."""
-    with listening("127.0.0.1", 0) as found:
-        server = uvicorn.Server(settings(create_app(state), state.limits))
+    with open_socket("127.0.0.1", 0) as found:
+        server = uvicorn.Server(configure_server(create_app(state), state.limits))
         thread = threading.Thread(target=lambda: server.run(sockets=[found]), daemon=True)
         thread.start()
         try:

@@ -159,7 +159,7 @@ def move_similarity(loaded: Loaded, ask: SimilarAsked, found: TimedSimilarity) -
         name=", ".join(names),
         before=s.score,
         after=after,
-        claim=claim_words(s, ask.left_first, ask.left_second),
+        claim=sum_claimed_pairs(s, ask.left_first, ask.left_second),
         first=visible(first),
         second=visible(second),
     )
@@ -180,7 +180,7 @@ def leave_words(text: ComparedText, numbers: Sequence[int], which: str) -> str:
     return left
 
 
-def claim_words(s: Similarity, rows: Sequence[int], columns: Sequence[int]) -> float:
+def sum_claimed_pairs(s: Similarity, rows: Sequence[int], columns: Sequence[int]) -> float:
     """What the explanation gives to these words of both texts. A pair of two of them counts once."""
     one, other = sorted(set(rows)), sorted(set(columns))
     alone = sum(s.row_words()[i].relevance for i in one) + sum(s.column_words()[j].relevance for j in other)
@@ -193,10 +193,14 @@ def similar_report(found: TimedSimilarity, moved: MovedAnswer | None, form: str,
         return write_json({**s.to_dict(), **({} if moved is None else {"left_out": moved.model_dump()})})
     check_form(form)
     with palette(colours):
-        return draw_word_lines(s) if form == "svg" else draw_similarity_page(s, more=render_moved(moved, s.measure))
+        return (
+            draw_word_lines(s)
+            if form == "svg"
+            else draw_similarity_page(s, more=render_without_words(moved, s.measure))
+        )
 
 
-def render_moved(moved: MovedAnswer | None, measure: str) -> str:
+def render_without_words(moved: MovedAnswer | None, measure: str) -> str:
     """What leaving words out did, as a part of the page."""
     if moved is None:
         return ""

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from .jobs import RESPONSES, NamedCaller
 from .rankings import rank_answer, rank_report, why_answer
 from .reports import Format, PageFormat
-from .routes import FILE, file
+from .routes import FILE, send_file
 from .schemas import PaletteName
 from .similar import move_similarity, similar_answer, similar_report
 from .similar_schemas import MovedAnswer, RankAnswer, RankAsked, SimilarAnswer, SimilarAsked, WhyAnswer
@@ -38,7 +38,7 @@ async def post_similar_report(
         moved = move_similarity(caller.state.encoder(ask.model), ask, found) if left else None
         return similar_report(found, moved, form, palette)
 
-    return file(await caller.submit(work), form, "similar")
+    return send_file(await caller.submit(work), form, "similar")
 
 
 @router.post("/rank")
@@ -59,4 +59,6 @@ async def post_rank_report(
     caller: NamedCaller, ask: RankAsked, form: PageFormat = "html", palette: PaletteName = "red-blue"
 ) -> Response:
     """The order as one file: a page, or JSON."""
-    return file(await caller.submit(lambda: rank_report(caller.state.ranking(ask), ask, form, palette)), form, "rank")
+    return send_file(
+        await caller.submit(lambda: rank_report(caller.state.ranking(ask), ask, form, palette)), form, "rank"
+    )

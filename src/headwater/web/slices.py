@@ -14,7 +14,7 @@ from .datasets import LARGEST, Other, RowsWanted
 from .jobs import RESPONSES, AnyCaller
 from .schemas import TokenAnswer
 from .state import AppState
-from .stores.slicing import Confusion, Slice, confusion, label_columns, slices
+from .stores.slicing import Confusion, Slice, confusion, label_columns, make_slices
 from .texts import cells_of, unit_for
 
 router: APIRouter = APIRouter(prefix="/api/datasets", tags=["datasets"], responses=RESPONSES)
@@ -134,7 +134,7 @@ async def get_slices(
     """The rows that the query finds, counted by the values of a column; many numbers in four equal parts."""
 
     def work() -> SlicesAnswer:
-        found = slices(caller.state.sheet(name, beside), query, by, list_classes(caller.state))
+        found = make_slices(caller.state.sheet(name, beside), query, by, list_classes(caller.state))
         return SlicesAnswer(column=by, slices=[show_slice(one) for one in found])
 
     return await caller.submit(work)

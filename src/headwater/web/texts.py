@@ -34,7 +34,7 @@ CLASSES = 12  # shown, the likeliest
 
 def compare_text(loaded: Loaded, ask: TextAsked) -> Comparison:
     """The methods asked for, on one text."""
-    return some(
+    return check_some(
         loaded.session.compare(
             ask.text,
             tokenizer=loaded.reader,
@@ -47,7 +47,7 @@ def compare_text(loaded: Loaded, ask: TextAsked) -> Comparison:
     )
 
 
-def some(found: Comparison) -> Comparison:
+def check_some(found: Comparison) -> Comparison:
     """A comparison that has something to show."""
     if not found.explanations:
         raise ModelError("no method gave an explanation: " + " ".join(reason for _, reason in found.refused))

@@ -9,7 +9,7 @@ from html import escape
 from itertools import accumulate, count
 
 from ...errors import UsageError
-from ..charts import RIGHT, STYLE, ChartFrame, axes, circle, nice, svg
+from ..charts import RIGHT, STYLE, ChartFrame, circle, draw_axes, find_ticks, svg
 from .faithfulness import NO_EXPLANATIONS, Faithfulness
 
 WIDTH, HEIGHT = 720, 420
@@ -59,12 +59,12 @@ def draw_costs(found: Faithfulness) -> str:
     if not points:
         raise UsageError("the picture shows the totals of single-token: ask for that protocol, too.")
     ticks = [tick for tick in TICKS if tick <= max(3.0, *(point.cost for point in points)) * 1.5]
-    up = nice(min(p.faithfulness for p in points), max(p.faithfulness for p in points))
+    up = find_ticks(min(p.faithfulness for p in points), max(p.faithfulness for p in points))
     across = [math.log1p(tick) for tick in ticks]
     right = max(across[-1], *(math.log1p(point.cost) for point in points))
     frame = ChartFrame((0.0, right * 1.02), (up[0], up[-1]), WIDTH, HEIGHT)
     names = [f"{tick:,}" for tick in ticks]
-    lines = axes(frame, across, up, "cost in forward passes", "mean total: recovery minus disruption", names)
+    lines = draw_axes(frame, across, up, "cost in forward passes", "mean total: recovery minus disruption", names)
     front = frontier(points)
     path = " ".join("{:.1f},{:.1f}".format(*place(frame, point)) for point in front)
     parts = [

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ...errors import DataError
-from .rows import BAD_UTF8, MOST_BYTES, STEP, UNREADABLE, Bad, check_cell, escape_beginning, strings
+from .rows import BAD_UTF8, MOST_BYTES, STEP, UNREADABLE, Bad, check_cell, escape_beginning, make_string_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,7 +116,7 @@ class TextFile:
         texts = [one if isinstance(one, Bad) else check_line_text(one[0]) for one in cells]
         gaps: list[Any] = [None] * len(self.columns)
         rows = [gaps if isinstance(one, Bad) else one for one in cells]
-        return texts, strings({name: [row[i] for row in rows] for i, name in enumerate(self.columns) if i})
+        return texts, make_string_table({name: [row[i] for row in rows] for i, name in enumerate(self.columns) if i})
 
     def _header(self, file: BinaryIO) -> list[str]:
         if self.suffix not in DIALECTS:

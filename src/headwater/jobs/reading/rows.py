@@ -80,7 +80,7 @@ def escape_beginning(value: str | bytes) -> str:
     return text.encode(errors="backslashreplace").decode()[:SHOWN]
 
 
-def strings(columns: dict[str, Sequence[Any]]) -> pa.Table:
+def make_string_table(columns: dict[str, Sequence[Any]]) -> pa.Table:
     """Columns of a text file: strings, gaps where a row has none; what is not UTF-8 is replaced."""
     import pyarrow as pa
 

@@ -176,13 +176,15 @@ def describe_file(path: str, columns: Sequence[str], known: InputFile | None) ->
         content = sha256_of(path)
         if known is not None and known.sha256 == content and set(columns) <= set(known.kinds):
             return replace(known, bytes=size, changed=changed)
-        looked = {".parquet": parquet, DATASET: look_through_dataset}.get(kind, look_through_lines)(path, kind, columns)
+        looked = {".parquet": look_through_parquet, DATASET: look_through_dataset}.get(kind, look_through_lines)(
+            path, kind, columns
+        )
         return InputFile(path, kind, looked[0], size, changed, content, looked[1], looked[2])
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-def contents(path: str) -> list[Path]:
+def list_files(path: str) -> list[Path]:
     """The file, or those of a dataset without what `datasets` keeps there for itself."""
     here = Path(path)
     if not here.is_dir():
@@ -191,7 +193,7 @@ def contents(path: str) -> list[Path]:
 
 
 def measure_file(path: str) -> tuple[int, tuple[int, int]]:
-    found = [file.stat() for file in contents(path)]
+    found = [file.stat() for file in list_files(path)]
     times = max(one.st_mtime_ns for one in found), max(one.st_ctime_ns for one in found)
     return sum(one.st_size for one in found), times
 
@@ -206,7 +208,7 @@ def has_changed(file: InputFile) -> bool:
 
 def sha256_of(path: str) -> str:
     digest = hashlib.sha256()
-    for part in contents(path):
+    for part in list_files(path):
         with part.open("rb") as file:
             while block := file.read(2**20):
                 digest.update(block)
@@ -216,7 +218,7 @@ def sha256_of(path: str) -> str:
 Looked = tuple[int, dict[str, str], tuple[int, ...]]
 
 
-def parquet(path: str, _: str, columns: Sequence[str]) -> Looked:
+def look_through_parquet(path: str, _: str, columns: Sequence[str]) -> Looked:
     import pyarrow as pa
     from pyarrow import parquet as files
 

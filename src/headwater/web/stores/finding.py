@@ -41,12 +41,12 @@ def results_in(path: Path, taken: set[str]) -> Iterator[Store]:
 def kind_of(path: Path) -> type[EvaluationStore] | type[RunStore] | type[BiasStore] | None:
     if (path / "evaluation.json").is_file():
         return EvaluationStore
-    if (path / MANIFEST).is_file() and says(path / MANIFEST, KIND):
+    if (path / MANIFEST).is_file() and is_of_kind(path / MANIFEST, KIND):
         return RunStore
     return BiasStore if (path / "audit.json").is_file() and (path / "mentions.csv").is_file() else None
 
 
-def says(file: Path, kind: str) -> bool:
+def is_of_kind(file: Path, kind: str) -> bool:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

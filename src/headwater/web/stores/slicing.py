@@ -115,7 +115,7 @@ def labels_are_classes(labels: Categories, same: Sequence[int], classes: Sequenc
     return any(at >= 0 for at in same) and all(named)
 
 
-def slices(sheet: Sheet, query: Query, by: str, classes: Sequence[str] = ()) -> list[Slice]:
+def make_slices(sheet: Sheet, query: Query, by: str, classes: Sequence[str] = ()) -> list[Slice]:
     """The rows that the query finds, by the values of a column; one with many numbers in four equal parts."""
     kept = sheet.matching(query)
     agree = judge_rows(sheet, classes)
