@@ -80,6 +80,10 @@ def hold(x: Tensor) -> Tensor:
     return x.detach()
 
 
+def half_each(a: Tensor, b: Tensor) -> Tensor:
+    return 0.5 * (a * hold(b) + hold(a) * b)
+
+
 def times_constant(function: Operation, zero: float = 0.0) -> Operation:
     """x times [(f(x) - f(0)) / x]."""
     return lambda x: x * hold((function(x) - zero) / x)

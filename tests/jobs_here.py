@@ -6,9 +6,11 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -208,3 +210,19 @@ def fails_at_the_end(pipe: Any, payload: Any, device: str) -> None:
 
 def word(name: str) -> int:
     return int(tiny.tokenizer().convert_tokens_to_ids(name))
+
+
+def read_rows(out: Path) -> list[dict[str, Any]]:
+    """All rows of a run, in their order."""
+    return [row for shard in sorted((out / "shards").iterdir()) for row in parquet.read_table(shard).to_pylist()]
+
+
+@contextmanager
+def small_files(most: int = 20_000) -> Iterator[None]:
+    """Inside, no file may grow beyond so many bytes: a limit of the system in place of a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
+from types import SimpleNamespace
 
 import tokenizers
+import torch
 import transformers as tf
-from tiny import BUILD, SPECIAL, randomised
-from torch import nn
+from tiny import BART, BUILD, ENCODER_DECODER, SPECIAL, T5, randomised
+from torch import Tensor, nn
 
 SIZE = 120
 WORDS = "the capital of France is Paris London a good film . ! in user assistant system and it was she said".split()
@@ -40,23 +43,39 @@ def talker(name: str) -> nn.Module:
     return model
 
 
-SMALL = {"vocab_size": SIZE, "d_model": 32, **SPECIAL}
 SEQ2SEQ = {
     "t5-lm": lambda: tf.T5ForConditionalGeneration(
-        tf.T5Config(**SMALL, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0)
+        tf.T5Config(**ENCODER_DECODER, **SPECIAL, **T5, decoder_start_token_id=0)
     ),
     "bart-lm": lambda: tf.BartForConditionalGeneration(
-        tf.BartConfig(
-            **SMALL,
-            encoder_layers=2,
-            decoder_layers=2,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-            encoder_ffn_dim=48,
-            decoder_ffn_dim=48,
-            max_position_embeddings=64,
-            decoder_start_token_id=2,
-            forced_eos_token_id=None,
-        )
+        tf.BartConfig(**ENCODER_DECODER, **SPECIAL, **BART, decoder_start_token_id=2, forced_eos_token_id=None)
     ),
 }
+
+
+class Additive(nn.Module):
+    """A language model of which everything is known: the logit of one token is the sum of the embeddings."""
+
+    def __init__(self, values: dict[int, float], answer: int = 5) -> None:
+        super().__init__()
+        self.answer = answer
+        self.config = SimpleNamespace(pad_token_id=0)
+        self.embed = nn.Embedding(SIZE, 1, dtype=torch.float64)
+        nn.init.zeros_(self.embed.weight)
+        with torch.no_grad():
+            for token, value in values.items():
+                self.embed.weight[token, 0] = value
+        self.eval()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embed
+
+    def forward(self, input_ids: Tensor, use_cache: bool = False) -> SimpleNamespace:
+        rows = torch.zeros(*input_ids.shape, SIZE, dtype=torch.float64)
+        rows[:, -1, self.answer] = self.embed(input_ids).sum((1, 2))
+        return SimpleNamespace(logits=rows)
+
+
+def likelihood(logit: float) -> float:
+    """Of the token of an `Additive` model whose logit this is; all others have 0."""
+    return math.exp(logit) / (math.exp(logit) + SIZE - 1)

@@ -8,7 +8,7 @@ from copy import deepcopy
 import pytest
 
 pytest.importorskip("pyarrow")
-from jobs_here import here, write
+from jobs_here import here, read_rows, write
 from pyarrow import parquet
 from speaker import speaker, talker
 from typer.testing import CliRunner
@@ -36,11 +36,6 @@ def run(folder, monkeypatch, **options):
     )
 
 
-def read(folder) -> list[dict]:
-    shards = sorted((folder / "out" / "shards").iterdir())
-    return [row for shard in shards for row in parquet.read_table(shard).to_pylist()]
-
-
 def ask(number: int, **options) -> hw.AnswerExplainer:
     given = {"documents": GIVEN[number], "answer": ANSWERS[number], "tokenizer": speaker()} | options
     return hw.explain_answer(talker("gpt2"), QUESTIONS[number], **given)
@@ -48,7 +43,7 @@ def ask(number: int, **options) -> hw.AnswerExplainer:
 
 def test_every_row_has_its_answer_its_sentences_and_their_sources(tmp_path, monkeypatch):
     run(tmp_path, monkeypatch)
-    rows = read(tmp_path)
+    rows = read_rows(tmp_path / "out")
     assert [row["id"] for row in rows] == [0, 1, 3, 4]
     assert [row["answer"].strip() for row in rows] == [ANSWERS[i] for i in (0, 1, 3, 4)]
     assert [row["input_answer"] for row in rows] == [ANSWERS[i] for i in (0, 1, 3, 4)]
@@ -70,7 +65,7 @@ def test_every_row_has_its_answer_its_sentences_and_their_sources(tmp_path, monk
 
 def test_the_model_answers_where_no_answer_is_given_and_the_run_can_be_opened(tmp_path, monkeypatch):
     found = run(tmp_path, monkeypatch, answer=None, max_new_tokens=3)
-    rows = read(tmp_path)
+    rows = read_rows(tmp_path / "out")
     assert [row["answer"] for row in rows] == [ask(i, answer=None, max_new_tokens=3).text for i in (0, 1, 3, 4)]
     first = next(found.explanations())
     assert first.ledger.closed
@@ -149,6 +144,6 @@ def test_the_command_takes_questions_and_documents_from_columns(tmp_path):
     given = ["run", "--data", str(data), "--out", str(tmp_path / "out"), "-m", str(tmp_path / "model"), "--columns"]
     found = CliRunner().invoke(app, [*given, "question", "--documents", "one,two", "--max-new-tokens", "3"])
     assert found.exit_code == 0, found.output
-    (row,) = read(tmp_path)
+    (row,) = read_rows(tmp_path / "out")
     assert dict(row["without"]).keys() == {"one", "two"}
     assert row["sentences"]

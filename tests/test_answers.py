@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
-from speaker import speaker, talker
-from torch import Tensor, nn
+from speaker import Additive, likelihood, speaker, talker
+from torch import nn
 from typer.testing import CliRunner
 
 from headwater.cli import app
@@ -24,26 +22,6 @@ TEXTS = ("the capital of France is", "a good film in London was it", "she said i
 PROMPTS = tuple(
     Prompt(f"p{i}", "fact" if i < 2 else "copy", text, "Paris", ("France",)) for i, text in enumerate(TEXTS)
 )
-
-
-class Bag(nn.Module):
-    """A language model of which everything is known: the logit of token 5 is the sum of the words' values."""
-
-    def __init__(self, values: dict[int, float]) -> None:
-        super().__init__()
-        self.config = SimpleNamespace(pad_token_id=0)
-        self.embed = nn.Embedding(120, 1, dtype=torch.float64)
-        nn.init.zeros_(self.embed.weight)
-        with torch.no_grad():
-            for token, value in values.items():
-                self.embed.weight[token, 0] = value
-        self.eval()
-
-    def forward(self, input_ids: Tensor, use_cache: bool = False) -> SimpleNamespace:
-        logit = self.embed(input_ids).sum((1, 2))
-        rows = torch.zeros(*input_ids.shape, 120, dtype=torch.float64)
-        rows[:, -1, 5] = logit
-        return SimpleNamespace(logits=rows)
 
 
 def ids(text: str) -> list[int]:
@@ -73,11 +51,11 @@ def test_relevance_of_a_word_is_the_sum_of_its_tokens():
 
 def test_one_word_cannot_be_ranked():
     with pytest.raises(InputError, match="has 1 words"):
-        asked("France", Bag({}))
+        asked("France", Additive({}))
 
 
 def test_other_words_of_as_many_tokens_stand_in_and_no_word_for_itself():
-    model = Bag({})
+    model = Additive({})
     questions = [Question.of(model, speaker(), prompt) for prompt in PROMPTS]
     pool = Substitutes.of(speaker(), PROMPTS)
     for question in questions:
@@ -98,9 +76,9 @@ def test_other_words_of_as_many_tokens_stand_in_and_no_word_for_itself():
 def known() -> Answers:
     """France counts 3, capital 1, the other words nothing; what stands in counts nothing, too."""
     values = dict(zip(ids("France capital"), (3.0, 1.0), strict=True))
-    question = asked("the capital of France is", Bag(values))
+    question = asked("the capital of France is", Additive(values))
     nothing = torch.tensor(ids("a film in London it"))
-    return Answers(Bag(values), question, [nothing])
+    return Answers(Additive(values), question, [nothing])
 
 
 def test_kept_words_stay_and_the_others_are_replaced(known):
@@ -130,13 +108,10 @@ def test_areas_are_those_of_the_curves(known):
     """Five words: after 0, 0, 1, 2, … words put back, by hand."""
     found = measure_answer(known, [0.0, 1.0, 0.0, 3.0, 0.0], effects(known))
 
-    def p(value: float) -> float:
-        return float(np.exp(value) / (np.exp(value) + 119))
-
     counts = [round(f * 5) for f in FRACTIONS]
-    values = [p((0, 3, 4, 4, 4, 4)[n]) / p(4) for n in counts]
+    values = [likelihood((0, 3, 4, 4, 4, 4)[n]) / likelihood(4) for n in counts]
     assert found.activation == pytest.approx(np.trapezoid(values, FRACTIONS))
-    changes = [np.log(p((4, 4, 4, 4, 3, 0)[n]) / p(4)) ** 2 for n in counts]
+    changes = [np.log(likelihood((4, 4, 4, 4, 3, 0)[n]) / likelihood(4)) ** 2 for n in counts]
     assert found.pruning == pytest.approx(np.trapezoid(changes, FRACTIONS))
 
 
@@ -226,7 +201,7 @@ def test_the_default_is_set_beside_the_others_prompt_by_prompt():
 
 
 def test_later_words_need_no_explanation():
-    relevance, error = Setting.parse("later-words").words(None, None, asked(TEXTS[0], Bag({})), 0)
+    relevance, error = Setting.parse("later-words").words(None, None, asked(TEXTS[0], Additive({})), 0)
     assert relevance == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert error is None
 
@@ -234,7 +209,7 @@ def test_later_words_need_no_explanation():
 def test_the_last_word_is_taken_out_of_the_question():
     """Of the words before the last, the second takes most; the explanation names it after the last."""
     words = ids(TEXTS[0])
-    model = Bag({words[-1]: 5.0, words[1]: 3.0})
+    model = Additive({words[-1]: 5.0, words[1]: 3.0})
     question = asked(TEXTS[0], model)
     answers = Answers(model, question, [torch.zeros(len(question.ids), dtype=torch.long)])
     taken = effects(answers)

@@ -7,7 +7,6 @@ import json
 import re
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import pytest
 import torch
 from real_data import need_real_data
 from real_models import smollm2
-from speaker import speaker, talker
+from speaker import Additive, likelihood, speaker, talker
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
@@ -77,39 +76,12 @@ TEXTS = ("the capital of France is", "a good film in London was it", "she said i
 ANSWER = 5
 
 
-class Additive(nn.Module):
-    """A language model of which everything is known: the logit of one token is the sum of the embeddings."""
-
-    def __init__(self, values: dict[int, float], answer: int = ANSWER) -> None:
-        super().__init__()
-        self.answer = answer
-        self.config = SimpleNamespace(pad_token_id=0)
-        self.embed = nn.Embedding(120, 1, dtype=torch.float64)
-        nn.init.zeros_(self.embed.weight)
-        with torch.no_grad():
-            for token, value in values.items():
-                self.embed.weight[token, 0] = value
-        self.eval()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embed
-
-    def forward(self, input_ids: Tensor, use_cache: bool = False) -> SimpleNamespace:
-        rows = torch.zeros(*input_ids.shape, 120, dtype=torch.float64)
-        rows[:, -1, self.answer] = self.embed(input_ids).sum((1, 2))
-        return SimpleNamespace(logits=rows)
-
-
 def tokens(text: str) -> list[int]:
     return list(speaker()(text)["input_ids"])
 
 
 def worth(**words: float) -> dict[int, float]:
     return {tokens(word)[0]: value for word, value in words.items()}
-
-
-def probability(logit: float) -> float:
-    return float(np.exp(logit) / (np.exp(logit) + 119))
 
 
 def pose(model: nn.Module, text: str = TEXTS[0]) -> tuple[AnsweringModel, Any]:
@@ -128,8 +100,8 @@ def test_the_perfect_order_gives_the_areas_that_were_worked_out_by_hand():
     assert prompt.words.tolist() == [1, 2, 3, 4]
     answers = PerturbedAnswers(asked, prompt, prompt.words, None)
     counts = [0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4]  # ceil(f * 4)
-    recovered = [probability((2, 5, 6, 6, 6)[n]) / probability(6) for n in counts]
-    disrupted = [probability((6, 3, 2, 2, 2)[n]) / probability(6) for n in counts]
+    recovered = [likelihood((2, 5, 6, 6, 6)[n]) / likelihood(6) for n in counts]
+    disrupted = [likelihood((6, 3, 2, 2, 2)[n]) / likelihood(6) for n in counts]
     hand = 100 * (np.trapezoid(recovered, dx=0.1) - np.trapezoid(disrupted, dx=0.1))
     perfect, reverse = np.array([1.0, 0.0, 3.0, 0.0]), np.array([-1.0, 0.5, -3.0, 0.5])
     assert disrupt_and_recover(answers, perfect, TENTHS) == pytest.approx(hand)
@@ -150,7 +122,7 @@ def test_random_orders_lie_between_the_reversed_and_the_perfect_one():
 def test_what_each_word_takes_along_is_what_it_was_worth():
     asked, prompt = pose(Additive(VALUES))
     drops = PerturbedAnswers(asked, prompt, prompt.words, None).drops()
-    hand = [np.log(probability(6) / probability(6 - value)) for value in (1, 0, 3, 0)]
+    hand = [np.log(likelihood(6) / likelihood(6 - value)) for value in (1, 0, 3, 0)]
     assert drops == pytest.approx(hand)
 
 
@@ -165,9 +137,9 @@ def test_a_swap_puts_tokens_of_other_prompts_in_place_and_zero_none():
     model = Additive({**VALUES, **worth(London=10.0)})
     posed = SingleToken(least_probability=0).pose(AnsweringModel(model, speaker()), cases.cases[0], cases)
     nothing = np.zeros((1, 4), dtype=bool)
-    assert posed.answers["zero"].of(nothing) == pytest.approx(np.log(probability(2)))
-    assert posed.answers["swap"].of(nothing) == pytest.approx(np.log(probability(42)))
-    assert posed.answers["swap"].drops()[2] == pytest.approx(np.log(probability(6) / probability(13)))
+    assert posed.answers["zero"].of(nothing) == pytest.approx(np.log(likelihood(2)))
+    assert posed.answers["swap"].of(nothing) == pytest.approx(np.log(likelihood(42)))
+    assert posed.answers["swap"].drops()[2] == pytest.approx(np.log(likelihood(6) / likelihood(13)))
 
 
 def test_drawn_tokens_are_never_the_prompts_own_and_stay_the_same():
@@ -663,7 +635,7 @@ def test_evidence_by_hand(evidence):
     found = evidence.measure(per_sentence(evidence, truth))
     assert found["lds"] == pytest.approx(1)
     for k, gone in ((1, 4.0), (3, 7.5), (5, 7.85)):
-        assert found[f"drop {k}"] == pytest.approx(np.log(probability(total) / probability(total - gone)))
+        assert found[f"drop {k}"] == pytest.approx(np.log(likelihood(total) / likelihood(total - gone)))
     assert [found[f"evidence {k}"] for k in (1, 3, 5)] == [1, 1, 1]
     wrong = evidence.measure(per_sentence(evidence, [-value for value in truth]))
     assert wrong["lds"] == pytest.approx(-1)

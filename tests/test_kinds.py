@@ -5,17 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from defining import X, check_relevance, hold, times_constant
+from defining import X, check_relevance, half_each, hold, times_constant
 from torch import Tensor
 from weighing import LENGTH, WIDTH, Operation, drawn
 
 A, C = slice(None, 4), slice(4, None)
 W, B = 1 + 0.3 * drawn(WIDTH, seed=21), drawn(WIDTH, seed=22)
 WL, BL = 1 + 0.3 * drawn(LENGTH, seed=23), drawn(LENGTH, seed=24)
-
-
-def half_each(a: Tensor, b: Tensor) -> Tensor:
-    return 0.5 * (a * hold(b) + hold(a) * b)
 
 
 def root(x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from defining import Case, X, check, check_relevance, hold
+from defining import Case, X, check, check_relevance, half_each, hold
 from torch import Tensor
 from weighing import LENGTH, WIDTH, Operation, drawn
 
@@ -44,10 +44,6 @@ def test_without_its_rule_a_logarithm_keeps_its_gradient(name: str) -> None:
     operation = LOGS[name][0]
     if "in place" not in name:
         check((operation, operation), "gi", x=POSITIVE)
-
-
-def half_each(a: Tensor, b: Tensor) -> Tensor:
-    return 0.5 * (a * hold(b) + hold(a) * b)
 
 
 def log1p_line(x: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ import copy
 import errno
 import fcntl
 import json
-import resource
 import shutil
 from collections import Counter
 from contextlib import closing
@@ -18,7 +17,7 @@ pytest.importorskip("pyarrow")
 
 import tiny
 import torch
-from jobs_here import Picky, contents, here, results, retold, run, sentences, write
+from jobs_here import Picky, contents, here, results, retold, run, sentences, small_files, write
 from pyarrow import parquet
 from typer.testing import CliRunner
 
@@ -304,14 +303,9 @@ def test_a_full_disk_ends_the_job_in_order(engine, data, tmp_path, monkeypatch, 
 
 
 def test_a_file_that_may_not_grow_is_a_full_disk(engine, data, tmp_path):
-    """A limit of the system instead of a stand-in: the write itself fails."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-    try:
-        with pytest.raises(JobStopped, match="the disk is full"):
-            run(data, tmp_path / "out", shard_rows=100)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    """The write itself fails, no stand-in for it."""
+    with small_files(), pytest.raises(JobStopped, match="the disk is full"):
+        run(data, tmp_path / "out", shard_rows=100)
     assert not list((tmp_path / "out" / "shards").iterdir())
     assert run(data, tmp_path / "out", shard_rows=100).finished
 

@@ -6,7 +6,6 @@ import errno
 import fcntl
 import json
 import os
-import resource
 import shutil
 import tracemalloc
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 import pyarrow as pa
-from jobs_here import contents, here, retold, run, sentences, unsealed, write
+from jobs_here import contents, here, retold, run, sentences, small_files, unsealed, write
 from pyarrow import parquet
 from typer.testing import CliRunner
 
@@ -393,14 +392,9 @@ def test_a_disk_that_is_full_at_the_start_is_said(engine, cli, tmp_path, monkeyp
 
 
 def test_a_temporary_folder_that_is_full_is_said(data, tmp_path):
-    """Where workers find the model. A limit of the system in place of a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-    try:
-        with pytest.raises(JobStopped, match="the disk is full"):
-            run(data, tmp_path / "out", workers=1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    """Where workers find the model."""
+    with small_files(), pytest.raises(JobStopped, match="the disk is full"):
+        run(data, tmp_path / "out", workers=1)
 
 
 def test_columns_that_would_have_one_name_are_refused(engine, tmp_path):

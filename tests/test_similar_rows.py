@@ -7,7 +7,7 @@ import json
 import pytest
 
 pytest.importorskip("pyarrow")
-from jobs_here import here, write
+from jobs_here import here, read_rows, write
 from pyarrow import parquet
 from tiny import tiny, tokenizer
 from typer.testing import CliRunner
@@ -30,15 +30,10 @@ def run(folder, monkeypatch, **options):
     return hw.run(tiny("bert").base_model, data, folder / "out", shard_rows=2, progress=False, **(given | options))
 
 
-def read(folder) -> list[dict]:
-    shards = sorted((folder / "out" / "shards").iterdir())
-    return [row for shard in shards for row in parquet.read_table(shard).to_pylist()]
-
-
 @pytest.mark.parametrize("options", [{}, {"rank": 3, "pooling": "cls", "normalise": False}])
 def test_every_row_is_a_similarity(tmp_path, monkeypatch, options):
     run(tmp_path, monkeypatch, **options)
-    rows = read(tmp_path)
+    rows = read_rows(tmp_path / "out")
     assert [row["id"] for row in rows] == [0, 1]
     for row, a, b in zip(rows, FIRST, SECOND, strict=False):
         s = hw.explain_similarity(tiny("bert").base_model, a, b, tokenizer=tokenizer(), **options)
@@ -103,4 +98,4 @@ def test_on_the_command_line(tmp_path, monkeypatch):
     assert made.exit_code == 0, made.output
     manifest = json.loads(made.stdout)
     assert manifest["asked"]["similar"] == "other"
-    assert read(tmp_path)[0]["measure"] == "cosine"
+    assert read_rows(tmp_path / "out")[0]["measure"] == "cosine"

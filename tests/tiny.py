@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import tokenizers
 import torch
@@ -23,9 +22,17 @@ GROUPED = {**SMALL, "num_key_value_heads": 2}
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
-def _encoder_decoder(**more: Any) -> dict[str, Any]:
-    return {"vocab_size": 120, "d_model": 32, **more}
-
+ENCODER_DECODER = {"vocab_size": 120, "d_model": 32}
+T5 = {"d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+BART = {
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 64,
+}
 
 BUILD: dict[str, Callable[[], nn.Module]] = {
     "bert": lambda: tf.BertForSequenceClassification(tf.BertConfig(**SMALL, num_labels=3)),
@@ -67,22 +74,8 @@ BUILD: dict[str, Callable[[], nn.Module]] = {
     "mixtral": lambda: tf.MixtralForCausalLM(
         tf.MixtralConfig(**GROUPED, num_local_experts=4, experts_implementation="eager")
     ),
-    "t5": lambda: tf.T5ForSequenceClassification(
-        tf.T5Config(**_encoder_decoder(d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0))
-    ),
-    "bart": lambda: tf.BartForSequenceClassification(
-        tf.BartConfig(
-            **_encoder_decoder(
-                encoder_layers=2,
-                decoder_layers=2,
-                encoder_attention_heads=4,
-                decoder_attention_heads=4,
-                encoder_ffn_dim=48,
-                decoder_ffn_dim=48,
-                max_position_embeddings=64,
-            )
-        )
-    ),
+    "t5": lambda: tf.T5ForSequenceClassification(tf.T5Config(**ENCODER_DECODER, **T5, decoder_start_token_id=0)),
+    "bart": lambda: tf.BartForSequenceClassification(tf.BartConfig(**ENCODER_DECODER, **BART)),
     "vit": lambda: tf.ViTForImageClassification(
         tf.ViTConfig(
             hidden_size=32,
