@@ -79,13 +79,17 @@ def as_text(message: str) -> str:
 
 
 def collect_messages() -> dict[str, list[str]]:
-    """The text of every `raise` in the library, by the class that is raised."""
+    """The text of every `raise` in the library, by the class that is raised; `require_extra` raises `MissingExtra`."""
     found: dict[str, list[str]] = defaultdict(list)
     for file in sorted(Path(headwater.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
-                name = getattr(node.exc.func, "id", getattr(node.exc.func, "attr", ""))
-                text = " ".join(write_message(node.exc.args[0]).split())
+            made = node.exc if isinstance(node, ast.Raise) else node
+            if isinstance(made, ast.Call) and made.args:
+                name = getattr(made.func, "id", getattr(made.func, "attr", ""))
+                if made is node and name != "require_extra":
+                    continue
+                name = "MissingExtra" if made is node else name
+                text = " ".join(write_message(made.args[0]).split())
                 if len(text) > 15 and text not in found[name]:
                     found[name].append(text)
     return found

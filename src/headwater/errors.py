@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 __all__ = [
@@ -176,6 +177,15 @@ class MissingExtra(HeadwaterError, ImportError):
 
     def __init__(self, what: str, extra: str, distribution: str = "headwater") -> None:
         super().__init__(f"{what} needs: pip install '{distribution}[{extra}]'")
+
+
+@contextmanager
+def require_extra(what: str, extra: str, distribution: str = "headwater") -> Iterator[None]:
+    """Around imports of what is optional: where it is missing, the error names the extra that has it."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtra(what, extra, distribution) from error
 
 
 def restore(kind: type[HeadwaterError], arguments: tuple[Any, ...]) -> HeadwaterError:

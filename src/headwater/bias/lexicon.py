@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ..errors import DataError, MissingExtra
+from ..errors import DataError, require_extra
 from ..inputs.table import DATA_DIRECTORY
 
 LISTS = Path(__file__).parent / "lists"
@@ -68,10 +68,8 @@ def first_names() -> FirstNames:
 
 def lexicon_from_parquet(path: Path) -> FirstNames:
     """Columns `name` and `label`, 0 female and 1 male."""
-    try:
+    with require_extra(f"reading {path.name}", "data"):
         from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtra(f"reading {path.name}", "data") from error
     columns = parquet.read_table(path).to_pydict()
     pairs = zip(columns["name"], columns["label"], strict=True)
     return FirstNames.of(((str(name), (FEMALE, MALE)[int(label)]) for name, label in pairs))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, MissingExtra, TargetError, UnknownName, check_least
+from ..errors import DataError, TargetError, UnknownName, check_least, require_extra
 from ..inputs.classes import Names
 from ..inputs.given import is_column
 from ..inputs.table import LabelledTexts
@@ -150,11 +150,9 @@ def columns_from_file(path: Path) -> Columns:
 
 
 def columns_from_parquet(path: Path) -> Columns:
-    try:
+    with require_extra(f"reading {path.name}", "data"):
         import pyarrow
         from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtra(f"reading {path.name}", "data") from error
     try:
         columns: Columns = parquet.read_table(path).to_pydict()
     except pyarrow.ArrowException as error:

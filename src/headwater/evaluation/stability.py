@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import MissingExtra, ModelError, UsageError
+from ..errors import ModelError, UsageError, require_extra
 from ..inputs.hooks import hook_modules
 from ..inputs.places import find_places
 from ..results.explanation import Explanation
@@ -30,10 +30,8 @@ RADIUS = 0.1
 
 
 def captum_metrics(what: str) -> Any:
-    try:
+    with require_extra(what, "captum"):
         from captum import metrics
-    except ImportError as error:
-        raise MissingExtra(what, "captum") from error
     return metrics
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
-from ..errors import InputError, MissingExtra, UsageError
+from ..errors import InputError, UsageError, require_extra
 
 TEXTS, PAGES, PDF = (".txt", ".md"), (".html", ".htm"), ".pdf"
 KINDS = (*TEXTS, *PAGES, PDF)
@@ -134,10 +134,8 @@ def read_pdf(raw: bytes, file: Path, most: int | None = None) -> str:
 
     Lines of a paragraph are joined: where a line ends says nothing in a PDF.
     """
-    try:
+    with require_extra(f"reading {file}", "documents"):
         import pypdf
-    except ImportError as error:
-        raise MissingExtra(f"reading {file}", "documents") from error
     import io
     import logging
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import EmptyInput, InputError, MissingExtra, UsageError, check_least
+from ..errors import EmptyInput, InputError, UsageError, check_least, require_extra
 from ..results.picture import Box, ImageFrame
 from .batch import Batch, Item
 from .patches import patches_of
@@ -60,10 +60,8 @@ def list_images(data: Any) -> tuple[list[Any], bool]:
 
 
 def import_pillow() -> Any:
-    try:
+    with require_extra("an image", "images"):
         from PIL import Image, ImageOps, UnidentifiedImageError
-    except ImportError as error:
-        raise MissingExtra("an image", "images") from error
     return Image, ImageOps, UnidentifiedImageError
 
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import HeadwaterError, JobStopped, MissingExtra, UsageError
+from ..errors import HeadwaterError, JobStopped, MissingExtra, UsageError, require_extra
 from .explaining import Explainer, Finished
 from .failures import History
 from .local import Tick
@@ -35,11 +35,9 @@ OBJECT_STORE = 512 * 2**20  # of a cluster that is started here: chunks are smal
 @contextmanager
 def connect(address: str | None) -> Iterator[RayEngine]:
     """A cluster that is there already, the one at `address`, or one that is started here and ends with the block."""
-    try:
+    with require_extra("the engine 'ray'", "cluster"):
         import ray
         import ray.data
-    except ImportError as error:
-        raise MissingExtra("the engine 'ray'", "cluster") from error
     if ray.is_initialized():
         yield RayEngine()
         return

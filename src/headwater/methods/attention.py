@@ -15,7 +15,7 @@ from torch import Tensor
 from ..engine.forward import Run
 from ..engine.outcome import Outcome
 from ..engine.sharing import plain_pass
-from ..errors import MissingExtra, NotApplicable
+from ..errors import NotApplicable, require_extra
 from ..inputs.patches import PatchGrid
 from ..rules import Books
 from ..rules.maps import AttentionMap
@@ -171,12 +171,10 @@ def flow(maps: Maps) -> Tensor:
 
 def flow_matrix(layers: Maps) -> Tensor:
     """Maximum flow [top node, input] through the layers, edges as wide as the matrices' entries."""
-    try:
+    with require_extra("'a-flow'", "flow"):
         import numpy as np
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import maximum_flow
-    except ImportError as error:
-        raise MissingExtra("'a-flow'", "flow") from error
     size, depth = len(layers[0]), len(layers)
     scale = 2**30  # scipy's capacities are whole numbers: exact to 1e-9 for edges of at most 1
     rows, columns, capacity = [], [], []

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..engine.forward import Run
 from ..engine.outcome import Outcome
-from ..errors import MissingExtra
+from ..errors import require_extra
 from ..inputs.hooks import detach, find_hooks_of
 from ..inputs.readouts import ScoreReading
 from ..inputs.restoring import outside_inference, undone
@@ -48,10 +48,8 @@ BASELINE = baseline_parameter()
 
 
 def captum() -> Any:
-    try:
+    with require_extra("this method", "captum"):
         import captum.attr
-    except ImportError as error:
-        raise MissingExtra("this method", "captum") from error
     return captum.attr
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import LoadError, MissingExtra, UnsafeWeights, nearest
+from headwater.errors import LoadError, UnsafeWeights, nearest, require_extra
 
 from .hub import check_hub_name
 from .pretrained import locate, name_for_results
@@ -83,10 +83,8 @@ def find_in_directory(directory: Path, allow_pickle: bool) -> Checkpoint:
 
 def find_gguf(file: Path) -> Checkpoint:
     for package in ("gguf", "accelerate"):
-        try:
+        with require_extra("reading a GGUF file", "gguf"):
             __import__(package)
-        except ImportError as error:
-            raise MissingExtra("reading a GGUF file", "gguf") from error
     return Checkpoint(str(file.parent), local=True, use_safetensors=None, options={"gguf_file": str(file.absolute())})
 
 

@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater import plugins
-from headwater.errors import HeadwaterError, LoadError, MissingExtra, UnknownName, UnsafeWeights, UsageError
+from headwater.errors import (
+    HeadwaterError,
+    LoadError,
+    UnknownName,
+    UnsafeWeights,
+    UsageError,
+    require_extra,
+)
 
 from .checkpoints import Checkpoint, check_sources_of_weights, find_checkpoint
 from .hub import left_alone
@@ -164,10 +171,8 @@ def load_image_model(
         >>> model.config.image_size
         28
     """
-    try:
+    with require_extra("an image model", "images"):
         __import__("PIL")
-    except ImportError as error:
-        raise MissingExtra("an image model", "images") from error
     model, _ = load(
         name_or_dir,
         task=task,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.errors import EmptyInput, InputError, MissingExtra
+from headwater.errors import EmptyInput, InputError, require_extra
 from headwater.models.graphs.graph import Graph
 
 __all__ = ["from_molecule", "from_smiles"]
@@ -90,11 +90,9 @@ def from_smiles(smiles: str, label: int | None = None) -> Graph:
         >>> ethanol.names, ethanol.edges.tolist()
         (('C', 'C', 'O'), [[0, 1], [1, 2]])
     """
-    try:
+    with require_extra("reading a molecule", "graphs"):
         from rdkit import Chem
         from rdkit.rdBase import BlockLogs
-    except ImportError as error:
-        raise MissingExtra("reading a molecule", "graphs") from error
     with BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
         if molecule is None:

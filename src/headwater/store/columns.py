@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingExtra
+from ..errors import require_extra
 from ..results.explanation import Explanation, Provenance
 from ..results.ledger import Ledger, Lines
 
@@ -31,10 +31,8 @@ LATER = RESERVED[-7:]  # runs of earlier versions have no such columns: nothing 
 
 
 def need_arrow(what: str) -> None:
-    try:
+    with require_extra(what, "data"):
         import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra(what, "data") from error
 
 
 def types(relevance: str) -> dict[str, pa.DataType]:

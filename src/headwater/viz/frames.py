@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import MissingExtra
+from headwater.errors import require_extra
 from headwater.results.audit import Audit
 from headwater.results.comparison import Comparison
 from headwater.results.display import TABLE, shows
@@ -20,10 +20,8 @@ FACTS = ("target", "prediction", "score", "output", "method", "at")
 
 
 def need_pandas() -> Any:
-    try:
+    with require_extra("a DataFrame", "data"):
         import pandas
-    except ImportError as error:
-        raise MissingExtra("a DataFrame", "data") from error
     return pandas
 
 

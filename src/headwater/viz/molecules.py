@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from headwater.errors import InputError, MissingExtra, UsageError
+from headwater.errors import InputError, UsageError, require_extra
 from headwater.results.explanation import Explanation
 
 from .colour import largest, shade
@@ -68,11 +68,9 @@ DASHED = f"fill='none' stroke='{MARK}' stroke-width='1.6' stroke-dasharray='3 2.
 
 
 def rdkit() -> tuple[Any, Any]:
-    try:
+    with require_extra("drawing a molecule", "graphs"):
         from rdkit import Chem
         from rdkit.Chem.Draw import rdMolDraw2D
-    except ImportError as error:
-        raise MissingExtra("drawing a molecule", "graphs") from error
     return Chem, rdMolDraw2D
 
 

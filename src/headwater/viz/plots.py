@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import InputError, MissingExtra
+from headwater.errors import InputError, require_extra
 from headwater.results.audit import Audit
 from headwater.results.comparison import Comparison
 from headwater.results.display import PLOT, shows
@@ -27,10 +27,8 @@ MOST_ROWS = 200  # in a picture of bars: more cannot be read
 
 def make_axes(ax: Axes | None, width: float, height: float) -> Axes:
     """The axes that were given, or those of a figure of their own, which pyplot knows: a notebook shows it."""
-    try:
+    with require_extra("a plot", "plot"):
         import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise MissingExtra("a plot", "plot") from error
     if ax is not None:
         return ax
     axes: Axes = plt.figure(figsize=(width, height), layout="constrained").add_subplot()

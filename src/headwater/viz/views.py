@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import InputError, MissingExtra, UsageError
+from headwater.errors import InputError, UsageError, require_extra
 from headwater.results.explanation import Explanation
 from headwater.results.picture import Box, Picture
 
@@ -124,10 +124,8 @@ def box_on_image(e: Explanation, ground: Image) -> Box:
 
 
 def pillow() -> Any:
-    try:
+    with require_extra("a picture of an image", "images"):
         from PIL import Image
-    except ImportError as error:
-        raise MissingExtra("a picture of an image", "images") from error
     return Image
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from ..defaults import TEXT_METHOD
-from ..errors import MissingExtra, UsageError
+from ..errors import UsageError, require_extra
 from .server import serve_in_thread
 from .state import AppState
 
@@ -49,10 +49,8 @@ def browser_arguments() -> list[str]:
 
 def check_driver() -> None:
     """Refuses where no browser could be driven, before models are loaded for it."""
-    try:
+    with require_extra("a screenshot", "screenshot"):
         import playwright.sync_api  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra("a screenshot", "screenshot") from error
     chromium()
 
 

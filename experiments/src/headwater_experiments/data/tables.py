@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.errors import DataError, MissingExtra
+from headwater.errors import DataError, require_extra
 from headwater.inputs.table import LabelledTexts
 
 TEXT_COLUMNS = ("text", "sentence", "Utterance")
@@ -23,10 +23,8 @@ class Hub:
     revision: str | None = None
 
     def read(self, split: str, label_names: tuple[str, ...]) -> LabelledTexts:
-        try:
+        with require_extra(f"loading {self.path} from the hub", "data"):
             from datasets import load_dataset
-        except ImportError as error:
-            raise MissingExtra(f"loading {self.path} from the hub", "data") from error
         options = {"name": self.config, "revision": self.revision}
         try:
             columns = load_dataset(
@@ -78,10 +76,8 @@ def _label(value: object, names: tuple[str, ...], source: str) -> int:
 
 
 def _read_parquet(path: Path) -> dict[str, list[object]]:
-    try:
+    with require_extra(f"reading {path.name}", "data"):
         from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtra(f"reading {path.name}", "data") from error
     columns: dict[str, list[object]] = parquet.read_table(path).to_pydict()
     return columns
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.errors import InputError, MissingExtra
+from headwater.errors import InputError, MissingExtra, require_extra
 from headwater.evaluation.progress import show_progress
 
 Pixels = NDArray[np.uint8]
@@ -42,10 +42,8 @@ class Cut:
 
 def segment(image: Pixels, cut: Cut) -> Pixels:
     """Which patch each pixel belongs to, [rows, columns]. Every patch hangs together."""
-    try:
+    with require_extra("cutting an image into patches", "graphs", "headwater-experiments"):
         from skimage.segmentation import slic
-    except ImportError as error:
-        raise MissingExtra("cutting an image into patches", "graphs", "headwater-experiments") from error
     if image.ndim != 2 or image.dtype != np.uint8:
         raise InputError(f"the image must be bytes [rows, columns]; found {image.dtype} of {image.shape}.")
     labels = slic(image / 255.0, n_segments=cut.segments, compactness=cut.compactness, channel_axis=None, start_label=0)

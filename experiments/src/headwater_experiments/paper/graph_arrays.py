@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headwater.errors import DataError, MissingExtra
+from headwater.errors import DataError, require_extra
 from headwater.evaluation.progress import show_progress
 from headwater.inputs.table import DATA_DIRECTORY
 from headwater.models.graphormer import GraphormerConfig
@@ -89,10 +89,8 @@ def read_bace() -> dict[str, list[Any]]:
         raise DataError(
             f"no BACE: {DATA_DIRECTORY} is {directory!r}. Set it to a directory that holds bace/bace.parquet."
         )
-    try:
+    with require_extra(f"reading {path.name}", "data"):
         from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtra(f"reading {path.name}", "data") from error
     columns: dict[str, list[Any]] = parquet.read_table(path).to_pydict()
     return columns
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from ...errors import DataError, MissingExtra
+from ...errors import DataError, require_extra
 from .rows import STEP, Bad, check_cell
 
 if TYPE_CHECKING:
@@ -89,10 +89,8 @@ class DatasetSplit:
 
 
 def load_split(path: str) -> Any:
-    try:
+    with require_extra(f"reading the dataset {path}", "data"):
         from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, load_from_disk
-    except ImportError as error:
-        raise MissingExtra(f"reading the dataset {path}", "data") from error
     silent = are_progress_bars_disabled()
     disable_progress_bars()
     try:

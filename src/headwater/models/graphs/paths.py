@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.errors import MissingExtra
+from headwater.errors import require_extra
 
 Integers = NDArray[np.int64]
 UNREACHABLE = -1
@@ -25,11 +25,9 @@ UNKNOWN = np.iinfo(np.int64).max
 
 def shortest_distances(edges: Integers, nodes: int) -> NDArray[np.int16]:
     """[nodes, nodes]: the number of edges between them, -1 where there is no way."""
-    try:
+    with require_extra("finding shortest paths in a graph", "graphs"):
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import shortest_path
-    except ImportError as error:
-        raise MissingExtra("finding shortest paths in a graph", "graphs") from error
     if not nodes:
         return np.zeros((0, 0), np.int16)
     starts, ends = edges.astype(np.int32)  # scipy before 1.15 takes no wider ones

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import MissingExtra, UsageError
+from headwater.errors import UsageError, require_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,10 +77,8 @@ class Margins:
 @contextmanager
 def use_style() -> Iterator[None]:
     """Draw by matplotlib's defaults and `STYLE`, whatever the caller has set; the caller's settings come back."""
-    try:
+    with require_extra("drawing figures", "paper", "headwater-experiments"):
         import matplotlib
-    except ImportError as error:
-        raise MissingExtra("drawing figures", "paper", "headwater-experiments") from error
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
