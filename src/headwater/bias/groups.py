@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, UnknownName, UsageError
+from ..evaluation.sources import read_by_ending
 from .finding import Finder
 from .names import gender_names
 from .phrases import PhraseFinder
@@ -45,12 +46,7 @@ def groups_from_file(path: Path) -> dict[str, list[str]]:
         raise UnknownName("set of groups", str(path), (GENDER_NAMES, *SHIPPED))
     if not path.is_file():
         raise DataError(f"there is no file {path}.")
-    if path.suffix.lower() not in readers:
-        raise DataError(f"{path} is none of {', '.join(readers)}.")
-    try:
-        return readers[path.suffix.lower()](path)
-    except (UnicodeDecodeError, OSError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read: {error}.") from error
+    return read_by_ending(path, readers)
 
 
 def from_json(path: Path) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ..inputs.table import LabelledTexts
 from ..inputs.text import check_characters
 
 Columns = Mapping[str, Any]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,11 @@ def columns_from_file(path: Path) -> Columns:
         ".tsv": lambda p: columns_from_csv(p, "excel-tab"),
         ".jsonl": from_jsonl,
     }
+    return read_by_ending(path, readers)
+
+
+def read_by_ending(path: Path, readers: Mapping[str, Callable[[Path], Found]]) -> Found:
+    """What the reader for the ending of this file gives."""
     if path.suffix.lower() not in readers:
         raise DataError(f"{path} is none of {', '.join(readers)}.")
     if not path.is_file():

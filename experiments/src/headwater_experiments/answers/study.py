@@ -105,7 +105,7 @@ def judge_setting(model: nn.Module, tokenizer: Any, answers: Answers, setting: S
     )
 
 
-def summarise_settings(rows: Sequence[StudyRow], seed: int = 0) -> dict[str, dict[str, MeanEstimate]]:
+def summarise_settings(rows: Sequence[StudyRow]) -> dict[str, dict[str, MeanEstimate]]:
     """Means over prompts with 95 % bootstrap intervals, setting by setting; all are resampled alike."""
     settings = list(dict.fromkeys(row.setting for row in rows))
     prompts = list(dict.fromkeys(row.prompt for row in rows))
@@ -113,11 +113,11 @@ def summarise_settings(rows: Sequence[StudyRow], seed: int = 0) -> dict[str, dic
     found = {}
     for setting in settings:
         values = np.array([[float(getattr(at[p, setting], name)) for name in COLUMNS] for p in prompts])
-        found[setting] = mean_by_column(values, seed)
+        found[setting] = mean_by_column(values)
     return found
 
 
-def paired_difference(rows: Sequence[StudyRow], first: str, second: str, seed: int = 0) -> dict[str, MeanEstimate]:
+def paired_difference(rows: Sequence[StudyRow], first: str, second: str) -> dict[str, MeanEstimate]:
     """What the first setting has above the second, prompt by prompt: means with 95 % bootstrap intervals."""
     at = {(row.prompt, row.setting): row for row in rows}
     prompts = [prompt for prompt, setting in at if setting == first and (prompt, second) in at]
@@ -125,12 +125,12 @@ def paired_difference(rows: Sequence[StudyRow], first: str, second: str, seed: i
         np.array([[float(getattr(at[p, setting], name)) for name in COLUMNS] for p in prompts])
         for setting in (first, second)
     ]
-    return mean_by_column(values[0] - values[1], seed)
+    return mean_by_column(values[0] - values[1])
 
 
-def mean_by_column(values: np.ndarray, seed: int) -> dict[str, MeanEstimate]:
+def mean_by_column(values: np.ndarray) -> dict[str, MeanEstimate]:
     """Values [prompts, columns] -> their means with intervals, by name."""
-    means = resample_means(values, seed)
+    means = resample_means(values, seed=0)
     return {name: with_interval(float(values[:, i].mean()), means[:, i]) for i, name in enumerate(COLUMNS)}
 
 

@@ -186,9 +186,9 @@ def read_rows(out: Path) -> list[PairAgreement]:
     return sorted(found, key=lambda row: (row.task, row.pair))
 
 
-def leave_out_patched(rows: Sequence[PairAgreement], ours: str = OURS) -> list[PairAgreement]:
-    """The same correlations for all methods over the nodes alone that `ours` did not patch, where there are three."""
-    patched = {(row.task, row.pair, row.part): list(row.patched) for row in rows if row.method == ours}
+def leave_out_patched(rows: Sequence[PairAgreement]) -> list[PairAgreement]:
+    """The same correlations for all methods over the nodes alone that ours did not patch, where there are three."""
+    patched = {(row.task, row.pair, row.part): list(row.patched) for row in rows if row.method == OURS}
     rest = []
     for row in rows:
         without = patched[row.task, row.pair, row.part]

@@ -38,13 +38,13 @@ KINDS = ("texts", "graphs")
 Sample = tuple[Any, int]  # a text or a graph, and its class
 
 
-def list_models(first_of_tuned: bool = True) -> list[str]:
+def list_models() -> list[str]:
     """Every trained model as KIND/DATASET/SEED, and the bundled one; of the tuned recipe the first training of each."""
     found = [BUNDLED]
     for kind in (*RECIPES, MINILM):
         for name in (*TEXTS, *(("bace", "mnist") if kind in RECIPES else ())):
             there = seeds(kind, name)
-            found += [f"{kind}/{name}/{seed}" for seed in (there[:1] if kind == "tuned" and first_of_tuned else there)]
+            found += [f"{kind}/{name}/{seed}" for seed in (there[:1] if kind == "tuned" else there)]
     return found
 
 
