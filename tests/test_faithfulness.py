@@ -59,13 +59,7 @@ from headwater.evaluation.language.prompts import (
 )
 from headwater.evaluation.language.protocols import CaseSet
 from headwater.evaluation.language.single_token import SingleToken, TokenPool, disrupt_and_recover
-from headwater.evaluation.language.study import (
-    ROWS,
-    measure_faithfulness,
-    read_faithfulness,
-    resolve_row,
-    resolve_rows,
-)
+from headwater.evaluation.language.study import ROWS, measure_faithfulness, read_faithfulness, resolve_row, resolve_rows
 from headwater.evaluation.language.tables import faithfulness_tables
 from headwater.evaluation.protocols import TENTHS
 from headwater.inputs.table import DATA_DIRECTORY

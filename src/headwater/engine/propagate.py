@@ -11,9 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import (
-    HiddenOperation,
-)
+from ..errors import HiddenOperation
 from ..inputs.batch import Batch, map_leaves
 from ..inputs.places import Captured
 from ..inputs.readouts import ScoreReading

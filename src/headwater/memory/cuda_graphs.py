@@ -21,17 +21,7 @@ from torch import Tensor, nn
 from ..engine.checks import check_met, check_visible, settle_choices
 from ..engine.compiled import run_eagerly
 from ..engine.finite import check_finite
-from ..engine.forward import (
-    Demand,
-    Read,
-    Run,
-    asks_links,
-    forward,
-    is_plain,
-    read_score,
-    side_modules,
-    tables_of,
-)
+from ..engine.forward import Demand, Read, Run, asks_links, forward, is_plain, read_score, side_modules, tables_of
 from ..engine.outcome import FetchingOutcome, Outcome
 from ..engine.propagate import agree, outcome_of, propagate
 from ..engine.replay import ACTIVE

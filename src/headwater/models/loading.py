@@ -15,14 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater import plugins
-from headwater.errors import (
-    HeadwaterError,
-    LoadError,
-    UnknownName,
-    UnsafeWeights,
-    UsageError,
-    require_extra,
-)
+from headwater.errors import HeadwaterError, LoadError, UnknownName, UnsafeWeights, UsageError, require_extra
 
 from .checkpoints import Checkpoint, check_sources_of_weights, find_checkpoint
 from .hub import left_alone

@@ -24,8 +24,8 @@ from headwater.results.who_told import WhoTold
 from . import answers, circuit_chart, comparison, frames, generation, notebook, plots, terminal, two_texts
 from .html import ledger_section
 from .plain import ledger_lines, plain, plain_audit
-from .ranking_page import draw_difference, draw_order
 from .screen import draws_on_terminal
+from .two_texts import draw_difference, draw_order
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -1,4 +1,4 @@
-"""Two texts and what their words have in common: as text, as a picture with lines between words, as a page."""
+"""Two texts and what their words have in common, and passages in their order: as text, as a picture, as a page."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from headwater.results.similarity import Similarity
 from headwater.results.words import Word
 
 from .colour import NEGATIVE, POSITIVE, largest
-from .html import document, frame_sheet, ledger_section
+from .html import amounts, document, frame_sheet, ledger_section, running_text
 from .plain import ledger_lines
+from .reading import decimals, visible, word_cells
 
 __all__ = ["draw_word_lines"]
 
@@ -151,3 +152,36 @@ def draw_similarity(similarity: Similarity, more: str = "") -> str:
     table = f"<table><thead><tr><th>of a</th><th>of b</th><th>relevance</th></tr></thead><tbody>{rows}</tbody></table>"
     book = ledger_section(similarity.ledger, unit="pairs")
     return f"{head}{frame_sheet(draw_word_lines(similarity))}{table}{more}{book}"
+
+
+def draw_ranking_page(ranking: Ranking, places: Sequence[int], why: RankDifference | None = None) -> str:
+    """All passages in their order; those at `places` with their words in colour; the difference of two of them."""
+    difference = "" if why is None else f"<h2>Why this above that?</h2>{draw_difference(why)}"
+    return document(f"<article>{draw_order(ranking, places)}{difference}</article>", title="A ranking")
+
+
+def draw_order(ranking: Ranking, places: Sequence[int] = ()) -> str:
+    rows = "".join(
+        f'<li value="{place + 1}"><p class="n">{ranking.scores[number]:+.4f}</p>{write_passage(ranking, place, places)}'
+        "</li>"
+        for place, number in enumerate(ranking.order)
+    )
+    return f"<h2>{escape(ranking.measure.capitalize())} with: {escape(visible(ranking.query))}</h2><ol>{rows}</ol>"
+
+
+def write_passage(ranking: Ranking, place: int, places: Sequence[int]) -> str:
+    if place in places:
+        return running_text(word_cells(ranking.words(place)))
+    return f"<p>{escape(visible(ranking.passages[ranking.order[place]]))}</p>"
+
+
+def draw_difference(why: RankDifference) -> str:
+    """The words of the query and what its biases do: together the difference of two similarities."""
+    rows = [(visible(word.text), word.relevance) for word in why.query_words()]
+    rows.append(("biases of the query", why.query_rest))
+    table = amounts(("word of the query", "more"), rows, ("difference", why.score), decimals([why.score], digits=4))
+    above, below = (escape(visible(one.b.text)) for one in (why.first, why.second))
+    return (
+        f"<p><strong>above</strong> {above}</p><p><strong>below</strong> {below}</p>"
+        f"{table}{ledger_section(why.ledger, 'ledger of the difference', 'pairs')}"
+    )

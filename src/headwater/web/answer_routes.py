@@ -6,14 +6,7 @@ from fastapi import APIRouter, Response
 
 from ..errors import UsageError
 from .answer_schemas import AnswerAsked, DocumentFileAsked, DocumentRead, SourcesAnswer, WholeAnswer, WithoutAnswer
-from .answers import (
-    answer_report,
-    leave_sources_out,
-    read_document_file,
-    sources_answer,
-    whole_answer,
-    without_answer,
-)
+from .answers import answer_report, leave_sources_out, read_document_file, sources_answer, whole_answer, without_answer
 from .jobs import RESPONSES, NamedCaller
 from .reports import PageFormat
 from .routes import FILE, send_file

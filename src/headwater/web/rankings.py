@@ -10,9 +10,9 @@ from ..api.rank import rank
 from ..errors import InputError, UsageError
 from ..results.ranking import RankDifference, Ranking
 from ..viz.colour import palette
-from ..viz.ranking_page import draw_ranking_page
 from ..viz.reading import visible
 from ..viz.sums import ledger_sum
+from ..viz.two_texts import draw_ranking_page
 from .models import Loaded
 from .reports import check_form, write_json
 from .similar import check_two_texts, plain_lengths, show_words, vector_options
