@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .results.audit import Audit as Audit
     from .results.circuit import Circuit as Circuit
     from .results.comparison import Comparison as Comparison
-    from .results.entities import Entity as Entity
+    from .results.explanation import Entity as Entity
     from .results.explanation import Explanation as Explanation
     from .results.generation import Generation as Generation
     from .results.inside import Inside as Inside
@@ -96,7 +96,7 @@ _PUBLIC = {
     "Similarity": "results.similarity",
     "rank": "api.rank",
     "Ranking": "results.ranking",
-    "Entity": "results.entities",
+    "Entity": "results.explanation",
     "load": "models.loading",
     "run": "jobs.running",
     "open_run": "store.runs",

@@ -24,7 +24,7 @@ from ..inputs.restoring import restores
 from ..inputs.text import Text, encode
 from ..inputs.walking import walk_once
 from ..methods.registry import Method
-from ..results.entities import Entity
+from ..results.explanation import Entity
 from .requests import Model, make_request
 
 

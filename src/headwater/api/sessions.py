@@ -17,8 +17,7 @@ from ..inputs.restoring import restores
 from ..methods.registry import Method, resolve_method
 from ..results.audit import Audit
 from ..results.comparison import Comparison
-from ..results.entities import Entity
-from ..results.explanation import Explanation
+from ..results.explanation import Entity, Explanation
 from ..results.generation import Generation
 from ..results.patching import PatchEffect
 from .answers import AnswerExplainer
