@@ -87,7 +87,7 @@ class Run:
     meanwhile: Callable[[], None] = do_nothing  # called while a card is at work, for what needs none of its numbers
 
 
-def is_plain(run: Run) -> bool:
+def is_unwatched(run: Run) -> bool:
     """Whether it is run as every explanation is: by the usual scope, without noise, with nobody who watches."""
     return run.scope is Scope and run.inspect is None and run.noise is None and run.watch is watch_nothing
 

@@ -24,7 +24,7 @@ from ..inputs.batch import list_leaves, map_leaves
 from ..inputs.restoring import dispatch_modes, function_modes
 from ..inputs.walking import Named, named_modules, recall_walk, take_unchanged
 from ..rules.handlers import rules_there_are
-from .forward import Demand, Run, asks_links, is_plain, side_modules, tables_of
+from .forward import Demand, Run, asks_links, is_unwatched, side_modules, tables_of
 from .model_state import ModelState
 from .run_playing import Played, RunPlan, play_run
 from .run_writing import PLAIN, RunWriter, Written, given_tensors, length_of
@@ -208,7 +208,7 @@ def can_be_planned(run: Run, demand: Demand) -> bool:
     hooked = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
     known = all(tensor.device.type in ("cpu", "cuda") for tensor in given_tensors(run.batch))
     leaves = list_leaves((run.batch.args, run.batch.kwargs))
-    free = is_plain(run) and not watched and not hooked and all(isinstance(one, (Tensor, *PLAIN)) for one in leaves)
+    free = is_unwatched(run) and not watched and not hooked and all(isinstance(one, (Tensor, *PLAIN)) for one in leaves)
     return run.planned and free and demand.backward and known and plans_are_on()
 
 

@@ -17,7 +17,7 @@ from ..inputs.readouts import logits_of
 from ..kernels.row_products import FasterLinear
 from .unit_refit import InputMoments, find_moments, refit_units
 from .unit_removal import Chosen, UnitGroup, check_cut, cut_units, find_units
-from .unit_scores import SCORES, UNSHARED, Examples, Scores, rank_units, score_units
+from .unit_scores import SCORES, UNSHARED, Examples, Scores, order_units, score_units
 from .unshared import choose_in_steps, score_unshared
 
 KINDS = ("heads", "neurons")
@@ -118,7 +118,7 @@ class Pruner:
 
 
 def choose_lowest(scores: Scores, share: float) -> Chosen:
-    everything = rank_units(scores)
+    everything = order_units(scores)
     chosen: dict[int, list[int]] = {}
     for group, unit in everything[: round(share * len(everything))]:
         chosen.setdefault(group, []).append(unit)

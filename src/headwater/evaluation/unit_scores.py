@@ -18,7 +18,7 @@ CHUNK = 32  # texts whose units by token are held at once
 Scores = list[NDArray[np.float64]]  # one array per group
 
 
-def rank_units(scores: Scores) -> list[tuple[int, int]]:
+def order_units(scores: Scores) -> list[tuple[int, int]]:
     """The group and the number of every unit, the lowest score first."""
     numbered = sorted((value, g, u) for g, values in enumerate(scores) for u, value in enumerate(values.tolist()))
     return [(g, u) for _, g, u in numbered]

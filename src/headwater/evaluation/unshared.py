@@ -20,7 +20,7 @@ from ..inputs.readouts import logits_of
 from ..inputs.restoring import outside_inference
 from .unit_refit import InputMoments, batches_by_length, refit_units, split_inputs, watch_readers
 from .unit_removal import Chosen, UnitGroup
-from .unit_scores import Examples, Scores, rank_units
+from .unit_scores import Examples, Scores, order_units
 
 STEP = 0.1  # of all units, after which scores are taken again
 
@@ -46,7 +46,7 @@ def choose_in_steps(
 def find_lowest(scores: Scores, gone: Chosen, count: int) -> list[tuple[int, int]]:
     """So many of the units that are left."""
     away = {(g, u) for g, units in gone.items() for u in units}
-    return [unit for unit in rank_units(scores) if unit not in away][:count]
+    return [unit for unit in order_units(scores) if unit not in away][:count]
 
 
 def score_unshared(

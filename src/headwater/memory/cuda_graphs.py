@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..engine.checks import check_met, check_visible, settle_choices
 from ..engine.compiled import run_eagerly
 from ..engine.finite import check_finite
-from ..engine.forward import Demand, Read, Run, asks_links, forward, is_plain, read_score, side_modules, tables_of
+from ..engine.forward import Demand, Read, Run, asks_links, forward, is_unwatched, read_score, side_modules, tables_of
 from ..engine.outcome import FetchingOutcome, Outcome
 from ..engine.propagate import agree, outcome_of, propagate
 from ..engine.replay import ACTIVE
@@ -92,7 +92,7 @@ class Recorder:
 
     def takes(self, run: Run, demand: Demand) -> bool:
         """Whether a run can be captured: it is on a card, and nothing watches it."""
-        usual = is_plain(run) and "difference" not in demand.rules and run.inside is None
+        usual = is_unwatched(run) and "difference" not in demand.rules and run.inside is None
         return usual and demand.backward and bool(run.batch.places) and (run_on_card(run) or self.call is not None)
 
     def explain_run(self, run: Run, demand: Demand) -> Outcome:
