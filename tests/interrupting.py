@@ -43,7 +43,7 @@ STATEFUL = {
 MODULE = str(TORCH / "nn/modules/module.py")  # of which only what registers hooks changes anything
 DEVICES = ("cpu", "cuda")
 OFTEN = 12  # times that a line is tried in what enters and leaves
-ENDS = ("restoring.py", "hooks.py", "compiled.py", "keeping.py")
+ENDS = ("restoring.py", "hooks.py", "compiled.py", "saved_tensors.py")
 HOOKS = [name for name in vars(nn.Module()) if "hooks" in name and "state_dict" not in name]
 
 Place = tuple[str, int]
