@@ -18,6 +18,7 @@ from headwater.api import output_text
 from headwater.defaults import LANGUAGE_METHOD
 from headwater.engine import at_once
 from headwater.errors import DataError, EmptyInput, InputError, ModelError, TargetError, UnknownName, UsageError
+from headwater.inputs.prompt import tokenise_prompt
 from headwater.memory import backends, saved_tensors
 
 PROMPT = "the capital of France is"
@@ -316,6 +317,36 @@ def test_the_same_words_in_two_turns_are_told_apart():
     found = made(prompt=None, chat=[*chat, {"role": "user", "content": "Paris"}])
     assert found.roles.count("user") == 2
     assert found.roles.count("assistant") == 1
+
+
+@pytest.mark.parametrize("words", ["user", "assistant", "s", ">", " user ", "the good"])
+def test_words_that_the_template_has_too_are_the_messages(words):
+    """Searched for in the rendered chat, they would be found before the message."""
+    system = "the good assistant"
+    chat = [
+        {"role": "system", "content": system},
+        {"role": "user", "content": words},
+        {"role": "assistant", "content": ""},
+    ]
+    said = tokenise_prompt(speaker(), None, chat)
+    header = f"<s>system {system}</s><s>user "
+    start = len(header) + len(words) - len(words.lstrip())
+    assert said.text.startswith(f"{header}{words}</s>")
+    assert said.turns == ((10, 28, "system", 0), (start, start + len(words.strip()), "user", 1))
+    theirs = [places for places, role in zip(said.offsets, said.roles, strict=True) if role == "user"]
+    assert theirs
+    assert all(len(header) < last for _, last in theirs)
+
+
+def test_a_template_that_looks_at_the_words_is_searched():
+    """Here it writes a message differently where it begins with "the"."""
+    tokenizer = deepcopy(speaker())
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ 'A' if m.content.startswith('the') else 'B' }}{{ m.content }}</s>{% endfor %}"
+    )
+    said = tokenise_prompt(tokenizer, None, [{"role": "user", "content": "the film"}])
+    assert said.text == "Athe film</s>"
+    assert said.turns == ((1, 9, "user", 0),)
 
 
 @pytest.mark.parametrize("name", SEQ2SEQ)
