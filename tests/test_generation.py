@@ -412,11 +412,45 @@ def test_what_contributed_most_comes_first():
         (UnknownName, {"keep": "cloud"}),
         (InputError, {"answer": ""}),
         (InputError, {"answer": " a" * 80}),
+        (InputError, {"answer": [5, 120]}),
+        (InputError, {"answer": [-1]}),
+        (InputError, {"answer": ["Paris"]}),
+        (InputError, {"answer": torch.tensor([[5, 6]])}),
     ],
 )
 def test_what_cannot_be_done_is_said(error, options):
     with pytest.raises(error):
         made(**options)
+
+
+def test_a_prompt_without_room_is_refused_before_anything_is_generated(monkeypatch):
+    called = []
+    monkeypatch.setattr(talker("gpt2"), "generate", lambda **_: called.append(1), raising=False)
+    with pytest.raises(InputError, match="64 tokens, the model takes at most 64"):
+        made(prompt=" ".join(["the"] * 64))
+    assert not called
+
+
+def test_sampling_is_by_the_seed_and_leaves_torchs_own_numbers_alone():
+    before = torch.get_rng_state()
+    said = [made(do_sample=True, temperature=3.0, max_new_tokens=8, seed=seed).output for seed in (1, 1, 2)]
+    assert said[0] == said[1] != said[2]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("options", [{"stop_strings": ["film"]}, {}])
+def test_generate_gets_the_tokenizer_where_it_stops_at_a_text(options, monkeypatch):
+    """A model's own `generate` may take no tokenizer."""
+    seen = []
+    model = talker("gpt2")
+
+    def generate(input_ids, **given):
+        seen.append(given.get("tokenizer"))
+        return torch.cat([input_ids, input_ids[:, -1:]], 1)
+
+    monkeypatch.setattr(model, "generate", generate, raising=False)
+    made(**options)
+    assert seen == [speaker() if options else None]
 
 
 def test_a_classifier_does_not_generate():

@@ -151,7 +151,7 @@ def explain_generation(
             from short pieces.
         device: as for `explain`.
         dtype: as for `explain`.
-        seed: as for `explain`.
+        seed: of methods that draw random numbers, and of the model's own `generate` where it samples.
         generate: further arguments are handed on to the model's `generate`.
 
     Returns:
