@@ -432,10 +432,19 @@ def test_a_prompt_without_room_is_refused_before_anything_is_generated(monkeypat
 
 
 def test_sampling_is_by_the_seed_and_leaves_torchs_own_numbers_alone():
+    made()  # the model is drawn when it is first asked for
     before = torch.get_rng_state()
     said = [made(do_sample=True, temperature=3.0, max_new_tokens=8, seed=seed).output for seed in (1, 1, 2)]
     assert said[0] == said[1] != said[2]
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_generation_config_of_the_callers_is_obeyed():
+    """What is set by name goes before it, so that greedy decoding is not set where one is given."""
+    asked = {"num_beams": 3, "max_new_tokens": 6, "length_penalty": 2.0}
+    settings = transformers.GenerationConfig(num_beams=3, length_penalty=2.0)
+    by_name, greedy = made(**asked), made(max_new_tokens=6)
+    assert made(generation_config=settings, max_new_tokens=6).output == by_name.output != greedy.output
 
 
 @pytest.mark.parametrize("options", [{"stop_strings": ["film"]}, {}])

@@ -83,7 +83,8 @@ def continue_text(
     check_least("max_new_tokens", count)
     device = where_it_is(model)[0]
     ids = torch.tensor([said.ids], device=device)
-    settings = {"do_sample": False, "num_beams": 1, **padding(model), **options}
+    greedy = {} if "generation_config" in options else {"do_sample": False, "num_beams": 1}
+    settings = {**greedy, **padding(model), **options}
     if stops_at_strings(model, options):
         settings["tokenizer"] = tokenizer
     with torch.no_grad(), seed_torch(seed, device):
