@@ -439,6 +439,17 @@ def test_sampling_is_by_the_seed_and_leaves_torchs_own_numbers_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_without_sampling_torchs_generator_is_not_touched(monkeypatch):
+    """Another thread may be drawing."""
+    made()
+    monkeypatch.setattr(output_text, "seed_torch", lambda *_: pytest.fail("seeded"))
+    made()
+    settings = transformers.GenerationConfig(do_sample=True)
+    for options in ({"do_sample": True}, {"generation_config": settings}):
+        with pytest.raises(pytest.fail.Exception, match="seeded"):
+            made(**options)
+
+
 def test_a_generation_config_of_the_callers_is_obeyed():
     """What is set by name goes before it, so that greedy decoding is not set where one is given."""
     asked = {"num_beams": 3, "max_new_tokens": 6, "length_penalty": 2.0}

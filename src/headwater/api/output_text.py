@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -87,7 +88,7 @@ def continue_text(
     settings = {**greedy, **padding(model), **options}
     if stops_at_strings(model, options):
         settings["tokenizer"] = tokenizer
-    with torch.no_grad(), seed_torch(seed, device):
+    with torch.no_grad(), seed_torch(seed, device) if samples(model, settings) else nullcontext():
         made = model.generate(  # type: ignore[operator]
             input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, **settings
         )
@@ -100,10 +101,20 @@ def continue_text(
     return found
 
 
+def samples(model: nn.Module, options: Mapping[str, Any]) -> bool:
+    """Whether `generate` draws random numbers. Where it does not, torch's generators are left alone."""
+    return bool(setting(model, options, "do_sample"))
+
+
 def stops_at_strings(model: nn.Module, options: Mapping[str, Any]) -> bool:
     """Whether `generate` ends at certain texts, for which it needs the tokenizer."""
+    return bool(setting(model, options, "stop_strings"))
+
+
+def setting(model: nn.Module, options: Mapping[str, Any], name: str) -> Any:
+    """One of `generate`'s settings: by name, else of the caller's configuration, else of the model's."""
     config = options.get("generation_config", getattr(model, "generation_config", None))
-    return bool(options.get("stop_strings") or getattr(config, "stop_strings", None))
+    return options.get(name, getattr(config, name, None))
 
 
 def padding(model: nn.Module) -> dict[str, Any]:
