@@ -19,6 +19,7 @@ from headwater.api.leave_out import leave_out
 from headwater.cli import app
 from headwater.engine import propagate
 from headwater.errors import InputError, UsageError
+from headwater.inputs.documents import Material
 from headwater.results.answer_report import describe_change
 from headwater.results.sentences import find_sentences
 from headwater.viz.answer_page import page
@@ -228,6 +229,13 @@ def test_a_prompt_of_ones_own_and_a_chat_have_their_documents_found():
     assert found.without(0).drop != 0
     with pytest.raises(InputError, match="word for word"):
         ask(prompt="the capital is", documents=["Paris"])
+
+
+def test_a_document_of_a_chat_is_not_looked_for_in_the_template():
+    chat = [{"role": "user", "content": "she said system user assistant"}]
+    said, parts = Material.of("assistant", ["user"], None, chat).render(speaker())
+    assert [said.text[part.start : part.end] for part in parts] == ["user", "assistant", chat[0]["content"]]
+    assert all(said.turns[0].start <= part.start and part.end <= said.turns[0].end for part in parts)
 
 
 def test_two_hundred_documents_are_told_apart():

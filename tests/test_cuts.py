@@ -377,6 +377,16 @@ def test_a_foreign_function_is_proven_elementwise_or_refused(function: str, seed
         hw.explain(model, x, target=0)
 
 
+def test_a_full_backward_hook_is_named() -> None:
+    """Torch puts a function of its own around the module, in which the hook may change gradients."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)).eval()
+    handle = model[1].register_full_backward_hook(lambda module, given, found: None)
+    with pytest.raises(HiddenOperation, match="full backward hook"):
+        hw.explain(model, torch.ones(1, 4), target=0)
+    handle.remove()
+    assert hw.explain(model, torch.ones(1, 4), target=0)[0].ledger.closed
+
+
 @pytest.mark.parametrize(
     "function", [torch.tanh, F.gelu, lambda x: x * torch.sigmoid(1.7 * x), lambda x: x.clamp(-1, 2)]
 )

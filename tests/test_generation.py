@@ -18,6 +18,7 @@ from headwater.api import output_text
 from headwater.defaults import LANGUAGE_METHOD
 from headwater.engine import at_once
 from headwater.errors import DataError, EmptyInput, InputError, ModelError, TargetError, UnknownName, UsageError
+from headwater.inputs.prompt import tokenise_prompt
 from headwater.memory import backends, saved_tensors
 
 PROMPT = "the capital of France is"
@@ -318,6 +319,36 @@ def test_the_same_words_in_two_turns_are_told_apart():
     assert found.roles.count("assistant") == 1
 
 
+@pytest.mark.parametrize("words", ["user", "assistant", "s", ">", " user ", "the good"])
+def test_words_that_the_template_has_too_are_the_messages(words):
+    """Searched for in the rendered chat, they would be found before the message."""
+    system = "the good assistant"
+    chat = [
+        {"role": "system", "content": system},
+        {"role": "user", "content": words},
+        {"role": "assistant", "content": ""},
+    ]
+    said = tokenise_prompt(speaker(), None, chat)
+    header = f"<s>system {system}</s><s>user "
+    start = len(header) + len(words) - len(words.lstrip())
+    assert said.text.startswith(f"{header}{words}</s>")
+    assert said.turns == ((10, 28, "system", 0), (start, start + len(words.strip()), "user", 1))
+    theirs = [places for places, role in zip(said.offsets, said.roles, strict=True) if role == "user"]
+    assert theirs
+    assert all(len(header) < last for _, last in theirs)
+
+
+def test_a_template_that_looks_at_the_words_is_searched():
+    """Here it writes a message differently where it begins with "the"."""
+    tokenizer = deepcopy(speaker())
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ 'A' if m.content.startswith('the') else 'B' }}{{ m.content }}</s>{% endfor %}"
+    )
+    said = tokenise_prompt(tokenizer, None, [{"role": "user", "content": "the film"}])
+    assert said.text == "Athe film</s>"
+    assert said.turns == ((1, 9, "user", 0),)
+
+
 @pytest.mark.parametrize("name", SEQ2SEQ)
 def test_source_and_target_prefix_stand_in_one_ledger(name):
     found = made(name)
@@ -381,11 +412,65 @@ def test_what_contributed_most_comes_first():
         (UnknownName, {"keep": "cloud"}),
         (InputError, {"answer": ""}),
         (InputError, {"answer": " a" * 80}),
+        (InputError, {"answer": [5, 120]}),
+        (InputError, {"answer": [-1]}),
+        (InputError, {"answer": ["Paris"]}),
+        (InputError, {"answer": torch.tensor([[5, 6]])}),
     ],
 )
 def test_what_cannot_be_done_is_said(error, options):
     with pytest.raises(error):
         made(**options)
+
+
+def test_a_prompt_without_room_is_refused_before_anything_is_generated(monkeypatch):
+    called = []
+    monkeypatch.setattr(talker("gpt2"), "generate", lambda **_: called.append(1), raising=False)
+    with pytest.raises(InputError, match="64 tokens, the model takes at most 64"):
+        made(prompt=" ".join(["the"] * 64))
+    assert not called
+
+
+def test_sampling_is_by_the_seed_and_leaves_torchs_own_numbers_alone():
+    made()  # the model is drawn when it is first asked for
+    before = torch.get_rng_state()
+    said = [made(do_sample=True, temperature=3.0, max_new_tokens=8, seed=seed).output for seed in (1, 1, 2)]
+    assert said[0] == said[1] != said[2]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_without_sampling_torchs_generator_is_not_touched(monkeypatch):
+    """Another thread may be drawing."""
+    made()
+    monkeypatch.setattr(output_text, "seed_torch", lambda *_: pytest.fail("seeded"))
+    made()
+    settings = transformers.GenerationConfig(do_sample=True)
+    for options in ({"do_sample": True}, {"generation_config": settings}):
+        with pytest.raises(pytest.fail.Exception, match="seeded"):
+            made(**options)
+
+
+def test_a_generation_config_of_the_callers_is_obeyed():
+    """What is set by name goes before it, so that greedy decoding is not set where one is given."""
+    asked = {"num_beams": 3, "max_new_tokens": 6, "length_penalty": 2.0}
+    settings = transformers.GenerationConfig(num_beams=3, length_penalty=2.0)
+    by_name, greedy = made(**asked), made(max_new_tokens=6)
+    assert made(generation_config=settings, max_new_tokens=6).output == by_name.output != greedy.output
+
+
+@pytest.mark.parametrize("options", [{"stop_strings": ["film"]}, {}])
+def test_generate_gets_the_tokenizer_where_it_stops_at_a_text(options, monkeypatch):
+    """A model's own `generate` may take no tokenizer."""
+    seen = []
+    model = talker("gpt2")
+
+    def generate(input_ids, **given):
+        seen.append(given.get("tokenizer"))
+        return torch.cat([input_ids, input_ids[:, -1:]], 1)
+
+    monkeypatch.setattr(model, "generate", generate, raising=False)
+    made(**options)
+    assert seen == [speaker() if options else None]
 
 
 def test_a_classifier_does_not_generate():

@@ -6,6 +6,7 @@ import math
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny import tiny
 from torch import Tensor, nn
 from weighing import drawn, seeded
 
@@ -113,6 +115,21 @@ def test_a_cache_is_turned_off_where_there_is_one() -> None:
     bare = nn.Identity()
     bare.forward = anything
     assert called(bare, return_dict=False) == {"return_dict": False}
+
+
+@pytest.mark.parametrize("method", ["lrp", "lrp-language", "occlusion"])
+@pytest.mark.parametrize("gradients", [True, False])
+def test_a_cache_of_the_callers_is_read_by_every_pass_and_not_written_into(method: str, gradients: bool) -> None:
+    """A first explanation passes through the model several times; each pass adds its text to the cache that it has."""
+    model, text = deepcopy(tiny("llama")), torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
+    with torch.set_grad_enabled(gradients):
+        cache = model(input_ids=text[:, :4], use_cache=True).past_key_values
+    whole = float(model(input_ids=text).logits[0, -1].max())
+    for _ in range(3):
+        found = hw.explain(model, {"input_ids": text[:, 4:], "past_key_values": cache}, method=method, output="logit")
+        assert found[0].score == pytest.approx(whole, abs=1e-6)  # llama's norms are in float32
+        assert found[0].ledger.closed or method == "occlusion"
+        assert cache.get_seq_length() == 4
 
 
 def test_weights_and_modules_have_their_names_and_what_is_elsewhere_has_none() -> None:

@@ -8,7 +8,9 @@ import gc
 import logging
 import threading
 import weakref
+from collections.abc import Callable
 from functools import partial
+from types import MethodType, SimpleNamespace
 
 import pytest
 import torch
@@ -163,6 +165,20 @@ def change_list(model: nn.Module) -> None:
     model.adapters.append("other")
 
 
+def change_object(model: nn.Module) -> None:
+    model.bert.encoder.layer[0].attention.self.settings.values["inner"]["factor"] = 0.1
+
+
+def change_class(model: nn.Module) -> None:
+    """As %autoreload does, and whoever puts another method into a class."""
+    kind = type(model.bert.encoder.layer[0].attention.self)
+    kind.forward.__code__ = (lambda self, x, *a, **k: (self.inner(x) * 2, None)).__code__
+
+
+def change_kind(model: nn.Module) -> None:
+    model.bert.encoder.layer[0].attention.self.__class__ = Halved
+
+
 CHANGES = [put_weight, exchange_data, replace_part, add_hook, change_config, change_attribute]
 
 
@@ -184,6 +200,81 @@ def test_a_name_in_a_list_of_the_models_ends_its_plans() -> None:
         hw.explain(model, ids(length))
     change_list(model)
     assert hw.explain(model, ids(11))[0].provenance.way == "plain"
+
+
+class Scaled(nn.Module):
+    """Attention whose size an object says that the module holds."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner.value
+        self.settings = SimpleNamespace(values={"inner": {"factor": 0.5}})
+
+    def forward(self, x: Tensor, *_: object, **__: object) -> tuple[Tensor, None]:
+        return self.inner(x) * self.settings.values["inner"]["factor"], None
+
+
+class Halved(Scaled):
+    def forward(self, x: Tensor, *_: object, **__: object) -> tuple[Tensor, None]:
+        return self.inner(x) * 0.25, None
+
+
+@pytest.mark.parametrize("change", [change_object, change_class, change_kind])
+def test_what_an_object_holds_and_what_a_class_does_are_the_models_too(change: Callable[[nn.Module], None]) -> None:
+    model, code = new("bert"), Scaled.forward.__code__
+    part = model.bert.encoder.layer[0].attention
+    part.self = Scaled(part.self).eval()
+    for length in (9, 14):
+        hw.explain(model, ids(length))
+    before = hw.explain(model, ids(11))[0]
+    assert before.provenance.way == "plan"
+    try:
+        change(model)
+        found, agrees = both(model, ids(11))
+    finally:
+        Scaled.forward.__code__ = code
+    assert (found.provenance.way, agrees) == ("plain", True)
+    assert found.score != before.score
+
+
+def wrap_forward(model: nn.Module) -> None:
+    """As accelerate and autocast wrappers do."""
+    old = model.forward
+    model.forward = lambda *args, **kwargs: old(*args, **kwargs)
+
+
+def bind_forward(model: nn.Module) -> None:
+    model.forward = MethodType(type(model).forward, model)
+
+
+def hook_on_part(model: nn.Module) -> None:
+    def look(*_: object) -> None:
+        assert not model.training
+
+    model.bert.encoder.layer[0].register_forward_hook(look)
+
+
+@pytest.mark.parametrize("change", [wrap_forward, bind_forward, hook_on_part])
+def test_a_model_whose_parts_lead_back_to_it_can_go(change: Callable[[nn.Module], None]) -> None:
+    model = new("bert")
+    change(model)
+    for length in (9, 14):
+        hw.explain(model, ids(length))
+    assert hw.explain(model, ids(11))[0].provenance.way == "plan"
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_plans_of_weights_that_a_model_had_go_with_its_next_explanation() -> None:
+    """The model is explained as a copy from then on; its plans have views of the weights, as large as these."""
+    model = ready()
+    hw.explain(model, ids(11), dtype="float32")
+    assert model in run_plans.PLANS
+    model.half()
+    hw.explain(model, ids(11))
+    assert model not in run_plans.PLANS
 
 
 def test_weights_that_are_written_into_are_read_anew() -> None:

@@ -261,6 +261,20 @@ def test_a_generating_encoder_decoder_begins_by_itself() -> None:
     assert e.ledger.closed
 
 
+def test_words_and_rows_of_an_encoder_decoder_have_what_its_decoder_is_given_at_the_end() -> None:
+    pytest.importorskip("pandas")
+    start = tokenizer().convert_ids_to_tokens(seq2seq().config.decoder_start_token_id)
+    e = hw.explain(seq2seq(), "a good film", tokenizer=tokenizer(), sinks="show")
+    assert e.tokens[-1] == start
+    words = e.words()
+    assert [word.text for word in words if word.end] == ["a", "good", "film"]
+    assert (words[-1].text, words[-1].relevance) == (start, float(e.relevance[-1]))
+    assert sum(word.relevance for word in words) == pytest.approx(float(e.relevance.sum()))
+    frame = e.to_frame()
+    assert len(frame) == len(e.tokens)
+    assert frame["start"].isna().tolist() == [False] * (len(e.tokens) - 1) + [True]
+
+
 def test_a_module_that_is_called_twice_gives_both_calls() -> None:
     inner = nn.Linear(8, 8).double().eval()
     model = Made(lambda s, x: inner(x).sum((1, 2)) + 2 * inner(x[:, :2]).sum((1, 2)))

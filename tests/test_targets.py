@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers as tf
@@ -179,6 +180,19 @@ def test_wrong_targets_are_answered() -> None:
         explain(target=hw.Token(2))
     with pytest.raises(TargetError, match="no position 99"):
         explain(built(tf.BertForTokenClassification), target=hw.Token(99))
+    with pytest.raises(TargetError, match="one by one"):
+        explain(target=[1, 2])
+    with pytest.raises(TargetError, match="not float"):
+        explain(target=1.0)
+    for empty in ("", " - "):
+        with pytest.raises(TargetError, match="empty text"):
+            explain(tiny("gpt2"), target=empty)
+
+
+@pytest.mark.parametrize("number", [np.int64(1), torch.tensor(1), -2])
+def test_an_index_may_be_a_number_of_numpy_or_torch(number: Any) -> None:
+    """As `logits.argmax()` gives it."""
+    assert explain(target=number).target == "neutral"
 
 
 def test_an_advantage_is_the_logit_above_the_mean_at_temperature_two() -> None:

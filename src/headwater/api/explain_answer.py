@@ -85,7 +85,7 @@ def explain_answer(
         memory_limit: as for `explain_generation`.
         device: as for `explain`.
         dtype: as for `explain`.
-        seed: as for `explain`.
+        seed: as for `explain_generation`.
         generate: further arguments are handed on to the model's `generate`.
 
     Returns:
@@ -162,7 +162,7 @@ def answer_one(
     check_room(said, material, limit)
     if answer is None:
         most = most_tokens(session.model, said, asked.max_new_tokens, limit)
-        ids = continue_text(session.model, said, most, asked.generate)
+        ids = continue_text(session.model, tokenizer, said, most, asked.generate, asked.seed)
     else:
         ids = tokenise_answer(session.model, tokenizer, said, after_prompt(answer, said, material))
     text = Text.of(session.model, tokenizer, said, without_end(tokenizer, ids))

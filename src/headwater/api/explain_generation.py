@@ -151,8 +151,9 @@ def explain_generation(
             from short pieces.
         device: as for `explain`.
         dtype: as for `explain`.
-        seed: as for `explain`.
-        generate: further arguments are handed on to the model's `generate`.
+        seed: of methods that draw random numbers, and of the model's own `generate` where it samples.
+        generate: further arguments are handed on to the model's `generate`: `do_sample=True`, `num_beams=4`, or a
+            `generation_config`, which then says how tokens are chosen.
 
     Returns:
         A `Generation`; for a list of prompts or of chats, a list of them.

@@ -25,7 +25,7 @@ from ..memory.recompute import Count
 from ..methods import Method
 from ..results.explanation import Explanation
 from ..results.generation import Generation
-from .output_text import Text, continue_text, namer, tokenise_answer
+from .output_text import Text, check_prompt_length, continue_text, namer, tokenise_answer
 from .token_scores import At, Contrast, Noted, Scoring
 
 
@@ -82,13 +82,15 @@ def explain_prompt(
     session = Session.open(model, options)
     ready = session.model
     said = tokenise_prompt(tokenizer, prompt, chat)
+    limit = length_limit(ready, tokenizer)
+    check_prompt_length(ready, said, limit)
     ids = (
         tokenise_answer(ready, tokenizer, said, answer)
         if answer is not None
-        else continue_text(ready, said, asked.max_new_tokens, asked.generate)
+        else continue_text(ready, tokenizer, said, asked.max_new_tokens, asked.generate, asked.seed)
     )
     text = Text.of(ready, tokenizer, said, ids)
-    text.check_length(length_limit(ready, tokenizer))
+    text.check_length(limit)
     if asked.memory_limit is not None:
         size = asked.tokens_at_once or len(ids)
         options = fit_memory(model, session, options, text, size, asked.memory_limit)

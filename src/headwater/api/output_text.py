@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..engine.model import where_it_is
 from ..errors import InputError, ModelError, UsageError, check_least
 from ..inputs.batch import Batch, Item
 from ..inputs.prompt import Prompt
+from ..inputs.restoring import seed_torch
 from ..inputs.text import check_characters, encoder_decoder, takes
 
 CONTEXT, WINDOW = 4, 32  # tokens that are decoded before one, at least and at most
@@ -66,13 +69,26 @@ class Text:
         return [*self.said.pieces, *starts, *pieces_of(self.tokenizer, self.said.ids, self.output, bool(self.start))]
 
 
-def continue_text(model: nn.Module, said: Prompt, count: int, options: Mapping[str, Any]) -> list[int]:
-    """What the model says next, by its own `generate`."""
+def check_prompt_length(model: nn.Module, said: Prompt, limit: int | None) -> None:
+    """A prompt without room for one output token is refused before anything is generated."""
+    if limit is not None and len(said.ids) + (0 if encoder_decoder(model) else 1) > limit:
+        raise InputError(
+            f"the prompt has {len(said.ids)} tokens, the model takes at most {limit}, its output among them."
+        )
+
+
+def continue_text(
+    model: nn.Module, tokenizer: Any, said: Prompt, count: int, options: Mapping[str, Any], seed: int
+) -> list[int]:
+    """What the model says next, by its own `generate`. `seed`: of what it draws, where it samples."""
     check_least("max_new_tokens", count)
     device = where_it_is(model)[0]
     ids = torch.tensor([said.ids], device=device)
-    settings = {"do_sample": False, "num_beams": 1, **padding(model), **options}
-    with torch.no_grad():
+    greedy = {} if "generation_config" in options else {"do_sample": False, "num_beams": 1}
+    settings = {**greedy, **padding(model), **options}
+    if stops_at_strings(model, options):
+        settings["tokenizer"] = tokenizer
+    with torch.no_grad(), seed_torch(seed, device) if samples(model, settings) else nullcontext():
         made = model.generate(  # type: ignore[operator]
             input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, **settings
         )
@@ -83,6 +99,22 @@ def continue_text(model: nn.Module, said: Prompt, count: int, options: Mapping[s
     if not found:
         raise InputError("the model generated nothing after this prompt.")
     return found
+
+
+def samples(model: nn.Module, options: Mapping[str, Any]) -> bool:
+    """Whether `generate` draws random numbers. Where it does not, torch's generators are left alone."""
+    return bool(setting(model, options, "do_sample"))
+
+
+def stops_at_strings(model: nn.Module, options: Mapping[str, Any]) -> bool:
+    """Whether `generate` ends at certain texts, for which it needs the tokenizer."""
+    return bool(setting(model, options, "stop_strings"))
+
+
+def setting(model: nn.Module, options: Mapping[str, Any], name: str) -> Any:
+    """One of `generate`'s settings: by name, else of the caller's configuration, else of the model's."""
+    config = options.get("generation_config", getattr(model, "generation_config", None))
+    return options.get(name, getattr(config, name, None))
 
 
 def padding(model: nn.Module) -> dict[str, Any]:
@@ -98,7 +130,7 @@ def tokenise_answer(model: nn.Module, tokenizer: Any, said: Prompt, answer: str 
     if isinstance(answer, str):
         check_characters(answer, "the answer")
     if not isinstance(answer, str):
-        found = [int(token) for token in answer]
+        found = read_ids(model, answer)
     elif encoder_decoder(model):
         found = list(tokenizer(text_target=answer)["input_ids"])
     else:
@@ -109,6 +141,20 @@ def tokenise_answer(model: nn.Module, tokenizer: Any, said: Prompt, answer: str 
     if not found:
         raise InputError("answer= has no tokens: there is nothing to explain.")
     return found
+
+
+def read_ids(model: nn.Module, answer: Sequence[int]) -> list[int]:
+    """Token ids that the model knows."""
+    found = [token.item() if isinstance(token, Tensor) and not token.dim() else token for token in answer]
+    rows = getattr(model.get_input_embeddings(), "num_embeddings", None)  # type: ignore[operator]
+    for token in found:
+        if not isinstance(token, Integral):
+            raise InputError(
+                f"answer= is a text or a list of token ids, in which a {type(token).__name__} has no place."
+            )
+        if token < 0 or (rows is not None and token >= rows):
+            raise InputError(f"answer= has the token id {token}, and the model knows 0 to {(rows or 0) - 1}.")
+    return [int(token) for token in found]
 
 
 def pieces_of(tokenizer: Any, before: list[int], output: list[int], fresh: bool) -> list[str]:

@@ -19,6 +19,7 @@ from torch import Tensor
 from ..engine.forward import NO_RULES, Demand, Run
 from ..engine.inside_results import InsideBuilder, arrange
 from ..engine.propagate import propagate_each
+from ..inputs.batch import copy_caches
 from ..inputs.inside_demand import InsideDemand
 from ..inputs.places import capture_inputs
 from ..rules import RuleSet
@@ -82,7 +83,7 @@ def move_halfway(other: Tensor, leaf: Tensor) -> Tensor:
 def read_input(run: Run) -> Tensor:
     """The explained input of a run: the embeddings of its words."""
     with torch.no_grad(), capture_inputs(run.batch.places) as found:
-        run.model(*run.batch.args, **run.batch.kwargs)
+        run.model(*run.batch.args, **copy_caches(run.batch.kwargs))
     return found[0].leaf.detach()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,7 +40,7 @@ def make_explanations(
         item = batch.items[index]
         made.append(
             Explanation(
-                tokens=part.tokens,
+                tokens=name_tokens(batch, index, part, options.tokenizer),
                 relevance=part.relevance,
                 score=ledger.score,
                 target=reading.targets[index],
@@ -62,6 +63,14 @@ def make_explanations(
             )
         )
     return made
+
+
+def name_tokens(batch: Batch, index: int, part: Attributed, tokenizer: Any) -> tuple[str, ...]:
+    """The tokens by name, also those that a decoder is given."""
+    if tokenizer is None or TARGET not in part.segments:
+        return part.tokens
+    ids = batch.kwargs["decoder_input_ids"][index].tolist()
+    return (*part.tokens[: part.segments.index(TARGET)], *tokenizer.convert_ids_to_tokens(ids))
 
 
 def read_probabilities(reading: ReadNames, index: int) -> dict[str, float]:

@@ -349,6 +349,11 @@ def check_visible(ends: list[Tensor], demand: Demand, scope: Scope) -> None:
         seen.add(node)
         if is_foreign_node(node) and node not in scope.known_foreign:
             name = type(node).__name__.removesuffix("Backward")
+            if name == "BackwardHookFunction":
+                raise HiddenOperation(
+                    "a module has a full backward hook, which may change gradients unseen by the rules. Remove it "
+                    "(the handle of register_full_backward_hook) while you explain."
+                )
             raise HiddenOperation(
                 f"the model uses a custom autograd function ({name}), which the rules cannot see into. "
                 "If it is a fused attention, load the model with attn_implementation='sdpa'; if it is a checkpoint, "

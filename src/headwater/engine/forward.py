@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import NoSignal, NotApplicable, UsageError
-from ..inputs.batch import Batch, map_leaves
+from ..inputs.batch import Batch, copy_caches, map_leaves
 from ..inputs.inside_demand import InsideDemand
 from ..inputs.places import Captured, capture_inputs, start
 from ..inputs.readouts import ScoreReading
@@ -213,8 +213,8 @@ def side_modules(run: Run, links: bool) -> list[nn.Module]:
 
 
 def model_arguments(run: Run) -> dict[str, Any]:
-    """The keyword arguments that the model is called with."""
-    given = run.batch.kwargs
+    """The keyword arguments that the model is called with, once."""
+    given = copy_caches(run.batch.kwargs)
     return {**without_cache(run.model), **given, **with_names(run.model, given)}
 
 

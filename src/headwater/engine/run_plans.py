@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ..inputs.batch import list_leaves, map_leaves
 from ..inputs.restoring import dispatch_modes, function_modes
-from ..inputs.walking import Named, named_modules, recall_walk, take_unchanged
+from ..inputs.walking import named_modules, recall_walk, take_unchanged
 from ..rules.handlers import rules_there_are
 from .forward import Demand, Run, asks_links, is_unwatched, side_modules, tables_of
 from .model_state import ModelState
@@ -151,7 +151,7 @@ class PlansOfModel:
     """All plans of one model as it is: they go when anything of it changes."""
 
     state: ModelState
-    walk: Named = field(default_factory=list)  # its modules by name, without itself
+    names: list[str]  # of its modules, in order
     ready: set[Any] = field(default_factory=set)  # devices and dtypes that were asked for, and are its own
     kinds: dict[Any, KindOfRun] = field(default_factory=dict)
     changes: int = 0  # of the model, since a plan was last of use
@@ -182,12 +182,19 @@ def forget_plans(model: nn.Module) -> None:
     PLANS.pop(model, None)
 
 
+def forget_stale_plans(model: nn.Module) -> None:
+    """Let go of the plans of a model that has changed: they hold views of its weights as they were."""
+    found = PLANS.get(model)
+    if found is not None and not found.state.holds(model):
+        forget_plans(model)
+
+
 def recall_model(model: nn.Module, wanted: Any) -> bool:
     """Whether a model can be explained as it is on this device and in this dtype, for it could and has not changed."""
     found = PLANS.get(model)
     if found is None or found.changes >= PATIENCE or wanted not in found.ready or not found.state.holds(model):
         return False
-    recall_walk(model, [("", model), *found.walk])
+    recall_walk(model, found.state.name_modules(found.names))
     return True
 
 
@@ -218,8 +225,8 @@ def find_kind(run: Run, demand: Demand) -> KindOfRun | None:
     unchanged = take_unchanged(run.model)
     if found is None or (found.changes < PATIENCE and not unchanged and not found.state.holds(run.model)):
         changes = 0 if found is None or found.was_of_use else found.changes + 1
-        walk = named_modules(run.model)[1:]
-        found = PLANS[run.model] = PlansOfModel(ModelState.of(run.model), walk, changes=changes)
+        names = [name for name, _ in named_modules(run.model)]
+        found = PLANS[run.model] = PlansOfModel(ModelState.of(run.model), names, changes=changes)
     if found.changes >= PATIENCE:
         return None
     return found.take(key_of_run(run, demand))

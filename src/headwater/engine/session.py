@@ -28,7 +28,7 @@ from .model import describe_model, place_batch, prepare_model, where_it_is
 from .options import Options, Request
 from .outcome import Outcome
 from .plan import make_plan
-from .run_plans import forget_plans, recall_model, remember_ready
+from .run_plans import forget_plans, forget_stale_plans, recall_model, remember_ready
 from .steps import Plan, Step
 
 Change = Callable[[Run], Run]
@@ -56,6 +56,8 @@ class Session:
         ready = prepare_model(model, *wanted)
         if ready is own:
             remember_ready(own, wanted)
+        else:
+            forget_stale_plans(own)
         return cls(ready, *where_it_is(ready), lasts=ready is own)
 
     def close(self) -> None:

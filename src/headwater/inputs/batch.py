@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -9,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ..results.picture import ImageFrame
 from .patches import PatchGrid
@@ -113,6 +116,34 @@ def out_of_inference(tensor: Tensor) -> Tensor:
         return tensor
     with outside_inference():
         return tensor.clone()
+
+
+def copy_caches(arguments: Any) -> Any:
+    """The same arguments for one pass: a cache of keys and values is written into, so the pass has a copy of it.
+
+    With one cache for all, the second pass would read the text after itself, and the caller's cache would grow.
+    """
+    kind = getattr(sys.modules.get("transformers"), "Cache", None)
+    return arguments if kind is None else map_leaves(arguments, lambda leaf: copy_if(leaf, kind))
+
+
+def copy_if(leaf: Any, kind: type) -> Any:
+    if not isinstance(leaf, kind):
+        return leaf
+    with outside_inference(), CopyingCutOff():
+        return copy.deepcopy(leaf)
+
+
+class CopyingCutOff(TorchFunctionMode):
+    """Tensors are copied without the graph that they were made by: with one, torch refuses."""
+
+    harmless = True
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not Tensor.__deepcopy__:
+            return func(*args, **(kwargs or {}))
+        tensor, memo = args
+        return memo.setdefault(id(tensor), tensor.detach().clone())
 
 
 def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:

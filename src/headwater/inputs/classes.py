@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,11 +44,10 @@ class Names:
     def index(self, label: int | str) -> int:
         if isinstance(label, str):
             return self.find(label)
-        if isinstance(label, bool) or not isinstance(label, int):
-            raise TargetError(f"a class is an index or a name, not {type(label).__name__}.")
-        if not -self.size <= label < self.size:
-            raise TargetError(f"no class {label}: the model has {self.size}, 0 to {self.size - 1}.")
-        return label % self.size
+        number = read_number(label)
+        if not -self.size <= number < self.size:
+            raise TargetError(f"no class {number}: the model has {self.size}, 0 to {self.size - 1}.")
+        return number % self.size
 
     def choose(self, label: int | str, rows: Tensor) -> list[int]:
         """The class that is meant, of each sample.
@@ -60,6 +60,19 @@ class Names:
             return [plain] * len(rows)
         likelier = rows.detach()[:, spaced] > rows.detach()[:, plain]
         return [spaced if one else plain for one in likelier.tolist()]
+
+
+def read_number(label: Any) -> int:
+    """An index, also as a number of numpy or torch, as `argmax` gives it."""
+    several = " One target is for all samples; for others, explain the samples one by one."
+    try:
+        if not isinstance(label, bool):
+            return operator.index(label)
+    except TypeError:
+        pass
+    raise TargetError(
+        f"a class is an index or a name, not {type(label).__name__}.{several if isinstance(label, list) else ''}"
+    )
 
 
 def class_names(config: Any, size: int) -> Names:
@@ -88,6 +101,8 @@ def token_names(tokenizer: Any, size: int) -> Names:
     def find(text: str) -> int:
         if tokenizer is None:
             raise TargetError(f"the token {text!r} can only be found with a tokenizer; pass it or give the index.")
+        if not text:
+            raise TargetError("the target is an empty text: name a token.")
         known = tokenizer.get_vocab()
         if text in known:
             return int(known[text])

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import InputError, UsageError
 from ..results.answer import TextSentence
 from ..results.sentences import find_sentences
-from .prompt import TEMPLATE, Prompt, Turn, find_turns, tokenise_prompt
+from .prompt import TEMPLATE, Prompt, Turn, tokenise_prompt
 
 Documents = Sequence[str] | Mapping[str, str]
 DOCUMENT, QUESTION = "document", "question"
@@ -71,8 +71,8 @@ class Material:
         if getattr(tokenizer, "chat_template", None) is None:
             return tokenise_prompt(tokenizer, f"{body}\n{ANSWER}", None), parts
         said = tokenise_prompt(tokenizer, None, [{"role": "user", "content": body}])
-        start = find_turns(said.text, [{"role": "user", "content": body}])[0][0]
-        return said, [part.move(start) for part in parts]
+        blank = len(body) - len(body.lstrip())
+        return said, [part.move(said.turns[0].start - blank) for part in parts]
 
     def compose(self) -> tuple[str, list[PromptPart]]:
         """Documents under their names, then the question; and where each of them stands."""
@@ -90,28 +90,29 @@ class Material:
 
     def _render_chat(self, tokenizer: Any, chat: tuple[Turn, ...]) -> tuple[Prompt, list[PromptPart]]:
         said = tokenise_prompt(tokenizer, None, chat)
-        numbers = [number for number, turn in enumerate(chat) if turn["content"].strip()]
-        turns = [
-            PromptPart(start, end, role, turn=number)
-            for number, (start, end, role) in zip(numbers, find_turns(said.text, chat), strict=True)
-        ]
-        return said, [*self.find_parts(said.text), *turns]
+        turns = [PromptPart(place.start, place.end, place.role, turn=place.turn) for place in said.turns]
+        return said, [*self.find_parts(said.text, [(one.start, one.end) for one in turns]), *turns]
 
-    def find_parts(self, text: str) -> list[PromptPart]:
-        """Where documents and question stand in a text that was given: in the order of the documents, or anywhere."""
+    def find_parts(self, text: str, turns: Sequence[tuple[int, int]] | None = None) -> list[PromptPart]:
+        """Where documents and question stand in a text that was given: in the order of the documents, or anywhere.
+
+        Of a chat that is in one of its turns: a template may have the same words.
+        """
+        spans = [(0, len(text))] if turns is None else turns
         parts, cursor = [], 0
         for number, document in enumerate(self.texts):
             if number in self.left_out:
                 continue
             wanted = document.strip()
-            start = text.find(wanted, cursor)
-            start = text.find(wanted) if start < 0 else start
+            places = [text.find(wanted, max(a, cursor), b) for a, b in spans if b > cursor]
+            places += [text.find(wanted, a, b) for a, b in spans]
+            start = next((place for place in places if place >= 0), -1)
             if start < 0:
                 raise InputError(f"{self.names[number]} does not stand word for word in the prompt that was given.")
             cursor = start + len(wanted)
             parts.append(PromptPart(start, cursor, DOCUMENT, number))
         question = (self.question or "").strip()
-        start = text.rfind(question) if question else -1
+        start = max((text.rfind(question, a, b) for a, b in spans), default=-1) if question else -1
         return [*parts, PromptPart(start, start + len(question), QUESTION)] if start >= 0 else parts
 
     def without(self, document: int, start: int = 0, end: int | None = None) -> Material:

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import EmptyInput, InputError, UsageError
 from .text import call, check_characters
 
 Turn = Mapping[str, str]
 TEMPLATE = "template"
+MARK = "\ue000{}\ue001"  # stands for a message's words, in characters that no template writes
+
+
+class TurnPlace(NamedTuple):
+    """Where a message's own words stand in a rendered chat, whose they are, and which turn that is."""
+
+    start: int
+    end: int
+    role: str
+    turn: int
 
 
 @dataclass(frozen=True)
 class Prompt:
     """What is said to a model. `pieces` are the tokens as text, with the space before them.
 
-    `offsets`: where each token stands in `text`, as a fast tokenizer knows it.
+    `offsets`: where each token stands in `text`, as a fast tokenizer knows it. `turns`: where a chat's messages stand.
     """
 
     text: str
@@ -26,6 +36,7 @@ class Prompt:
     roles: tuple[str, ...]
     chat: bool
     offsets: tuple[tuple[int, int], ...] | None = None
+    turns: tuple[TurnPlace, ...] = ()
 
     @property
     def adds_special(self) -> bool:
@@ -51,14 +62,18 @@ def tokenise_chat(tokenizer: Any, chat: Sequence[Turn]) -> Prompt:
     check_turns(chat)
     if getattr(tokenizer, "chat_template", None) is None:
         raise InputError("the tokenizer has no chat template; pass the prompt as text.")
-    text = tokenizer.apply_chat_template(list(map(dict, chat)), tokenize=False, add_generation_prompt=True)
+    text = render_chat(tokenizer, chat)
     ids, offsets = call_tokenizer(tokenizer, text, add_special_tokens=False)
     if offsets is None:
         raise InputError("roles need character offsets, which only a fast tokenizer gives.")
-    places = find_turns(text, chat)
+    places = find_turns(tokenizer, text, chat)
     roles = tuple(role_of(text, start, end, places) for start, end in offsets)
     pieces = token_texts(tokenizer, text, ids, offsets)
-    return Prompt(text, ids, pieces, roles, chat=True, offsets=tuple(offsets))
+    return Prompt(text, ids, pieces, roles, chat=True, offsets=tuple(offsets), turns=places)
+
+
+def render_chat(tokenizer: Any, chat: Sequence[Turn]) -> str:
+    return str(tokenizer.apply_chat_template(list(map(dict, chat)), tokenize=False, add_generation_prompt=True))
 
 
 def check_turns(chat: Sequence[Turn]) -> None:
@@ -69,8 +84,39 @@ def check_turns(chat: Sequence[Turn]) -> None:
             raise InputError(f"turn {number} of the chat must have a 'role' and a 'content', both text.")
 
 
-def find_turns(text: str, chat: Sequence[Turn]) -> list[tuple[int, int, str]]:
-    """Where each message's own words stand in the rendered chat, and whose they are; messages come in order."""
+def find_turns(tokenizer: Any, text: str, chat: Sequence[Turn]) -> tuple[TurnPlace, ...]:
+    """Where each message's own words stand in the rendered chat, and whose they are."""
+    found = place_marks(tokenizer, text, chat)
+    return search_turns(text, chat) if found is None else found
+
+
+def place_marks(tokenizer: Any, text: str, chat: Sequence[Turn]) -> tuple[TurnPlace, ...] | None:
+    """By a mark in the place of each message's words: a template may have the same words ("user", a system prompt).
+
+    None where the template looks at the words, so that it writes something else around the marks.
+    """
+    words = {number: turn["content"].strip() for number, turn in enumerate(chat) if turn["content"].strip()}
+    marks = {number: MARK.format(number) for number in words}
+    marked = render_chat(
+        tokenizer,
+        [
+            {**turn, "content": turn["content"].replace(words[number], marks[number])} if number in words else turn
+            for number, turn in enumerate(chat)
+        ],
+    )
+    if any(marked.count(mark) != 1 for mark in marks.values()):
+        return None
+    made, places = "", []
+    for number in sorted(words, key=lambda number: marked.index(marks[number])):
+        before, marked = marked.split(marks[number])
+        made += before
+        places.append(TurnPlace(len(made), len(made) + len(words[number]), chat[number]["role"], number))
+        made += words[number]
+    return tuple(sorted(places, key=lambda place: place.turn)) if made + marked == text else None
+
+
+def search_turns(text: str, chat: Sequence[Turn]) -> tuple[TurnPlace, ...]:
+    """By the words themselves; messages come in order."""
     found, cursor = [], 0
     for number, turn in enumerate(chat):
         content = turn["content"].strip()
@@ -79,13 +125,13 @@ def find_turns(text: str, chat: Sequence[Turn]) -> list[tuple[int, int, str]]:
             raise InputError(f"the chat template changes the words of turn {number}, so that roles cannot be told.")
         cursor = start + len(content)
         if content:
-            found.append((start, cursor, turn["role"]))
-    return found
+            found.append(TurnPlace(start, cursor, turn["role"], number))
+    return tuple(found)
 
 
-def role_of(text: str, start: int, end: int, places: Sequence[tuple[int, int, str]]) -> str:
+def role_of(text: str, start: int, end: int, places: Sequence[TurnPlace]) -> str:
     """The role of the message that a token is from. A token across an edge belongs to the message with its letters."""
-    for first, last, role in places:
+    for first, last, role, _ in places:
         if text[max(start, first) : min(end, last)].strip() or (first <= start and end <= last and start < end):
             return role
     return TEMPLATE

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, _GeneratorContextManager, suppress
+from contextlib import AbstractContextManager, _GeneratorContextManager, contextmanager, suppress
 from functools import partial, wraps
 from operator import methodcaller
 from traceback import walk_tb
@@ -245,6 +245,24 @@ def count_shared(now: tuple[Any, ...], before: tuple[Any, ...]) -> int:
 def outside_inference() -> AbstractContextManager[Any]:
     """As `torch.inference_mode(False)`, but in C alone: interrupted, that may turn the mode when it is collected."""
     return torch._C._InferenceMode(False)
+
+
+@contextmanager
+def seed_torch(seed: int, device: torch.device) -> Iterator[None]:
+    """Inside, torch draws by this seed, on the processor and on this card; then its generators are as they were."""
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        generators.append(torch.cuda.default_generators[device.index or 0])
+    before = [one.get_state() for one in generators]
+
+    def put_back() -> None:
+        for one, state in zip(generators, before, strict=True):
+            one.set_state(state)
+
+    with undone(put_back):
+        for one in generators:
+            one.manual_seed(seed)
+        yield
 
 
 class TorchState(NamedTuple):

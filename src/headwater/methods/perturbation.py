@@ -15,7 +15,7 @@ from ..engine.forward import Run, without_cache
 from ..engine.outcome import Outcome
 from ..engine.reference import look_up_token
 from ..errors import NotApplicable, UnknownName
-from ..inputs.batch import Batch, find_moved, map_leaves
+from ..inputs.batch import Batch, copy_caches, find_moved, map_leaves
 from ..inputs.hooks import hook_modules
 from ..inputs.places import Captured, capture_inputs, find_explained, put_explained, start
 from ..inputs.readouts import ScoreReading, join_readings
@@ -44,9 +44,10 @@ class Function:
             args, kwargs = map_leaves(
                 (batch.args, batch.kwargs), lambda t: x if t is batch.tensor else widen(t, copies)
             )
-            return self.run.model(*args, **kwargs), widened
+            return self.run.model(*args, **copy_caches(kwargs)), widened
         with standing_in(batch.places, x.transpose(0, 1) if self.sequence_first else x):
-            return self.run.model(*widened.args, **{**without_cache(self.run.model), **widened.kwargs}), widened
+            kwargs = {**without_cache(self.run.model), **copy_caches(widened.kwargs)}
+            return self.run.model(*widened.args, **kwargs), widened
 
 
 def function_of(run: Run) -> tuple[Function, Any]:
@@ -87,9 +88,9 @@ def put_samples_first(inputs: Captured, turned: bool) -> Captured:
 def plain_forward(run: Run) -> tuple[Any, list[Captured]]:
     batch = run.batch
     if batch.tensor is not None:
-        return run.model(*batch.args, **batch.kwargs), [Captured(batch.tensor.detach(), None)]
+        return run.model(*batch.args, **copy_caches(batch.kwargs)), [Captured(batch.tensor.detach(), None)]
     with capture_inputs(batch.places) as inputs:
-        out = run.model(*batch.args, **{**without_cache(run.model), **batch.kwargs})
+        out = run.model(*batch.args, **{**without_cache(run.model), **copy_caches(batch.kwargs)})
     return out, inputs
 
 
@@ -117,6 +118,9 @@ def repeat_sample(batch: Batch, copies: int) -> Batch:
 def widen(value: Any, copies: int) -> Any:
     if isinstance(value, Tensor) and value.dim() > 0 and len(value) == 1:
         return value.expand(copies, *value.shape[1:])
+    if hasattr(value, "batch_repeat_interleave"):  # a cache of keys and values
+        value = copy_caches(value)
+        value.batch_repeat_interleave(copies)
     return value
 
 

@@ -71,7 +71,9 @@ def continues(explanation: HasTokens, before: int, index: int) -> bool:
 
 
 def _stands_for_no_text(explanation: HasTokens, index: int) -> bool:
-    return bool(explanation.special) and explanation.special[index]
+    """A special token, and what a decoder is given, which comes after the tokens of the text."""
+    assert explanation.offsets is not None
+    return index >= len(explanation.offsets) or (bool(explanation.special) and explanation.special[index])
 
 
 def _text_of(explanation: HasTokens, index: int) -> str | None:
@@ -84,8 +86,11 @@ def _text_of(explanation: HasTokens, index: int) -> str | None:
 
 def _word(explanation: HasTokens, group: list[int]) -> Word:
     assert explanation.offsets is not None
+    relevance = float(sum(explanation.relevance[i] for i in group))
+    if group[0] >= len(explanation.offsets):
+        return Word(explanation.tokens[group[0]], relevance, 0, 0)
     start, end = explanation.offsets[group[0]][0], explanation.offsets[group[-1]][1]
     text = _text_of(explanation, group[0])
     special = _stands_for_no_text(explanation, group[0])
     shown = explanation.tokens[group[0]] if special or text is None else text[start:end].strip()
-    return Word(shown, float(sum(explanation.relevance[i] for i in group)), start, end)
+    return Word(shown, relevance, start, end)

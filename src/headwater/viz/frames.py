@@ -44,10 +44,16 @@ def places_of(e: Explanation) -> dict[str, Sequence[Any]]:
         return {f"axis_{k}": [index[k] for index in indices] for k in range(e.relevance.dim())}
     found: dict[str, Sequence[Any]] = {"token": e.tokens}
     if e.special:
-        found["special"] = e.special
+        found["special"] = fill_up(e.special, len(e.tokens))
     if e.offsets is not None:
-        found |= {"start": [start for start, _ in e.offsets], "end": [end for _, end in e.offsets]}
+        starts, ends = ([place[k] for place in e.offsets] for k in (0, 1))
+        found |= {"start": fill_up(starts, len(e.tokens)), "end": fill_up(ends, len(e.tokens))}
     return found | ({"segment": e.segments} if e.segments else {})
+
+
+def fill_up(values: Sequence[Any], size: int) -> list[Any]:
+    """With None for the tokens that a decoder is given: they come after those of the text, and have no place in it."""
+    return [*values, *[None] * (size - len(values))]
 
 
 @shows(TABLE, Comparison)
