@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import headwater as hw
 from headwater.errors import UsageError
 from headwater.methods import resolve_method
-from headwater.methods.lrp import gamma
+from headwater.methods.lrp import gamma, lrp_with
 
 
 @pytest.mark.slow
@@ -85,6 +85,26 @@ def test_gamma_by_layer() -> None:
         gamma({"*": -0.1})
     with pytest.raises(UsageError, match="number"):
         hw.explain(model, x, method="lrp-gamma(much)")
+
+
+DEPTH = {
+    "ah": {"*": "shares(q=0.25,k=0.25,v=0.5)", "*layer.1*": "shares(q=0.3,k=0.2,v=0.5)"},
+    "gate": "half",
+    "gamma": {"*": 0.1, "*layer.1.*": 0.0},
+}
+
+
+def test_a_name_by_depth_is_read_as_it_is_written() -> None:
+    model, x = tiny("bert"), arguments("bert", 1)
+    for method in (lrp_with(**DEPTH), gamma({"*": 0.1, "*layer.1.*": 0.0})):
+        read = resolve_method(method.name)
+        assert read.name == method.name
+        ours, again, flat = (hw.explain(model, x, method=m)[0] for m in (method, read.name, "lrp-gamma(0.1)"))
+        assert torch.equal(ours.relevance, again.relevance)
+        assert not torch.equal(ours.relevance, flat.relevance)
+    for wrong in ("gamma=*:", "gamma=:0.1", "gamma=*:0.1,0.2", "gate=*:much", "gamma=*:much"):
+        with pytest.raises(UsageError):
+            resolve_method(f"lrp(ah+{wrong})")
 
 
 def test_gamma_lessens_the_share_of_biases() -> None:

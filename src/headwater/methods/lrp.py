@@ -17,6 +17,7 @@ from ..engine.propagate import propagate, propagate_each
 from ..engine.replay import find_recorder
 from ..engine.sharing import plain_pass, sharing
 from ..errors import UnknownName, UsageError, in_range
+from ..names import split_names
 from ..rules import RULES, VARIANTS, RuleSet, Scope
 from ..rules.rule_set import Gamma, Named
 from .parameters import Parameter
@@ -134,13 +135,13 @@ def gamma(value: float | Mapping[str, float]) -> Method:
         >>> hw.explain("headwater/sentiment", "a fine film", method=method).ledger.closed
         True
     """
-    table = gamma_table(value)
-    said = value if not isinstance(value, Mapping) else ",".join(f"{k}:{v}" for k, v in value.items())
-    demand = Demand(RuleSet(frozenset((*ALL, "gamma")), gamma=table))
-    return make_method(f"lrp-gamma({said})", "lrp with a boost in linear layers", demand)
+    by_name = isinstance(value, Mapping)
+    name = f"lrp({'+'.join(ALL)}+{spell_rule('gamma', value)})" if by_name else f"lrp-gamma({value})"
+    demand = Demand(RuleSet(frozenset((*ALL, "gamma")), gamma=gamma_table(value)))
+    return make_method(name, "lrp with a boost in linear layers", demand)
 
 
-def gamma_table(value: float | Mapping[str, float]) -> Gamma:
+def gamma_table(value: str | float | Mapping[str, Any]) -> Gamma:
     """A gamma for all, or by patterns of names."""
     if isinstance(value, Mapping):
         return tuple((name, check_gamma(one)) for name, one in value.items())
@@ -194,6 +195,16 @@ def lrp_with(
 def by_pattern(value: str | Mapping[str, str]) -> Named:
     """A name for all, or by patterns."""
     return value if isinstance(value, str) else tuple(value.items())
+
+
+def read_table(text: str) -> str | dict[str, str]:
+    """What `spell_rule` wrote: a value for all, or by patterns of names."""
+    if ":" not in text:
+        return text
+    found = [one.rpartition(":") for one in split_names(text)]
+    if not all(pattern and value for pattern, _, value in found):
+        raise UsageError(f"{text!r} is no value by depth, which is pattern:value,pattern:value, as *:0.02,*layer.0*:0.")
+    return {pattern: value for pattern, _, value in found}
 
 
 def spell_rule(rule: str, value: object) -> str:
@@ -273,7 +284,7 @@ register_with_parameters(
 
 @family
 def parse_lrp(name: str) -> Method | None:
-    """lrp(ah+ln+act+gate=half+gamma=0.02): rules joined by +, in any order."""
+    """lrp(ah+ln+act+gate=half+gamma=*:0.02,*layer.0*:0): rules joined by +, in any order, each by depth if need be."""
     match = re.fullmatch(r"lrp\((.*)\)", name)
     if match is None:
         return None
@@ -291,9 +302,11 @@ def parse_lrp(name: str) -> Method | None:
     usual = dict(zip(SUMS, (GAMMA, OUTPUT, TOKEN, RESIDUAL), strict=True))
     chosen = RuleSet(
         frozenset(given),
-        gate=given.get("gate") or "constant",
-        attention=given.get("ah") or "constant",
-        **{rule: check_gamma(given[rule] or usual[rule]) for rule in SUMS if rule in given},
+        gate=by_pattern(read_table(given.get("gate") or "constant")),
+        attention=by_pattern(read_table(given.get("ah") or "constant")),
+        **{
+            rule: gamma_table(read_table(given[rule]) if given[rule] else usual[rule]) for rule in SUMS if rule in given
+        },
     )
     spelled = "+".join(f"{rule}={given[rule]}" if given[rule] else rule for rule in EVERY if rule in given)
     return make_method(f"lrp({spelled})", "rules by name", demand_of(chosen))
