@@ -797,6 +797,18 @@ def call(*words):
     return CliRunner().invoke(app, list(map(str, words)))
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_interrupt_says_how_to_go_on(directory, data, tmp_path, monkeypatch, kept):
+    def stops(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluations, "evaluate", stops)
+    done = call("evaluate", "--model", directory, "--data", data, *(["--out", tmp_path / "out"] if kept else []))
+    assert done.exit_code == 130
+    assert ("out, and the same command goes on" in done.stderr) == kept
+    assert ("nothing was kept: with --out" in done.stderr) != kept
+
+
 def test_the_command_evaluates_and_reports(directory, data, tmp_path):
     pytest.importorskip("pyarrow")
     words = ["evaluate", "--model", directory, "--data", data, "--methods", "gi, lrp(ah+ln)", "--out", tmp_path / "out"]
