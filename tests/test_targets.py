@@ -96,6 +96,17 @@ def test_regression() -> None:
     assert e.prediction is None
 
 
+def test_regression_of_several_numbers_has_no_classes() -> None:
+    model = built(tf.BertForSequenceClassification, num_labels=3, problem_type="regression", **NAMES)
+    e = explain(model, target="neutral")
+    assert e.score == float(outputs(model).logits[0, 1])
+    assert (e.prediction, e.probabilities) == (None, {})
+    assert "%" not in str(e.verdict())
+    for output in ("probability", "log-probability", "advantage"):
+        with pytest.raises(TargetError, match="a regression"):
+            explain(model, output=output)
+
+
 def test_token_class() -> None:
     model = built(tf.BertForTokenClassification, num_labels=3, **NAMES)
     logits = outputs(model).logits[0]
@@ -120,6 +131,8 @@ def test_answer_span() -> None:
     assert e.target == f"tokens {best[0]} to {best[1]}"
     with pytest.raises(TargetError, match="Span"):
         explain(model, target="positive")
+    with pytest.raises(TargetError, match="1 stands before 3"):
+        explain(model, target=hw.Span(3, 1))
 
 
 def test_masked_word() -> None:
