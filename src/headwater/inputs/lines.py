@@ -17,7 +17,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def split_lines(content: str) -> list[str]:
-    """A text cut at its line feeds alone. `str.splitlines` cuts at U+2028 and U+0085, too, which JSON has as they are."""
+    """A text cut at its line feeds alone. `str.splitlines` cuts at U+2028 and U+0085, too, which JSON leaves in."""
     *lines, last = content.split("\n")
     return [*lines, last] if last else lines
 
