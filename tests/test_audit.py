@@ -9,7 +9,7 @@ import torch
 from tiny import CASTS, arguments, tiny
 
 import headwater as hw
-from headwater.errors import UsageError
+from headwater.errors import NotApplicable, UsageError
 from headwater.results.audit import Audit
 
 METHODS = ("gi", "lrp(ah)", "lrp(ln)", "lrp(ah+ln)", "lrp")
@@ -97,6 +97,16 @@ def test_audit_gives_the_explanation_that_explain_gives() -> None:
         seen = audited("bert", method).explanation
         assert torch.allclose(alone.relevance, seen.relevance, atol=1e-12)
         assert alone.score == seen.score
+
+
+@pytest.mark.parametrize("method", ["random", "leave-one-out", "a-last", "rollout", "gae", "ifr", "smoothgrad(lrp)"])
+def test_what_is_not_followed_through_the_model_is_refused(method: str) -> None:
+    """Of a mean over many passes the modules of the first would be shown beside the mean's own ledger."""
+    with pytest.raises(NotApplicable, match=r"relevance to parts of the model|a mean over many passes"):
+        audited("bert", method)
+    if method.startswith("smoothgrad"):
+        with pytest.raises(NotApplicable, match="a mean over many passes"):
+            hw.explain(tiny("bert"), arguments("bert", 1), method=method, inside=["layers"])
 
 
 def test_audit_is_of_one_input() -> None:

@@ -28,7 +28,8 @@ from headwater.bias.calibration import calibrate, shift_entries
 from headwater.bias.finding import Hit, Occurrences
 from headwater.bias.groups import read_groups
 from headwater.bias.mentions import CUT_OFF, Explained, Mention, collect
-from headwater.bias.page import page
+from headwater.bias.page import page, relevance_by_group
+from headwater.bias.pictures import histogram_file
 from headwater.bias.summary import audit_tables
 from headwater.bias.swaps import compare_swaps
 from headwater.bias.texts import read_texts
@@ -36,6 +37,7 @@ from headwater.cli import bias as bias_command
 from headwater.cli.refusals import Commands
 from headwater.errors import DataError, InputError, UnknownName, UsageError
 from headwater.evaluation.statistics import correct_for_many, permutation_p
+from headwater.viz.plain import tables_as_text
 from headwater_experiments.data import load
 
 QUICK = Resampling(seed=0, permutations=199, resamples=200)
@@ -468,6 +470,14 @@ def test_the_page_escapes_and_forbids_scripts():
     assert "&lt;script&gt;alert(1)" in shown
     assert "men&amp;co" in shown
     assert not re.search(r"(src|href)=", shown)
+
+
+def test_names_of_groups_are_shown_and_not_obeyed():
+    found = audited(groups={"women\x1b[2J": WOMEN, "men\x07": MEN})
+    drawn = histogram_file(*relevance_by_group(found))
+    ElementTree.fromstring(drawn)
+    for shown in (tables_as_text([], audit_tables(found)), drawn):
+        assert not [c for c in shown if not c.isprintable() and c != "\n"]
 
 
 def test_the_page_says_it_all():

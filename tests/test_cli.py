@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 
 import headwater
 from headwater.cli import app, options
+from headwater.cli.explain import lines_of
 from headwater.errors import LoadError
 from headwater.models import bundled
 
@@ -156,6 +158,10 @@ def started(*words: str | bytes, **options: Any) -> subprocess.CompletedProcess[
     assert b"Traceback" not in (done.stderr or b"")
     assert b"Exception ignored" not in (done.stderr or b"")
     return done
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_text():
+    assert lines_of(io.StringIO("\ufeffgood\r\n\ufeffbad\r\n")) == ["good", "\ufeffbad"]
 
 
 def test_arguments_that_are_no_utf8_are_refused():

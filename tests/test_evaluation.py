@@ -34,13 +34,16 @@ from headwater.errors import DataError, InputError, MissingExtra, ModelError, Ta
 from headwater.evaluation import job, sanity, stability
 from headwater.evaluation import run as evaluations
 from headwater.evaluation.files import load_evaluation
+from headwater.evaluation.kept_lines import KeptLines
 from headwater.evaluation.measures import PERTURBATIONS
 from headwater.evaluation.protocols import ali2022
 from headwater.evaluation.provenance import model_sha256
 from headwater.evaluation.report import page
 from headwater.evaluation.run import evaluate
+from headwater.evaluation.sources import read_labelled
 from headwater.evaluation.summary import evaluation_tables
 from headwater.evaluation.tokens import TokenSource, find_replacement
+from headwater.inputs.classes import Names
 from headwater.names import split_names
 from headwater_experiments.bench import speed
 from headwater_experiments.data import LabelledTexts
@@ -182,6 +185,45 @@ def in_form(kind, folder):
         mark = {"csv": ",", "tsv": "\t"}[kind]
         path.write_text("\n".join([f"text{mark}label", *(f'"{t}"{mark}{n}' for t, n in ROWS)]))
     return path
+
+
+CLASSES = Names(2, ("bad", "good").__getitem__, {"bad": 0, "0": 0, "good": 1, "1": 1}.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "\ufefftext,label\r\n\r\ngood,1\r\nbad\u2028film,0\r\n\r\n"),
+        ("a.jsonl", '\ufeff{"text": "good", "label": 1}\r\n\r\n{"text": "bad\u2028film", "label": 0}\r\n\r\n'),
+        ("a.ndjson", '{"text": "good", "label": 1}\n{"text": "bad\u2028film", "label": 0}'),
+    ],
+)
+def test_marks_and_blank_lines_are_no_rows_and_only_a_line_feed_ends_one(name, content, tmp_path):
+    (tmp_path / name).write_bytes(content.encode())
+    found = read_labelled(tmp_path / name, "text", "label", CLASSES, True)
+    assert (found.texts, found.labels) == (["good", "bad\u2028film"], [1, 0])
+
+
+def test_a_cell_may_be_large(tmp_path):
+    (tmp_path / "a.csv").write_text(f"text,label\n{'very ' * 40_000},1\n")
+    found = read_labelled(tmp_path / "a.csv", "text", "label", CLASSES, True)
+    assert len(found.texts[0]) == 200_000
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_of_two_columns_with_one_name_none_is_taken(name, tmp_path):
+    if name == "a.parquet":
+        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pa.table([["good"], [1], [0]], names=["text", "label", "label"]), tmp_path / name)
+    else:
+        (tmp_path / name).write_text("text,label,label\ngood,1,0\n")
+    with pytest.raises(DataError, match="has 2 columns called 'label'"):
+        read_labelled(tmp_path / name, "text", "label", CLASSES, True)
+
+
+def test_what_was_kept_is_read_again_whatever_it_says(tmp_path):
+    KeptLines.open(tmp_path / "rows.jsonl", {}, {}).add({"text": "one\u2028two\x85three"})
+    assert KeptLines.open(tmp_path / "rows.jsonl", {}, {}).lines == [{"text": "one\u2028two\x85three"}]
 
 
 def test_pandas_and_column_names():
@@ -753,6 +795,18 @@ def data(tmp_path_factory):
 
 def call(*words):
     return CliRunner().invoke(app, list(map(str, words)))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_interrupt_says_how_to_go_on(directory, data, tmp_path, monkeypatch, kept):
+    def stops(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluations, "evaluate", stops)
+    done = call("evaluate", "--model", directory, "--data", data, *(["--out", tmp_path / "out"] if kept else []))
+    assert done.exit_code == 130
+    assert ("out, and the same command goes on" in done.stderr) == kept
+    assert ("nothing was kept: with --out" in done.stderr) != kept
 
 
 def test_the_command_evaluates_and_reports(directory, data, tmp_path):

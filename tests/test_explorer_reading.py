@@ -111,6 +111,46 @@ def test_a_class_rather_than_itself_is_refused_in_words(watched, home):
     page.locator(".method .w").first.wait_for()
 
 
+# what is asked is what stands there
+
+
+def test_what_is_predicted_is_set_against_a_class_of_this_text(watched, home):
+    page = watched.page
+    page.goto(f"{home}#text={TEXT}&v=0")  # a link: no prediction is known yet
+    page.locator(".method header", has_text="positive - negative").first.wait_for()
+    page.goto(f"{home}#text=a dull mess&v=1")
+    page.locator(".method header", has_text="negative - positive").first.wait_for()
+    page.get_by_label("Type or paste a text").fill(TEXT)  # it is predicted positive, and the last one was not
+    page.locator(".missing", has_text="'positive' is set against itself").wait_for()
+    watched.trouble.clear()
+
+
+def test_a_link_to_a_class_of_a_model_that_is_not_read_yet_keeps_it(window):
+    state = make_state()
+    state.models = replace(state.models, others=(LazyModel("text", "another", other_names),))
+    with serve_in_thread(state) as home:
+        page = window(home).page
+        page.goto(f"{home}#text={TEXT}&model=another&t=0")
+        page.locator(".method header", has_text="bad").first.wait_for()
+        assert page.get_by_role("combobox", name="Explain", exact=True).input_value() == "0"
+
+
+def test_tokens_are_masked_in_the_prompt_that_is_shown(watched, home):
+    page = watched.page
+    page.goto(f"{home}#tab=generation&n=3&prompt=the capital of France is")
+    place = panel(page, "generation")
+    place.locator(".output .w").first.wait_for(timeout=60_000)
+    page.get_by_label("Let the model go on from here").fill("the film was not good")
+    place.locator('select:has(option[value="word"])').select_option("word")  # neither has been asked for yet
+    with page.expect_request("**/api/generate/mask") as masking:
+        place.locator(".w.source", has_text="France").click()
+    asked = masking.value.post_data_json
+    assert (asked["prompt"], asked["unit"]) == ("the capital of France is", "token")
+    with page.expect_request("**/api/generate/report*") as saving:
+        place.locator('[data-save="json"]').first.click()
+    assert saving.value.post_data_json["prompt"] == "the capital of France is"
+
+
 # sums
 
 

@@ -14,6 +14,7 @@ from jobs_here import here, results, run, sentences, write
 from pyarrow import parquet
 
 from headwater.errors import DataError
+from headwater.inputs import lines as text_lines
 from headwater.jobs.reading import lines, rows
 from headwater.jobs.reading.rows import Bad
 from headwater.jobs.reading.sources import RowReader, find_sources
@@ -177,7 +178,8 @@ def test_a_byte_order_mark_is_no_part_of_a_column_name(tmp_path):
 
 
 def test_a_quotation_mark_that_is_never_closed_takes_one_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "MOST_BYTES", 4096)
+    for module in (lines, text_lines):
+        monkeypatch.setattr(module, "MOST_BYTES", 4096)
     (tmp_path / "a.csv").write_text("text\ngood\n" + '"never closed ' + "x" * 5000 + "\nbad\ngood\n")
     found, _ = all_of(tmp_path / "a.csv")
     assert found[0] == "good"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
@@ -47,6 +48,28 @@ def test_every_row_is_a_similarity(tmp_path, monkeypatch, options):
         assert sum(row["relevance"]) + row["biases"] == approx(s.score, abs=1e-10)
 
 
+def test_relevance_is_read_where_it_was_asked_for(tmp_path, monkeypatch):
+    run(tmp_path, monkeypatch, at="*layer.1")
+    row = read_rows(tmp_path)[0]
+    s = hw.explain_similarity(tiny("bert").base_model, FIRST[0], SECOND[0], tokenizer=tokenizer(), inputs="*layer.1")
+    assert row["relevance"] == approx(s.row_relevance.tolist(), abs=1e-12)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(UsageError, match="called 'nowhere'"):
+        run(tmp_path / "other", monkeypatch, at="nowhere")
+
+
+def test_every_column_that_is_named_goes_along(tmp_path, monkeypatch):
+    here(monkeypatch)
+    copy.deepcopy(tiny("bert").base_model).float().save_pretrained(tmp_path / "model")
+    tokenizer().save_pretrained(tmp_path / "model")
+    data = write(tmp_path / "pairs.parquet", one=FIRST[:1], other=SECOND[:1], text=["kept"])
+    ask = ["run", "--data", str(data), "--out", str(tmp_path / "out"), "-m", str(tmp_path / "model")]
+    columns = ["--similar", "one", "other", "--columns", "one,text"]
+    made = CliRunner().invoke(app, [*ask, "--pooling", "cls", *columns])
+    assert made.exit_code == 0, made.output
+    assert read_rows(tmp_path)[0]["input_text"] == "kept"
+
+
 def test_rows_that_cannot_be_compared_say_why(tmp_path, monkeypatch):
     run(tmp_path, monkeypatch)
     bad = parquet.read_table(tmp_path / "out" / "errors.parquet").to_pylist()
@@ -73,6 +96,11 @@ def test_it_goes_on_where_it_stopped_and_refuses_another_rank(tmp_path, monkeypa
         ({"answer": "other"}, "not both"),
         ({"window": True}, "no target"),
         ({"rank": 0}, "at least 1"),
+        ({"output": "probability"}, "takes no output= and no sinks="),
+        ({"sinks": "aside"}, "takes no output= and no sinks="),
+        ({"similar": None, "rank": 2}, "for pairs of texts"),
+        ({"similar": None, "pooling": "cls"}, "for pairs of texts"),
+        ({"similar": None, "normalise": False}, "for pairs of texts"),
     ],
 )
 def test_what_a_run_over_pairs_refuses(tmp_path, monkeypatch, options, said):

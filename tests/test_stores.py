@@ -419,6 +419,26 @@ def walk(page: Any, home: str, folder: Path) -> None:
     shot(page, "results-bias")
 
 
+@pytest.mark.slow
+def test_rows_that_cannot_be_shown_say_why_and_the_row_that_was_opened_last_stays(home: str, window: Any) -> None:
+    found = window(home, viewport={"width": 1280, "height": 900})
+    page = found.page
+    page.goto(f"{home}#tab=results&result=run&part=rows&sort=nothing")
+    page.locator("#panel-results .status.failed", has_text="nothing").wait_for()
+    found.trouble.clear()  # the refused request
+
+    page.goto(f"{home}#tab=results&result=run&part=rows")
+    held: list[Any] = []
+    page.route(re.compile("/rows/0$"), lambda route: held.append(route))
+    page.get_by_label("Open row 0", exact=True).click()
+    page.get_by_label("Open row 1", exact=True).click()
+    page.locator(".opened h3", has_text="Row 1").wait_for()
+    with page.expect_response(re.compile("/rows/0$")):
+        held[0].continue_()
+    page.wait_for_timeout(100)
+    assert page.locator(".opened h3").inner_text() == "Row 1"
+
+
 @pytest.mark.parametrize(
     ("width", "scheme"),
     [

@@ -10,10 +10,10 @@ import pytest
 import torch
 import transformers as tf
 from tiny import GROUPED, SMALL, randomised, tiny, tokenizer
-from torch import nn
+from torch import Tensor, nn
 
 import headwater as hw
-from headwater.errors import TargetError, UnknownName
+from headwater.errors import ModelError, TargetError, UnknownName
 from headwater.inputs.readouts import read_out
 
 TEXT = "a gripping, beautifully acted film"
@@ -97,6 +97,34 @@ def test_regression() -> None:
     assert e.prediction is None
 
 
+def test_regression_of_several_numbers_has_no_classes() -> None:
+    model = built(tf.BertForSequenceClassification, num_labels=3, problem_type="regression", **NAMES)
+    e = explain(model, target="neutral")
+    assert e.score == float(outputs(model).logits[0, 1])
+    assert (e.prediction, e.probabilities) == (None, {})
+    assert "%" not in str(e.verdict())
+    for output in ("probability", "log-probability", "advantage"):
+        with pytest.raises(TargetError, match="a regression"):
+            explain(model, output=output)
+
+
+def test_a_model_of_several_choices_is_refused_and_one_choice_is_explained() -> None:
+    model = built(tf.BertForMultipleChoice)
+    with pytest.raises(ModelError, match="all choices of a question at once"):
+        explain(model)
+
+    class OneChoice(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model, self.config = model, model.config
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            logits: Tensor = self.model(input_ids.unsqueeze(1), attention_mask.unsqueeze(1)).logits
+            return logits
+
+    assert explain(OneChoice().eval(), method="lrp", inputs="model.bert.embeddings").ledger.closed
+
+
 def test_token_class() -> None:
     model = built(tf.BertForTokenClassification, num_labels=3, **NAMES)
     logits = outputs(model).logits[0]
@@ -121,6 +149,8 @@ def test_answer_span() -> None:
     assert e.target == f"tokens {best[0]} to {best[1]}"
     with pytest.raises(TargetError, match="Span"):
         explain(model, target="positive")
+    with pytest.raises(TargetError, match="1 stands before 3"):
+        explain(model, target=hw.Span(3, 1))
 
 
 def test_masked_word() -> None:

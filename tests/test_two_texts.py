@@ -90,6 +90,26 @@ def test_rank_on_the_command_line(directory, tmp_path):
     )
 
 
+def test_a_passage_ends_at_a_line_feed_and_has_the_number_of_its_line(directory, tmp_path):
+    (tmp_path / "p.txt").write_text("\ufeffa film\n\nvery\u2028dull\n", encoding="utf-8")
+    words = ("rank", "the film", str(tmp_path / "p.txt"), "--model", directory, "--pooling", "mean", "--json")
+    records = [json.loads(line) for line in answer(*words).strip().split("\n")]
+    assert {one["line"]: one["passage"] for one in records} == {0: "a film", 2: "very\u2028dull"}
+
+
+def test_a_terminal_obeys_nothing_that_stands_in_a_text(directory, tmp_path):
+    obeyed = "the \x1b]0;taken\x07film \x1b[2J\u202e was\rnot"
+    s = similar(obeyed)
+    ranking = hw.rank(tiny("bert").base_model, obeyed, [obeyed, "a film"], tokenizer=tokenizer())
+    for shown in (str(s), draw_similarity_page(s), draw_word_lines(s), str(ranking), str(ranking.why(0, 1))):
+        assert not [c for c in shown if not c.isprintable() and c != "\n"]
+    (tmp_path / "t.csv").write_bytes(b"\x1b]0;taken\x07\nfilm\n")
+    found = CliRunner().invoke(build_app(), ["evaluate", "--data", str(tmp_path / "t.csv")])
+    assert "\\x1b]0;taken\\x07" in found.stderr
+    assert found.stderr.endswith("\n")
+    assert not [c for c in found.stderr if not c.isprintable() and c != "\n"]
+
+
 def test_places_that_are_none(directory, tmp_path):
     file = tmp_path / "p.txt"
     file.write_text("a film\n")

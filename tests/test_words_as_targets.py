@@ -194,6 +194,13 @@ def test_an_answer_that_is_not_there_or_twice_is_refused(target: object, said: s
         hw.Span("paris", 3)
 
 
+def test_words_of_the_question_are_not_proposed_as_answers() -> None:
+    word = next(word for word in QUESTION.split() if word not in CONTEXT.split())
+    with pytest.raises(errors.TargetError, match="not in the text") as told:
+        answer(word)
+    assert str(told.value).count(f"'{word}'") == 1
+
+
 def test_every_entity_has_an_explanation_of_its_own() -> None:
     text = "mary was in paris and john is in tokyo, unable to act"
     fields = tokenizer()(text, return_tensors="pt")

@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 from ..engine.forward import Read, Run
 from ..engine.node_flows import FlowTable, FlowTracer, NodeFlow, UnitAddress
 from ..engine.options import OptionsByName, Request
-from ..engine.session import answer_all
+from ..engine.session import answer_all, check_followed
 from ..errors import NotApplicable, UsageError
 from ..inputs.inside_demand import InsideDemand
 from ..inputs.restoring import restores
@@ -116,11 +116,8 @@ def read_part_names(parts: str | Sequence[str]) -> PartsDemand:
 def check_options(ask: Request) -> None:
     """A circuit follows one pass of the model, by a method whose relevance passes through its parts."""
     method = ask.options.method
-    if method is not None and resolve_method(method).group != "rules":
-        raise NotApplicable(
-            f"{resolve_method(method).name!r} gives no relevance to parts of the model. The methods that do are those "
-            "of rules, such as 'lrp', 'lrp-language' and 'gi'."
-        )
+    if method is not None:
+        check_followed(resolve_method(method))
     for name in ("window", "recompute", "memory_limit"):
         if getattr(ask.options, name):
             raise UsageError(f"a circuit follows one pass of the model many times back: leave out {name}=.")

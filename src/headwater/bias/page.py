@@ -67,7 +67,7 @@ def page(audit: BiasAudit, heading: str = "Do these groups push the score differ
 
 def relevance_by_group(audit: BiasAudit) -> tuple[dict[str, list[float]], str]:
     """The relevance of each group's mentions, and what it is the relevance for."""
-    values = {g.name: [m.relevance for m in audit.mentions if m.group == g.name] for g in audit.groups}
+    values = {visible(g.name): [m.relevance for m in audit.mentions if m.group == g.name] for g in audit.groups}
     return values, f"relevance for {audit.target}"
 
 
@@ -78,7 +78,7 @@ def audit_facts(audit: BiasAudit) -> list[tuple[str, str]]:
         ("score", f"{audit.target} ({about.get('output', 'logit')})"),
         ("method", audit.method),
         ("data", f"{about['data']} ({audit.texts:,} texts)"),
-        ("groups", ", ".join(g.name for g in audit.groups)),
+        ("groups", visible(", ".join(g.name for g in audit.groups))),
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..evaluation.summary import format_interval, format_p
+from ..viz.reading import visible
 from ..viz.tables import Table
 from .calibration import Calibration
 from .effects import Effect
@@ -34,7 +35,7 @@ def group_table(audit: BiasAudit) -> Table:
     rows = []
     for stratum in (audit.whole, *audit.parts):
         for g in stratum.groups:
-            where = g.name if stratum is audit.whole else f"{g.name}, {stratum.name}"
+            where = visible(g.name if stratum is audit.whole else f"{g.name}, {stratum.name}")
             counts = (str(g.mentions), str(g.entries))
             sizes = (f"{g.mean.value:+.3f}", format_interval(g.mean, "+.3f"), f"{g.median:+.3f}")
             rows.append((where, *counts, *sizes, f"{g.positive:.0%}", f"{g.score:+.2f}"))
@@ -87,7 +88,7 @@ def format_chance(comparison: GroupComparison, value: float) -> str:
 def effect_row(name: str, found: Effect, chance: str) -> tuple[str, ...]:
     size, d = found.difference, found.d
     return (
-        name,
+        visible(name),
         f"{size.value:+.3f}",
         format_interval(size, "+.3f"),
         f"{d.value:+.2f}",
@@ -105,7 +106,7 @@ def name_tables(audit: BiasAudit) -> list[Table]:
 
 
 def name_table(title: str, names: Sequence[Ranked]) -> Table:
-    rows = [(r.name, r.group, str(r.mentions), f"{r.mean:+.3f}") for r in names]
+    rows = [(visible(r.name), visible(r.group), str(r.mentions), f"{r.mean:+.3f}") for r in names]
     return Table(title, ("name", "group", "mentions", "mean"), rows, left=2)
 
 
@@ -114,4 +115,4 @@ def list_verdicts(stratum: Stratum) -> list[str]:
 
 
 def title(comparison: GroupComparison) -> str:
-    return f"{comparison.first} and {comparison.second}"
+    return visible(f"{comparison.first} and {comparison.second}")

@@ -67,8 +67,9 @@ def read_texts(data: Any, text_column: str = "text", part_column: str | None = N
         )
     if isinstance(data, (list, tuple)) and all(isinstance(text, str) for text in data):
         data = {text_column: list(data)}
-    columns, source = columns_of(data, text_column, "label")
-    check_columns(columns, [text_column, *([part_column] if part_column is not None else [])], source)
+    part = [] if part_column is None else [part_column]
+    columns, source = columns_of(data, text_column, "label", *part)
+    check_columns(columns, [text_column, *part], source)
     texts = [text_of(value, i, source, tokenizer) for i, value in enumerate(columns[text_column])]
     if not texts:
         raise DataError(f"{source} has no rows.")

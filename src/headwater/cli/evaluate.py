@@ -13,7 +13,7 @@ from headwater.names import split_names
 
 from . import options
 from .models import load_chosen_model
-from .screen import say, waiting
+from .screen import interruptions, say, waiting
 from .tables import print_tables
 
 if TYPE_CHECKING:
@@ -75,28 +75,29 @@ def command(
     loaded, reader = load_chosen_model(model, loading, bundled.DIGITS if images else bundled.NAME)
     with waiting("reading the data"):
         from headwater.evaluation.run import evaluate
-    found = evaluate(
-        loaded,
-        data,
-        methods=split_names(methods),
-        tokenizer=None if images else reader,
-        processor=reader if images else None,
-        patch=patch,
-        protocol=protocol,
-        measures=split_names(measures),
-        text_column=text_column,
-        label_column=label_column,
-        limit=limit,
-        seed=seed,
-        batch_size=batch_size,
-        batch_tokens=batch_tokens,
-        dtype=loading.dtype,
-        out=out,
-        resume=resume,
-        runtime=runtime,
-        workers=workers,
-        **memory.settings(),
-    )
+    with interruptions(out):
+        found = evaluate(
+            loaded,
+            data,
+            methods=split_names(methods),
+            tokenizer=None if images else reader,
+            processor=reader if images else None,
+            patch=patch,
+            protocol=protocol,
+            measures=split_names(measures),
+            text_column=text_column,
+            label_column=label_column,
+            limit=limit,
+            seed=seed,
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            dtype=loading.dtype,
+            out=out,
+            resume=resume,
+            runtime=runtime,
+            workers=workers,
+            **memory.settings(),
+        )
     print_tables(found, lambda: summarise_evaluation(found), as_json, plain)
     if out is not None:
         say(f"kept in {out}; `headwater report {out} --out page.html` makes a page of it")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from headwater.errors import EmptyInput, HeadwaterError, InputError, UsageError
+from headwater.inputs.lines import BOM
 from headwater.models import bundled
 
 from . import options
@@ -162,7 +163,7 @@ def lines_of(file: TextIO) -> list[str]:
         raise InputError(f"standard input is no text in {error.encoding}: {error.reason}. Convert it.") from error
     for number, line in enumerate(found, 1):
         check_written(f"line {number} of standard input", line)
-    return found
+    return [line.removeprefix(BOM) if number == 0 else line for number, line in enumerate(found)]
 
 
 def pairs(texts: list[str], seconds: Sequence[str] | None) -> list[Text]:

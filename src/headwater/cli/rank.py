@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headwater.errors import DataError
+from headwater.inputs.lines import read_lines
 
 from . import options
 from .screen import print_json, waiting
@@ -42,15 +44,15 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Put passages in the order of their similarity to a query, and say why one is above another."""
-    passages, places = read_passages(file), None if why is None else read_places(why)
+    lines, places = read_passages(file), None if why is None else read_places(why)
     with waiting("loading"):
         import headwater
         from headwater.evaluation.progress import show_progress
-    with show_progress(len(passages)) as tick:
+    with show_progress(len(lines)) as tick:
         found = headwater.rank(
             model,
             query,
-            passages,
+            list(lines.values()),
             directions=rank,
             tell=tick,
             keep=keep,
@@ -65,7 +67,7 @@ def command(
     with waiting("explaining"):
         difference = None if places is None else found.why(*places)
     if as_json:
-        for place, record in enumerate(list_records(found, top)):
+        for place, record in enumerate(list_records(found, top, list(lines))):
             print_json({"place": place, **record})
         if difference is not None:
             words = [{"word": word.text, "relevance": word.relevance} for word in difference.query_words()]
@@ -77,15 +79,15 @@ def command(
         typer.echo(f"\n{difference}")
 
 
-def list_records(ranking: Ranking, top: int) -> list[dict[str, Any]]:
+def list_records(ranking: Ranking, top: int, lines: Sequence[int]) -> list[dict[str, Any]]:
     numbers = ranking.order[:top]
-    return [{"line": n, "score": ranking.scores[n], "passage": ranking.passages[n]} for n in numbers]
+    return [{"line": lines[n], "score": ranking.scores[n], "passage": ranking.passages[n]} for n in numbers]
 
 
-def read_passages(file: Path) -> list[str]:
-    """The lines of a text file; empty ones are no passages."""
+def read_passages(file: Path) -> dict[int, str]:
+    """The lines of a text file by their number, from 0; empty ones are no passages."""
     try:
-        return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return {number: line for number, line in enumerate(read_lines(file)) if line.strip()}
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{file} cannot be read as text: {error}.") from error
 

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from headwater.errors import BadRow, HeadwaterError, InputError, JobStopped, MissingExtra
+from headwater.results.readable import visible_lines
 
 from .help import group_lines, line_width
 from .wording import in_options, options_of
@@ -42,7 +43,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except HeadwaterError as refusal:
-            typer.echo(f"headwater: {self.word(ctx, refusal)}", err=True)
+            typer.echo(f"headwater: {visible_lines(self.word(ctx, refusal))}", err=True)
             raise typer.Exit(code_of(refusal)) from refusal
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error):
@@ -98,7 +99,7 @@ def code_at_end(command: Callable[[], object]) -> Code:
 
 def print_error(message: str, code: int) -> int:
     with suppress(OSError):
-        typer.echo(f"headwater: {message}", err=True)
+        typer.echo(f"headwater: {visible_lines(message)}", err=True)
     return nothing_more(code)
 
 

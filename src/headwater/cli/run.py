@@ -37,8 +37,12 @@ def command(
     task: options.Task = None,
     method: options.Method = None,
     columns: Annotated[
-        str, typer.Option(help="Columns, separated by commas: the texts first, then those that go along.")
-    ] = "text",
+        str | None,
+        typer.Option(
+            help="Columns, separated by commas: the texts first, then those that go along. Default: text; with "
+            "--similar, whose two columns are there in any case, none."
+        ),
+    ] = None,
     documents: Annotated[
         str | None,
         typer.Option(help="Columns with documents: the first of --columns then holds questions, which are answered."),
@@ -101,9 +105,10 @@ def command(
     trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Explain a whole dataset into parquet files. Exit code 3: done, but some rows are in errors.parquet."""
+    chosen = split_names("text" if columns is None and similar is None else columns or "")
     if similar is not None:
         model = model or MINILM
-        columns = ",".join([similar[0], *(name for name in split_names(columns) if name not in (*similar, "text"))])
+        chosen = [similar[0], *(name for name in chosen if name not in similar)]
     loaded, tokenizer = load_chosen_model(
         model, options.LoadOptions(task, None, dtype, allow_pickle, trust_remote_code)
     )
@@ -120,7 +125,7 @@ def command(
             out,
             tokenizer=tokenizer,
             method=method,
-            columns=split_names(columns),
+            columns=chosen,
             documents=None if documents is None else split_names(documents),
             answer=answer,
             max_new_tokens=max_new_tokens,

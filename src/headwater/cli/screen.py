@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from headwater.errors import UsageError
+from headwater.results.readable import visible_lines
 from headwater.viz.screen import draws_on_terminal, may_be_terminal
 from headwater.viz.screen import theme as theme
 
@@ -36,8 +37,8 @@ def print_json(found: Any) -> None:
 
 
 def say(message: str) -> None:
-    """Talk: to the person, not into the data."""
-    typer.echo(message, err=True)
+    """Talk: to the person, not into the data. A terminal obeys nothing in it that came from a file or a name."""
+    typer.echo(visible_lines(message), err=True)
 
 
 @contextmanager

@@ -143,13 +143,18 @@ class ResultFacts:
         _ = self.provenance, self.sinks, self.batch.items[:1]
 
 
-def check_inside(demand: InsideDemand, method: Method, options: Options) -> None:
-    """Whether relevance passes through the model's parts, once for each explanation."""
+def check_followed(method: Method) -> None:
+    """Whether its relevance passes through the model, so that parts of it have some."""
     if method.group != "rules":
         raise NotApplicable(
             f"{method.name!r} gives no relevance to parts of the model. The methods that do are those of rules, such "
             "as 'lrp', 'lrp-language' and 'gi'."
         )
+
+
+def check_inside(demand: InsideDemand, method: Method, options: Options) -> None:
+    """Whether relevance passes through the model's parts, once for each explanation."""
+    check_followed(method)
     if options.window:
         raise UsageError("inside= explains one pass of the model, and window= makes several: use truncate=.")
     if options.recompute:

@@ -19,6 +19,7 @@ from ..inputs.text import (
     Encoded,
     Text,
     can_generate,
+    check_takes_texts,
     encode,
     fit_arguments,
     length_limit,
@@ -46,6 +47,7 @@ class TextJob:
     def __post_init__(self) -> None:
         if self.tokenizer is None:
             raise InputError("a text needs a tokenizer: explain(model, text, tokenizer=tokenizer).")
+        check_takes_texts(self.model)
         check_least("batch_size", self.batch_size)
         self.limit: int | None = length_limit(self.model, self.tokenizer)
         self.pad: int | None = padding_id(self.model, self.tokenizer)

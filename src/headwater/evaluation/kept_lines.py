@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, UsageError
+from ..inputs.lines import split_lines
 
 PACKED = b"\x1f\x8b"  # what a file of gzip begins with
 
@@ -58,6 +59,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     try:
         content = path.read_bytes()
         text = (gzip.decompress(content) if content.startswith(PACKED) else content).decode("utf-8")
-        return [json.loads(line) for line in text.splitlines()]
+        return [json.loads(line) for line in split_lines(text)]
     except (ValueError, EOFError, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is no file of JSON lines: {error}.") from error

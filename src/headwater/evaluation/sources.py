@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import DataError, TargetError, UnknownName, check_least, require_extra
 from ..inputs.classes import Names
 from ..inputs.given import is_column
+from ..inputs.lines import read_lines, wide_fields
 from ..inputs.table import LabelledTexts
 from ..inputs.text import check_characters
 
@@ -85,10 +86,10 @@ def read_labelled(
     return Labelled(texts, labels, list(range(len(texts))), source)
 
 
-def columns_of(data: Any, text_column: str, label_column: str) -> tuple[Columns, str]:
-    """Columns by name, and what to call their source."""
+def columns_of(data: Any, text_column: str, label_column: str, *others: str) -> tuple[Columns, str]:
+    """Columns by name, and what to call their source. A file may have each that is named once."""
     if isinstance(data, (str, Path)):
-        return columns_from_file(Path(data)), str(data)
+        return columns_from_file(Path(data), (text_column, label_column, *others)), str(data)
     if isinstance(data, LabelledTexts):
         return {text_column: data.texts, label_column: data.labels}, data.source
     if is_column(data):
@@ -133,12 +134,13 @@ def is_pair(row: Any) -> bool:
     return isinstance(row, (list, tuple)) and len(row) == 2
 
 
-def columns_from_file(path: Path) -> Columns:
+def columns_from_file(path: Path, wanted: Sequence[str]) -> Columns:
     readers: dict[str, Callable[[Path], Columns]] = {
-        ".parquet": columns_from_parquet,
-        ".csv": lambda p: columns_from_csv(p, "excel"),
-        ".tsv": lambda p: columns_from_csv(p, "excel-tab"),
+        ".parquet": lambda p: columns_from_parquet(p, wanted),
+        ".csv": lambda p: columns_from_csv(p, "excel", wanted),
+        ".tsv": lambda p: columns_from_csv(p, "excel-tab", wanted),
         ".jsonl": from_jsonl,
+        ".ndjson": from_jsonl,
     }
     return read_by_ending(path, readers)
 
@@ -155,21 +157,24 @@ def read_by_ending(path: Path, readers: Mapping[str, Callable[[Path], Found]]) -
         raise DataError(f"{path} cannot be read: {error}.") from error
 
 
-def columns_from_parquet(path: Path) -> Columns:
+def columns_from_parquet(path: Path, wanted: Sequence[str]) -> Columns:
     with require_extra(f"reading {path.name}", "data"):
         import pyarrow
         from pyarrow import parquet
     try:
-        columns: Columns = parquet.read_table(path).to_pydict()
+        with parquet.ParquetFile(path) as file:
+            check_once(file.schema_arrow.names, wanted, path)
+            columns: Columns = file.read().to_pydict()
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} is no parquet file: {error}.") from error
     return columns
 
 
-def columns_from_csv(path: Path, dialect: str) -> Columns:
-    """Columns under a header line."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        header, *rows = list(csv.reader(file, dialect)) or [[]]
+def columns_from_csv(path: Path, dialect: str, wanted: Sequence[str]) -> Columns:
+    """Columns under a header line; blank lines are left out."""
+    with path.open(encoding="utf-8-sig", newline="") as file, wide_fields():
+        header, *rows = [row for row in csv.reader(file, dialect) if row] or [[]]
+    check_once(header, wanted, path)
     for i, row in enumerate(rows):
         if len(row) != len(header):
             raise DataError(f"row {i} of {path} has {len(row)} columns under a header of {len(header)}.")
@@ -177,14 +182,21 @@ def columns_from_csv(path: Path, dialect: str) -> Columns:
 
 
 def from_jsonl(path: Path) -> Columns:
-    """One object per line; the columns are the keys of the first."""
+    """One object per line; the columns are the keys of the first. Blank lines are left out."""
     rows: list[dict[str, Any]] = []
-    for i, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
+    for i, line in enumerate(line for line in read_lines(path) if line.strip()):
         try:
             rows.append(dict(json.loads(line)))
         except (ValueError, TypeError, RecursionError) as error:
             raise DataError(f"row {i} of {path} is no JSON object: {error}.") from error
     return {name: [row.get(name) for row in rows] for name in (rows[0] if rows else {})}
+
+
+def check_once(names: Sequence[str], wanted: Sequence[str], path: Path) -> None:
+    """Of two columns with one name nobody can say which is meant."""
+    for name in wanted:
+        if names.count(name) > 1:
+            raise DataError(f"{path} has {names.count(name)} columns called {name!r}. Rename all but one of them.")
 
 
 def text_of(value: Any, row: int, source: str, tokenizer: Any) -> str:

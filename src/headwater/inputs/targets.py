@@ -64,7 +64,10 @@ class Span:
             first, last = find_words(item, self.start, 1 if isinstance(item.text, tuple) else None)
         else:
             first, last = self.start, self.start if self.end is None else self.end
-        return torch.stack([nth(real, first), nth(real, last)])
+        span = torch.stack([nth(real, first), nth(real, last)])
+        if span[0] > span[1]:
+            raise TargetError(f"a span ends at its start or behind it, and {last} stands before {first}.")
+        return span
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,13 @@ class Reader:
         config = getattr(self.model, "config", None)
         names = class_names(config, logits.shape[-1])
         single = logits.shape[-1] == 1
-        multi = getattr(config, "problem_type", None) == "multi_label_classification"
+        kind = getattr(config, "problem_type", None)
+        multi, numbers = kind == "multi_label_classification", kind == "regression"
+        if numbers and self.output != "logit":
+            raise TargetError(
+                f"the outputs of this model are numbers and no classes (a regression), so they have no {self.output}: "
+                "take output='logit'."
+            )
         if isinstance(self.target, (Token, Span)):
             raise TargetError("this model gives one prediction a sample, so its target is a class, not a position.")
         shown = logits.detach().clone()  # a later run may write into the same memory
@@ -149,8 +158,10 @@ class Reader:
 
         def name(shown: Tensor, best: Tensor, *size: Tensor) -> ReadNames:
             found, shown = best.tolist(), shown.cpu()
-            said = name_predictions(shown, found, names, multi)
             sizes = size[0].tolist() if size else None
+            if numbers:
+                return ReadNames(name_targets(found), [None] * len(found), sizes)
+            said = name_predictions(shown, found, names, multi)
             return ReadNames(name_targets(found), said, sizes, ClassLogits.of(shown, names, multi or single))
 
         return ScoreReading.later(contrast.score, [shown, best, *contrast.size], name)

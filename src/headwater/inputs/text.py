@@ -11,7 +11,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from ..errors import EmptyInput, InputError, TooLong, UnknownName
+from ..errors import EmptyInput, InputError, ModelError, TooLong, UnknownName
 from .batch import Batch, Item
 from .places import InputPlace
 from .protocol import sample_name
@@ -226,6 +226,16 @@ def fit_arguments(model: nn.Module, batch: Batch) -> Batch:
     if "input_ids" in takes or not takes:
         return replace(batch, kwargs=kept)
     return replace(batch, kwargs={takes[0]: batch.ids, **kept})
+
+
+def check_takes_texts(model: nn.Module) -> None:
+    """A model for multiple choice reads all choices of a question at once, not a text."""
+    name = type(model).__name__
+    if name.endswith("ForMultipleChoice"):
+        raise ModelError(
+            f"a {name} reads all choices of a question at once, and what is explained is one text. In Python, a "
+            "module around it can give it one choice (input_ids.unsqueeze(1)): hw.explain(module, pair, inputs=…)."
+        )
 
 
 def takes(model: nn.Module, name: str) -> bool:

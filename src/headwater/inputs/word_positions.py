@@ -19,7 +19,9 @@ def find_words(item: Item, wanted: str, sequence: int | None = None) -> Range:
     """
     found = list_occurrences(item, wanted, sequence)
     if not found:
-        words = [match for part in parts_of(item) for match in re.findall(r"\w+", part)]
+        parts = parts_of(item)
+        asked = parts if sequence is None or sequence >= len(parts) else parts[sequence : sequence + 1]
+        words = [match for part in asked for match in re.findall(r"\w+", part)]
         raise TargetError(f"{wanted!r} is not in the text. {nearest(wanted, dict.fromkeys(words))}")
     if len(found) > 1:
         places = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in found)

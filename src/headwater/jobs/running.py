@@ -147,6 +147,8 @@ def run(
         raise UnknownName("engine", engine, ENGINES)
     if address is not None and engine != "ray":
         raise UsageError("an address is that of a Ray cluster: engine='ray' (--engine ray).")
+    if similar is not None and (output is not None or sinks is not None):
+        raise UsageError("a similarity is explained as it is: it takes no output= and no sinks=.")
     check_least("workers", workers)
     if isinstance(columns, str):
         columns = [columns]

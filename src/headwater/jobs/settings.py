@@ -84,6 +84,8 @@ class JobSettings:
             raise UsageError("answers have no target, and a prompt that is too long is not cut or read in windows.")
         if self.similar is not None:
             self.check_similar()
+        elif self.pooling is not None or self.rank is not None or not self.normalise:
+            raise UsageError("pooling, rank and dot product are for pairs of texts: name a second column, similar=.")
         if self.inside is not None:
             self.check_inside()
         _ = self.result_names

@@ -53,6 +53,7 @@ class SimilarRows(Explainer):
             normalise=settings.normalise,
             method=settings.method,
             truncate=settings.truncate,
+            inputs=settings.at,
             dtype=settings.dtype,
             seed=settings.seed,
         )

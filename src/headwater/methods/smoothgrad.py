@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..engine.forward import Run
 from ..engine.outcome import Outcome
-from ..errors import UsageError
+from ..errors import NotApplicable, UsageError
 from ..inputs.batch import Batch
 from . import lrp
 from .parameters import Parameter, number, whole_number
@@ -27,6 +27,10 @@ def smooth_method(method: str | Method = lrp.GI, samples: int = COPIES, noise: f
         raise UsageError(f"smoothgrad takes a gradient method, and {inner.name!r} is none.")
 
     def run(job: Run) -> Outcome:
+        if job.inside is not None or job.inspect is not None:
+            raise NotApplicable(
+                f"smoothgrad is a mean over many passes, and what is inside the model is of one: take {inner.name!r}."
+            )
         outcome = inner.run(job)
         drawn = [partial(draw_noise, job.batch, job.seed, k, size=noise) for k in range(samples)]
         noisy = [inner.run(replace(job, noise=one)) for one in drawn]

@@ -18,3 +18,8 @@ def visible(text: str) -> str:
     """No character that a terminal would obey or a reader would not see."""
     shown = "".join({"\n": "↵", "\t": "⇥"}.get(c, c if c.isprintable() else f"\\x{ord(c):02x}") for c in text)
     return shown if shown.strip() else "␣" * max(1, len(shown))
+
+
+def visible_lines(text: str) -> str:
+    """The same of a text whose lines are its own; what is blank stays so."""
+    return "\n".join(visible(line) if line.strip() else "" for line in text.split("\n"))

@@ -24,12 +24,17 @@ LINE, LEFT, RIGHT, WIDTH = 24, 260, 460, 720  # pixels: height of a row, where t
 
 def plain_similarity(similarity: Similarity) -> str:
     """The score, the strongest pairs of words, the ledger."""
-    pairs = similarity.words().strongest(SHOWN)
+    pairs = strong_words(similarity)
     widths = [max(map(len, column)) for column in zip(*((one, other) for one, other, _ in pairs), strict=True)]
     rows = [
         f"  {amount:+.4f}  {one.ljust(widths[0])}  {other.ljust(widths[1])}".rstrip() for one, other, amount in pairs
     ]
     return "\n".join([*head_lines(similarity), "", "pairs of words:", *rows, "", *ledger_lines(similarity.ledger)])
+
+
+def strong_words(similarity: Similarity) -> list[tuple[str, str, float]]:
+    """The strongest pairs of words, as they can be read."""
+    return [(visible(one), visible(other), amount) for one, other, amount in similarity.words().strongest(SHOWN)]
 
 
 def head_lines(similarity: Similarity) -> list[str]:
@@ -44,25 +49,26 @@ def head_lines(similarity: Similarity) -> list[str]:
     return [
         f"{similarity.measure} {similarity.score:+.4f} ({by})",
         *said,
-        f"a: {similarity.a.text}",
-        f"b: {similarity.b.text}",
+        f"a: {visible(similarity.a.text)}",
+        f"b: {visible(similarity.b.text)}",
     ]
 
 
 def plain_ranking(ranking: Ranking) -> str:
     """The passages in their order."""
-    rows = [f"{place:>4}  {score:+.4f}  {text}" for place, (text, score) in enumerate(ranking.top(len(ranking)))]
-    return "\n".join([f"{ranking.measure} with: {ranking.query}", *rows])
+    found = enumerate(ranking.top(len(ranking)))
+    rows = [f"{place:>4}  {score:+.4f}  {visible(text)}" for place, (text, score) in found]
+    return "\n".join([f"{ranking.measure} with: {visible(ranking.query)}", *rows])
 
 
 def plain_difference(difference: RankDifference) -> str:
     """The words of the query, and what each does more for the first passage than for the second."""
-    rows = [f"  {word.relevance:+.4f}  {word.text}" for word in difference.query_words()]
+    rows = [f"  {word.relevance:+.4f}  {visible(word.text)}" for word in difference.query_words()]
     return "\n".join(
         [
             f"difference {difference.score:+.4f}",
-            f"above: {difference.first.b.text}",
-            f"below: {difference.second.b.text}",
+            f"above: {visible(difference.first.b.text)}",
+            f"below: {visible(difference.second.b.text)}",
             "",
             "words of the query:",
             *rows,
@@ -92,7 +98,7 @@ def draw_word_lines(similarity: Similarity) -> str:
     lines = []
     for i, j, amount in strong_pairs(similarity):
         hue = POSITIVE if amount > 0 else NEGATIVE
-        said = escape(f"{words.rows[i]} – {words.columns[j]}: {amount:+.4f}")
+        said = escape(f"{visible(words.rows[i])} – {visible(words.columns[j])}: {amount:+.4f}")
         dash = "" if amount > 0 else ' stroke-dasharray="4 3"'  # colour is never the only sign
         lines.append(
             f'<line x1="{LEFT + 6}" y1="{middle(i)}" x2="{RIGHT - 6}" y2="{middle(j)}" '
@@ -124,7 +130,7 @@ def write_column(words: Sequence[Word], x: int, anchor: str) -> list[str]:
     return [
         f'<text x="{x}" y="{middle(row) + 5}" text-anchor="{anchor}" font-family="sans-serif" font-size="15" '
         f'fill="#18181b">'
-        f"{escape(word.text)}<title>{word.relevance:+.4f}</title></text>"
+        f"{escape(visible(word.text))}<title>{word.relevance:+.4f}</title></text>"
         for row, word in enumerate(words)
     ]
 
@@ -147,7 +153,7 @@ def draw_similarity(similarity: Similarity, more: str = "") -> str:
     head = "".join(f"<p>{escape(line)}</p>" for line in head_lines(similarity))
     rows = "".join(
         f'<tr><th scope="row">{escape(one)}</th><th scope="row">{escape(other)}</th><td>{amount:+.4f}</td></tr>'
-        for one, other, amount in similarity.words().strongest(SHOWN)
+        for one, other, amount in strong_words(similarity)
     )
     table = f"<table><thead><tr><th>of a</th><th>of b</th><th>relevance</th></tr></thead><tbody>{rows}</tbody></table>"
     book = ledger_section(similarity.ledger, unit="pairs")

@@ -239,7 +239,7 @@ def predict_with_masks(loaded: Loaded, ask: PredictAsked) -> PredictAnswer:
     text = mask_words(loaded, ask.text, ask.masked)
     before, after = outputs_for(loaded, ask.text), outputs_for(loaded, text)
     logits = logits_in(before)
-    target = ask.target if ask.target is not None else str(max(range(len(logits)), key=lambda i: logits[i]))
+    target = ask.target if ask.target is not None else max(range(len(logits)), key=lambda i: logits[i])
     output = choose_output(ask.output, loaded.model)
     reader = Reader(loaded.model, loaded.reader, target, output)
     name, score_before = score_in(before, reader)

@@ -15,7 +15,7 @@ from typing_extensions import Unpack
 
 from ...engine.forward import Read, Run
 from ...engine.options import OptionsByName
-from ...engine.session import answer_all
+from ...engine.session import answer_all, check_followed
 from ...errors import UsageError
 from ...inputs.hooks import hook_modules
 from ...inputs.restoring import restores
@@ -55,6 +55,7 @@ def audit(model: Model, data: Any, *, method: str | Method | None = None, **opti
 
     Raises:
         UsageError: there are several samples, or an option is wrong.
+        NotApplicable: the method gives no relevance to parts of the model.
         ModelError: as for `explain`.
 
     Example:
@@ -63,6 +64,8 @@ def audit(model: Model, data: Any, *, method: str | Method | None = None, **opti
         'tanh'
     """
     found: list[AuditScope] = []
+    if method is not None:
+        check_followed(resolve_method(method))
     ask = make_request(model, data, method=method, **options)
     if ask.options.memory_limit is not None:
         ask = fit_to_limit(ask)

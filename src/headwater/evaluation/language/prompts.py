@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...errors import DataError, UnknownName
+from ...inputs.lines import read_lines
 from ...inputs.table import DATA_DIRECTORY
 from ...inputs.text import check_characters
 
@@ -68,7 +69,7 @@ def read_records(name: str) -> list[dict[str, Any]]:
 def read_own_prompts(path: Path) -> list[PromptCase]:
     """JSON lines with a `prompt`, and an `answer` where it is not what the model says next."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_lines(path)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read: {error}.") from error
     found = [own_case(line, number, path) for number, line in enumerate(lines, 1) if line.strip()]

@@ -8,30 +8,19 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ...errors import DataError
-from .rows import BAD_UTF8, MOST_BYTES, STEP, UNREADABLE, Bad, check_cell, escape_beginning, make_string_table
+from ...inputs.lines import BOM, MOST_BYTES, wide_fields
+from .rows import BAD_UTF8, STEP, UNREADABLE, Bad, check_cell, escape_beginning, make_string_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Record = list[str] | bytes | Bad
-BOM = "\ufeff"
 SHOWN_KEYS = 120  # characters of the names that a row has in place of the one that is wanted
 DIALECTS = {".csv": "excel", ".tsv": "excel-tab"}
-
-
-@contextmanager
-def wide_fields() -> Iterator[None]:
-    """The csv module refuses fields of more than 128 KiB unless told otherwise; the limit is the whole process's."""
-    before = csv.field_size_limit(MOST_BYTES // 4)  # characters, of which each may be four bytes
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
 
 
 class Records:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STEP = 512  # rows between two places of a file that are remembered
-MOST_BYTES = 64 * 2**20  # of one row of a text file; a quotation mark that is never closed would take the whole file
 SHOWN = 200  # characters of a bad row's text that are kept
 
 LONE = re.compile("[\ud800-\udfff]")  # halves of surrogate pairs, which stand for bytes that are not UTF-8, too

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DataError
+from ...inputs.lines import wide_fields
 from ...store.columns import need_arrow
 from .arrow import DatasetSplit, ParquetFile, is_string_type, load_split
-from .lines import DIALECTS, Records, TextFile, header_of, json_object, wide_fields
+from .lines import DIALECTS, Records, TextFile, header_of, json_object
 from .rows import STEP, Bad, File, RowSlice
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")

@@ -75,6 +75,12 @@ export function targetPicker(change) {
       if (first === null || first < 0) return null;
       return versus.value === '' ? label(first) : `${label(first)} - ${label(Number(versus.value))}`;
     },
+    // What `ask(target)` gives; asked twice where what is predicted is set against something: the first answer names it.
+    async answered(ask) {
+      const found = await ask(this.asked());
+      const wanted = this.asked(found.prediction);
+      return wanted === this.asked() ? found : ask(wanted);
+    },
   };
 }
 

@@ -125,7 +125,8 @@ export class GenerationView extends View {
     }
     const count = Number(this.count.value);
     if (!Number.isInteger(count) || count < 1 || count > NEW) { this.status.fail(`New tokens: a whole number from 1 to ${NEW}, please.`); return; }
-    this.asked = JSON.stringify(this.body());
+    const body = this.body();
+    this.asked = JSON.stringify(body);
     state.set({
       prompt: this.box.value, n: this.count.value === '8' ? '' : this.count.value, score: this.score.value === 'advantage' ? '' : this.score.value,
       gm: this.method.value === this.model.method ? '' : this.method.value, gu: this.unit.value === 'token' ? '' : this.unit.value,
@@ -133,10 +134,10 @@ export class GenerationView extends View {
     });
     const found = await this.latest.run(async (options) => {
       if (this.model.state !== 'ready') this.model = await ready('language', { ...options, name: this.model.name });
-      return post('/api/generate', this.body(), options);
+      return post('/api/generate', body, options);
     });
     if (!found) return;
-    this.found = found;
+    Object.assign(this, { found, sent: body });
     this.missing.clear(this.results);
     this.draw();
   }
@@ -167,7 +168,7 @@ export class GenerationView extends View {
 
   test() {
     if (!this.masked.size) { this.tested.clear(); return; }
-    this.tested.ask('/api/generate/mask', { ...this.body(), masked: [...this.masked], masked_for: this.kept });
+    this.tested.ask('/api/generate/mask', { ...this.sent, masked: [...this.masked], masked_for: this.kept });
   }
 
   draw() {
@@ -261,6 +262,6 @@ export class GenerationView extends View {
   }
 
   report() {
-    return this.found ? { path: '/api/generate/report', name: 'generation', body: { ...this.body(), masked: [...this.masked], masked_for: this.kept }, query: `&palette=${state.get('palette', 'red-blue')}` } : null;
+    return this.found ? { path: '/api/generate/report', name: 'generation', body: { ...this.sent, masked: [...this.masked], masked_for: this.kept }, query: `&palette=${state.get('palette', 'red-blue')}` } : null;
   }
 }

@@ -97,7 +97,7 @@ export class PictureView extends View {
     else if (!this.masked.delete(number)) this.masked.add(number);
     this.mark();
     if (!this.masked.size) { this.untested(); return; }
-    const found = await this.tested.ask(`/api/${this.kind}/mask`, { ...this.body(), masked: [...this.masked] });
+    const found = await this.tested.ask(`/api/${this.kind}/mask`, { ...this.sent, masked: [...this.masked] });
     if (found && this.found) this.prediction.replaceChildren(classes(found.before, found.after, this.found.prediction));
   }
 
@@ -121,7 +121,7 @@ export class PictureView extends View {
 
   body() {
     return {
-      ...this.data(), methods: this.chosen(), target: this.target.asked(this.found?.prediction), output: this.output.select.value,
+      ...this.data(), methods: this.chosen(), output: this.output.select.value,
       palette: state.get('palette', 'red-blue'), model: modelAsked(this.about, this.kind, this.model), ...(innerWidth < NARROW ? { columns: 1 } : {}),
     };
   }
@@ -133,12 +133,17 @@ export class PictureView extends View {
       this.clear(this.lacks());
       return;
     }
+    let sent;
     const found = await this.latest.run(async (options) => {
       if (this.model.state !== 'ready') await this.read(options);
-      return post(`/api/${this.kind}`, this.body(), options);
+      const body = this.body();
+      return this.target.answered((target) => {
+        sent = { ...body, target };
+        return post(`/api/${this.kind}`, sent, options);
+      });
     });
     if (!found) return;
-    this.found = found;
+    Object.assign(this, { found, sent });
     this.masked.clear();
     this.missing.clear(this.results);
     this.says.show(found.verdict);
@@ -173,6 +178,6 @@ export class PictureView extends View {
   }
 
   report() {
-    return this.found ? { path: `/api/${this.kind}/report`, name: this.kind, body: { ...this.body(), masked: [...this.masked] }, png: this.png } : null;
+    return this.found ? { path: `/api/${this.kind}/report`, name: this.kind, body: { ...this.sent, masked: [...this.masked] }, png: this.png } : null;
   }
 }

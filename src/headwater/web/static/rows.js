@@ -50,18 +50,25 @@ export class RowsPart {
       h('div', { className: 'asked' }, h('label', { for: 'find' }, 'Search the rows', search), h('label', { for: 'within' }, 'in', this.within),
         this.others().length ? h('label', { for: 'beside' }, 'side by side with', beside) : null),
       this.chips, this.detail, this.table, this.pager, this.coloured ? heat.key() : '');
-    await this.page();
+    await this.read();
   }
 
+  // Another page of the rows, or others; what fails is said here, where nobody waits for it.
   async page() {
+    const reading = this.read();
+    const { asked } = this;
+    try {
+      await reading;
+    } catch (error) {
+      if (asked === this.asked) this.view.status.fail(error.message);
+    }
+  }
+
+  async read() {
     const asked = (this.asked = {});
     const beside = this.beside ? `&beside=${encodeURIComponent(this.beside)}` : '';
-    try {
-      const found = await get(`${this.view.path}/rows?${this.view.query()}${beside}`);
-      if (asked === this.asked) await this.draw(found);
-    } catch (error) {
-      this.view.status.fail(error.message);
-    }
+    const found = await get(`${this.view.path}/rows?${this.view.query()}${beside}`);
+    if (asked === this.asked) await this.draw(found);
   }
 
   async draw(found) {
@@ -109,7 +116,8 @@ export class RowsPart {
 
   turn(found) {
     const last = Math.min(this.start + COUNT, found.matched);
-    const go = (step) => () => { this.start += step * COUNT; this.page(); };
+    const here = this.start; // of the page that is shown: a second press before the next is there goes no further
+    const go = (step) => () => { this.start = here + step * COUNT; this.page(); };
     this.pager.replaceChildren(
       h('span', { className: 'soft' }, found.matched ? `${this.start + 1} to ${last} of ${found.matched.toLocaleString('en')}${found.matched < found.total ? ` (${found.total.toLocaleString('en')} in all)` : ''}` : 'nothing found'),
       h('button', { type: 'button', className: 'quiet', disabled: this.start === 0, onclick: go(-1) }, 'Back'),
@@ -147,12 +155,15 @@ export class RowsPart {
   // One row of a run, as it was explained; of two runs, both.
   async row(number) {
     const paths = [this.view.path, ...(this.beside ? [`/api/datasets/${encodeURIComponent(this.beside)}`] : [])];
+    const opening = (this.opening = {});
     try {
       const found = await Promise.all(paths.map((path) => get(`${path}/rows/${number}`)));
+      if (opening !== this.opening) return;
       this.detail.replaceChildren(h('article', { className: 'test opened' },
         h('div', { className: 'headed' }, h('h3', {}, `Row ${number}`), h('button', { type: 'button', className: 'quiet small', onclick: () => this.detail.replaceChildren() }, 'Close')),
         h('div', { className: found.length > 1 ? 'pair' : '' }, found.map((one) => this.opened(one, number)))));
     } catch (error) {
+      if (opening !== this.opening) return;
       this.detail.replaceChildren(h('p', { className: 'status failed', role: 'alert' }, error.message)); // the other status may be far above
     }
     this.detail.scrollIntoView({ block: 'nearest' });

@@ -126,7 +126,7 @@ export class TextView extends View {
 
   async show() {
     const model = followedModel(this.element, this.about, 'text', 'model');
-    if (model.name !== this.model.name) await this.take(model);
+    if (model.name !== this.model.name || this.model.state !== 'ready') await this.take(model);
     this.methods.show();
     this.box.value = state.get('text', EXAMPLES[0][1]);
     this.target.set(state.get('t'), state.get('v'));
@@ -167,7 +167,6 @@ export class TextView extends View {
     return {
       text: this.box.value,
       methods: this.named(),
-      target: this.target.asked(this.found?.prediction),
       output: this.output.select.value,
       unit: this.unit.value,
       model: modelAsked(this.about, 'text', this.model),
@@ -181,9 +180,14 @@ export class TextView extends View {
       this.clear('There is no text: type one, or choose an example.');
       return;
     }
-    const found = await this.latest.run((options) => post('/api/explain', this.body(), options));
+    const body = this.body();
+    let sent;
+    const found = await this.latest.run((options) => this.target.answered((target) => {
+      sent = { ...body, target };
+      return post('/api/explain', sent, options);
+    }));
     if (!found) return;
-    this.found = found;
+    Object.assign(this, { found, sent });
     this.missing.clear(this.results);
     this.says.show(found.verdict);
     this.target.fill(this.model.classes.length ? this.model.classes : found.classes.map((c) => c.name));
@@ -242,7 +246,7 @@ export class TextView extends View {
 
   async predict() {
     if (!this.masked.size) { this.untested(); return; }
-    const found = await this.tested.ask('/api/explain/mask', { ...this.body(), masked: [...this.masked] });
+    const found = await this.tested.ask('/api/explain/mask', { ...this.sent, masked: [...this.masked] });
     if (found && this.found) this.prediction.replaceChildren(classes(found.before, found.after, this.found.prediction));
   }
 
@@ -267,7 +271,7 @@ export class TextView extends View {
 
   async audit() {
     if (!this.auditBox.open || !this.found) return;
-    const { text, target, output, model } = this.body();
+    const { text, target, output, model } = this.sent;
     const asked = JSON.stringify([text, target, output, model]);
     if (asked === this.audited) return;
     const found = await this.auditing.run((options) => post('/api/audit', { text, target, output, model }, options));
@@ -280,7 +284,7 @@ export class TextView extends View {
 
   report() {
     if (!this.found) return null;
-    return { path: '/api/explain/report', name: 'explanation', body: { ...this.body(), masked: [...this.masked] }, query: `&palette=${state.get('palette', 'red-blue')}` };
+    return { path: '/api/explain/report', name: 'explanation', body: { ...this.sent, masked: [...this.masked] }, query: `&palette=${state.get('palette', 'red-blue')}` };
   }
 }
 
