@@ -50,7 +50,7 @@ def test_every_row_is_a_similarity(tmp_path, monkeypatch, options):
 
 def test_relevance_is_read_where_it_was_asked_for(tmp_path, monkeypatch):
     run(tmp_path, monkeypatch, at="*layer.1")
-    row = read_rows(tmp_path)[0]
+    row = read_rows(tmp_path / "out")[0]
     s = hw.explain_similarity(tiny("bert").base_model, FIRST[0], SECOND[0], tokenizer=tokenizer(), inputs="*layer.1")
     assert row["relevance"] == approx(s.row_relevance.tolist(), abs=1e-12)
     (tmp_path / "other").mkdir()
@@ -67,7 +67,7 @@ def test_every_column_that_is_named_goes_along(tmp_path, monkeypatch):
     columns = ["--similar", "one", "other", "--columns", "one,text"]
     made = CliRunner().invoke(app, [*ask, "--pooling", "cls", *columns])
     assert made.exit_code == 0, made.output
-    assert read_rows(tmp_path)[0]["input_text"] == "kept"
+    assert read_rows(tmp_path / "out")[0]["input_text"] == "kept"
 
 
 def test_rows_that_cannot_be_compared_say_why(tmp_path, monkeypatch):
