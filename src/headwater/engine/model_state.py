@@ -5,7 +5,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from itertools import chain
 from operator import eq, itemgetter
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -128,13 +129,28 @@ class ModelState:
 
     def _holders_hold(self, modules: list[Any]) -> bool:
         found = [module.__dict__ for module in modules]
-        own = len(found)
-        for number, holder in enumerate(self.holders):
-            if number >= own:
-                found.append(open_holder(found[holder.parent][holder.key]))
-            if not holder.holds(found[number]):
-                return False
-        return True
+        for holder in self.holders[len(found) :]:
+            found.append(open_holder(found[holder.parent][holder.key]))
+        if list(map(len, found)) == self.sizes:  # all at once: mostly nothing has changed
+            values = chain.from_iterable([take(now) for take, now in zip(self.takes, found, strict=True)])
+            if list(map(id, values)) == self.ids:
+                return True
+        return all(map(Holder.holds, self.holders, found))
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """How much each holder held."""
+        return [holder.size for holder in self.holders]
+
+    @cached_property
+    def takes(self) -> list[Callable[[Any], Sequence[Any]]]:
+        """What takes the values of each holder."""
+        return [holder.take for holder in self.holders]
+
+    @cached_property
+    def ids(self) -> list[int]:
+        """The values of all holders, by identity."""
+        return [one for holder in self.holders for one in holder.ids]
 
 
 def take_holders(modules: list[nn.Module]) -> tuple[list[Holder], list[Any], list[Any]]:

@@ -258,6 +258,7 @@ def read_switches() -> Any:
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
         torch.backends.mkldnn.enabled,
+        torch.backends.cuda.matmul.fp32_precision,
         torch.backends.cuda.flash_sdp_enabled(),
         torch.backends.cuda.mem_efficient_sdp_enabled(),
         torch.backends.cuda.math_sdp_enabled(),

@@ -84,3 +84,21 @@ def dot_program(D, V, SUMS, count, BLOCK: tl.constexpr):
     d = tl.load(D + at, mask=at < count, other=0.0).to(tl.float32)
     v = tl.load(V + at, mask=at < count, other=0.0).to(tl.float32)
     tl.store(SUMS + tl.program_id(0), tl.sum(tl.where(d == 0, 0.0, d * v), 0))
+
+
+@triton.jit
+def split_program(
+    X, OUT, count, width, BY_ROWS: tl.constexpr, PARTS: tl.constexpr, PRODUCTS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """The parts of x in bfloat16, once for every product: side by side in its row, or all of X above the next."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(X + at, mask=at < count, other=0.0)
+    first = x.to(tl.bfloat16)
+    rest = x - first.to(tl.float32)
+    second = rest.to(tl.bfloat16)
+    third = (rest - second.to(tl.float32)).to(tl.bfloat16)
+    beside = at // width * (width * PRODUCTS) + at % width
+    for number in tl.static_range(PRODUCTS):
+        part = first if PARTS[number] == 0 else second if PARTS[number] == 1 else third
+        place = beside + number * width if BY_ROWS else at + number * count
+        tl.store(OUT + place, part, mask=at < count)

@@ -92,6 +92,7 @@ def values_gradient_triton(
         MASK=mask_kind(mask),
         CAP=bool(cap),
         TOKEN=rule is not None,
+        PRECISION=precision(query),
         FULL=n_queries % EVEN == 0 and (head, width) == (sizes["BLOCK_D"], sizes["BLOCK_E"]),
         **sizes,
     )
@@ -193,6 +194,11 @@ def launch(grid: Any, *args: Any, **options: Any) -> None:
     blocks = {"BLOCK_M": 32, "BLOCK_N": 64 if large else 32}
     with on_device(args[0]):
         gradient_kernel[grid(blocks)](*args, **options, **blocks)
+
+
+def precision(tensor: Tensor) -> str:
+    """How products of blocks are computed: of float32 by three on the matrix units, which have all its digits."""
+    return "tf32x3" if tensor.dtype is torch.float32 else "ieee"
 
 
 def block(size: int) -> int:

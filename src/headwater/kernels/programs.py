@@ -19,13 +19,13 @@ NONE, LOOKS, ADDED = (tl.constexpr(kind) for kind in range(3))  # kinds of masks
 @triton.jit
 def block_scores(
     q, k, mask, m, n, n_queries, n_keys, step_m, step_n, scale, cap,
-    CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr,
+    CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr, PRECISION: tl.constexpr,
 ):
     """Scores of keys (rows) by queries (columns), -inf where a query does not look.
 
     In units of log 2; with a mask that is added in those of log e, for its largest numbers have no room to grow.
     """
-    s = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+    s = tl.dot(k, tl.trans(q), input_precision=PRECISION) * scale
     if CAP:  # cap * tanh(s / cap)
         shrunk = tl.exp2(tl.abs(s) * PER_LOG_E * -2.0 / cap)
         s = tl.where(s < 0, -1.0, 1.0) * cap * (1 - shrunk) / (1 + shrunk)
@@ -44,10 +44,10 @@ def block_scores(
 
 
 @triton.jit
-def boost(p, v, g, SCALES, TOTALS, m, n_queries, gamma):
+def boost(p, v, g, SCALES, TOTALS, m, n_queries, gamma, PRECISION: tl.constexpr):
     """w p for keys (rows) by queries (columns): the rule for sums over tokens, whose sums are known."""
     inside = m < n_queries
-    r = p * tl.dot(v, tl.trans(g), input_precision="ieee")
+    r = p * tl.dot(v, tl.trans(g), input_precision=PRECISION)
     total = tl.load(TOTALS + m, mask=inside, other=0.0)[None, :]
     scale = tl.load(SCALES + m, mask=inside, other=0.0)[None, :]
     agrees = ((total > 0) & (r > 0)) | ((total < 0) & (r < 0))
@@ -59,7 +59,7 @@ def accumulate(
     acc, k, v, Q, G, TOP, REST, SCALES, TOTALS, mask, first, last, n, n_queries, n_keys, head, width, step_q, step_g,
     step_m, step_n, scale, cap, gamma,
     CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr, TOKEN: tl.constexpr, FULL: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
 ):
     """acc += P^T dO over the queries from `first` to `last`."""
     d, e = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_E)
@@ -74,12 +74,14 @@ def accumulate(
             q = tl.load(Q + m[:, None] * step_q + d[None, :], mask=row & (d[None, :] < head), other=0.0)
             g = tl.load(G + m[:, None] * step_g + e[None, :], mask=row & (e[None, :] < width), other=0.0)
             top = tl.load(TOP + m, mask=m < n_queries, other=float("inf"))
-        s = block_scores(q, k, mask, m, n, n_queries, n_keys, step_m, step_n, scale, cap, CAUSAL, MASK, CAP)
+        s = block_scores(
+            q, k, mask, m, n, n_queries, n_keys, step_m, step_n, scale, cap, CAUSAL, MASK, CAP, PRECISION
+        )
         if MASK == NONE:
             p = tl.exp2(s - (top * PER_LOG_E)[None, :])
             if TOKEN:
-                p = boost(p, v, g, SCALES, TOTALS, m, n_queries, gamma)
-            acc += tl.dot(p.to(g.dtype), g, input_precision="ieee")
+                p = boost(p, v, g, SCALES, TOTALS, m, n_queries, gamma, PRECISION)
+            acc += tl.dot(p.to(g.dtype), g, input_precision=PRECISION)
         elif tl.max(tl.max(s, 1), 0) > float("-inf"):
             if MASK == LOOKS:
                 p = tl.exp2(s - (top * PER_LOG_E)[None, :])
@@ -88,8 +90,8 @@ def accumulate(
                 p = tl.exp2((s - top[None, :]) * PER_LOG_E - rest[None, :])
             p = tl.where(s > float("-inf"), p, 0.0)
             if TOKEN:
-                p = boost(p, v, g, SCALES, TOTALS, m, n_queries, gamma)
-            acc += tl.dot(p.to(g.dtype), g, input_precision="ieee")
+                p = boost(p, v, g, SCALES, TOTALS, m, n_queries, gamma, PRECISION)
+            acc += tl.dot(p.to(g.dtype), g, input_precision=PRECISION)
     return acc
 
 
@@ -99,7 +101,8 @@ def gradient_kernel(
     mask_b, mask_h, mask_m, mask_n, o_p, o_b, o_h, o_n, scale, cap, gamma, n_queries, n_keys, kv_heads, groups, each,
     head, width,
     SIZE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr, TOKEN: tl.constexpr,
-    FULL: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    FULL: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):
     """One block of keys, and `each` of the heads that share them. TOKEN: by the rule for sums over tokens."""
     start, part = tl.program_id(0) * BLOCK_N, tl.program_id(2)
@@ -127,12 +130,12 @@ def gradient_kernel(
             acc = accumulate(
                 acc, k, v, at_q, at_g, TOP + row, REST + row, SCALES + row, TOTALS + row, at_mask, first,
                 tl.minimum(free, n_queries), n, n_queries, n_keys, head, width, q_m, g_m, mask_m, mask_n, scale, cap,
-                gamma, True, MASK, CAP, TOKEN, FULL, BLOCK_M, BLOCK_D, BLOCK_E
+                gamma, True, MASK, CAP, TOKEN, FULL, PRECISION, BLOCK_M, BLOCK_D, BLOCK_E
             )
         acc = accumulate(
             acc, k, v, at_q, at_g, TOP + row, REST + row, SCALES + row, TOTALS + row, at_mask, free, n_queries, n,
             n_queries, n_keys, head, width, q_m, g_m, mask_m, mask_n, scale, cap, gamma, False, MASK, CAP, TOKEN, FULL,
-            BLOCK_M, BLOCK_D, BLOCK_E
+            PRECISION, BLOCK_M, BLOCK_D, BLOCK_E
         )
     out = OUT + part * o_p + batch * o_b + kv_head * o_h + n[:, None].to(tl.int64) * o_n + e[None, :]
     tl.store(out, acc.to(OUT.dtype.element_ty), mask=(n[:, None] < n_keys) & (e[None, :] < width))
@@ -165,7 +168,9 @@ def token_sums_kernel(
         of_keys, of_values = (n[:, None] < n_keys) & (d[None, :] < head), (n[:, None] < n_keys) & (e[None, :] < width)
         k = tl.load(at_k + n[:, None] * k_n + d[None, :], mask=of_keys, other=0.0)
         v = tl.load(at_v + n[:, None] * v_n + e[None, :], mask=of_values, other=0.0)
-        s = block_scores(q, k, at_mask, m, n, n_queries, n_keys, mask_m, mask_n, scale, cap, CAUSAL, MASK, CAP)
+        s = block_scores(
+            q, k, at_mask, m, n, n_queries, n_keys, mask_m, mask_n, scale, cap, CAUSAL, MASK, CAP, "ieee"
+        )
         s = tl.where(n[:, None] < n_keys, s, float("-inf"))
         if MASK == ADDED:
             rest = tl.load(REST + row, mask=inside, other=0.0)
@@ -216,7 +221,9 @@ def sums_kernel(
         n = begin + tl.arange(0, BLOCK_N)
         of_keys = (n[:, None] < n_keys) & (d[None, :] < head)
         k = tl.load(at_k + n[:, None] * k_n + d[None, :], mask=of_keys, other=0.0)
-        s = block_scores(q, k, at_mask, m, n, n_queries, n_keys, mask_m, mask_n, scale, cap, CAUSAL, MASK, CAP)
+        s = block_scores(
+            q, k, at_mask, m, n, n_queries, n_keys, mask_m, mask_n, scale, cap, CAUSAL, MASK, CAP, "ieee"
+        )
         s = tl.where(n[:, None] < n_keys, s, float("-inf"))
         higher = tl.maximum(most, tl.max(s, 0))
         base = tl.where(higher > float("-inf"), higher, 0.0)

@@ -1,7 +1,8 @@
-"""Rows times a matrix, on the processor by oneDNN.
+"""Rows times a matrix of float32: on the processor by oneDNN, on a card by its matrix units.
 
 torch multiplies matrices of float32 by MKL. On a processor of AMD oneDNN, which torch brings along as well, takes less
-than half the time. Results differ by rounding alone. What the model itself computes stays with torch, so that the
+than half the time. On a card torch leaves the matrix units unused, unless TF32 is allowed, which has fewer digits: see
+`split_products`. Results differ by rounding alone. What the model itself computes stays with torch, so that the
 prediction is the same to the last bit; backward passes and texts that are only read come here.
 """
 
@@ -14,8 +15,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from .cards import is_served_card
+
 SOME = 32  # rows, from which on oneDNN is faster for small matrices, too: it takes some 12 microseconds to be called
 LARGE = 1 << 18  # numbers of a matrix for which it is faster from two rows on
+MANY = 1024  # rows, from which on a card takes less time for a product by parts
 
 
 def multiply_rows(rows: Tensor, matrix: Tensor, count: int | None = None) -> Tensor:
@@ -24,6 +28,10 @@ def multiply_rows(rows: Tensor, matrix: Tensor, count: int | None = None) -> Ten
     `count` says how many rows there were before some were left out because they are zero. How many are left depends
     on numbers, and a plan must not.
     """
+    if is_for_parts(rows, matrix):
+        from . import split_products
+
+        return split_products.multiply_by_parts(rows.detach(), matrix.detach())
     if not is_for_onednn(rows, matrix, count):
         return rows @ matrix
     with torch.no_grad():
@@ -44,12 +52,27 @@ class FasterLinear(TorchFunctionMode):
         return find_product()(rows, weight, bias, "none", [], "").view(*x.shape[:-1], -1)
 
 
-def is_for_onednn(rows: Tensor, matrix: Tensor, count: int | None = None) -> bool:
-    """Whether both are plain matrices of float32 on the processor, large enough, and no gradient is asked for."""
+def are_plain(rows: Tensor, matrix: Tensor) -> bool:
+    """Whether both are plain matrices of float32, and no gradient is asked for."""
     plain = type(rows) is Tensor and type(matrix) in (Tensor, torch.nn.Parameter)
     fits = plain and rows.dim() == matrix.dim() == 2 and rows.dtype is matrix.dtype is torch.float32
-    followed = torch.is_grad_enabled() and rows.requires_grad
-    if not fits or followed or not rows.device.type == matrix.device.type == "cpu":
+    return fits and not (torch.is_grad_enabled() and rows.requires_grad)
+
+
+def is_for_parts(rows: Tensor, matrix: Tensor) -> bool:
+    """Whether a card multiplies them by parts: they are large enough, and torch would take no TF32."""
+    large = len(rows) >= MANY and matrix.numel() >= LARGE
+    return large and are_plain(rows, matrix) and is_served_card(rows) and not tf32_is_allowed()
+
+
+def tf32_is_allowed() -> bool:
+    """Whether torch multiplies float32 by the matrix units, in fewer digits."""
+    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
+
+
+def is_for_onednn(rows: Tensor, matrix: Tensor, count: int | None = None) -> bool:
+    """Whether both are plain matrices on the processor, large enough."""
+    if not are_plain(rows, matrix) or not rows.device.type == matrix.device.type == "cpu":
         return False
     enough = (len(rows) if count is None else count) >= SOME or matrix.numel() >= LARGE
     return enough and find_product() is not None
