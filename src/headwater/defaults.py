@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 LANGUAGE_METHOD = "lrp-language"  # of language models: those that predict a next token (`engine.kind`)
+LANGUAGE_BOOST = (0.02, 0.05)  # its gamma in output projections: that of shallow models, and of deep ones
+LAYERS = 600  # over this the gamma of those between; docs/generation.md says how it was chosen
 ENCODER_DECODER_METHOD = "lrp-halves"  # of those that read with an encoder; docs/generation.md says how it was chosen
 DEFAULT_METHOD = "lrp"  # of every other model
 TEXT_METHOD = "lrp-difference"  # of other models that read tokens; docs/paper.md says how it was chosen
@@ -12,6 +14,13 @@ DEFAULT_OUTPUT = "logit"  # of every other model
 OUTPUT_BY_KIND = f"{LANGUAGE_OUTPUT} for language models, else {DEFAULT_OUTPUT}"
 LANGUAGE_METHODS = (LANGUAGE_METHOD, ENCODER_DECODER_METHOD)
 LANGUAGE_BY_KIND = f"{LANGUAGE_METHOD}, or {ENCODER_DECODER_METHOD} for encoder-decoders"
+
+
+def is_language_method(name: str) -> bool:
+    """Whether a method's name is that of a default of language models, with values in brackets or without."""
+    return name.partition("(")[0] in LANGUAGE_METHODS
+
+
 METHOD_BY_KIND = (  # for people
     f"{LANGUAGE_METHOD} for language models ({ENCODER_DECODER_METHOD} for encoder-decoders), {TEXT_METHOD} for other"
     f" models of texts, {GRAPH_METHOD} for graphs, else {DEFAULT_METHOD}"

@@ -223,21 +223,6 @@ ATTNLRP = Demand(all_rules(attention="half", gate="half"))
 register(make_method("attnlrp", "AttnLRP: softmax keeps its gradient, products half each", ATTNLRP))
 QUERY = Demand(RuleSet(frozenset((*ALL, "gamma")), attention="query", gate="half", gamma=0.03))
 register(make_method("lrp-query", "queries take part in attention, gates half each, gamma=0.03", QUERY))
-LANGUAGE = Demand(
-    RuleSet(
-        frozenset((*ALL, "output")),
-        attention="shares(q=0.3,k=0.2,v=0.5)",
-        gate="half",
-        output=OUTPUT,
-    )
-)
-register(
-    make_method(
-        "lrp-language",
-        f"for language models: shares q 0.3, k 0.2, v 0.5, gates half each, output={OUTPUT}",
-        LANGUAGE,
-    )
-)
 HALVES = Demand(all_rules(attention="shares(q=0.25,k=0.25,v=0.5)", gate="half"))
 register(make_method("lrp-halves", "for encoder-decoders: shares q 0.25, k 0.25, v 0.5, gates half each", HALVES))
 
@@ -263,7 +248,29 @@ def make_secant(gamma: float = 0.0) -> Method:
     return make_method(name, summary, Demand(RuleSet(active, attention="secant", gamma=gamma)))
 
 
+def demand_language(output: float = OUTPUT) -> Demand:
+    """The rules of `lrp-language`."""
+    shares = "shares(q=0.3,k=0.2,v=0.5)"
+    return Demand(RuleSet(frozenset((*ALL, "output")), attention=shares, gate="half", output=output))
+
+
+LANGUAGE = demand_language()
+
+
+def make_language(output: float = OUTPUT) -> Method:
+    """For language models that read and write with one stack: shares for queries, keys and values, gates half each.
+
+    `output` is the gamma of output projections.
+    """
+    name = "lrp-language" if output == OUTPUT else f"lrp-language({output:g})"
+    summary = f"for language models: shares q 0.3, k 0.2, v 0.5, gates half each, output={output:g}"
+    return make_method(name, summary, demand_language(output))
+
+
 GAMMA_PARAMETER = "the boost of what agrees with the sum, from 0"
+register_with_parameters(
+    "lrp-language", [Parameter("output", str(OUTPUT), GAMMA_PARAMETER, check_gamma, leading=True)], make_language
+)
 register_with_parameters(
     "lrp-secant", [Parameter("gamma", "0", GAMMA_PARAMETER, check_gamma, leading=True)], make_secant
 )

@@ -14,7 +14,7 @@ from ... import plugins
 from ...api.explain_answer import explain_answer
 from ...api.explain_generation import explain_generation
 from ...api.output_text import decoder_start, tokenise_answer
-from ...defaults import DEFAULT_OUTPUT, LANGUAGE_METHODS, LANGUAGE_OUTPUT
+from ...defaults import DEFAULT_OUTPUT, LANGUAGE_OUTPUT, is_language_method
 from ...engine.model import prepare_model, where_it_is
 from ...errors import InputError, NotApplicable, NotFinite
 from ...inputs.batch import group_by_length
@@ -198,7 +198,7 @@ class AnsweringModel:
 def split_score(row: str) -> tuple[str, str]:
     """A row of the table as method and score: "attnlrp@advantage"."""
     method, _, score = row.partition(SCORE_MARK)
-    return method, score or (LANGUAGE_OUTPUT if method in LANGUAGE_METHODS else DEFAULT_OUTPUT)
+    return method, score or (LANGUAGE_OUTPUT if is_language_method(method) else DEFAULT_OUTPUT)
 
 
 def check_numbers(relevance: Tensor, method: str) -> Floats:
