@@ -12,13 +12,12 @@ GRAPH_METHOD = "lrp-secant(0.02)"  # of models of graphs; chosen likewise
 LANGUAGE_OUTPUT = "advantage"  # which number of a prediction is explained: of language models
 DEFAULT_OUTPUT = "logit"  # of every other model
 OUTPUT_BY_KIND = f"{LANGUAGE_OUTPUT} for language models, else {DEFAULT_OUTPUT}"
-LANGUAGE_METHODS = (LANGUAGE_METHOD, ENCODER_DECODER_METHOD)
 LANGUAGE_BY_KIND = f"{LANGUAGE_METHOD}, or {ENCODER_DECODER_METHOD} for encoder-decoders"
 
 
 def is_language_method(name: str) -> bool:
     """Whether a method's name is that of a default of language models, with values in brackets or without."""
-    return name.partition("(")[0] in LANGUAGE_METHODS
+    return name.partition("(")[0] in (LANGUAGE_METHOD, ENCODER_DECODER_METHOD)
 
 
 METHOD_BY_KIND = (  # for people
