@@ -29,13 +29,11 @@ from headwater.defaults import (
     LANGUAGE_METHOD,
     METHOD_BY_KIND,
     TEXT_METHOD,
-    is_language_method,
 )
 from headwater.engine import kind
 from headwater.engine.kind import default_method
 from headwater.errors import HiddenOperation, UnknownName, UsageError
 from headwater.evaluation.stored import check_run
-from headwater.methods import resolve_method
 from headwater.models.graphormer import GraphormerForGraphClassification
 from headwater.results.ledger import SINK
 from headwater.web.app import create_app
@@ -148,43 +146,6 @@ def test_the_defaults_are_a_line_each(monkeypatch):
         e = explained(name)
         assert e.method == method
         assert SINK in e.ledger.constants
-
-
-# by depth
-
-
-@pytest.mark.parametrize(
-    ("layers", "method"),
-    [
-        (1, "lrp-language"),
-        (12, "lrp-language"),
-        (16, "lrp-language(0.027)"),
-        (24, "lrp-language(0.04)"),
-        (30, "lrp-language(0.05)"),
-        (80, "lrp-language(0.05)"),
-    ],
-)
-def test_the_boost_of_a_decoder_follows_its_depth(layers, method):
-    with torch.device("meta"):
-        models = (
-            tf.GPT2LMHeadModel(tf.GPT2Config(vocab_size=9, n_embd=8, n_head=1, n_layer=layers)),
-            tf.LlamaForCausalLM(tf.LlamaConfig(**{**GROUPED, "num_hidden_layers": layers})),
-        )
-    assert [default_method(model) for model in models] == [method, method]
-    resolved = resolve_method(method)
-    assert resolved.name == method
-    assert is_language_method(resolved.name)
-
-
-def test_a_deep_decoder_is_explained_by_its_own_default():
-    """And its sink is put aside, as that of a shallow one is; its own score is explained."""
-    deep = randomised(tf.LlamaForCausalLM(tf.LlamaConfig(**{**GROUPED, "num_hidden_layers": 24})).double())
-    e = hw.explain(deep, PROMPT, tokenizer=speaker())
-    assert (e.method, e.output) == ("lrp-language(0.04)", "advantage")
-    assert SINK in e.ledger.constants
-    assert e.ledger.closed
-    usual = hw.explain(deep, PROMPT, tokenizer=speaker(), method="lrp-language")
-    assert (e.relevance - usual.relevance).abs().max() > 1e-6 * usual.relevance.abs().max()
 
 
 # explain and explain_generation agree

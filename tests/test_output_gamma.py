@@ -7,7 +7,8 @@ import torch
 from tiny import BUILD, CASTS, arguments, tiny
 
 import headwater as hw
-from headwater.defaults import LANGUAGE_METHODS
+from headwater.defaults import ENCODER_DECODER_METHOD, LANGUAGE_METHOD, is_language_method
+from headwater.methods import resolve_method
 from headwater.methods.lrp import lrp_with
 
 SOFTMAX_CASTS = {"bloom", "modernbert"}  # their softmax is in float32 always
@@ -33,11 +34,22 @@ def test_it_is_the_gamma_rule_of_the_weights_that_are_named_so(name: str) -> Non
         assert not torch.allclose(e.relevance, other.relevance, rtol=1e-3)
 
 
-@pytest.mark.parametrize("method", LANGUAGE_METHODS)
+@pytest.mark.parametrize("method", [LANGUAGE_METHOD, ENCODER_DECODER_METHOD, f"{LANGUAGE_METHOD}(0.05)"])
 @pytest.mark.parametrize("name", BUILD)
 def test_ledger_closes_with_the_defaults_for_language_models(name: str, method: str) -> None:
     for e in hw.explain(tiny(name), arguments(name), method=method):
         assert e.ledger.error <= (1e-5 if name in CASTS | SOFTMAX_CASTS else 1e-10)
+
+
+def test_the_default_takes_a_boost_in_brackets() -> None:
+    usual, more = (
+        hw.explain(tiny("llama"), arguments("llama"), method=m)[0] for m in (LANGUAGE_METHOD, "lrp-language(0.3)")
+    )
+    assert (usual.method, more.method) == names
+    assert resolve_method("lrp-language(output=0.3)").name == more.method
+    assert is_language_method(more.method)
+    assert not is_language_method("lrp-languages(0.3)")
+    assert not torch.allclose(usual.relevance, more.relevance, rtol=1e-3)
 
 
 def test_gamma_acts_in_the_other_layers() -> None:

@@ -44,9 +44,18 @@ def test_they_have_all_digits(size, turned):
 
 def test_two_parts_are_too_few(monkeypatch):
     left, right = numbers(70, 48, 80)
-    monkeypatch.setattr(parts, "LEFT", (0, 0, 0, 1, 1, 1))
-    monkeypatch.setattr(parts, "RIGHT", (0, 1, 1, 0, 1, 1))
+    monkeypatch.setattr(parts, "LEFT", (1, 1, 0, 1, 0, 0))
+    monkeypatch.setattr(parts, "RIGHT", (1, 1, 1, 0, 1, 0))
     assert error(parts.multiply_by_parts(left, right), left, right) > ROOM
+
+
+@pytest.mark.parametrize("short", [16, 50, 256])
+def test_long_sums_are_not_cut_off(monkeypatch, short):
+    """Of numbers of one sign nothing cancels: sums that are cut off, step by step, would all be too small."""
+    monkeypatch.setattr(parts, "SHORT", short)
+    left, right = (one.abs() for one in numbers(70, 3072 if GPU else 100, 80))
+    found, expected = parts.multiply_by_parts(left, right).double(), left.double() @ right.double()
+    assert abs(float((found / expected - 1).mean())) < (1e-6 if GPU else 1e-7)
 
 
 def test_rows_are_taken_apart_some_at_a_time(monkeypatch):
@@ -70,7 +79,7 @@ def test_when_they_are_taken(monkeypatch, change):
     monkeypatch.setattr(row_products, "tf32_is_allowed", lambda: change == "tf32")
     rows = torch.ones(row_products.MANY - (change == "rows"), 512, dtype=torch.float64 if change == "dtype" else None)
     rows.requires_grad_(change == "gradient")
-    matrix = torch.ones(512, row_products.LARGE // 512 - (change == "size"), dtype=rows.dtype)
+    matrix = torch.ones(512, row_products.WIDE // 512 - (change == "size"), dtype=rows.dtype)
     assert row_products.is_for_parts(rows, matrix) is (change is None)
 
 
@@ -97,7 +106,7 @@ def test_explanations_are_the_same_but_for_rounding(monkeypatch, method):
     taken = []
     monkeypatch.setattr(row_products, "is_served_card", lambda tensor: True)
     monkeypatch.setattr(row_products, "MANY", 1)
-    monkeypatch.setattr(row_products, "LARGE", 1)
+    monkeypatch.setattr(row_products, "WIDE", 1)
     product = parts.multiply_by_parts
     monkeypatch.setattr(parts, "multiply_by_parts", lambda a, b: taken.append(len(a)) or product(a, b))
     found = explain()

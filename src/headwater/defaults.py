@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 LANGUAGE_METHOD = "lrp-language"  # of language models: those that predict a next token (`engine.kind`)
-LANGUAGE_BOOST = (0.02, 0.05)  # its gamma in output projections: that of shallow models, and of deep ones
-LAYERS = 600  # over this the gamma of those between; docs/generation.md says how it was chosen
 ENCODER_DECODER_METHOD = "lrp-halves"  # of those that read with an encoder; docs/generation.md says how it was chosen
 DEFAULT_METHOD = "lrp"  # of every other model
 TEXT_METHOD = "lrp-difference"  # of other models that read tokens; docs/paper.md says how it was chosen

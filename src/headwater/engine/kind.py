@@ -21,25 +21,10 @@ def default_method(model: Any, plain: bool = True) -> str:
     model is neither watched inside nor is memory saved; differences from a reference need that.
     """
     if can_generate(model):
-        return defaults.ENCODER_DECODER_METHOD if encoder_decoder(model) else decoder_method(model)
+        return defaults.ENCODER_DECODER_METHOD if encoder_decoder(model) else defaults.LANGUAGE_METHOD
     if isinstance(model, SupportsSamples):
         return defaults.GRAPH_METHOD
     return defaults.TEXT_METHOD if plain and reads_tokens(model) else defaults.DEFAULT_METHOD
-
-
-def decoder_method(model: Any) -> str:
-    """The default of a decoder: the more layers it has, the larger the gamma in output projections, within bounds."""
-    least, most = defaults.LANGUAGE_BOOST
-    boost = round(min(most, max(least, count_layers(model) / defaults.LAYERS)), 3)
-    return defaults.LANGUAGE_METHOD if boost == least else f"{defaults.LANGUAGE_METHOD}({boost:g})"
-
-
-def count_layers(model: Any) -> int:
-    """How many layers a model's configuration says that it has; 0 where it says nothing."""
-    config = getattr(model, "config", None)
-    inner = config.get_text_config() if hasattr(config, "get_text_config") else config
-    layers = getattr(inner, "num_hidden_layers", None)
-    return layers if isinstance(layers, int) else 0
 
 
 def reads_tokens(model: Any) -> bool:

@@ -20,6 +20,7 @@ from .scoring import ScoreForm
 from .token_sums import TokenRule
 
 EVEN = 128  # lengths that are multiples of this fill every block
+SHORT = 512  # queries over which the matrix units may add up: three products have all digits, but sums are cut off
 CROWD = 512  # programs that keep a card busy; where there are fewer, the heads of a group are taken one by one
 
 
@@ -92,7 +93,7 @@ def values_gradient_triton(
         MASK=mask_kind(mask),
         CAP=bool(cap),
         TOKEN=rule is not None,
-        PRECISION=precision(query),
+        PRECISION="tf32x3" if query.dtype is torch.float32 and n_queries <= SHORT else "ieee",
         FULL=n_queries % EVEN == 0 and (head, width) == (sizes["BLOCK_D"], sizes["BLOCK_E"]),
         **sizes,
     )
@@ -194,11 +195,6 @@ def launch(grid: Any, *args: Any, **options: Any) -> None:
     blocks = {"BLOCK_M": 32, "BLOCK_N": 64 if large else 32}
     with on_device(args[0]):
         gradient_kernel[grid(blocks)](*args, **options, **blocks)
-
-
-def precision(tensor: Tensor) -> str:
-    """How products of blocks are computed: of float32 by three on the matrix units, which have all its digits."""
-    return "tf32x3" if tensor.dtype is torch.float32 else "ieee"
 
 
 def block(size: int) -> int:

@@ -20,6 +20,7 @@ from .cards import is_served_card
 SOME = 32  # rows, from which on oneDNN is faster for small matrices, too: it takes some 12 microseconds to be called
 LARGE = 1 << 18  # numbers of a matrix for which it is faster from two rows on
 MANY = 1024  # rows, from which on a card takes less time for a product by parts
+WIDE = 1 << 20  # numbers of a matrix, likewise
 
 
 def multiply_rows(rows: Tensor, matrix: Tensor, count: int | None = None) -> Tensor:
@@ -61,7 +62,7 @@ def are_plain(rows: Tensor, matrix: Tensor) -> bool:
 
 def is_for_parts(rows: Tensor, matrix: Tensor) -> bool:
     """Whether a card multiplies them by parts: they are large enough, and torch would take no TF32."""
-    large = len(rows) >= MANY and matrix.numel() >= LARGE
+    large = len(rows) >= MANY and matrix.numel() >= WIDE
     return large and are_plain(rows, matrix) and is_served_card(rows) and not tf32_is_allowed()
 
 

@@ -262,9 +262,8 @@ def make_language(output: float = OUTPUT) -> Method:
 
     `output` is the gamma of output projections.
     """
-    name = "lrp-language" if output == OUTPUT else f"lrp-language({output:g})"
     summary = f"for language models: shares q 0.3, k 0.2, v 0.5, gates half each, output={output:g}"
-    return make_method(name, summary, demand_language(output))
+    return make_method(f"lrp-language({output:g})", summary, demand_language(output))
 
 
 GAMMA_PARAMETER = "the boost of what agrees with the sum, from 0"
