@@ -42,9 +42,8 @@ def test_ledger_closes_with_the_defaults_for_language_models(name: str, method: 
 
 
 def test_the_default_takes_a_boost_in_brackets() -> None:
-    usual, more = (
-        hw.explain(tiny("llama"), arguments("llama"), method=m)[0] for m in (LANGUAGE_METHOD, "lrp-language(0.3)")
-    )
+    names = (LANGUAGE_METHOD, "lrp-language(0.3)")
+    usual, more = (hw.explain(tiny("llama"), arguments("llama"), method=name)[0] for name in names)
     assert (usual.method, more.method) == names
     assert resolve_method("lrp-language(output=0.3)").name == more.method
     assert is_language_method(more.method)

@@ -22,6 +22,8 @@ from .model import DTYPES
 from .options import SHOWN, Options
 from .outcome import Outcome
 
+ROUNDING = 1e-6  # of float32, in which a score is read from the outputs
+
 
 def make_explanations(
     batch: Batch, outcome: Outcome, method: Method, options: Options, provenance: Provenance, sinks: str = SHOWN
@@ -150,19 +152,26 @@ def make_ledger(
     index: int, outcome: Outcome, lines: Totals, part: Attributed, sums: tuple[float, float], dtype: str
 ) -> Ledger:
     inputs, spread = sums
+    score, magnitudes = lines.score[index], outcome.reading.magnitudes
+    magnitude = 0.0 if magnitudes is None else magnitudes[index]
     return Ledger(
-        score=lines.score[index],
+        score=score,
         inputs=inputs,
         biases=lines.biases[index],
         constants=add_lines(lines.constants[index], part.constants),
         cut_off=add_lines(lines.cut_off[index], part.untold),
         cut_size=lines.cut_size[index] + sum(map(abs, part.untold.values())),
         held=lines.held[index],
-        readout=lines.readout[index],
+        readout=leave_out_rounding(lines.readout[index], max(abs(score), magnitude)),
         dtype=dtype,
         spread=spread,
-        magnitude=0.0 if outcome.reading.magnitudes is None else outcome.reading.magnitudes[index],
+        magnitude=magnitude,
     )
+
+
+def leave_out_rounding(amount: float, size: float) -> float:
+    """0 for what a score that is linear in the model's outputs differs from itself by, computed in another order."""
+    return 0.0 if abs(amount) <= ROUNDING * size else amount
 
 
 def add_lines(lines: Lines, more: dict[str, float]) -> Lines:

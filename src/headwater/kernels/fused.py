@@ -20,7 +20,7 @@ from .scoring import ScoreForm
 from .token_sums import TokenRule
 
 EVEN = 128  # lengths that are multiples of this fill every block
-SHORT = 512  # queries over which the matrix units may add up: three products have all digits, but sums are cut off
+SHORT, SMALL_HEAD = 256, 128  # numbers that the matrix units may add up: over queries, and over a head's size
 CROWD = 512  # programs that keep a card busy; where there are fewer, the heads of a group are taken one by one
 
 
@@ -93,7 +93,7 @@ def values_gradient_triton(
         MASK=mask_kind(mask),
         CAP=bool(cap),
         TOKEN=rule is not None,
-        PRECISION="tf32x3" if query.dtype is torch.float32 and n_queries <= SHORT else "ieee",
+        PRECISION=choose_precision(query),
         FULL=n_queries % EVEN == 0 and (head, width) == (sizes["BLOCK_D"], sizes["BLOCK_E"]),
         **sizes,
     )
@@ -195,6 +195,15 @@ def launch(grid: Any, *args: Any, **options: Any) -> None:
     blocks = {"BLOCK_M": 32, "BLOCK_N": 64 if large else 32}
     with on_device(args[0]):
         gradient_kernel[grid(blocks)](*args, **options, **blocks)
+
+
+def choose_precision(query: Tensor) -> str:
+    """How blocks of float32 are multiplied: by three products of the matrix units, which have all digits between them.
+
+    They cut sums off after the last digit, always towards zero, so that long sums stay with the other units.
+    """
+    short = query.shape[2] <= SHORT and query.shape[3] <= SMALL_HEAD
+    return "tf32x3" if query.dtype is torch.float32 and short else "ieee"
 
 
 def block(size: int) -> int:

@@ -6,6 +6,7 @@ relevance by position, and belongs to a cut through the model, whose ledger says
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -70,7 +71,14 @@ class CutLedger:
         lines = {"nodes": self.nodes, "by-passing": self.by_passing, "biases so far": self.sources}
         lines |= {"readout": self.readout} if self.readout else {}
         lines |= {"unaccounted": self.unaccounted} if not self.closed else {}
-        return " + ".join(f"{name} {amount:.6g}" for name, amount in lines.items()) + f" = {self.score:.6g}"
+        places = 5 - decimal_order(max(map(abs, (*lines.values(), self.score))))  # six digits of the largest
+        *said, score = (f"{round(amount, places):.6g}" for amount in (*lines.values(), self.score))
+        return " + ".join(f"{name} {amount}" for name, amount in zip(lines, said, strict=True)) + f" = {score}"
+
+
+def decimal_order(amount: float) -> int:
+    """The power of ten of its first digit."""
+    return math.floor(math.log10(amount)) if amount and math.isfinite(amount) else 0
 
 
 @dataclass(frozen=True, eq=False)
