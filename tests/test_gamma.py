@@ -107,6 +107,25 @@ def test_a_name_by_depth_is_read_as_it_is_written() -> None:
             resolve_method(f"lrp(ah+{wrong})")
 
 
+def test_patterns_keep_their_capital_letters() -> None:
+    model, x = tiny("t5"), arguments("t5", 1)
+    name = "LRP( AH + ln+act+gate=Half + gamma=*:0.1,*DenseReluDense.wo*:0 )"
+    assert resolve_method(name).name == "lrp(ah+ln+act+gate=half+gamma=*:0.1,*DenseReluDense.wo*:0)"
+    some, everywhere = (hw.explain(model, x, method=m)[0] for m in (name, name.replace(",*DenseReluDense.wo*:0", "")))
+    assert dict(some.rules_met)["gamma"] < dict(everywhere.rules_met)["gamma"]
+
+
+@pytest.mark.parametrize("rule", ["gamma", "output", "token", "residual", "gate", "ah"])
+def test_a_pattern_that_fits_no_name_is_refused(rule: str) -> None:
+    """It would act nowhere, and nobody would know."""
+    value = "half" if rule in ("gate", "ah") else "0.1"
+    method = f"lrp(ln+{rule}=*:{value},*layer.1*:{value})"
+    model, x = tiny("bert"), arguments("bert", 1)
+    assert hw.explain(model, x, method=method)
+    with pytest.raises(UsageError, match=rf"{rule}.*Layer\.1.*small letters differ"):
+        hw.explain(model, x, method=method.replace("layer", "Layer"))
+
+
 def test_gamma_lessens_the_share_of_biases() -> None:
     def share(method: str) -> float:
         e = hw.explain(tiny("bert"), arguments("bert", 1), method=method)[0]

@@ -131,6 +131,7 @@ def scope_for(run: Run, demand: Demand) -> Scope:
     """A scope with the rules, empty books, and the names of the model's weights and modules."""
     modules = named_modules(run.model)
     weights = list(named_weights(run.model, modules))
+    demand.rules.check_names([name for name, _ in weights], [name for name, _ in modules])
     scope = scope_kind(run, demand)(
         demand.rules,
         Books(run.batch.samples, run.batch.length),

@@ -197,7 +197,7 @@ def resolve_method(name: str | Method, **parameters: Any) -> Method:
     if not isinstance(name, str):
         raise UnknownName("method", name, _METHODS)
     add_plugin_methods()
-    plain = add_parameters(name.strip().lower().replace(" ", ""), parameters)
+    plain = add_parameters(plain_name(name), parameters)
     if plain in _METHODS:
         return _METHODS[plain]
     base, inside = split_brackets(plain)
@@ -216,6 +216,12 @@ def resolve_method(name: str | Method, **parameters: Any) -> Method:
     if base in AMBIGUOUS:
         raise UsageError(f"no method called {name!r}. There are {AMBIGUOUS[base]}.")
     raise UnknownName("method", name, _METHODS)
+
+
+def plain_name(name: str) -> str:
+    """A name without spaces, in small letters; patterns of a model's names, which end in a colon, keep theirs."""
+    parts = re.split(r"([^=,+()]+:)", "".join(name.split()))
+    return "".join(part if number % 2 else part.lower() for number, part in enumerate(parts))
 
 
 def split_brackets(name: str) -> tuple[str, str | None]:

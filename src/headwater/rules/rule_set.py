@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -21,6 +22,9 @@ RULES: dict[str, str] = {
     "difference": "every operation passes on its rise from a reference (a text of [UNK]); gamma alone acts beside it",
 }
 
+OF_WEIGHTS = ("gamma", "output")  # rules whose patterns are of weights' names; those of the others are of modules'
+SHOWN = 4  # names in an error
+
 Gamma = float | tuple[tuple[str, float], ...]  # a number for all, or by patterns of names
 Named = str | tuple[tuple[str, str], ...]  # the same for what has a name
 
@@ -39,6 +43,18 @@ def named_of(table: Named, name: str, usual: str) -> str:
         return table
     found = [value for pattern, value in table if fnmatchcase(name, pattern)]
     return found[-1] if found else usual
+
+
+def check_patterns(table: Gamma | Named, rule: str, names: Collection[str]) -> None:
+    """An error where a pattern is that of no name: a rule that was asked for would act nowhere, without a word."""
+    for pattern, _ in table if isinstance(table, tuple) else ():
+        if not any(fnmatchcase(name, pattern) for name in names):
+            kind = "weight" if rule in OF_WEIGHTS else "module"
+            some = ", ".join(repr(name) for name in list(filter(None, names))[:SHOWN])
+            raise UsageError(
+                f"{rule!r} names {pattern!r}, and no {kind} of the model is called so. There are {some}, …: "
+                "capital and small letters differ."
+            )
 
 
 def names_in(table: Named) -> tuple[str, ...]:
@@ -83,3 +99,10 @@ class RuleSet:
 
     def __contains__(self, name: str) -> bool:
         return name in self.names
+
+    def check_names(self, weights: Collection[str], modules: Collection[str]) -> None:
+        """An error where a value by depth is for weights or modules that a model does not have."""
+        tables = {"ah": self.attention, "gate": self.gate, "token": self.token, "residual": self.residual}
+        for rule, table in (tables | {"gamma": self.gamma, "output": self.output}).items():
+            if rule in self.names:
+                check_patterns(table, rule, weights if rule in OF_WEIGHTS else modules)
