@@ -101,7 +101,10 @@ class RuleSet:
         return name in self.names
 
     def check_names(self, weights: Collection[str], modules: Collection[str]) -> None:
-        """An error where a value by depth is for weights or modules that a model does not have."""
+        """Refuse a value by depth that acts nowhere in a model.
+
+        `weights` are the names of its parameters and buffers, `modules` those of its modules.
+        """
         tables = {"ah": self.attention, "gate": self.gate, "token": self.token, "residual": self.residual}
         for rule, table in (tables | {"gamma": self.gamma, "output": self.output}).items():
             if rule in self.names:
