@@ -254,13 +254,13 @@ def hook_on_part(model: nn.Module) -> None:
     model.bert.encoder.layer[0].register_forward_hook(look)
 
 
-@pytest.mark.parametrize("change", [wrap_forward, bind_forward, hook_on_part])
-def test_a_model_whose_parts_lead_back_to_it_can_go(change: Callable[[nn.Module], None]) -> None:
+@pytest.mark.parametrize(("change", "way"), [(wrap_forward, "plan"), (bind_forward, "plan"), (hook_on_part, "plain")])
+def test_a_model_whose_parts_lead_back_to_it_can_go(change: Callable[[nn.Module], None], way: str) -> None:
     model = new("bert")
     change(model)
     for length in (9, 14):
         hw.explain(model, ids(length))
-    assert hw.explain(model, ids(11))[0].provenance.way == "plan"
+    assert hw.explain(model, ids(11))[0].provenance.way == way
     gone = weakref.ref(model)
     del model
     gc.collect()
@@ -301,6 +301,26 @@ def test_training_mode_is_refused_as_before() -> None:
     model.train()
     with pytest.raises(hw.errors.TrainingMode):
         hw.explain(model, ids(11))
+
+
+def test_hooks_are_called_in_every_explanation() -> None:
+    """They may look at the run, and act by numbers that nobody else knows: a model that has them is never played."""
+    model, factor, sizes = ready(), 1.0, []
+
+    def scale(module: nn.Module, args: object, out: Tensor) -> Tensor:
+        sizes.append(out.shape[1])
+        return out * factor
+
+    handle = model.bert.encoder.layer[0].output.dense.register_forward_hook(scale)
+    for length in (9, 14, 11, 12, 13):
+        found, agrees = both(model, ids(length))
+        assert (found.provenance.way, agrees) == ("plain", True)
+        assert sizes[-2:] == [length, length]
+    before, factor = found.score, 2.0
+    assert hw.explain(model, ids(13))[0].score != before
+    handle.remove()
+    ways = [hw.explain(model, ids(length))[0].provenance.way for length in (9, 14, 11)]
+    assert ways[-1] == "plan"
 
 
 def test_a_hook_on_all_modules_ends_plans() -> None:

@@ -66,6 +66,18 @@ def test_rows_are_taken_apart_some_at_a_time(monkeypatch):
     assert torch.allclose(parts.multiply_by_parts(left, right), whole, rtol=1e-5, atol=1e-3)
 
 
+def test_they_are_float32_whatever_torchs_default():
+    left, right = numbers(5, 48, 7)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float16)
+    try:
+        found = parts.multiply_by_parts(left, right)
+    finally:
+        torch.set_default_dtype(before)
+    assert found.dtype is torch.float32
+    assert error(found, left, right) < ROOM
+
+
 def test_rows_that_do_not_lie_side_by_side():
     left, right = numbers(48, 70, 80)
     right = numbers(48, 80, 1)[0]

@@ -290,6 +290,17 @@ class TestTriton:
         expected = plain.values_gradient_torch(*parts, None, {**case.options, "cap": 3.0, "rule": precise}, 2)
         assert cases.apart(found, expected) < 4 * cases.ROOM[torch.float32]
 
+    def test_sums_have_all_digits_whatever_torchs_default(self) -> None:
+        case = cases.Attention.drawn(cases.SQUARE, "causal")
+        rule = ruled(case)
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float16)
+        try:
+            found = in_triton(case, rule, None)
+        finally:
+            torch.set_default_dtype(before)
+        assert cases.apart(found, expected_of(case, rule)) < 4 * cases.ROOM[torch.float32]
+
     def test_another_gamma_is_another_gradient(self) -> None:
         case = cases.Attention.drawn(cases.SQUARE, "causal")
         found = in_triton(case, ruled(case, 1.01 * GAMMA), case.sums())

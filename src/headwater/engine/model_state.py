@@ -5,10 +5,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import chain
 from operator import eq, itemgetter
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -20,8 +20,10 @@ from ..inputs.walking import Named, named_modules
 
 EVERYWHERE = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")
 PLAIN = (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type)
-CLOSED = (nn.Module, Tensor, type, ModuleType, FunctionType, MethodType, partial, weakref.ref)  # not looked into
+CLOSED = (Tensor, type, ModuleType, weakref.ref)  # not looked into
 BUILTIN = (dict, list, set, tuple)
+MAPPINGS = (dict, MappingProxyType)
+CALLED = (FunctionType, MethodType, partial)  # they hold what they were made with
 INTERNAL = frozenset(vars(nn.Module())) - {"_parameters", "_buffers", "_modules"}
 MANY = 1000  # entries of a list or dict inside another one, from which on it is not looked into
 DEEP = 4  # so deep are lists, dicts and objects looked into that a module holds
@@ -34,6 +36,7 @@ class Holder(NamedTuple):
     parent: int  # the number of the holder that it stands in, and its key there
     key: Any
     size: int
+    keys: list[Any]  # of a dict, in its order; not of attributes, which nobody goes through in order
     take: Callable[[Any], Sequence[Any]]  # its values
     ids: list[int]
     plain: list[Any]
@@ -41,7 +44,7 @@ class Holder(NamedTuple):
 
     def holds(self, now: Any) -> bool:
         """Whether it holds the same; equal numbers and texts are."""
-        if len(now) != self.size:
+        if len(now) != self.size or (self.keys and list(now) != self.keys):
             return False
         values = self.take(now)
         return list(map(id, values)) == self.ids or all(
@@ -54,10 +57,11 @@ class Holder(NamedTuple):
 class ModelState:
     """All modules of a model, as they were: the attributes of each by identity, and what they hold in turn; their code.
 
-    Comparing is a matter of microseconds a module. Hooks that an explanation on another thread has attached meanwhile
-    are left out. The model must be free to go: its attributes and hooks may lead back to it (`model.forward` replaced
-    by a function that calls the old one). So only its weights are held, and all else by weak references. What is gone
-    has changed, and nothing that lives has its identity.
+    What they hold is in dicts, lists, objects, and functions that were made with it; what their classes hold is in
+    dicts and lists. Comparing is a matter of microseconds a module. Hooks that an explanation on another thread has
+    attached meanwhile are left out. The model must be free to go: its attributes and hooks may lead back to it
+    (`model.forward` replaced by a function that calls the old one). So only its weights are held, and all else by weak
+    references. What is gone has changed, and nothing that lives has its identity.
     """
 
     modules: list[weakref.ref[nn.Module]]
@@ -68,20 +72,20 @@ class ModelState:
     kept: list[Any]  # the same, where there is no weak reference to it
     hooks: list[list[tuple[int, int]]]  # of each module, by identity
     kinds: list[type]
-    classes: list[tuple[type, dict[str, Any]]]
+    classes: list[type]
     functions: list[FunctionType]
     code: list[CodeType]
     weights: list[Tensor]
-    places: list[int]  # of the weights, in memory
+    places: list[list[Any]]  # of the weights, in memory
     everywhere: tuple[int, ...]
 
     @classmethod
     def of(cls, model: nn.Module) -> ModelState:
         modules = [module for _, module in named_modules(model)]
-        holders, empty, leaves = take_holders(modules)
+        classes = classes_of(modules)
+        holders, empty, leaves = take_holders(modules, classes)
         gone: list[Any] = []
         leaves += [hook for module in modules for _, hook in hooks_of(module)]
-        classes = classes_of(modules)
         functions = [made for one in classes for made in vars(one).values() if type(made) is FunctionType]
         return cls(
             [weakref.ref(module) for module in modules],
@@ -92,11 +96,11 @@ class ModelState:
             [leaf for leaf in leaves if not type(leaf).__weakrefoffset__],
             [by_identity(module) for module in modules],
             list(map(type, modules)),
-            [(one, dict(vars(one))) for one in classes],
+            classes,
             functions,
             [function.__code__ for function in functions],
             (weights := [weight for weight in weights_of(model) if not weight.is_meta]),
-            [weight.data_ptr() for weight in weights],
+            places_of(weights),
             hooks_everywhere(),
         )
 
@@ -116,11 +120,15 @@ class ModelState:
         return (
             same
             and all(map(eq, map(by_identity, modules), self.hooks))
-            and [weight.data_ptr() for weight in self.weights] == self.places
+            and places_of(self.weights) == self.places
             and hooks_everywhere() == self.everywhere
-            and all(vars(one) == then for one, then in self.classes)
             and [function.__code__ for function in self.functions] == self.code
         )
+
+    @cached_property
+    def is_hooked(self) -> bool:
+        """Whether somebody's hooks are called where it runs: they may do anything, and look at anything."""
+        return any(self.hooks) or any(self.everywhere)
 
     def name_modules(self, names: Sequence[str]) -> Named:
         """The modules with these names, which were just seen to be there."""
@@ -128,14 +136,27 @@ class ModelState:
         return [(name, module) for name, module in zip(names, found, strict=True) if module is not None]
 
     def _holders_hold(self, modules: list[Any]) -> bool:
-        found = [module.__dict__ for module in modules]
+        found: list[Any] = [*map(vars, modules), *map(vars, self.classes)]
         for holder in self.holders[len(found) :]:
             found.append(open_holder(found[holder.parent][holder.key]))
-        if list(map(len, found)) == self.sizes:  # all at once: mostly nothing has changed
+        if list(map(len, found)) == self.sizes and self._keys_of(found) == self.keys:  # mostly nothing has changed
             values = chain.from_iterable([take(now) for take, now in zip(self.takes, found, strict=True)])
             if list(map(id, values)) == self.ids:
                 return True
         return all(map(Holder.holds, self.holders, found))
+
+    def _keys_of(self, found: list[Any]) -> list[Any]:
+        return list(chain.from_iterable([found[number] for number in self.ordered]))
+
+    @cached_property
+    def ordered(self) -> list[int]:
+        """Holders whose keys have an order, by number."""
+        return [number for number, holder in enumerate(self.holders) if holder.keys]
+
+    @cached_property
+    def keys(self) -> list[Any]:
+        """The keys of all of them."""
+        return [key for holder in self.holders for key in holder.keys]
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -153,15 +174,20 @@ class ModelState:
         return [one for holder in self.holders for one in holder.ids]
 
 
-def take_holders(modules: list[nn.Module]) -> tuple[list[Holder], list[Any], list[Any]]:
-    """Holders, those that are empty, and what is known by identity alone, each once."""
+def take_holders(modules: list[nn.Module], classes: list[type]) -> tuple[list[Holder], list[Any], list[Any]]:
+    """Holders, those that are empty, and what is known by identity alone, each once.
+
+    The attributes of modules come first, then those of classes, of which only dicts and lists are looked into. Modules
+    that are no part of the model, but held by an object or a function, are looked into as the model's own.
+    """
+    roots = [*map(vars, modules), *map(vars, classes)]
     holders: list[Holder] = []
     empty: dict[int, Any] = {}
     leaves: dict[int, Any] = {}
-    waiting: list[tuple[int, Any, Any, int]] = [(0, None, module.__dict__, 0) for module in modules]
-    seen: set[int] = set()
+    waiting: list[tuple[int, Any, Any, int]] = [(0, None, root, 0) for root in roots]
+    seen = set(map(id, modules))
     for number, (parent, key, holder, depth) in enumerate(waiting):  # which grows meanwhile
-        own = number < len(modules)
+        own, root = number < len(modules), number < len(roots)
         keys = [name for name in holder if not (own and is_torchs(name, holder[name]))]
         take = taker(holder, keys)
         values = take(holder)
@@ -172,17 +198,19 @@ def take_holders(modules: list[nn.Module]) -> tuple[list[Holder], list[Any], lis
                 continue
             if builtin and not value:
                 empty[id(value)] = value
-            elif opened and id(value) not in seen:
+            elif opened and id(value) not in seen and (builtin or own or not root):
                 seen.add(id(value))
                 inside.add(i)
-                waiting.append((number, keys[i] if isinstance(holder, dict) else i, open_holder(value), depth + 1))
+                deeper = 0 if isinstance(value, nn.Module) else depth + 1
+                waiting.append((number, keys[i] if isinstance(holder, MAPPINGS) else i, open_holder(value), deeper))
             if not builtin or (value and not opened):
                 leaves[id(value)] = value
         if own:
             empty |= {id(holder[name]): holder[name] for name in holder.keys() - set(keys) - HOOKED}
         plain = [value if is_plain(value) else OTHER for value in values]
         known = frozenset(i for i in inside if isinstance(values[i], BUILTIN))
-        holders.append(Holder(parent, key, len(holder), take, list(map(id, values)), plain, known))
+        order = [] if root or not isinstance(holder, dict) else list(holder)
+        holders.append(Holder(parent, key, len(holder), order, take, list(map(id, values)), plain, known))
     return holders, list(empty.values()), list(leaves.values())
 
 
@@ -193,7 +221,9 @@ def is_torchs(name: str, value: Any) -> bool:
 
 def taker(holder: Any, keys: list[Any]) -> Callable[[Any], Sequence[Any]]:
     """What takes the values of a holder."""
-    return itemgetter(*keys, keys[-1]) if isinstance(holder, dict) and keys else tuple  # one key alone gives no tuple
+    if isinstance(holder, MAPPINGS) and keys:
+        return itemgetter(*keys, keys[-1])  # one key alone gives no tuple
+    return tuple
 
 
 def is_plain(value: Any) -> bool:
@@ -201,15 +231,46 @@ def is_plain(value: Any) -> bool:
 
 
 def is_open(value: Any, depth: int) -> bool:
-    """Whether it is looked into: a list, a dict, or an object of a plain class."""
+    """Whether it is looked into: a list, a dict, what a function was made with, or an object of a plain class."""
     if isinstance(value, BUILTIN):
         return depth == 0 or (depth < DEEP and len(value) <= MANY)
-    return depth < DEEP and not isinstance(value, CLOSED) and isinstance(getattr(value, "__dict__", None), dict)
+    if depth >= DEEP or isinstance(value, CLOSED):
+        return False
+    if isinstance(value, CALLED):
+        return len(open_holder(value)) > 0
+    return isinstance(getattr(value, "__dict__", None), dict) or len(slots_of(type(value).__mro__)) > 0
 
 
 def open_holder(value: Any) -> Any:
     """What is compared of it: a dict or a list is itself, an object is its attributes."""
-    return value if isinstance(value, BUILTIN) else vars(value)
+    if isinstance(value, BUILTIN):
+        return value
+    if isinstance(value, FunctionType):
+        filled = map(read_cell, value.__closure__ or ())
+        return [*filled, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    if isinstance(value, MethodType):
+        return [value.__self__, value.__func__]
+    if isinstance(value, partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    slots = slots_of(type(value).__mro__)
+    if slots:
+        return [*(getattr(value, name, OTHER) for name in slots), *getattr(value, "__dict__", {}).values()]
+    return vars(value)
+
+
+def read_cell(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing is in it yet
+        return OTHER
+
+
+@cache
+def slots_of(kinds: tuple[type, ...]) -> tuple[str, ...]:
+    """Attributes that objects of a class hold outside of a dict, by the class and those it is made from."""
+    found = [vars(one).get("__slots__", ()) for one in kinds]
+    names = [name for slots in found for name in ([slots] if isinstance(slots, str) else slots)]
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
 def by_identity(module: nn.Module) -> list[tuple[int, int]]:
@@ -234,6 +295,11 @@ def weights_of(model: nn.Module) -> Iterator[Tensor]:
     for module in model.modules():
         for held in (module._parameters, module._buffers):
             yield from (weight for weight in held.values() if weight is not None)
+
+
+def places_of(weights: list[Tensor]) -> list[list[Any]]:
+    """Where they lie in memory, and how."""
+    return [list(map(look, weights)) for look in (Tensor.data_ptr, Tensor.size, Tensor.stride)]
 
 
 def hooks_everywhere() -> tuple[int, ...]:

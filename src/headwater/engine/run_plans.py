@@ -220,14 +220,17 @@ def can_be_planned(run: Run, demand: Demand) -> bool:
 
 
 def find_kind(run: Run, demand: Demand) -> KindOfRun | None:
-    """The kind of this run; a new one where there was none, or the model has changed. None if it always changes."""
+    """The kind of this run; a new one where there was none, or the model has changed.
+
+    None if it always changes, or if somebody's hooks are called.
+    """
     found = PLANS.get(run.model)
     unchanged = take_unchanged(run.model)
     if found is None or (found.changes < PATIENCE and not unchanged and not found.state.holds(run.model)):
         changes = 0 if found is None or found.was_of_use else found.changes + 1
         names = [name for name, _ in named_modules(run.model)]
         found = PLANS[run.model] = PlansOfModel(ModelState.of(run.model), names, changes=changes)
-    if found.changes >= PATIENCE:
+    if found.changes >= PATIENCE or found.state.is_hooked:
         return None
     return found.take(key_of_run(run, demand))
 

@@ -98,7 +98,8 @@ def split_program(
     second = rest.to(tl.bfloat16)
     third = (rest - second.to(tl.float32)).to(tl.bfloat16)
     beside = at // width * (width * PRODUCTS) + at % width
+    size = tl.zeros([BLOCK], dtype=tl.int64) + count  # that of a large matrix, many times over, has 64 bits
     for number in tl.static_range(PRODUCTS):
         part = first if PARTS[number] == 0 else second if PARTS[number] == 1 else third
-        place = beside + number * width if BY_ROWS else at + number * count
+        place = beside + number * width if BY_ROWS else at + number * size
         tl.store(OUT + place, part, mask=at < count)

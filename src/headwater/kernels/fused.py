@@ -111,7 +111,7 @@ def token_sums(
     """R / S and R of every query, [batch, heads, queries]: what the rule for sums over tokens needs."""
     (batch, heads, n_queries, head), n_keys, value = query.shape, key.shape[2], rule.value
     width = value.shape[-1]
-    scales, totals = (torch.empty((batch, heads, n_queries), device=query.device) for _ in range(2))
+    scales, totals = (query.new_empty((batch, heads, n_queries), dtype=torch.float32) for _ in range(2))
     seen, side = mask_like(scoring.mask, query, n_keys), block_side(query, max(head, width), mixes=True)
     with on_device(query):
         token_sums_kernel[(triton.cdiv(n_queries, side), batch * heads)](
@@ -164,7 +164,7 @@ def walk_blocks(query: Tensor, key: Tensor, value: Tensor | None, scoring: Score
     n_keys, kv_heads, width = key.shape[2], key.shape[1], value.shape[-1]
     out = query.new_empty(batch, n_queries if mixes else 0, heads, width).transpose(1, 2)
     seen = mask_like(mask, query, n_keys)
-    top, rest = (torch.zeros((batch, heads, n_queries), device=query.device) for _ in range(2))
+    top, rest = (query.new_zeros((batch, heads, n_queries), dtype=torch.float32) for _ in range(2))
     side = block_side(query, max(head, width), mixes=mixes)
     with on_device(query):
         sums_kernel[(triton.cdiv(n_queries, side), batch * heads)](

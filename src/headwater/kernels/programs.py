@@ -105,7 +105,7 @@ def gradient_kernel(
     BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):
     """One block of keys, and `each` of the heads that share them. TOKEN: by the rule for sums over tokens."""
-    start, part = tl.program_id(0) * BLOCK_N, tl.program_id(2)
+    start, part = tl.program_id(0) * BLOCK_N, tl.program_id(2).to(tl.int64)
     batch = (tl.program_id(1) // kv_heads).to(tl.int64)
     kv_head = (tl.program_id(1) % kv_heads).to(tl.int64)
     n = start + tl.arange(0, BLOCK_N)

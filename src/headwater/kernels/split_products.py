@@ -34,7 +34,7 @@ AT_ONCE = 1 << 24  # numbers of the rows that are taken apart at a time; their p
 def multiply_by_parts(rows: Tensor, matrix: Tensor) -> Tensor:
     """rows @ matrix, both of float32."""
     right = split_matrix(matrix)
-    out = torch.empty((rows.shape[0], matrix.shape[1]), device=rows.device)
+    out = rows.new_empty((rows.shape[0], matrix.shape[1]))
     step = max(1, AT_ONCE // rows.shape[1])
     for start in range(0, len(rows), step):
         multiply_parts(split(rows[start : start + step], LEFT, by_rows=True), right, out[start : start + step])
