@@ -146,6 +146,28 @@ def test_a_token_with_a_score_of_nearly_nothing_keeps_its_share():
         span.through(rows.words())
 
 
+TWICE = ["the sea is blue. it is cold.", "the sea is blue.", "the sea is blue."]
+
+
+@pytest.mark.parametrize("given", ["prompt", "chat"])
+@pytest.mark.parametrize("document", range(3))
+def test_a_document_whose_words_stand_twice_is_left_out_where_it_stands(given, document):
+    marked = [f"<{number}> {text}" for number, text in enumerate(TWICE)]
+    chat = [{"role": "user", "content": text} for text in marked]
+    chat.insert(1, {"role": "assistant", "content": None})
+    prompt, turns = (" ".join(marked), None) if given == "prompt" else (None, chat)
+    left = Material.of(None, TWICE, prompt, turns).without(document)
+    said = left.prompt or " ".join(one["content"] for one in left.chat if one["content"])
+    expected = [f"<{number}> {'' if number == document else text}" for number, text in enumerate(TWICE)]
+    assert said == " ".join(expected)
+    assert [one["role"] for one in left.chat or ()] == [one["role"] for one in turns or ()]
+
+
+def test_a_sentence_that_stands_twice_is_left_out_where_it_stands():
+    found = Material.of(None, TWICE, " | ".join(TWICE), None).without(1, 0, 16)
+    assert found.prompt == f"{TWICE[0]} |  | {TWICE[2]}"
+
+
 def test_without_a_document_is_what_the_model_says_of_the_prompt_without_it():
     found = ask()
     left = found.without(document=0)

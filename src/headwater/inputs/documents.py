@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from ..errors import InputError, UsageError
@@ -123,16 +123,23 @@ class Material:
         texts = (*self.texts[:document], kept, *self.texts[document + 1 :])
         left_out = self.left_out | {document} if whole else self.left_out
         changed = replace(self, texts=texts, left_out=left_out)
+        own = kept.strip()
         if self.prompt is not None:
-            return replace(changed, prompt=replace_part(self.prompt, text.strip(), kept.strip()))
+            part = self._find_document(document, self.prompt)
+            return replace(changed, prompt=replace_part(self.prompt, part.start, part.end, own))
         if self.chat is None:
             return changed
-        turns = list(map(dict, self.chat))
-        for turn in turns:
-            if text.strip() in turn["content"]:
-                turn["content"] = replace_part(turn["content"], text.strip(), kept.strip())
-                break
+        contents = [turn.get("content") or "" for turn in self.chat]
+        ends = list(accumulate(map(len, contents)))
+        starts = [0, *ends[:-1]]
+        part = self._find_document(document, "".join(contents), list(zip(starts, ends, strict=True)))
+        turns, number = list(map(dict, self.chat)), bisect_left(ends, part.end)
+        shift = starts[number]
+        turns[number]["content"] = replace_part(contents[number], part.start - shift, part.end - shift, own)
         return replace(changed, chat=tuple(turns))
+
+    def _find_document(self, document: int, text: str, turns: Sequence[tuple[int, int]] | None = None) -> PromptPart:
+        return next(part for part in self.find_parts(text, turns) if part.document == document)
 
     def without_words(self, turn: int, start: int, end: int) -> Material:
         """The same without these characters of a turn of the chat."""
@@ -141,10 +148,8 @@ class Material:
         return replace(self, chat=tuple(turns))
 
 
-def replace_part(text: str, old: str, new: str) -> str:
-    """The first place of a part has another text."""
-    start = text.find(old)
-    return text[:start] + new + text[start + len(old) :]
+def replace_part(text: str, start: int, end: int, new: str) -> str:
+    return text[:start] + new + text[end:]
 
 
 def read_documents(documents: Documents | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
