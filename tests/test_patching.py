@@ -94,6 +94,52 @@ def test_a_module_is_what_a_hook_gives() -> None:
     assert effect.patched == pytest.approx(expected, rel=1e-9)
 
 
+class Encoder(nn.Module):
+    """torch's own layers, which in inference take a fused path past their parts; the last position is padding."""
+
+    def __init__(self, norm_first: bool, padded: bool) -> None:
+        super().__init__()
+        self.embed, self.padded = nn.Embedding(10, 16), padded
+        layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, norm_first=norm_first)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=not norm_first)
+        self.head = nn.Linear(16, 3)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embed
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        padding = torch.zeros(input_ids.shape, dtype=torch.bool)
+        padding[:, -1] = self.padded
+        x = self.encoder(self.embed(input_ids), src_key_padding_mask=padding)
+        return self.head(x.mean(1))
+
+
+def put_zeros(module: nn.Module, args: Any, kwargs: Any, out: Any) -> Any:
+    return (torch.zeros_like(out[0]), *out[1:]) if isinstance(out, tuple) else torch.zeros_like(out)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_modules_inside_torchs_own_encoder_are_what_hooks_give(norm_first: bool, padded: bool) -> None:
+    torch.manual_seed(0)
+    model = Encoder(norm_first, padded).double().eval()
+    parts = ("linear1", "linear2", "norm1", "self_attn")
+    nodes = [f"encoder.layers.{layer}{end}" for layer in (0, 1) for end in ("", *(f".{part}" for part in parts))]
+    with torch.no_grad():
+        plain = float(model(IDS)[0, 1])
+    for node in nodes:
+        with torch.no_grad(), hook_modules([model.get_submodule(node)], after=put_zeros):
+            expected = float(model(IDS)[0, 1])
+        found = hw.patch(model, {"input_ids": IDS}, node, target=1)
+        assert found.score == pytest.approx(plain, rel=1e-10)
+        assert found.patched != found.score
+        if not padded or norm_first:  # else hooks end the fused path, which leaves the padding out
+            assert found.patched == pytest.approx(expected, rel=1e-10)
+    heads = [f"encoder.layers.0.self_attn head {n}" for n in range(4)]
+    assert len({one.patched for one in hw.patch_each(model, {"input_ids": IDS}, heads, target=1)}) == 4
+
+
 def test_a_mean_over_texts() -> None:
     """Of one neuron over all positions of two texts, by hand."""
     model = ByHand()

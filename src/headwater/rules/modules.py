@@ -46,7 +46,7 @@ def watch_foreign_modules(model: nn.Module, scope: Scope) -> Iterator[None]:
     def fused(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         if not torch.is_grad_enabled():
             return None
-        plain = with_inference_value(without_hooks(module), args, kwargs, output)
+        plain = with_inference_value(without_hooks(module), args, kwargs, output, own=scope.parts_decide)
         for part, seen in zip(tensors(plain), tensors(output), strict=True):
             if is_signal(part):
                 scope.stand_in(part, seen)
@@ -234,24 +234,24 @@ def around_zero(module: nn.Module, x: Tensor) -> tuple[float, float]:
     return zero, (high - low) / (2 * step)
 
 
-def with_inference_value(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-    """The value that the module gives in inference, where it may take its fused path."""
+def with_inference_value(module: nn.Module, args: Any, kwargs: Any, output: Any, *, own: bool) -> Any:
+    """The value that the module gives in inference, where it may take its fused path; or its `own`, padding aside."""
     with torch._C.DisableTorchFunction(), torch.no_grad():
         known: dict[int, Tensor] = {}
         plain = module.forward(*detach_all(args, known), **detach_all(kwargs, known))
     if isinstance(output, Tensor):
-        return inference_value(plain, output)
-    return tuple(inference_value(p, o) for p, o in zip(plain, output, strict=True))
+        return inference_value(plain, output, own=own)
+    return tuple(inference_value(p, o, own=own) for p, o in zip(plain, output, strict=True))
 
 
-def inference_value(plain: Any, output: Any) -> Any:
+def inference_value(plain: Any, output: Any, *, own: bool) -> Any:
     """Rows that are zero in inference alone (padding, which the fused path leaves out) pass nothing on."""
     if not is_signal(output):
         return plain
     with torch._C.DisableTorchFunction():
         left_out = ((plain == 0) & (output != 0)).all(-1, keepdim=True)
         kept = output.masked_fill(left_out, 0) if bool(left_out.any()) else output
-        return value_of(plain, gradient_of=kept)
+        return kept if own else value_of(plain, gradient_of=kept)
 
 
 def detach_all(value: Any, known: dict[int, Tensor]) -> Any:

@@ -35,6 +35,7 @@ class PatchScope(InsideScope):
     places: list[NodeTap] = field(default_factory=list)
     found: list[Tensor] = field(default_factory=list)
     keeps: bool = True  # whether values are noted
+    parts_decide: bool = True  # for values of parts are replaced
 
     def note_node(self, tensor: Tensor, kind: str, module: str, how: Sum, axes: Axes) -> Tensor:
         place = NodeTap(kind, module, how, *axes, -1, -1, tuple(tensor.shape), self.layer_of(module))

@@ -84,6 +84,7 @@ class Scope(Mode):
     follows: bool = field(init=False)  # whether scores take part in attention, and what they leave is accounted for
     tells_branches: bool = field(init=False)  # whether a rule for sums asks which branch a signal belongs to
     entered: list[EnteredConstant] | None = None  # constants as they enter, where somebody compares them
+    parts_decide: bool = False  # a module's value is what its parts compute here, also where inference has a fused path
     inside: InsideRecord | None = None  # relevance at parts of the model, where it is asked for
     _frozen: dict[int, Tensor] = field(default_factory=dict)
     _unfolding: list[Any] = field(default_factory=list)
