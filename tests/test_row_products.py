@@ -6,12 +6,22 @@ import pytest
 import torch
 
 import headwater as hw
+from headwater.engine import run_plans
 from headwater.kernels import row_products
 from headwater.kernels.row_products import LARGE, SOME, FasterLinear, multiply_rows
 from headwater.memory.meter import peak_of
 from headwater_experiments.bench.shapes import ModelShape
 
-needs_onednn = pytest.mark.skipif(row_products.find_product() is None, reason="torch was built without oneDNN")
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+
+
+@pytest.fixture(autouse=True)
+def faster(monkeypatch):
+    """oneDNN is taken, whatever the processor; no plan was made without it, and none of those made here stays."""
+    monkeypatch.setattr(row_products, "is_faster_here", lambda: True)
+    run_plans.PLANS.clear()
+    yield
+    run_plans.PLANS.clear()
 
 
 def numbers(rows: int, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
@@ -89,6 +99,20 @@ def test_played_it_is_what_a_plain_run_says(method):
         assert torch.equal(played.relevance, plain.relevance)
         assert played.ledger == plain.ledger
     assert played.provenance.way == "plan"
+
+
+@needs_onednn
+@pytest.mark.parametrize(("maker", "faster"), [("AuthenticAMD", True), ("GenuineIntel", False), ("", False)])
+def test_it_is_taken_on_processors_of_amd_alone(monkeypatch, maker, faster):
+    monkeypatch.undo()
+    monkeypatch.setattr(row_products.platform, "processor", lambda: f"Family 25, {maker}")
+    monkeypatch.setattr(row_products.Path, "read_text", lambda *_, **__: f"vendor_id : {maker}")
+    row_products.is_faster_here.cache_clear()
+    try:
+        assert row_products.is_faster_here() is (faster and torch.backends.mkl.is_available())
+        assert (row_products.find_product() is not None) is row_products.is_faster_here()
+    finally:
+        row_products.is_faster_here.cache_clear()
 
 
 def test_it_can_be_switched_off(monkeypatch):

@@ -1,13 +1,17 @@
 """Rows times a matrix of float32: on the processor by oneDNN, on a card by its matrix units.
 
 torch multiplies matrices of float32 by MKL. On a processor of AMD oneDNN, which torch brings along as well, takes less
-than half the time. On a card torch leaves the matrix units unused, unless TF32 is allowed, which has fewer digits: see
+than half the time; on one of Intel it takes as long, or twice as long with a matrix that lies by columns. On a card torch leaves the matrix units unused, unless TF32 is allowed, which has fewer digits: see
 `split_products`. Results differ by rounding alone. What the model itself computes stays with torch, so that the
 prediction is the same to the last bit; backward passes and texts that are only read come here.
 """
 
 from __future__ import annotations
 
+import platform
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +25,7 @@ SOME = 32  # rows, from which on oneDNN is faster for small matrices, too: it ta
 LARGE = 1 << 18  # numbers of a matrix for which it is faster from two rows on
 MANY = 1024  # rows, from which on a card takes less time for a product by parts
 WIDE = 1 << 20  # numbers of a matrix, likewise
+MAKERS = ("AuthenticAMD", "HygonGenuine")  # whose processors MKL keeps from its fastest ways
 
 
 def multiply_rows(rows: Tensor, matrix: Tensor, count: int | None = None) -> Tensor:
@@ -80,6 +85,15 @@ def is_for_onednn(rows: Tensor, matrix: Tensor, count: int | None = None) -> boo
 
 
 def find_product() -> Any:
-    """oneDNN's x W^T, None where torch was built without it or it is switched off."""
-    there = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
+    """oneDNN's x W^T. None where it is not the faster one, where torch was built without it, or it is switched off."""
+    there = is_faster_here() and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
     return getattr(torch.ops.mkldnn, "_linear_pointwise", None) if there else None
+
+
+@cache
+def is_faster_here() -> bool:
+    """Whether oneDNN is faster than MKL: by the processor's maker, so that results are the same in every process."""
+    said = platform.processor()  # on Windows it ends with the maker
+    with suppress(OSError):
+        said += Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")[:1000]
+    return torch.backends.mkl.is_available() and any(maker in said for maker in MAKERS)
