@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ..defaults import DEFAULT_OUTPUT
 from ..inputs.batch import Batch
@@ -141,10 +142,10 @@ def split_by_sample(totals: dict[str, Tensor], samples: int) -> list[Lines]:
 
 
 def sum_words(parts: Sequence[Attributed]) -> list[tuple[float, float]]:
-    """The sum of each sample's relevance, and that of its size; of all samples at once where they are as long."""
-    if len({part.relevance.shape for part in parts}) != 1:
-        return [pair for part in parts for pair in sum_words([part])]
-    words = torch.stack([part.relevance for part in parts]).double().flatten(1)
+    """The sum of each sample's relevance, and that of its size."""
+    if not parts:
+        return []
+    words = pad_sequence([part.relevance.flatten() for part in parts], batch_first=True).double()
     return list(zip(words.sum(1).tolist(), words.abs().sum(1).tolist(), strict=True))
 
 

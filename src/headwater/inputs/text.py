@@ -134,8 +134,8 @@ def item(text: Text, encoding: Any, tokenizer: Any) -> Item:
     return Item(
         tokens=tuple(tokenizer.convert_ids_to_tokens(ids)),
         text=text,
-        special=tuple(bool(s) for s in encoding["special_tokens_mask"]),
-        offsets=tuple((int(a), int(b)) for a, b in offsets) if fast else None,
+        special=tuple(map(bool, encoding["special_tokens_mask"])),
+        offsets=tuple(map(tuple, offsets)) if fast else None,
         word_ids=tuple(encoding.word_ids()) if fast else None,
         sequence_ids=tuple(encoding.sequence_ids()) if fast else None,
     )

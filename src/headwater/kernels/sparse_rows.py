@@ -28,7 +28,7 @@ def find_nonzero_rows(gradient: Tensor) -> Tensor | None:
     if count < FEW or gradient.device.type != "cpu":
         return None
     most = count * (1 - SHARE)
-    if gradient[..., 0].count_nonzero() > most:  # one number of each row says it for nearly all gradients
+    if int(gradient[..., 0].count_nonzero()) > most:  # one number of each row says it for nearly all gradients
         return None
     rows = nonzero(gradient.reshape(count, width)).nonzero().squeeze(1)
     return rows if len(rows) <= most else None

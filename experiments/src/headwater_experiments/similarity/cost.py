@@ -15,6 +15,7 @@ import torch
 
 import headwater as hw
 from headwater.evaluation.language.prompts import read_records
+from headwater.kernels.row_products import find_product
 from headwater.models.pretrained import MINILM
 from headwater.names import split_names
 
@@ -28,7 +29,8 @@ def main(arguments: list[str] | None = None) -> None:
     texts = read_texts(asked.words)
     encoded = encode_both(tokenizer, texts)
     sys.stdout.write(f"two texts of {asked.words} words, {encoded['input_ids'].shape[1]} tokens with padding\n")
-    for method, rank, onednn in product(split_names(asked.methods), asked.ranks, (True, False)):
+    ways = (False,) if find_product() is None else (True, False)
+    for method, rank, onednn in product(split_names(asked.methods), asked.ranks, ways):
         ratios = measure_ratios(model, tokenizer, texts, (method, rank, onednn), asked.rounds)
         sys.stdout.write(write_line(method, rank, onednn, ratios) + "\n")
 
