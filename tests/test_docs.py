@@ -186,6 +186,16 @@ def test_a_question_has_ten_lines_what_it_costs_and_what_it_does_not_say() -> No
         assert "## What it costs" in text or page.stem == "what-does-it-cost"
 
 
+def test_a_study_begins_with_its_question_its_finding_and_what_did_not_hold() -> None:
+    pages = sorted((DOCS / "studies").glob("*.md"))
+    assert len(pages) > 10
+    for page in pages:
+        head = page.read_text(encoding="utf-8").split("\n## ")[0]
+        said = re.findall(r"^\*\*(.+?)\.\*\* (.+)", head, re.MULTILINE)
+        assert [name for name, _ in said] == ["Question", "Finding", "What did not hold", "Command"], page
+        assert "`" in head.split("**Command.**")[1], page
+
+
 def commands_of_cost(text: str) -> set[str]:
     """`headwater bench …` as it stands on a page, in one line."""
     found = re.findall(r"headwater bench [^`|]*?(?=`|$)", re.sub(r"\n(?!\s*\$)", " ", text), re.MULTILINE)

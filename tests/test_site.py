@@ -226,6 +226,7 @@ def test_a_page_that_a_docstring_names_is_a_link() -> None:
     assert (
         escape("See docs/inside.md; [x], `docs/guide.md`.") == "See [inside](../inside.md); \\[x\\], `docs/guide.md`."
     )
+    assert escape("(docs/studies/pruning.md)") == "([studies/pruning](../studies/pruning.md))"
 
 
 def test_a_docstring_becomes_markdown() -> None:
