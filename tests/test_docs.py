@@ -186,6 +186,16 @@ def test_a_question_has_ten_lines_what_it_costs_and_what_it_does_not_say() -> No
         assert "## What it costs" in text or page.stem == "what-does-it-cost"
 
 
+def test_a_study_begins_with_its_question_its_finding_and_what_did_not_hold() -> None:
+    pages = sorted((DOCS / "studies").glob("*.md"))
+    assert len(pages) > 10
+    for page in pages:
+        head = page.read_text(encoding="utf-8").split("\n## ")[0]
+        said = re.findall(r"^\*\*(.+?)\.\*\* (.+)", head, re.MULTILINE)
+        assert [name for name, _ in said] == ["Question", "Finding", "What did not hold", "Command"], page
+        assert "`" in head.split("**Command.**")[1], page
+
+
 def commands_of_cost(text: str) -> set[str]:
     """`headwater bench …` as it stands on a page, in one line."""
     found = re.findall(r"headwater bench [^`|]*?(?=`|$)", re.sub(r"\n(?!\s*\$)", " ", text), re.MULTILINE)
@@ -208,13 +218,18 @@ def rows_of_cost(text: str) -> list[tuple[str, str]]:
     ["docs/questions/what-does-it-cost.md", "docs/questions/which-words.md", "docs/compare.md", "paper/paper.md"],
 )
 def test_costs_are_those_of_the_page_on_cost(name: str) -> None:
-    """What another page says of cost names a command that is on that page, and a number that it gave."""
-    cost = " ".join((DOCS / "cost.md").read_text(encoding="utf-8").split())
+    """What another page says of cost names a command that is on that page, and a number that stands in its section."""
+    cost = sections((DOCS / "cost.md").read_text(encoding="utf-8"))
     text = (ROOT / name).read_text(encoding="utf-8")
     commands = {one for one in commands_of_cost(text) if "--" in one}
     assert commands
-    assert [one for one in commands if one not in cost] == []
-    assert [(number, command) for number, command in rows_of_cost(text) if number not in cost] == []
+    assert [one for one in commands if not any(one in part for part in cost)] == []
+    assert [(n, one) for n, one in rows_of_cost(text) if not any(one in part and n in part for part in cost)] == []
+
+
+def sections(page: str) -> list[str]:
+    """A page cut at its headings, each part in one line."""
+    return [" ".join(part.split()) for part in re.split(r"^#+ ", page, flags=re.MULTILINE)]
 
 
 def test_a_cost_of_another_command_is_found() -> None:

@@ -337,7 +337,7 @@ def by_hand(taking: str, x: Tensor, constants: Tensor, mask: Tensor | None = Non
 @pytest.mark.parametrize("name", SPELLED)
 def test_a_fused_attention_whose_query_takes_part_is_what_the_sums_say(name: str, taking: str) -> None:
     """Element by element, whoever is a signal; and nothing for the keys while a query asks."""
-    assert QUERY_SHARE == 0.6  # docs/generation.md says how it was chosen
+    assert QUERY_SHARE == 0.6  # docs/studies/earlier-language-default.md says how it was chosen
     attend, options = SPELLED[name]
     model = Attending(taking, attend).eval()
     x = drawn(1, 3, 2, 4, 5, seed=13)

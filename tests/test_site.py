@@ -161,6 +161,7 @@ def test_the_glossary_is_in_alphabetical_order() -> None:
 
 def test_the_first_sentence_of_a_page_has_no_links() -> None:
     assert first_sentence("# Title\n\n![x](y.png)\n\nA [page](x.md) of\nwords. More.") == "A page of words."
+    assert first_sentence("# Title\n\n**Question.** Which one?\n\n**Finding.** None.") == "Which one?"
 
 
 def test_every_public_name_is_on_one_page_of_the_reference() -> None:
@@ -226,6 +227,7 @@ def test_a_page_that_a_docstring_names_is_a_link() -> None:
     assert (
         escape("See docs/inside.md; [x], `docs/guide.md`.") == "See [inside](../inside.md); \\[x\\], `docs/guide.md`."
     )
+    assert escape("(docs/studies/pruning.md)") == "([studies/pruning](../studies/pruning.md))"
 
 
 def test_a_docstring_becomes_markdown() -> None:

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Result|Yields|Raises|Errors|Notes?|Examples?):$")
-PAGE = re.compile(r"\bdocs/([\w-]+)\.md\b")
+PAGE = re.compile(r"\bdocs/([\w-]+(?:/[\w-]+)*)\.md\b")
 ENTRY = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*):\s+(.*)$")
 
 

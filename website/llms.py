@@ -43,8 +43,8 @@ def first_heading(text: str) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence below the heading, without links and marks."""
+    """The first sentence below the heading, without links and marks, and without the word that opens a study."""
     body = re.sub(r"^# .+$", "", text, count=1, flags=re.MULTILINE)
     paragraph = next((part for part in body.split("\n\n") if re.match(r"\s*[\w*`\"“\[]", part)), "")
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(paragraph.split()))
-    return re.split(r"(?<=[.:?]) ", plain, maxsplit=1)[0]
+    return re.split(r"(?<=[.:?]) ", plain.removeprefix("**Question.** "), maxsplit=1)[0]

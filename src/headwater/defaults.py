@@ -1,12 +1,12 @@
-"""What is taken where nothing was chosen, each in one place. Loads nothing."""
+"""What is taken where nothing was chosen, each in one place; docs/studies says how it was chosen. Loads nothing."""
 
 from __future__ import annotations
 
 LANGUAGE_METHOD = "lrp-language"  # of language models: those that predict a next token (`engine.kind`)
-ENCODER_DECODER_METHOD = "lrp-halves"  # of those that read with an encoder; docs/generation.md says how it was chosen
+ENCODER_DECODER_METHOD = "lrp-halves"  # of those that read with an encoder
 DEFAULT_METHOD = "lrp"  # of every other model
-TEXT_METHOD = "lrp-difference"  # of other models that read tokens; docs/paper.md says how it was chosen
-GRAPH_METHOD = "lrp-secant(0.02)"  # of models of graphs; chosen likewise
+TEXT_METHOD = "lrp-difference"  # of other models that read tokens
+GRAPH_METHOD = "lrp-secant(0.02)"  # of models of graphs
 LANGUAGE_OUTPUT = "advantage"  # which number of a prediction is explained: of language models
 DEFAULT_OUTPUT = "logit"  # of every other model
 OUTPUT_BY_KIND = f"{LANGUAGE_OUTPUT} for language models, else {DEFAULT_OUTPUT}"

@@ -120,7 +120,7 @@ def explain_generation(
 
     The model continues `prompt` or `chat` by its own `generate`, greedily, or `answer` is explained, whether the model
     would say it or not. Method, score and sink are by default what was found most faithful to a language model on
-    prompts set apart for that question (docs/generation.md).
+    prompts set apart for that question (docs/studies/language-default.md).
 
     Args:
         model: a module with its `tokenizer`, a directory or hub name, or a pipeline of transformers.

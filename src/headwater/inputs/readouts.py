@@ -15,7 +15,7 @@ from .classes import ClassLogits
 
 OUTPUTS = ("logit", "advantage", "probability", "log-probability")
 UNDIVIDED = ("logit", "probability")  # scores that are no difference of two numbers
-TEMPERATURE = 2.0  # at which an advantage weighs the logits: chosen in docs/generation.md
+TEMPERATURE = 2.0  # at which an advantage weighs the logits: chosen in docs/studies/language-default.md
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ __all__ = ["Explanation", "Provenance"]
 class Provenance:
     """What is needed to repeat the explanation. `way` is how it was computed, which changes no number.
 
-    "plain", or "plan" where earlier runs of the model had been written down (docs/cost.md).
+    "plain", or "plan" where earlier runs of the model had been written down (docs/speed.md).
 
     Example:
         >>> made = hw.explain("headwater/sentiment", "a fine film").provenance

@@ -1,4 +1,4 @@
-"""The default for encoders, chosen on validation parts by the rule in docs/paper.md.
+"""The default for encoders, chosen on validation parts by the rule in docs/studies/encoder-default.md.
 
 `python -m headwater_experiments.paper.choose prepare --out parts.jsonl.gz` draws the samples, `… measure --parts
 parts.jsonl.gz --out found.npz --device cuda --processes 12` measures every candidate and row on every model, and

@@ -1,4 +1,4 @@
-"""What the rule in docs/paper.md says of methods that were measured on validation parts: who is level with the best.
+"""Which methods are level with the best on validation parts, by the rule in docs/studies/encoder-default.md.
 
 A cell is a column (a recipe or model, and a dataset) and a measure. Numbers are those of every sample, so that methods
 that were measured later can be joined to those that were measured before.

@@ -49,7 +49,7 @@ the numbers say nothing of what models know: they say whether relevance is lost 
   the largest first, each with the class of module that it stands in.
 - **refused**: Headwater said that it cannot explain the model; the last column has what it said.
 - **not built**: the harness could not make a small model; the last column says why.
-- **later played by a plan**: so many were explained a third time [by a plan](cost.md#plans), as plainly to the last
+- **later played by a plan**: so many were explained a third time [by a plan](speed.md#plans), as plainly to the last
   bit.
 """
 

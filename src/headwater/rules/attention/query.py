@@ -6,9 +6,7 @@ from ..shares import AttentionShares
 from .shares import SharesVariant
 from .variant import register_variant
 
-QUERY_SHARE = (
-    0.6  # of a product of weights and values belongs to the weights: docs/generation.md says how it was chosen
-)
+QUERY_SHARE = 0.6  # of a product of weights and values belongs to the weights: docs/studies/earlier-language-default.md
 
 
 @register_variant
