@@ -804,6 +804,23 @@ def test_a_page_of_one_method_on_one_sample():
     assert [row[1] for row in evaluation_tables(found)[-1].rows] == ["—"]
 
 
+def test_one_sample_says_nothing_of_how_sure_its_numbers_are():
+    """Every resample was that sample: intervals were of no width, and p was .001."""
+    found = judged(data=[("good film bad", 1)], methods="gi,random")
+    assert found.methods == ("gi", "random")
+    for d in (found.compare("gi", "random"), found.to_the_best("auac")["random"]):
+        assert d.value != 0
+        assert d.better is None
+        assert all(math.isnan(number) for number in (d.low, d.high, d.share, d.p))
+        assert (d.to_dict()["p"], d.to_dict()["low"]) == (None, None)
+    assert all(map(math.isnan, found["gi"].interval()))
+    assert "NaN" not in json.dumps(found.to_dict())
+    shown = page(found)
+    assert not re.search(r"\bnan\b|NaN|nan%|&lt; \.001", shown)
+    (row,) = [row for row in evaluation_tables(found)[0].rows if row[3] != "best"]
+    assert (row[2], *row[4:]) == ("—", "—", "—")
+
+
 app = typer.Typer(cls=Commands)
 app.command("evaluate")(evaluate_command.command)
 app.command("report")(report_command.command)
