@@ -156,15 +156,32 @@ def test_a_document_whose_words_stand_twice_is_left_out_where_it_stands(given, d
     chat = [{"role": "user", "content": text} for text in marked]
     chat.insert(1, {"role": "assistant", "content": None})
     prompt, turns = (" ".join(marked), None) if given == "prompt" else (None, chat)
-    left = Material.of(None, TWICE, prompt, turns).without(document)
+    left = Material.of(None, TWICE, prompt, turns).without({document: None})
     said = left.prompt or " ".join(one["content"] for one in left.chat if one["content"])
     expected = [f"<{number}> {'' if number == document else text}" for number, text in enumerate(TWICE)]
     assert said == " ".join(expected)
     assert [one["role"] for one in left.chat or ()] == [one["role"] for one in turns or ()]
 
 
+def test_documents_that_become_alike_are_left_out_where_they_stand():
+    texts = ["the sea. it is cold.", "the sea."]
+    prompt = f"the sea. {texts[0]} | {texts[1]}"
+    left = Material.of(None, texts, prompt, None).without({0: [(9, 20)], 1: None})
+    assert left.prompt == "the sea. the sea. | "
+
+
+@pytest.mark.parametrize("texts", [["the film. it is good.", "it is good."], ["it is good.", "it is good."]])
+def test_documents_that_stand_inside_each_other_are_left_out_where_they_stand(texts):
+    found = ask(prompt="the film. it is good. the capital is", documents=texts)
+    report = found.report()
+    assert all(one.before == approx(report.without[0].before) for one in report.without)
+    both = found.without_all([(0, None), (1, None)])
+    assert both.after == approx(found.without(0).after, abs=1e-9)
+    assert both.after != approx(both.before)
+
+
 def test_a_sentence_that_stands_twice_is_left_out_where_it_stands():
-    found = Material.of(None, TWICE, " | ".join(TWICE), None).without(1, 0, 16)
+    found = Material.of(None, TWICE, " | ".join(TWICE), None).without({1: [(0, 16)]})
     assert found.prompt == f"{TWICE[0]} |  | {TWICE[2]}"
 
 
