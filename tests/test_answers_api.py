@@ -7,6 +7,8 @@ import json
 import math
 from copy import deepcopy
 
+import numpy
+import pandas
 import pytest
 import torch
 from hostile import HOSTILE
@@ -33,6 +35,12 @@ MODELS = ("llama", "gpt2", "t5-lm")
 def ask(name: str = "gpt2", **options) -> hw.AnswerExplainer:
     given = {"documents": DOCUMENTS, "answer": ANSWER, "tokenizer": speaker()} | options
     return hw.explain_answer(talker(name), given.pop("question", "the capital is"), **given)
+
+
+def without_template():
+    plain = deepcopy(speaker())
+    plain.chat_template = None
+    return plain
 
 
 def tolerance(name: str) -> float:
@@ -340,6 +348,16 @@ def test_hostile_markup_stays_in_its_document(text):
         ({"question": " "}, InputError),
         ({"documents": "a text"}, InputError),
         ({"documents": [b"bytes"]}, InputError),
+        ({"documents": 5}, InputError),
+        ({"documents": {"a text", "another"}}, InputError),
+        ({"documents": {1: "a text", "1": "another"}}, InputError),
+        ({"documents": pandas.DataFrame({"text": ["a text"]})}, InputError),
+        ({"question": 5}, InputError),
+        ({"question": b"the capital is"}, InputError),
+        ({"question": ["the capital is"], "documents": 5}, InputError),
+        ({"answer": b"Paris"}, InputError),
+        ({"answer": 5}, InputError),
+        ({"answer": "", "tokenizer": without_template()}, InputError),
         ({"prompt": "a", "chat": []}, UsageError),
         ({"answer": ""}, InputError),
     ],
@@ -347,6 +365,28 @@ def test_hostile_markup_stays_in_its_document(text):
 def test_what_cannot_be_asked_is_refused(options, error):
     with pytest.raises(error):
         ask(**options)
+
+
+@pytest.mark.parametrize("given", [pandas.Series(DOCUMENTS), numpy.array(DOCUMENTS), iter(DOCUMENTS)])
+def test_documents_are_a_column_an_array_or_a_generator_too(given):
+    assert [one.documents for one in ask(question=["the film", "it"], documents=given)] == [ask().documents] * 2
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda found: found.sentence(1.5),
+        lambda found: found.span(5),
+        lambda found: found.whole(hops=1.5),
+        lambda found: found.without("Document 1"),
+        lambda found: found.without(0, 0.5),
+        lambda found: found.citations(most=-1),
+        lambda found: found.told(most=-1),
+    ],
+)
+def test_a_number_of_another_kind_is_refused(call):
+    with pytest.raises(UsageError):
+        call(ask())
 
 
 def test_words_and_sentences_that_are_not_there_are_refused():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import InputError, UsageError
 from ..results.answer import TextSentence
 from ..results.sentences import find_sentences
+from .given import is_frame, list_columns, say_column, texts_in
 from .prompt import TEMPLATE, Prompt, Turn, tokenise_prompt
 
 Documents = Sequence[str] | Mapping[str, str]
@@ -173,10 +174,16 @@ def read_documents(documents: Documents | None) -> tuple[tuple[str, ...], tuple[
     """Names and texts. Documents without names are numbered from 1."""
     if isinstance(documents, (str, bytes)):
         raise InputError("documents= is a list of texts, or {name: text}, not one text.")
+    if is_frame(documents):
+        raise InputError(say_column(type(documents).__name__, list_columns(documents), texts_in(documents)))
+    if documents is not None and (not isinstance(documents, Iterable) or isinstance(documents, Set)):
+        raise InputError(f"documents= is a list of texts, or {{name: text}}, not {type(documents).__name__}.")
     if isinstance(documents, Mapping):
         names, texts = tuple(map(str, documents)), tuple(documents.values())
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise InputError(f"two documents are called {twice!r}: give each a name of its own.")
     else:
-        texts = tuple(documents or ())
+        texts = () if documents is None else tuple(documents)
         names = tuple(f"Document {n}" for n in range(1, len(texts) + 1))
     for name, text in zip(names, texts, strict=True):
         if not isinstance(text, str):
