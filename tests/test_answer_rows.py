@@ -109,6 +109,12 @@ def test_several_columns_are_a_document_each_and_other_cells_are_refused(tmp_pat
     assert [row["reason"] for row in bad] == ["not text", "too long"]
     assert "longest document" in bad[1]["message"]
     assert found.manifest.counts.rows == 1
+    cells = [("London.", "Paris."), ("London.", ["Paris."]), (["London."], None)]
+    data.write_text("\n".join(json.dumps({"question": "it was", "a": a, "b": b, "c": "x"}) for a, b in cells))
+    given = {"columns": ["question"], "documents": ["a", "c"], "answer": "b", "max_new_tokens": 2}
+    assert run(tmp_path / "more", monkeypatch, data=data, **given).manifest.counts.errors == 2
+    bad = parquet.read_table(tmp_path / "more" / "out" / "errors.parquet").to_pylist()
+    assert [row["message"][:15] for row in bad] == ["in the column '"] * 2
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import json
 import math
 from copy import deepcopy
 
+import numpy
+import pandas
 import pytest
 import torch
 from hostile import HOSTILE
@@ -33,6 +35,12 @@ MODELS = ("llama", "gpt2", "t5-lm")
 def ask(name: str = "gpt2", **options) -> hw.AnswerExplainer:
     given = {"documents": DOCUMENTS, "answer": ANSWER, "tokenizer": speaker()} | options
     return hw.explain_answer(talker(name), given.pop("question", "the capital is"), **given)
+
+
+def without_template():
+    plain = deepcopy(speaker())
+    plain.chat_template = None
+    return plain
 
 
 def tolerance(name: str) -> float:
@@ -156,15 +164,32 @@ def test_a_document_whose_words_stand_twice_is_left_out_where_it_stands(given, d
     chat = [{"role": "user", "content": text} for text in marked]
     chat.insert(1, {"role": "assistant", "content": None})
     prompt, turns = (" ".join(marked), None) if given == "prompt" else (None, chat)
-    left = Material.of(None, TWICE, prompt, turns).without(document)
+    left = Material.of(None, TWICE, prompt, turns).without({document: None})
     said = left.prompt or " ".join(one["content"] for one in left.chat if one["content"])
     expected = [f"<{number}> {'' if number == document else text}" for number, text in enumerate(TWICE)]
     assert said == " ".join(expected)
     assert [one["role"] for one in left.chat or ()] == [one["role"] for one in turns or ()]
 
 
+def test_documents_that_become_alike_are_left_out_where_they_stand():
+    texts = ["the sea. it is cold.", "the sea."]
+    prompt = f"the sea. {texts[0]} | {texts[1]}"
+    left = Material.of(None, texts, prompt, None).without({0: [(9, 20)], 1: None})
+    assert left.prompt == "the sea. the sea. | "
+
+
+@pytest.mark.parametrize("texts", [["the film. it is good.", "it is good."], ["it is good.", "it is good."]])
+def test_documents_that_stand_inside_each_other_are_left_out_where_they_stand(texts):
+    found = ask(prompt="the film. it is good. the capital is", documents=texts)
+    report = found.report()
+    assert all(one.before == approx(report.without[0].before) for one in report.without)
+    both = found.without_all([(0, None), (1, None)])
+    assert both.after == approx(found.without(0).after, abs=1e-9)
+    assert both.after != approx(both.before)
+
+
 def test_a_sentence_that_stands_twice_is_left_out_where_it_stands():
-    found = Material.of(None, TWICE, " | ".join(TWICE), None).without(1, 0, 16)
+    found = Material.of(None, TWICE, " | ".join(TWICE), None).without({1: [(0, 16)]})
     assert found.prompt == f"{TWICE[0]} |  | {TWICE[2]}"
 
 
@@ -323,6 +348,16 @@ def test_hostile_markup_stays_in_its_document(text):
         ({"question": " "}, InputError),
         ({"documents": "a text"}, InputError),
         ({"documents": [b"bytes"]}, InputError),
+        ({"documents": 5}, InputError),
+        ({"documents": {"a text", "another"}}, InputError),
+        ({"documents": {1: "a text", "1": "another"}}, InputError),
+        ({"documents": pandas.DataFrame({"text": ["a text"]})}, InputError),
+        ({"question": 5}, InputError),
+        ({"question": b"the capital is"}, InputError),
+        ({"question": ["the capital is"], "documents": 5}, InputError),
+        ({"answer": b"Paris"}, InputError),
+        ({"answer": 5}, InputError),
+        ({"answer": "", "tokenizer": without_template()}, InputError),
         ({"prompt": "a", "chat": []}, UsageError),
         ({"answer": ""}, InputError),
     ],
@@ -330,6 +365,28 @@ def test_hostile_markup_stays_in_its_document(text):
 def test_what_cannot_be_asked_is_refused(options, error):
     with pytest.raises(error):
         ask(**options)
+
+
+@pytest.mark.parametrize("given", [pandas.Series(DOCUMENTS), numpy.array(DOCUMENTS), iter(DOCUMENTS)])
+def test_documents_are_a_column_an_array_or_a_generator_too(given):
+    assert [one.documents for one in ask(question=["the film", "it"], documents=given)] == [ask().documents] * 2
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda found: found.sentence(1.5),
+        lambda found: found.span(5),
+        lambda found: found.whole(hops=1.5),
+        lambda found: found.without("Document 1"),
+        lambda found: found.without(0, 0.5),
+        lambda found: found.citations(most=-1),
+        lambda found: found.told(most=-1),
+    ],
+)
+def test_a_number_of_another_kind_is_refused(call):
+    with pytest.raises(UsageError):
+        call(ask())
 
 
 def test_words_and_sentences_that_are_not_there_are_refused():

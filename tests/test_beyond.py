@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -17,7 +20,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import headwater as hw
-from headwater.errors import HiddenOperation, ModelError
+from headwater.errors import HiddenOperation, ModelError, TargetError
 from headwater.results.explanation import Explanation
 
 X = arguments("bert")
@@ -465,7 +468,83 @@ def test_models_and_inputs_made_in_inference_mode() -> None:
     assert single[0].ledger.closed
 
 
-# --- outputs without names, rows that attend to nothing
+# --- outputs of every kind, rows that attend to nothing
+
+
+class NamedOutput(NamedTuple):
+    logits: Tensor
+    hidden: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsOutput:
+    logits: Tensor
+    hidden: Tensor
+
+
+@dataclass
+class InnerOutput:
+    inner: SlotsOutput
+    name: str
+
+    @property
+    def logits(self) -> Tensor:
+        return self.inner.logits
+
+
+OUTPUTS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "named tuple": NamedOutput,
+    "frozen dataclass": SlotsOutput,
+    "dataclass within a dataclass": lambda logits, hidden: InnerOutput(SlotsOutput(logits, hidden), "inner"),
+    "object": lambda logits, hidden: SimpleNamespace(logits=logits, hidden=hidden),
+    "distribution": lambda logits, hidden: torch.distributions.Categorical(logits=logits),
+    "tuple of dicts": lambda logits, hidden: ({"logits": logits}, [hidden]),
+}
+
+
+class Gives(nn.Module):
+    """A model whose output is of a kind of its own, and which keeps what it computed last."""
+
+    def __init__(self, make: Callable[[Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.inside, self.head, self.make = nn.Linear(4, 4), nn.Linear(4, 3), make
+
+    def forward(self, x: Tensor) -> Any:
+        self.last = torch.tanh(self.inside(x))
+        return self.make(self.head(self.last).log_softmax(-1), self.last)
+
+
+def gives(make: Callable[[Tensor, Tensor], Any]) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return randomised(Gives(make).double())
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_outputs_of_every_kind(kind: str) -> None:
+    """Tensors in named tuples, dataclasses and objects are the output, in a plain run and in one that is played."""
+    x, tuples = draw(2, 4), gives(lambda logits, hidden: (logits, hidden))
+    plain = hw.explain(tuples, x, score=lambda out: out[0][:, 1], method="lrp")
+    model = gives(OUTPUTS[kind])
+
+    def score(out: Any) -> Tensor:
+        logits: Tensor = out.logits if hasattr(out, "logits") else out[0]["logits"]
+        return logits[:, 1]
+
+    for _ in range(4):
+        assert same(hw.explain(model, x, score=score, method="lrp"), plain)
+
+
+@pytest.mark.parametrize("share", [0, 1])
+def test_a_score_that_reads_inside_the_model_is_refused(share: int) -> None:
+    """Of what is read past the output no relevance is known: it stood in the line of the readout."""
+    model = gives(lambda logits, hidden: logits)
+    for _ in range(3):
+        with pytest.raises(TargetError, match="no part of the model's output"):
+            hw.explain(model, draw(2, 4), score=lambda out: share * out[:, 1] + model.last[:, 1], method="lrp")
+    direction = torch.nn.functional.one_hot(torch.tensor(1), 3).double()
+    for weighed in (direction, nn.Parameter(direction)):
+        assert hw.explain(model, draw(2, 4), score=lambda out, w=weighed: out @ w, method="lrp")[0].ledger.closed
 
 
 @pytest.mark.parametrize("where", ["call", "config"])

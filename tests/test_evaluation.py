@@ -226,6 +226,25 @@ def test_what_was_kept_is_read_again_whatever_it_says(tmp_path):
     assert KeptLines.open(tmp_path / "rows.jsonl", {}, {}).lines == [{"text": "one\u2028two\x85three"}]
 
 
+@pytest.mark.parametrize("content", ["mine", "a line\nand half a line", '{"study": {}}\n{"half', "[1]\n", ""])
+def test_a_file_that_holds_no_study_or_another_one_is_left_as_it_is(content, tmp_path):
+    """A last line without an end was cut off before it was known whose file it is: one of a single line was emptied."""
+    file = tmp_path / "mine.txt"
+    file.write_text(content)
+    with pytest.raises((UsageError, DataError), match=r"mine\.txt (holds|is) (no|another)"):
+        KeptLines.open(file, {"seed": 1}, {})
+    assert file.read_text() == content
+
+
+def test_a_line_that_was_not_written_to_its_end_is_computed_again(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    KeptLines.open(file, {}, {}).add({"row": 1})
+    whole = file.read_text()
+    file.write_text(whole + '{"ro')
+    assert KeptLines.open(file, {}, {}).lines == [{"row": 1}]
+    assert file.read_text() == whole
+
+
 def test_pandas_and_column_names():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"sentence": TEXTS, "class": [float(label) for label in LABELS]})
@@ -503,6 +522,18 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.parametrize("name", ["samples.parquet", "parts/0.txt"])
+@pytest.mark.parametrize("resume", [True, False])
+def test_files_of_others_are_not_deleted(name, resume, tmp_path):
+    """`--out .` took a folder `parts` and a file `samples.parquet` away that no evaluation had written."""
+    pytest.importorskip("pyarrow")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UsageError, match=r"holds no evaluation and has (samples|parts)"):
+        judged(out=tmp_path, resume=resume)
+    assert (tmp_path / name).read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
@@ -771,6 +802,23 @@ def test_a_page_of_one_method_on_one_sample():
     assert "<td>—" in shown  # one sample has no correlation
     assert not re.search(r"\bnan\b", shown)
     assert [row[1] for row in evaluation_tables(found)[-1].rows] == ["—"]
+
+
+def test_one_sample_says_nothing_of_how_sure_its_numbers_are():
+    """Every resample was that sample: intervals were of no width, and p was .001."""
+    found = judged(data=[("good film bad", 1)], methods="gi,random")
+    assert found.methods == ("gi", "random")
+    for d in (found.compare("gi", "random"), found.to_the_best("auac")["random"]):
+        assert d.value != 0
+        assert d.better is None
+        assert all(math.isnan(number) for number in (d.low, d.high, d.share, d.p))
+        assert (d.to_dict()["p"], d.to_dict()["low"]) == (None, None)
+    assert all(map(math.isnan, found["gi"].interval()))
+    assert "NaN" not in json.dumps(found.to_dict())
+    shown = page(found)
+    assert not re.search(r"\bnan\b|NaN|nan%|&lt; \.001", shown)
+    (row,) = [row for row in evaluation_tables(found)[0].rows if row[3] != "best"]
+    assert (row[2], *row[4:]) == ("—", "—", "—")
 
 
 app = typer.Typer(cls=Commands)

@@ -20,6 +20,7 @@ from headwater.engine import at_once
 from headwater.errors import DataError, EmptyInput, InputError, ModelError, TargetError, UnknownName, UsageError
 from headwater.inputs.prompt import tokenise_prompt
 from headwater.memory import backends, saved_tensors
+from headwater.viz.generation import page
 
 PROMPT = "the capital of France is"
 approx = pytest.approx
@@ -147,6 +148,35 @@ def test_what_each_token_adds_to_a_long_text(seed, fresh):
         shown = whole if longer else shown
     assert len(output) > 3 * output_text.WINDOW
     assert output_text.pieces_of(tokens, before, output, fresh) == expected
+
+
+def test_tokens_of_a_prompt_join_to_it_where_a_character_is_several_tokens():
+    text = "an é 👩‍👧 日本, e\u0301.\n"
+    pieces = tokenise_prompt(BYTES, text, None).pieces
+    assert "".join(pieces) == text
+    assert len(pieces) == len(text.encode())
+    assert pieces[3:5] == ("", "é")
+    assert pieces == tuple(output_text.pieces_of(BYTES, [], BYTES(text)["input_ids"], True))
+
+
+def test_tokens_of_one_character_are_of_one_word_and_none_is_called_a_space():
+    found = made(
+        prompt="the film was good. she said it was", answer=speaker().convert_tokens_to_ids(["▁a", "▁it", "ly", "s"])
+    )
+    pieces = ("a", "", "", "👩", " b", "", "é", *found.pieces[7:-3], "", "!", "")
+    found = dataclasses.replace(found, pieces=pieces)
+    words = found.words()
+    assert words.pieces[:3] == ("a", "👩", " bé")
+    assert words.output[-2:] == ("!", "")
+    assert "".join(words.pieces) == "".join(pieces)
+    assert [len(span) for span in found.word_spans()][:3] == [1, 3, 3]
+    assert "".join(part.text for part in found.verdict(-1).phrases).startswith("… (")
+
+
+def test_a_line_break_that_was_written_is_called_one():
+    found = made()
+    changed = dataclasses.replace(found, pieces=(*found.pieces[:-1], "\n"))
+    assert "<h3><q>↵</q> came from</h3>" in page(changed)
 
 
 @pytest.mark.parametrize("method", ["lrp", "lrp-gamma"])

@@ -274,6 +274,38 @@ def test_grey_and_colour_go_to_what_the_model_takes():
     assert hw.explain(tiny("vit"), photo().convert("L"), processor=processor()).image.pixels.shape == (3, 16, 16)
 
 
+class OwnModel(nn.Module):
+    """Called as models of torchvision and timm are: with pixels, for which it has a name of its own."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, scale: float = 1.0, **more: Any) -> Tensor:
+        return self.model(pixel_values=x * scale).logits
+
+
+def test_a_model_with_another_name_for_pixels_is_explained():
+    """torchvision and timm call them `x`, nn.Sequential `input`."""
+    own = OwnModel(tiny("vit")).eval()
+    for method in ("lrp", "rollout"):
+        plain = hw.explain(tiny("vit"), photo(), processor=processor(), method=method)
+        found = hw.explain(own, photo(), processor=processor(), method=method)
+        assert torch.allclose(found.relevance, plain.relevance, atol=1e-12)
+        assert found.score == pytest.approx(plain.score)
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)]
+    e = hw.explain(randomised(nn.Sequential(*layers).double()), photo(), processor=processor())
+    assert e.ledger.closed
+    assert e.patches.shape == (16, 16)
+
+
+@pytest.mark.slow
+def test_a_model_with_another_name_for_pixels_is_evaluated():
+    own, pairs = OwnModel(tiny("vit")).eval(), [(photo(), 0)]
+    found, plain = (hw.evaluate(one, pairs, methods=["lrp"], processor=processor()) for one in (own, tiny("vit")))
+    assert found["lrp"].auac == plain["lrp"].auac
+
+
 def test_a_camera_held_sideways_is_turned_back(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -292,6 +324,7 @@ def test_a_camera_held_sideways_is_turned_back(tmp_path):
         (np.zeros((5, 5, 2), np.uint8), "has the shape"),
         (np.full((4, 4), 7.0), "between 0 and 1"),
         (Image.new("I;16", (4, 4)), "more than 8 bits"),
+        (np.zeros((0, 0, 3)), "has no pixels"),
         (7, "must be a Pillow image"),
     ],
 )
@@ -305,6 +338,8 @@ def test_an_image_needs_a_processor_and_nothing_of_a_text():
         hw.explain(tiny("vit"), photo())
     with pytest.raises(UsageError, match="at its pixels"):
         hw.explain(tiny("vit"), photo(), processor=processor(), inputs="pixel_values")
+    with pytest.raises(UsageError, match="a number of pixels"):
+        hw.explain(tiny("vit"), photo(), processor=processor(), patch=2.5)
     with pytest.raises(UsageError, match="about images"):
         hw.explain(tiny("vit"), {"pixel_values": torch.zeros(1, 3, 16, 16)}, patch=4)
 

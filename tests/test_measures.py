@@ -497,6 +497,16 @@ def test_a_copy_of_the_best_is_not_told_from_it() -> None:
     assert (compared["copy"].value, compared["copy"].low, compared["copy"].high, compared["copy"].p) == (0, 0, 0, 1)
 
 
+def test_a_method_that_is_worse_by_the_same_in_every_sample_is_told_from_the_best() -> None:
+    """Its differences do not vary; p was 1, beside an interval without 0."""
+    (found,) = tables_of_equal_methods(1, methods=2)
+    best = max(found, key=lambda name: found[name][0])
+    halved = {best: (1.5, np.floor(found[best][1])), "worse": (1.0, np.floor(found[best][1]) - 0.5)}
+    one = differences_to_best("auac", halved, True, 60)["worse"]
+    assert (one.value, one.low, one.high, one.better) == (-0.5, -0.5, -0.5, best)
+    assert one.p < 0.05
+
+
 def test_with_few_samples_as_much_more_is_asked_as_students_t_asks() -> None:
     stats = pytest.importorskip("scipy.stats")
     for samples in (10, 60, 1000):

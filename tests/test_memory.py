@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import BUILD, arguments, tiny, tokenizer
+import transformers as tf
+from tiny import BUILD, SMALL, arguments, randomised, tiny, tokenizer
 from torch import nn
 
 import headwater as hw
@@ -473,6 +474,28 @@ def test_amounts_of_memory_are_read(text, size):
 def test_what_is_no_amount_of_memory_is_an_error(text):
     with pytest.raises(UsageError, match=r"memory"):
         parse_bytes(text)
+
+
+LONG = "not very dull but the movie is a gripping , beautifully acted film and was great to play in"
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        (tf.BertForTokenClassification, {"target": hw.Token("play", "LABEL_1")}),
+        (tf.BertForMaskedLM, {"target": hw.Token(15, "film")}),
+        (tf.BertForTokenClassification, {"score": lambda out: out.logits[:, 15, 1]}),
+    ],
+)
+def test_what_is_asked_of_one_token_has_a_limit_too(kind, asked):
+    """Pieces of the text are tried, and the token is in none of them."""
+    model = randomised(kind(tf.BertConfig(**SMALL)).double())
+    options = {"tokenizer": tokenizer(), "method": "lrp", **asked}
+    plain = hw.explain(model, LONG, **options)
+    limited = hw.explain(model, LONG, memory_limit="1GiB", **options)
+    assert limited.target == plain.target
+    assert torch.allclose(limited.relevance, plain.relevance, atol=1e-12)
+    assert hw.estimate(model, LONG, **options).length == len(plain.tokens)
 
 
 def allocated(model: nn.Module, data: object, limit: int, **options: object) -> int:

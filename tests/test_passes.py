@@ -124,7 +124,7 @@ def test_a_cache_of_the_callers_is_read_by_every_pass_and_not_written_into(metho
     model, text = deepcopy(tiny("llama")), torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
     with torch.set_grad_enabled(gradients):
         cache = model(input_ids=text[:, :4], use_cache=True).past_key_values
-    whole = float(model(input_ids=text).logits[0, -1].max())
+    whole = float(model(input_ids=text).logits[0, -1].max().detach())
     for _ in range(3):
         found = hw.explain(model, {"input_ids": text[:, 4:], "past_key_values": cache}, method=method, output="logit")
         assert found[0].score == pytest.approx(whole, abs=1e-6)  # llama's norms are in float32
@@ -271,10 +271,14 @@ def test_outputs_are_mapped_whatever_they_are() -> None:
     assert [one.tolist() for one in map_output([a, b], doubled)] == [[2.0], [2.0, 2.0]]
     assert type(map_output((a, b), doubled)) is tuple
     assert map_output(a, doubled).tolist() == [2.0]
+    named = map_output(Pair(a, (Output(one=b), 3)), doubled)
+    assert (type(named), type(named.two[0]), named.two[1]) == (Pair, Output, 3)
+    assert (named.one.tolist(), named.two[0].one.tolist()) == ([2.0], [2.0, 2.0])
+    largest = map_output(torch.ones(1, 2).max(1), doubled)
+    assert (largest.values.tolist(), largest.indices.tolist()) == ([2.0], [0])
     seen.clear()
-    pair = Pair(a, b)
-    assert map_output(pair, doubled) is pair  # a kind of its own is handed on as it is
-    assert seen == [pair]
+    module = nn.Linear(1, 1)
+    assert [map_output(one, doubled) for one in (module, Tensor, None)] == seen == [module, Tensor, None]
 
 
 def cut_at(score: Callable[..., Tensor], *values: Tensor) -> Read:

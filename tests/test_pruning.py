@@ -274,7 +274,14 @@ def test_the_command_saves_a_model_that_transformers_reads(tmp_path):
     assert gone == 12
 
 
-@pytest.mark.parametrize("wrong", [["--share", "2"], ["--share", "x"], ["--parts", "hats"]])
+@pytest.mark.parametrize(
+    "wrong",
+    [["--share", "2"], ["--share", "x"], ["--parts", "hats"], ["--share", ","], ["--by", ","], ["--out", "FILE"]],
+)
 def test_the_command_refuses_in_one_line(tmp_path, wrong):
-    found = CliRunner().invoke(app, ["prune", "--data", str(tmp_path / "in.parquet"), *wrong])
+    """A file as --out was said to be written, although transformers saves nothing there."""
+    data = tmp_path / "in.csv"
+    data.write_text("text,label\na gripping film,1\na boring mess,0\n")
+    words = [str(data) if word == "FILE" else word for word in wrong]
+    found = CliRunner().invoke(app, ["prune", "--data", str(data), *words])
     assert found.exit_code == 2

@@ -387,6 +387,15 @@ def test_a_run_can_be_read_from_any_row_on(engine, data, tmp_path):
         hw.open_run(tmp_path)
 
 
+def test_a_column_that_a_run_has_not_is_refused(engine, data, tmp_path):
+    """pyarrow passes over such a name: rows came without it."""
+    stored = run(data, tmp_path / "out")
+    asked = (lambda c: next(stored.rows(c)), lambda c: next(stored.batches(c)), stored.table)
+    for ask in (*asked, lambda c: stored.rows_by_id([3], c)):
+        with pytest.raises(UsageError, match=r"no column of this run called 'relevanc'. Did you mean 'relevance'"):
+            ask(["text", "relevanc"])
+
+
 @pytest.fixture
 def cli():
     return lambda *words: CliRunner().invoke(app, ["run", *map(str, words)])

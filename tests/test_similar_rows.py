@@ -8,6 +8,7 @@ import json
 import pytest
 
 pytest.importorskip("pyarrow")
+import pyarrow as pa
 from jobs_here import here, read_rows, write
 from pyarrow import parquet
 from tiny import tiny, tokenizer
@@ -76,6 +77,30 @@ def test_rows_that_cannot_be_compared_say_why(tmp_path, monkeypatch):
     assert [(row["row_id"], row["reason"]) for row in bad] == [(2, "empty"), (3, "not text"), (4, "too long")]
     assert "holds nothing" in bad[1]["message"]
     assert "82 tokens" in bad[2]["message"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_a_second_cell_that_is_no_text_makes_a_bad_row_as_a_first_one_does(tmp_path, monkeypatch, suffix):
+    """Lists and numbers of JSON lines were compared as they are written, and bytes as the sign for unknown ones."""
+    here(monkeypatch)
+    data = tmp_path / f"pairs.{suffix}"
+    if suffix == "csv":
+        data.write_bytes(b"one,other\ngood,bad acting\ngood,bad \xff acting\n")
+        reasons = ["invalid UTF-8"]
+    elif suffix == "jsonl":
+        cells = ["bad acting", ["bad", "acting"], 5, "bad \ud800"]
+        data.write_text("\n".join(json.dumps({"one": "good", "other": cell}) for cell in cells))
+        reasons = ["not text", "not text", "invalid UTF-8"]
+    else:
+        bad = pa.Array.from_buffers(pa.string(), 2, pa.array([b"bad acting", b"bad \xff"], pa.binary()).buffers())
+        parquet.write_table(pa.table({"one": ["good", "good"], "other": bad}), data)
+        reasons = ["invalid UTF-8"]
+    given = {"columns": "one", "similar": "other", "tokenizer": tokenizer(), "progress": False}
+    hw.run(tiny("bert").base_model, data, tmp_path / "out", **given)
+    assert [row["row_id"] for row in read_rows(tmp_path / "out")] == [0]
+    bad = parquet.read_table(tmp_path / "out" / "errors.parquet").to_pylist()
+    assert [row["reason"] for row in bad] == reasons
+    assert all("in the column 'other' " in row["message"] for row in bad)
 
 
 def test_it_goes_on_where_it_stopped_and_refuses_another_rank(tmp_path, monkeypatch):

@@ -153,6 +153,25 @@ def test_answer_span() -> None:
         explain(model, target=hw.Span(3, 1))
 
 
+@pytest.mark.parametrize("output", ["logit", "probability", "log-probability"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_answer_span_beside_padding(output: str, side: str) -> None:
+    """Padding is no answer and takes no probability, and spans are counted in tokens of the text."""
+    model = built(tf.BertForQuestionAnswering)
+    text = "the film is good"
+    alone = explain(model, text, method="lrp", output=output, target=hw.Span(1, 3))
+    fields = tokenizer(side=side)([text, TEXT], return_tensors="pt", padding=True)
+    fields["position_ids"] = (fields["attention_mask"].cumsum(1) - 1).clamp(min=0)
+    options = {"tokenizer": tokenizer(), "method": "lrp", "output": output}
+    e = hw.explain(model, dict(fields), target=hw.Span(1, 3), **options)[0]
+    assert (e.target, e.prediction, e.tokens) == (alone.target, alone.prediction, alone.tokens)
+    assert e.score == pytest.approx(alone.score, abs=1e-12)
+    assert torch.allclose(e.relevance, alone.relevance, atol=1e-12)
+    one = {name: values[:1] for name, values in fields.items()}
+    c = hw.compare(model, one, methods=["lrp", "occlusion"], target=hw.Span(1, 3), tokenizer=tokenizer(), output=output)
+    assert {found.target for found in c.explanations} == {"tokens 1 to 3"}
+
+
 def test_masked_word() -> None:
     model = built(tf.BertForMaskedLM)
     text = "the [MASK] is good"

@@ -91,6 +91,13 @@ def test_pair() -> None:
     assert torch.equal(e.relevance, same.relevance)
 
 
+def test_a_pair_whose_second_text_is_empty_is_one() -> None:
+    """A fast tokenizer that is asked about one pair takes it for a text, and in a list for a pair."""
+    alone, (_, listed) = explain(("the movie", "")), explain([("a", "film"), ("the movie", "")])
+    assert alone.tokens == listed.tokens == ("[CLS]", "the", "movie", "[SEP]", "[SEP]")
+    assert alone.score == pytest.approx(listed.score)
+
+
 def test_words_sum_subwords() -> None:
     e = explain("Mary was unable to act.")
     assert "##able" in e.tokens

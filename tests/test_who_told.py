@@ -51,8 +51,21 @@ def test_a_sentence_that_stands_twice_is_left_out_where_it_was_said():
     found = ask()
     places = found._places[0]
     number = next(n for n, place in enumerate(places) if place.text == "good.")
-    left = leave_place_out(found._material, places, number)
+    left = leave_place_out(found._material, places, number, found._text.said)
     assert left.chat[3]["content"] == "the film is good.  Paris was London!"
+
+
+def test_a_sentence_that_a_document_of_its_turn_has_too_is_left_out_where_it_was_said():
+    chat = [{"role": "user", "content": " good. Paris was London! good. it is good."}]
+    found = ask(chat=chat, documents=["good. Paris was London!"])
+    places = found._places[0]
+    turn, document = (
+        next(n for n, one in enumerate(places) if one.text == "good." and one.role == role)
+        for role in ("user", "document")
+    )
+    said = [leave_place_out(found._material, places, n, found._text.said).chat[0]["content"] for n in (document, turn)]
+    assert said == [" Paris was London! good. it is good.", " good. Paris was London!  it is good."]
+    assert {(one.role, one.text) for one in found.told(most=9).sentences} <= {(p.role, p.text) for p in places}
 
 
 def test_a_span_of_the_answer_is_asked_about_alone():

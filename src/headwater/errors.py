@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any, TypeVar
 
 __all__ = [
@@ -83,6 +84,12 @@ def check_least(what: str, value: float | None, least: int = 1) -> None:
     """Refuses a number that is too small; where there is none, there is nothing to refuse."""
     if value is not None and value < least:
         raise UsageError(f"{what} must be at least {least}, not {value}.")
+
+
+def check_whole(what: str, value: object) -> None:
+    """Refuses what is no whole number."""
+    if not isinstance(value, Integral):
+        raise UsageError(f"{what} must be a whole number, not {value!r}.")
 
 
 class InputError(UsageError):

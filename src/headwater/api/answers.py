@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..engine.options import Options
 from ..engine.session import Change, Session
-from ..errors import UsageError, check_least
+from ..errors import UsageError, check_least, check_whole
 from ..inputs.documents import Material, PromptPart, place_tokens, role_of_others
 from ..inputs.restoring import restores
 from ..results.answer import OUTPUT, START, SpanExplanation, TextSentence, add_hop
@@ -91,6 +91,7 @@ class AnswerExplainer:
         With `hops`, what ended on the model's own words is passed on so often, by the same forward pass.
         """
         spans = self._sentence_spans()
+        check_whole("the number of a sentence", number)
         if not -len(spans) <= number < len(spans):
             raise UsageError(f"no sentence {number}: the answer has {len(spans)}.")
         return self._explain_through(spans[number], hops)
@@ -101,6 +102,8 @@ class AnswerExplainer:
         `words` stand in the answer as they are given; where they do so several times, `occurrence` counts them from 0.
         With `hops`, what ended on the model's own words is passed on so often, by the same forward pass.
         """
+        if not isinstance(words, str):
+            raise UsageError(f"a span is named by its words, not by {words!r}.")
         found, start = [], self.text.find(words) if words.strip() else -1
         while start >= 0:
             found.append(start)
@@ -159,6 +162,7 @@ class AnswerExplainer:
         the log-probabilities, as ContextCite does. A source then has a `weight`, and `sure` is how often that is above
         zero when what was measured is drawn again: two sources that say the same are found by it, too.
         """
+        check_least("most", most, 0)
         cited = cite_sources(self._reader, [choose_sources(span, most, least) for span in self._sentences])
         if ablations is None or not any(cited):
             return cited
@@ -169,6 +173,7 @@ class AnswerExplainer:
 
         Of every role the sentences with most relevance are left out one by one, at most `most` of each.
         """
+        check_least("most", most, 0)
         return find_tellers(self._reader, span or self.whole(), most)
 
     def report(self, most: int = SOURCES, least: float = LEAST_SHARE) -> AnswerReport:
@@ -324,4 +329,6 @@ class AnswerExplainer:
 
 
 def check_hops(hops: int | None) -> None:
+    if hops is not None:
+        check_whole("hops", hops)
     check_least("hops", hops, 0)

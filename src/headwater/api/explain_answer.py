@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast, overload
 
 import torch
@@ -122,12 +122,14 @@ def explain_answer(
         seed=seed,
         generate=generate,
     )
-    if question is None or isinstance(question, str):
+    if question is None or isinstance(question, (str, bytes)) or not isinstance(question, Iterable):
         material = Material.of(question, cast(Any, documents), prompt, chat)
         return answer_one(ready, asked["tokenizer"], material, cast(Any, answer), settings)
     if prompt is not None or chat is not None:
         raise UsageError("several questions are put into prompts here: prompt= and chat= are for one.")
-    each = zip(question, documents_for(len(question), documents), answers_for(len(question), answer), strict=True)
+    asked_all = list(question)
+    count = len(asked_all)
+    each = zip(asked_all, documents_for(count, documents), answers_for(count, answer), strict=True)
     return [
         answer_one(ready, asked["tokenizer"], Material.of(one, given, None, None), said, settings)
         for one, given, said in each
@@ -136,7 +138,9 @@ def explain_answer(
 
 def documents_for(count: int, documents: Any) -> list[Documents | None]:
     """The documents of each of several questions: the same for all, or a list with those of each."""
-    plain = documents is None or isinstance(documents, Mapping) or all(isinstance(one, str) for one in documents)
+    documents = list(documents) if isinstance(documents, Iterator) else documents
+    many = isinstance(documents, Iterable) and not isinstance(documents, Mapping)
+    plain = not many or all(isinstance(one, str) for one in documents)
     if plain:
         return [documents] * count
     if len(documents) != count:
@@ -194,7 +198,7 @@ def most_tokens(model: Any, said: Prompt, asked: int, limit: int | None) -> int:
 def after_prompt(answer: str | Sequence[int], said: Prompt, material: Material) -> str | Sequence[int]:
     """A given answer as it follows the prompt: after our own "Answer:", with a space before it."""
     ours = not said.chat and material.prompt is None and said.text.endswith(ANSWER)
-    return f" {answer}" if ours and isinstance(answer, str) and not answer[:1].isspace() else answer
+    return f" {answer}" if ours and isinstance(answer, str) and answer and not answer[0].isspace() else answer
 
 
 def without_end(tokenizer: Any, ids: list[int]) -> list[int]:

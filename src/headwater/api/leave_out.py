@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..engine.model import place_batch
 from ..engine.session import Session
-from ..errors import UsageError
+from ..errors import UsageError, check_whole
 from ..inputs.batch import Batch, Item
 from ..inputs.documents import Material
 from ..inputs.readouts import logits_of
@@ -63,7 +63,7 @@ class AnswerReader:
         """The log-probabilities of the answer's tokens after other prompts."""
         texts = []
         for material in materials:
-            said, _ = material.render(self.text.tokenizer)
+            said = material.tokenise(self.text.tokenizer)
             texts.append(Text.of(self.session.model, self.text.tokenizer, said, self.text.output))
         return measure_logprobs(self.session, texts, self.original.cache)
 
@@ -92,12 +92,14 @@ class AnswerReader:
 
     def _find_source(self, document: int, sentence: int | None) -> Source:
         count = len(self.material.texts)
+        check_whole("the number of a document", document)
         if not -count <= document < count:
             raise UsageError(f"no document {document}: there are {count}, counted from 0.")
         number = document % count
         if sentence is None:
             return number, None
         known = len(self.sentences_of(number))
+        check_whole("the number of a sentence", sentence)
         if not -known <= sentence < known:
             name = self.material.names[number]
             raise UsageError(f"no sentence {sentence} in {name}: it has {known}, counted from 0.")
@@ -119,15 +121,12 @@ class AnswerReader:
 
 def leave_out(material: Material, places: Sequence[TextSentence], sources: Sequence[Source]) -> Material:
     """What is asked without these documents and sentences."""
+    removed: dict[int, list[tuple[int, int]] | None] = {}
     for document in sorted({document for document, _ in sources}):
-        own = {sentence for one, sentence in sources if one == document}
-        if None in own:
-            material = material.without(document)
-            continue
+        own = [sentence for one, sentence in sources if one == document]
         ranges = find_ranges(material.texts[document], document, places)
-        for sentence in sorted((one for one in own if one is not None), reverse=True):  # earlier ones stay in place
-            material = material.without(document, *ranges[sentence])
-    return material
+        removed[document] = None if None in own else [ranges[n] for n in own if n is not None]
+    return material.without(removed)
 
 
 def sentences_of(document: int, places: Sequence[TextSentence]) -> list[int]:

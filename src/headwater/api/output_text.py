@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from numbers import Integral
@@ -145,6 +145,8 @@ def tokenise_answer(model: nn.Module, tokenizer: Any, said: Prompt, answer: str 
 
 def read_ids(model: nn.Module, answer: Sequence[int]) -> list[int]:
     """Token ids that the model knows."""
+    if isinstance(answer, bytes) or not isinstance(answer, Iterable):
+        raise InputError(f"answer= is a text or a list of token ids, not {type(answer).__name__}.")
     found = [token.item() if isinstance(token, Tensor) and not token.dim() else token for token in answer]
     rows = getattr(model.get_input_embeddings(), "num_embeddings", None)  # type: ignore[operator]
     for token in found:

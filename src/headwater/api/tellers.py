@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..inputs.documents import Material
+from ..inputs.prompt import Prompt
 from ..results.answer import OUTPUT, SourceSentence, SpanExplanation, TextSentence
 from ..results.who_told import ToldSentence, WhoTold
 from .leave_out import AnswerReader, leave_out, sentences_of
@@ -18,7 +19,9 @@ def find_tellers(reader: AnswerReader, span: SpanExplanation, most: int) -> WhoT
     total = sum(one.relevance for one in span.by_sentence() if one.role != OUTPUT and one.relevance > 0)
     own = slice(span.first - reader.text.prompt, span.last - reader.text.prompt)
     before = float(reader.original.logprobs[own].sum())
-    left = reader.read([leave_place_out(reader.material, reader.places, one.number) for one in chosen])
+    left = reader.read(
+        [leave_place_out(reader.material, reader.places, one.number, reader.text.said) for one in chosen]
+    )
     after = [float(logprobs[own].sum()) for logprobs in left]
     told = [describe_teller(span, one, total, before, now) for one, now in zip(chosen, after, strict=True)]
     return WhoTold(span.text, before, span.by_role(), tuple(sorted(told, key=lambda one: -one.drop)))
@@ -35,20 +38,22 @@ def choose_tellers(span: SpanExplanation, most: int) -> list[SourceSentence]:
     return [one for some in found.values() for one in some]
 
 
-def leave_place_out(material: Material, places: Sequence[TextSentence], number: int) -> Material:
-    """What is asked without one sentence of a document or of a turn."""
+def leave_place_out(material: Material, places: Sequence[TextSentence], number: int, said: Prompt) -> Material:
+    """What is asked without one sentence of a document or of a turn; `said` is the whole prompt."""
     place = places[number]
     if place.document is not None:
         own = sentences_of(place.document, places)
         return leave_out(material, places, [(place.document, own.index(number))])
     assert place.turn is not None
     assert material.chat is not None
-    same = [n for n, one in enumerate(places) if one.turn == place.turn and one.document is None and one.text]
-    text, start, end = material.chat[place.turn]["content"], 0, 0
-    for one in same[: same.index(number) + 1]:  # sentences come in order, so a repeated one is told apart
-        start = text.find(places[one].text, end)
-        end = start + len(places[one].text)
-    return material.without_words(place.turn, start, end)
+    start = end = 0
+    for one in places[: number + 1]:  # all words come in order, so repeated ones are told apart
+        start = said.text.find(one.text, end)
+        end = start + len(one.text)
+    content = material.chat[place.turn]["content"]
+    (turn,) = (one for one in said.turns if one.turn == place.turn)
+    shift = len(content) - len(content.lstrip()) - turn.start
+    return material.without_words(place.turn, start + shift, end + shift)
 
 
 def describe_teller(

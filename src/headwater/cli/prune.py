@@ -59,6 +59,11 @@ def command(
 ) -> None:
     """Remove the heads or neurons with the least relevance over a dataset, and report accuracy beside other scores."""
     shares = [read_share(one) for one in split_names(share)]
+    names = split_names((BY if refit else BY.removeprefix("unshared,")) if by is None else by)
+    if not shares or not names:
+        raise UsageError(f"--{'by' if shares else 'share'} is empty: name at least one.")
+    if out is not None and out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file: a model is saved as a directory of files. Name another --out.")
     loaded, tokenizer = load_chosen_model(
         model, options.LoadOptions(task, device, None, allow_pickle, trust_remote_code)
     )
@@ -70,15 +75,14 @@ def command(
         given, measured = read_examples(loaded, tokenizer, data, test, (text_column, label_column))
         scored = given.draw(limit, seed)
         pruner = Pruner.open(loaded, tokenizer, parts, scored, refit)
-        names = split_names(by or (BY if refit else BY.removeprefix("unshared,")))
         found = measure_pruning(pruner, measured, shares, names, seed)
     typer.echo(json.dumps(found.to_dict()) if as_json else str(found))
     if out is not None:
         made = pruner.cut(pruner.choose(names[0], shares[:1], seed)[0])
         save_smaller(made, tokenizer, out)
         say(
-            f"without {shares[0]:.0%} of its {parts} by {names[0]}: {out}. transformers has no way to say that single "
-            f"{parts} are missing, so the weights that read them are zeros: the files are as large as before."
+            f"without {shares[0] * 100:g}% of its {parts} by {names[0]}: {out}. transformers has no way to say that "
+            f"single {parts} are missing, so the weights that read them are zeros: the files are as large as before."
         )
 
 

@@ -7,13 +7,13 @@ import inspect
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import NoSignal, NotApplicable, UsageError
+from ..errors import NoSignal, NotApplicable, TargetError, UsageError
 from ..inputs.batch import Batch, copy_caches, map_leaves
 from ..inputs.inside_demand import InsideDemand
 from ..inputs.places import Captured, capture_inputs, start
@@ -23,7 +23,9 @@ from ..rules import Books, RuleSet, Scope
 from ..rules.difference import DifferenceScope
 from ..rules.inside import InsideScope, watch_inside
 from ..rules.modules import watch_foreign_modules
+from ..traces.record import Slot
 
+LEAVES = (Tensor, Slot)  # of an output, and of one that was written down
 SMALL = 1 << 20  # numbers of a score's gradient that are kept to be asked for again
 
 
@@ -305,19 +307,57 @@ def read_score(run: Run, out: Any) -> Read:
             "the score does not depend on the input: no operation leads from one to the other. (A model that ends in a "
             "softmax has it held constant by the rules: explain its logits.)"
         )
+    check_read_off(reading.score, cut)
     used = torch.autograd.grad(reading.score.sum(), cut, retain_graph=True, allow_unused=True)
     kept = [(end, one, g) for end, one, g in zip(ends, cut, used, strict=True) if g is not None]
     slopes = [g for _, _, g in kept] if sum(g.numel() for _, _, g in kept) <= SMALL else None
     return Read(reading, [end for end, _, _ in kept], [one for _, one, _ in kept], slopes)
 
 
+def check_read_off(score: Tensor, cut: list[Tensor]) -> None:
+    """Refuses a score that reaches into the model past its output: what it reads there would have no relevance."""
+    known, seen, waiting = set(map(id, cut)), set(), [score.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in known and not isinstance(leaf, nn.Parameter):
+            raise TargetError(
+                "the score is made of a tensor that is no part of the model's output, and that the input leads to: "
+                "relevance would be missing. Let the model return it, in a tuple, a dict or a dataclass; what is a "
+                "constant of the score, detach."
+            )
+        waiting.extend(following for following, _ in node.next_functions)
+
+
 def map_output(out: Any, change: Callable[[Any], Any]) -> Any:
-    """A model's output with its tensors changed: a tensor, a tuple, a dict, or transformers' dict with attributes."""
-    if isinstance(out, dict) and type(out) is not dict:
+    """A model's output with its tensors changed: a tensor, a tuple, a dict, or an object with tensors as attributes."""
+    if isinstance(out, dict) and type(out) is not dict:  # transformers' dict with attributes
         copied = copy.copy(out)
         for key in list(copied.keys()):
             copied[key] = map_output(out[key], change)
         return copied
-    if isinstance(out, (dict, list)) or type(out) is tuple:
-        return map_leaves(out, change)
-    return change(out)
+    if isinstance(out, dict):
+        return {key: map_output(value, change) for key, value in out.items()}
+    if isinstance(out, (list, tuple)):
+        parts = [map_output(part, change) for part in out]
+        return out._make(parts) if hasattr(out, "_make") else type(out)(parts)
+    names = attributes_with_tensors(out)
+    if not names:
+        return change(out)
+    copied = copy.copy(out)
+    for name in names:
+        object.__setattr__(copied, name, map_output(getattr(out, name), change))  # it may be frozen
+    return copied
+
+
+def attributes_with_tensors(out: Any) -> list[str]:
+    """What an output has as attributes: the fields of a dataclass, or all of an object that holds tensors."""
+    if isinstance(out, (*LEAVES, nn.Module, type)):
+        return []
+    if is_dataclass(out):
+        return [field.name for field in fields(out)]
+    held = getattr(out, "__dict__", {})
+    return list(held) if any(isinstance(value, LEAVES) for value in held.values()) else []

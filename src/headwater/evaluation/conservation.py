@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .ranking import Floats
-from .statistics import percentile_interval, resample_means
+from .statistics import none_for_nan, percentile_interval, resample_means
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,9 @@ class Conservation:
     error: float
     largest_unaccounted: float
 
-    def to_dict(self) -> dict[str, float]:
-        return dict(vars(self))
+    def to_dict(self) -> dict[str, float | None]:
+        """None for what is not a number."""
+        return {name: none_for_nan(number) for name, number in vars(self).items()}
 
 
 def conservation(score: Floats, total: Floats, unaccounted: Floats, means: Floats | None = None) -> Conservation:

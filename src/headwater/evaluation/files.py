@@ -38,7 +38,9 @@ class EvaluationDirectory:
         self.path: Path = Path(path)
         self.fingerprint: dict[str, Any] = dict(fingerprint)
         found = read_state(self.path)
-        if found is not None and resume:
+        if found is None:
+            check_names_free(self.path)
+        elif resume:
             check_same_evaluation(self.path, found["fingerprint"], self.fingerprint)
             self.finished: bool = found["state"] == "finished"
             return
@@ -49,10 +51,10 @@ class EvaluationDirectory:
         shutil.rmtree(self.path / PARTS, ignore_errors=True)
         (self.path / SAMPLES).unlink(missing_ok=True)
         try:
-            (self.path / PARTS).mkdir(parents=True)
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_state(self.path / RESULT, {"format": FORMAT, "state": "running", "fingerprint": self.fingerprint})
         except OSError as error:
             raise UsageError(f"{self.path} cannot be written: {error.strerror}.") from error
-        write_state(self.path / RESULT, {"format": FORMAT, "state": "running", "fingerprint": self.fingerprint})
 
     def part(self, number: int) -> Samples | None:
         """A chunk that was finished earlier."""
@@ -60,6 +62,7 @@ class EvaluationDirectory:
         return load_samples(path, self.fingerprint["methods"]) if path.is_file() else None
 
     def keep(self, number: int, samples: Samples) -> None:
+        (self.path / PARTS).mkdir(exist_ok=True)
         write_samples(self._part(number), samples)
 
     def _part(self, number: int) -> Path:
@@ -70,6 +73,13 @@ class EvaluationDirectory:
         done = {"format": FORMAT, "state": "finished", "fingerprint": self.fingerprint}
         write_state(self.path / RESULT, {**done, **evaluation.to_dict()})
         shutil.rmtree(self.path / PARTS, ignore_errors=True)
+
+
+def check_names_free(path: Path) -> None:
+    """What lies there under our names, where no evaluation was begun, is somebody else's and would be deleted."""
+    taken = [name for name in (SAMPLES, PARTS) if (path / name).exists()]
+    if taken:
+        raise UsageError(f"{path} holds no evaluation and has {taken[0]} of its own. Choose another directory.")
 
 
 def read_state(path: Path) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from ..engine.session import answer_all
 from ..errors import DataError, HeadwaterError, InputError, UsageError, check_least
 from ..inputs.classes import class_names
 from ..inputs.images import Boxes, Seen, batch_images, channels_of, is_image, list_images, prepare_images
+from ..inputs.patches import pixel_argument
 from ..inputs.readouts import logits_of
 from ..results.explanation import Explanation
 from .bounds import Bounds
@@ -92,7 +93,7 @@ def prepare_image(model: nn.Module, processor: Any, value: Any, name: str, boxes
 def count_classes(model: nn.Module, seen: Seen) -> int:
     """How many classes the model has, asked of its answer to one image."""
     with torch.inference_mode():
-        found = logits_of(model(pixel_values=seen.pixels[None].to(*where_it_is(model))))
+        found = logits_of(model(**{pixel_argument(model): seen.pixels[None].to(*where_it_is(model))}))
     return int(found.shape[-1])
 
 
@@ -178,7 +179,7 @@ class ImagePart:
     def fields(self, samples: Sequence[int]) -> dict[str, Tensor]:
         """The model's arguments for the whole images."""
         pixels = torch.stack([self.images[i].pixels for i in samples])
-        return {"pixel_values": pixels.to(*where_it_is(self.source.model))}
+        return {pixel_argument(self.source.model): pixels.to(*where_it_is(self.source.model))}
 
     def perturb(self, sample: int, kept: Flags) -> list[Perturbed]:
         """A patch's cost is that of a token."""
@@ -187,5 +188,6 @@ class ImagePart:
     def logits(self, inputs: Sequence[Perturbed]) -> Floats:
         batch = self.fields([entry.value[0] for entry in inputs])
         rows = torch.from_numpy(np.stack([entry.value[1] for entry in inputs]))
-        keep = rows[:, self.source.index].unsqueeze(1).to(batch["pixel_values"].device)
-        return classify(self.source.model, {"pixel_values": batch["pixel_values"] * keep}, "patches taken out")
+        keep = rows[:, self.source.index].unsqueeze(1)
+        taken_out = {name: pixels * keep.to(pixels.device) for name, pixels in batch.items()}
+        return classify(self.source.model, taken_out, "patches taken out")

@@ -33,12 +33,15 @@ class KeptLines:
             return cls(path)
         if path.read_bytes().startswith(PACKED):
             raise UsageError(f"{path} is packed by gzip, and lines cannot be added to it: unpack it first.")
-        cut_off_half_line(path)
-        first, *lines = read_lines(path) or [{}]
-        if first.get("study") != about:
+        found = read_lines(path, whole=False)
+        if not found or not isinstance(found[0], dict) or "study" not in found[0]:
+            raise UsageError(f"{path} holds no study. Name a file that does not exist yet, or one of an earlier call.")
+        first, *lines = found
+        if first["study"] != about:
             raise UsageError(
                 f"{path} holds another study: of another model, other prompts, draws or seed. Name another file."
             )
+        cut_off_half_line(path)
         return cls(path, lines)
 
     def add(self, line: Mapping[str, Any]) -> None:
@@ -54,11 +57,12 @@ def cut_off_half_line(path: Path) -> None:
         path.write_bytes(content[: content.rfind(b"\n") + 1])
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file, plain or packed by gzip."""
+def read_lines(path: Path, whole: bool = True) -> list[dict[str, Any]]:
+    """The lines of a file, plain or packed by gzip. Unless it must be `whole`, without a last line that has no end."""
     try:
         content = path.read_bytes()
-        text = (gzip.decompress(content) if content.startswith(PACKED) else content).decode("utf-8")
+        content = gzip.decompress(content) if content.startswith(PACKED) else content
+        text = (content if whole else content[: content.rfind(b"\n") + 1]).decode("utf-8")
         return [json.loads(line) for line in split_lines(text)]
     except (ValueError, EOFError, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is no file of JSON lines: {error}.") from error

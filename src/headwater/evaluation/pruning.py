@@ -54,7 +54,7 @@ class PruningReport:
 
     def __str__(self) -> str:
         shares = sorted({one.share for one in self.pruned})
-        heads = "".join(f"{f'{share:.0%} removed':>24}" for share in shares)
+        heads = "".join(f"{f'{share * 100:g}% removed':>24}" for share in shares)
         lines = [f"{self.units:,} {self.kind}, accuracy {self.accuracy:.3f} on {self.rows:,} rows", f"{'':12}{heads}"]
         for name in dict.fromkeys(one.score for one in self.pruned):
             own = {

@@ -20,7 +20,7 @@ from .charts import Series, chart_legend, line_chart, scatter
 from .measures import RANDOMISATION, Measure
 from .results import Evaluation
 from .statistics import Difference, MeanEstimate
-from .summary import UNKNOWN, best_of, format_or_dash, format_p
+from .summary import UNKNOWN, best_of, count_samples, format_or_dash, format_p
 
 POINTS = 400
 Row = tuple[str, Sequence[str]]
@@ -57,7 +57,7 @@ def evaluation_facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     about = evaluation.provenance
     return [
         ("model", about["model"]),
-        ("data", f"{about['data']} ({len(evaluation)} samples)"),
+        ("data", f"{about['data']} ({count_samples(evaluation)})"),
         ("accuracy", "without labels" if evaluation.accuracy is None else f"{evaluation.accuracy:.1%}"),
         ("protocol", f"{evaluation.protocol.name}, version {evaluation.protocol.version}"),
     ]
@@ -151,7 +151,10 @@ def difference_rows(found: Sequence[Difference]) -> list[Row]:
     apart = estimate_cells(
         [MeanEstimate(d.value, d.low, d.high) for d in found], ["b" if d.better is not None else "" for d in found]
     )
-    return [(d.first, [cell, f"{1 - d.share:.1%}", format_p(d.p)]) for cell, d in zip(apart, found, strict=True)]
+    return [
+        (d.first, [cell, format_or_dash(1 - d.share, ".1%"), format_p(d.p)])
+        for cell, d in zip(apart, found, strict=True)
+    ]
 
 
 def matrix(evaluation: Evaluation, measure: str) -> list[Row]:

@@ -23,6 +23,7 @@ from .statistics import (
     MeanEstimate,
     compare_pairs,
     differences_to_best,
+    none_for_nan,
     percentile_interval,
     resample_means,
     with_interval,
@@ -64,7 +65,7 @@ class MeanCurve:
     area: float
 
     def to_dict(self) -> dict[str, object]:
-        columns = {name: getattr(self, name).tolist() for name in ("mean", "low", "high")}
+        columns = {name: [*map(none_for_nan, getattr(self, name).tolist())] for name in ("mean", "low", "high")}
         return {"fractions": list(self.fractions), **columns, "area": self.area}
 
 

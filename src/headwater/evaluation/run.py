@@ -21,6 +21,7 @@ from ..inputs.restoring import restores
 from ..memory.estimate import parse_bytes
 from ..memory.policy import MemoryPolicy
 from ..memory.recompute import Count
+from ..names import split_names
 from . import (
     notebook,  # noqa: F401 - an Evaluation is shown by it
     protocols,
@@ -133,7 +134,7 @@ def evaluate(
         True
     """
     chosen, scramble = resolve_measures(measures), scrambles(measures)
-    methods = [methods] if isinstance(methods, str) else methods
+    methods = split_names(methods) if isinstance(methods, str) else methods
     names = tuple(dict.fromkeys(registry.resolve_method(name).name for name in methods))
     if not names:
         raise UsageError("no methods to evaluate; pass methods=['gi', 'lrp'].")

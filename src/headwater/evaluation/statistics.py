@@ -32,7 +32,7 @@ class MeanEstimate:
 
     def to_dict(self) -> dict[str, float | None]:
         """None for what is not known, as the interval over one sample."""
-        return {name: None if math.isnan(number) else number for name, number in vars(self).items()}
+        return {name: none_for_nan(number) for name, number in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Difference:
 
     `share`: the share of resamples in which `first` is better; a tie counts half. Near 1, `first` is better; near 0,
     `second` is; around one half, the data do not tell. `p` is the two-sided p-value: at most .05 where the 95 %
-    interval does not contain 0.
+    interval does not contain 0. Over one sample nothing but `value` is known: the others are not a number.
     """
 
     measure: str
@@ -55,17 +55,28 @@ class Difference:
 
     @property
     def better(self) -> str | None:
-        """The better method, where the interval leaves out 0."""
-        if self.low <= 0 <= self.high:
+        """The better method, where the interval is known and leaves out 0."""
+        if not (self.low > 0 or self.high < 0):
             return None
         return self.first if self.share > 0.5 else self.second
 
     def to_dict(self) -> dict[str, object]:
-        return {**vars(self), "better": self.better}
+        """None for what is not known."""
+        return {**{name: none_for_nan(value) for name, value in vars(self).items()}, "better": self.better}
+
+
+def none_for_nan(value: Any) -> Any:
+    """JSON has no word for what is not a number."""
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def resample_means(values: Floats, seed: int, resamples: int = RESAMPLES) -> Floats:
-    """Means of the columns of `values` [samples, columns] over bootstrap resamples: [resamples, columns]."""
+    """Means of the columns of `values` [samples, columns] over bootstrap resamples: [resamples, columns].
+
+    Not a number where there is one sample: every resample would be that sample, and its interval would be of no width.
+    """
+    if len(values) == 1:
+        return np.full((resamples, *values.shape[1:]), np.nan)
     return np.concatenate([weights @ values for weights in draw_weights(len(values), seed, resamples)])
 
 
@@ -103,12 +114,15 @@ def compare_pairs(
     means = first[2] - second[2]
     low, high = percentile_interval(means)
     share = share_ahead(means, higher)
-    p = 2 * (min(int((means <= 0).sum()), int((means >= 0).sum())) + 1) / (len(means) + 1)
-    return Difference(measure, first[0], second[0], value, float(low), float(high), share, min(1.0, p))
+    p = min(1.0, 2 * (min(int((means <= 0).sum()), int((means >= 0).sum())) + 1) / (len(means) + 1))
+    p = math.nan if math.isnan(share) else p
+    return Difference(measure, first[0], second[0], value, float(low), float(high), share, p)
 
 
 def share_ahead(means: Floats, higher: bool) -> float:
     """In which share of the resamples the first is the better one; a tie counts half."""
+    if np.isnan(means).any():
+        return math.nan
     better = means if higher else -means
     return float(np.mean(better > 0) + np.mean(better == 0) / 2)
 
@@ -140,9 +154,11 @@ def differences_to_best(
         apart, unit = float(values[i] - values[best]), float(spread[i, best])
         means = moved[i] + values[i] - moved[best] - values[best]
         share = share_ahead(means, higher)
-        size = abs(apart) / unit if unit > 0 else 0.0
+        still = math.inf if apart else 0.0  # the same difference in every sample
+        size = abs(apart) / unit if unit > 0 else still
         p = (int((with_few_samples(furthest, samples) >= size).sum()) + 1) / (len(furthest) + 1)
-        room = reach * unit
+        p = math.nan if math.isnan(share) else p
+        room = float(reach) * unit
         compared[name] = Difference(measure, name, names[best], apart, apart - room, apart + room, share, p)
     return compared
 

@@ -14,7 +14,11 @@ UNKNOWN = "—"  # for a number that there is not: the interval of one entry, a 
 def evaluation_headline(evaluation: Evaluation) -> str:
     accuracy = "" if evaluation.accuracy is None else f", accuracy {evaluation.accuracy:.1%}"
     rule = evaluation.protocol
-    return f"{len(evaluation)} samples{accuracy}, protocol {rule.name}, version {rule.version}"
+    return f"{count_samples(evaluation)}{accuracy}, protocol {rule.name}, version {rule.version}"
+
+
+def count_samples(evaluation: Evaluation) -> str:
+    return "1 sample" if len(evaluation) == 1 else f"{len(evaluation)} samples"
 
 
 def evaluation_tables(evaluation: Evaluation) -> list[Table]:
@@ -73,4 +77,4 @@ def format_or_dash(value: float, form: str) -> str:
 
 
 def format_p(value: float) -> str:
-    return f"{value:.3f}" if value >= 0.001 else "< .001"
+    return "< .001" if value < 0.001 else format_or_dash(value, ".3f")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -11,9 +11,11 @@ from typing import Any
 from ..errors import InputError, UsageError
 from ..results.answer import TextSentence
 from ..results.sentences import find_sentences
+from .given import is_frame, list_columns, say_column, texts_in
 from .prompt import TEMPLATE, Prompt, Turn, tokenise_prompt
 
 Documents = Sequence[str] | Mapping[str, str]
+Ranges = Sequence[tuple[int, int]]  # of characters: a start, and the end behind the last
 DOCUMENT, QUESTION = "document", "question"
 NOWHERE = -1  # the place of tokens that the tokenizer adds, which have no letters of the text
 ANSWER = "Answer:"  # the last line of a prompt for a model without a chat template
@@ -63,16 +65,26 @@ class Material:
 
     def render(self, tokenizer: Any) -> tuple[Prompt, list[PromptPart]]:
         """The prompt as tokens, and where its parts stand in its text."""
+        said = self.tokenise(tokenizer)
         if self.prompt is not None:
-            return tokenise_prompt(tokenizer, self.prompt, None), self.find_parts(self.prompt)
+            return said, self.find_parts(self.prompt)
         if self.chat is not None:
-            return self._render_chat(tokenizer, self.chat)
+            turns = [PromptPart(place.start, place.end, place.role, turn=place.turn) for place in said.turns]
+            return said, [*self.find_parts(said.text, [(one.start, one.end) for one in turns]), *turns]
         body, parts = self.compose()
-        if getattr(tokenizer, "chat_template", None) is None:
-            return tokenise_prompt(tokenizer, f"{body}\n{ANSWER}", None), parts
-        said = tokenise_prompt(tokenizer, None, [{"role": "user", "content": body}])
+        if not said.chat:
+            return said, parts
         blank = len(body) - len(body.lstrip())
         return said, [part.move(said.turns[0].start - blank) for part in parts]
+
+    def tokenise(self, tokenizer: Any) -> Prompt:
+        """The prompt as tokens."""
+        if self.prompt is not None or self.chat is not None:
+            return tokenise_prompt(tokenizer, self.prompt, self.chat)
+        body, _ = self.compose()
+        if getattr(tokenizer, "chat_template", None) is None:
+            return tokenise_prompt(tokenizer, f"{body}\n{ANSWER}", None)
+        return tokenise_prompt(tokenizer, None, [{"role": "user", "content": body}])
 
     def compose(self) -> tuple[str, list[PromptPart]]:
         """Documents under their names, then the question; and where each of them stands."""
@@ -87,11 +99,6 @@ class Material:
         body += "Question: "
         parts.append(PromptPart(len(body), len(body) + len(question), QUESTION))
         return body + question, parts
-
-    def _render_chat(self, tokenizer: Any, chat: tuple[Turn, ...]) -> tuple[Prompt, list[PromptPart]]:
-        said = tokenise_prompt(tokenizer, None, chat)
-        turns = [PromptPart(place.start, place.end, place.role, turn=place.turn) for place in said.turns]
-        return said, [*self.find_parts(said.text, [(one.start, one.end) for one in turns]), *turns]
 
     def find_parts(self, text: str, turns: Sequence[tuple[int, int]] | None = None) -> list[PromptPart]:
         """Where documents and question stand in a text that was given: in the order of the documents, or anywhere.
@@ -115,31 +122,40 @@ class Material:
         start = max((text.rfind(question, a, b) for a, b in spans), default=-1) if question else -1
         return [*parts, PromptPart(start, start + len(question), QUESTION)] if start >= 0 else parts
 
-    def without(self, document: int, start: int = 0, end: int | None = None) -> Material:
-        """The same without a document, or without these characters of it."""
-        text = self.texts[document]
-        whole = end is None
-        kept = "" if whole else text[:start] + text[end:]
-        texts = (*self.texts[:document], kept, *self.texts[document + 1 :])
-        left_out = self.left_out | {document} if whole else self.left_out
+    def without(self, removed: Mapping[int, Ranges | None]) -> Material:
+        """The same without these characters of documents, or without all of a document where there is None."""
+        texts = tuple(cut_away(text, removed.get(number, ())) for number, text in enumerate(self.texts))
+        left_out = self.left_out | {number for number, ranges in removed.items() if ranges is None}
         changed = replace(self, texts=texts, left_out=left_out)
-        own = kept.strip()
         if self.prompt is not None:
-            part = self._find_document(document, self.prompt)
-            return replace(changed, prompt=replace_part(self.prompt, part.start, part.end, own))
+            gone = self._find_letters(removed, self.prompt, None)
+            return replace(changed, prompt=cut_away(self.prompt, gone))
         if self.chat is None:
             return changed
         contents = [turn.get("content") or "" for turn in self.chat]
-        ends = list(accumulate(map(len, contents)))
-        starts = [0, *ends[:-1]]
-        part = self._find_document(document, "".join(contents), list(zip(starts, ends, strict=True)))
-        turns, number = list(map(dict, self.chat)), bisect_left(ends, part.end)
-        shift = starts[number]
-        turns[number]["content"] = replace_part(contents[number], part.start - shift, part.end - shift, own)
+        places = list(pairwise([0, *accumulate(map(len, contents))]))
+        gone = self._find_letters(removed, "".join(contents), places)
+        turns = list(map(dict, self.chat))
+        for turn, content, (start, end) in zip(turns, contents, places, strict=True):
+            own = [(max(a, start) - start, min(b, end) - start) for a, b in gone if a < end and b > start]
+            turn.update({"content": cut_away(content, own)} if own else {})
         return replace(changed, chat=tuple(turns))
 
-    def _find_document(self, document: int, text: str, turns: Sequence[tuple[int, int]] | None = None) -> PromptPart:
-        return next(part for part in self.find_parts(text, turns) if part.document == document)
+    def _find_letters(
+        self, removed: Mapping[int, Ranges | None], text: str, turns: Sequence[tuple[int, int]] | None
+    ) -> Ranges:
+        """Where the letters that go stand in a given text, with the space that they leave at a document's edges."""
+        parts = {part.document: part for part in self.find_parts(text, turns) if part.document in removed}
+        found: list[tuple[int, int]] = []
+        for document, ranges in removed.items():
+            part, whole = parts[document], self.texts[document]
+            blank = len(whole) - len(whole.lstrip())
+            own = range(blank, blank + part.end - part.start)
+            gone = set(own) if ranges is None else {n for a, b in ranges for n in range(a, b)}
+            left = [n for n in own if n not in gone and not whole[n].isspace()]
+            gone |= {n for n in own if not left or not left[0] <= n <= left[-1]}
+            found += [(part.start + n - blank, part.start + n - blank + 1) for n in gone if n in own]
+        return found
 
     def without_words(self, turn: int, start: int, end: int) -> Material:
         """The same without these characters of a turn of the chat."""
@@ -148,18 +164,26 @@ class Material:
         return replace(self, chat=tuple(turns))
 
 
-def replace_part(text: str, start: int, end: int, new: str) -> str:
-    return text[:start] + new + text[end:]
+def cut_away(text: str, ranges: Ranges | None) -> str:
+    """A text without these characters, each a start and an end; None takes all of it."""
+    gone = set(range(len(text))) if ranges is None else {n for start, end in ranges for n in range(start, end)}
+    return "".join(letter for n, letter in enumerate(text) if n not in gone)
 
 
 def read_documents(documents: Documents | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names and texts. Documents without names are numbered from 1."""
     if isinstance(documents, (str, bytes)):
         raise InputError("documents= is a list of texts, or {name: text}, not one text.")
+    if is_frame(documents):
+        raise InputError(say_column(type(documents).__name__, list_columns(documents), texts_in(documents)))
+    if documents is not None and (not isinstance(documents, Iterable) or isinstance(documents, Set)):
+        raise InputError(f"documents= is a list of texts, or {{name: text}}, not {type(documents).__name__}.")
     if isinstance(documents, Mapping):
         names, texts = tuple(map(str, documents)), tuple(documents.values())
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise InputError(f"two documents are called {twice!r}: give each a name of its own.")
     else:
-        texts = tuple(documents or ())
+        texts = () if documents is None else tuple(documents)
         names = tuple(f"Document {n}" for n in range(1, len(texts) + 1))
     for name, text in zip(names, texts, strict=True):
         if not isinstance(text, str):

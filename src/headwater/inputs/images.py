@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..errors import EmptyInput, InputError, UsageError, check_least, require_extra
 from ..results.picture import Box, ImageFrame
 from .batch import Batch, Item
-from .patches import patches_of
+from .patches import patches_of, pixel_argument
 from .protocol import sample_name
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ def to_bytes(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
         array = array[..., 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[-1] not in (3, 4)):
         raise InputError(f"{name} has the shape {array.shape}; needed is [rows, columns] or [rows, columns, 3].")
+    if not array.size:
+        raise EmptyInput(f"{name} has no pixels.")
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
     if array.dtype.kind != "f" or not np.isfinite(array).all() or array.min() < 0 or array.max() > 1:
@@ -214,6 +216,8 @@ def in_groups(seen: Sequence[Seen], size: int) -> list[list[int]]:
 def batch_images(model: nn.Module, seen: Sequence[Seen], side: int | None = None) -> Batch:
     """Images of one shape as one batch; `side` asks for cells other than the model's own patches."""
     channels, height, width = seen[0].pixels.shape
+    if side is not None and not hasattr(side, "__index__"):
+        raise UsageError(f"patch must be a number of pixels, not {side!r}.")
     if side is not None and not 1 <= side <= min(height, width):
         raise UsageError(f"patch must be from 1 to {min(height, width)} pixels, not {side}.")
     patches = patches_of(model, channels, height, width, side)
@@ -222,7 +226,7 @@ def batch_images(model: nn.Module, seen: Sequence[Seen], side: int | None = None
     return Batch(
         samples=len(seen),
         items=[Item(tokens=names, frame=one.frame) for one in seen],
-        kwargs={"pixel_values": pixels},
+        kwargs={pixel_argument(model): pixels},
         tensor=pixels,
         patches=patches,
     )

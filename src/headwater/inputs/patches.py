@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -95,6 +96,16 @@ def patches_of(model: nn.Module, channels: int, height: int, width: int, side: i
     return PatchGrid(cells, own, lambda grey: embed_images(model, grey, channels))
 
 
+def pixel_argument(model: nn.Module) -> str:
+    """The argument that takes the pixels: `pixel_values`, as transformers calls it, or the first, as in timm."""
+    parameters = list(inspect.signature(model.forward).parameters.values())
+    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    others = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if not named or "pixel_values" in [p.name for p in named] or (others and named[0].default is not named[0].empty):
+        return "pixel_values"
+    return named[0].name
+
+
 def first_layer(model: nn.Module, channels: int) -> nn.Conv2d | None:
     """The convolution that takes the pixels."""
     return next((m for m in model.modules() if isinstance(m, nn.Conv2d) and m.in_channels == channels), None)
@@ -138,5 +149,5 @@ def embed_images(model: nn.Module, grey: Tensor, channels: int) -> Tensor | None
     like = next(p for p in model.parameters() if p.is_floating_point())
     images = grey[:, None].expand(-1, channels, -1, -1).to(like)
     with hook_modules([place], after=keep), stop_after([place]), torch.no_grad():
-        model(pixel_values=images)
+        model(**{pixel_argument(model): images})
     return found[0].cpu() if found else None

@@ -145,12 +145,16 @@ def call_tokenizer(tokenizer: Any, text: str, **options: Any) -> tuple[list[int]
 
 
 def token_texts(tokenizer: Any, text: str, ids: list[int], offsets: list[tuple[int, int]] | None) -> tuple[str, ...]:
-    """The text of each token, from the end of the one before it. A token without any text is shown by its name."""
+    """The text of each token, from the end of the one before it; of a character in several tokens the last has it.
+
+    A token that stands for no text is shown by its name.
+    """
     if offsets is None:
         return tuple(str(tokenizer.decode([token])) for token in ids)
     pieces, done = [], 0
-    for token, (start, end) in zip(ids, offsets, strict=True):
+    for token, (start, end), following in zip(ids, offsets, [*offsets[1:], (0, 0)], strict=True):
         inside = end > start or end > done
-        pieces.append(text[min(done, start) : end] if inside else str(tokenizer.convert_ids_to_tokens(token)))
-        done = max(done, end)
+        until = following[0] if following[0] < end <= following[1] else end  # the next goes on with its last character
+        pieces.append(text[done:until] if inside else str(tokenizer.convert_ids_to_tokens(token)))
+        done = max(done, until)
     return tuple(pieces)

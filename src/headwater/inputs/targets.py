@@ -117,13 +117,9 @@ class Reader:
         if callable(self.target) or batch.samples != 1:
             return self
         if hasattr(out, "start_logits") and hasattr(out, "end_logits"):
-            if isinstance(self.target, Span) and isinstance(self.target.start, int):
-                return self
-            if self.target is not None:
-                pair = self._spans(out.start_logits, batch)[0]
-                return replace(self, target=Span(int(pair[0]), int(pair[1])))
-            pair = best_spans(out.start_logits.detach(), out.end_logits.detach(), batch.real)[0]
-            return replace(self, target=Span(int(pair[0]), int(pair[1])))
+            real, (chosen, _) = self._choose_spans(out.start_logits, out.end_logits, batch)
+            first, last = number_tokens(real, chosen)[0]
+            return replace(self, target=Span(first, last))
         logits = logits_of(out)
         if logits.dim() == 3:
             at = int(self._positions(batch, logits, is_vocabulary(self.model, logits.shape[-1]))[0])
@@ -275,23 +271,31 @@ class Reader:
         return Contrast(score, lambda best: [names(i) for i in chosen or best], (size,))
 
     def _span(self, starts: Tensor, ends: Tensor, batch: Batch) -> ScoreReading:
-        """Answer span: start logit + end logit; by default the best pair with start <= end."""
-        best = best_spans(starts.detach(), ends.detach(), batch.real)
-        chosen = best if self.target is None else self._spans(starts, batch)
-        first, last = read_out(starts, self.output, False), read_out(ends, self.output, False)
+        """Answer span: start logit + end logit; by default the best pair with start <= end.
+
+        Padding can be no answer: probabilities are those among real tokens, as of a text alone.
+        """
+        real, (chosen, best) = self._choose_spans(starts, ends, batch)
+        first, last = (read_out(logits.masked_fill(~real, -torch.inf), self.output, False) for logits in (starts, ends))
         a, b = first.gather(1, chosen[:, :1]).squeeze(1), last.gather(1, chosen[:, 1:]).squeeze(1)
         score = a * b if self.output == "probability" else a + b
         sizes = (a.detach().abs() + b.detach().abs()).tolist()  # of one sign or not
-        return ScoreReading(score, [span_name(c) for c in chosen], [span_name(c) for c in best], sizes)
+        named, predicted = ([f"tokens {i} to {j}" for i, j in number_tokens(real, one)] for one in (chosen, best))
+        return ScoreReading(score, named, list(predicted), sizes)
 
-    def _spans(self, starts: Tensor, batch: Batch) -> Tensor:
+    def _choose_spans(self, starts: Tensor, ends: Tensor, batch: Batch) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Which tokens are real, and the spans that are explained and predicted, [samples, 2] columns each."""
+        real = real_outputs(batch, starts)
+        best = best_spans(starts.detach(), ends.detach(), real)
+        return real, (best if self.target is None else self._spans(real, batch), best)
+
+    def _spans(self, real: Tensor, batch: Batch) -> Tensor:
         """[samples, 2]: the span that was asked for, in every sample. A plain text is the answer's words."""
         target = Span(self.target) if isinstance(self.target, str) else self.target
         if not isinstance(target, Span):
             raise TargetError(
                 "the target of a question-answering model is a span: hw.Span('the answer') or hw.Span(start, end)."
             )
-        real = batch.real if batch.real is not None else torch.ones_like(starts, dtype=torch.bool)
         try:
             return torch.stack([target.find(row, item) for row, item in zip(real, batch.items, strict=True)])
         except TargetError as error:
@@ -324,16 +328,15 @@ def nth(real: Tensor, position: int) -> Tensor:
     return places[position]
 
 
-def best_spans(starts: Tensor, ends: Tensor, real: Tensor | None) -> Tensor:
+def best_spans(starts: Tensor, ends: Tensor, real: Tensor) -> Tensor:
     """The pair start <= end with the largest sum, among real tokens."""
-    if real is not None and real.shape == starts.shape:
-        starts, ends = starts.masked_fill(~real, -torch.inf), ends.masked_fill(~real, -torch.inf)
-    sums = (starts.unsqueeze(2) + ends.unsqueeze(1)).masked_fill(
-        ~torch.ones(starts.shape[1], starts.shape[1], dtype=torch.bool, device=starts.device).triu(), -torch.inf
-    )
-    flat = sums.flatten(1).argmax(1)
+    sums = starts.unsqueeze(2) + ends.unsqueeze(1)
+    possible = (real.unsqueeze(2) & real.unsqueeze(1)).triu()
+    flat = sums.masked_fill(~possible, -torch.inf).flatten(1).argmax(1)
     return torch.stack([flat // starts.shape[1], flat % starts.shape[1]], 1)
 
 
-def span_name(pair: Tensor) -> str:
-    return f"tokens {int(pair[0])} to {int(pair[1])}"
+def number_tokens(real: Tensor, columns: Tensor) -> list[list[int]]:
+    """Columns of padded rows as numbers of real tokens, from 0."""
+    found: list[list[int]] = (real.cumsum(1).gather(1, columns) - 1).tolist()
+    return found

@@ -70,10 +70,14 @@ def check_characters(text: str, name: str) -> None:
 
 
 def tokenise(tokenizer: Any, split: Sequence[tuple[str, ...]], limit: int | None) -> list[Any]:
-    """What the tokenizer says of each text. A fast one is asked about all at once: it is the asking that takes time."""
-    together = getattr(tokenizer, "is_fast", False) and len(split) > 1 and len({len(parts) for parts in split}) == 1
-    if not together:
+    """What the tokenizer says of each text. A fast one is asked about all at once: it is the asking that takes time.
+
+    It is asked about lists also where there is one text: of a lone pair it leaves out a second text that is empty.
+    """
+    if not split or not getattr(tokenizer, "is_fast", False):
         return [call(tokenizer, parts, limit) for parts in split]
+    if len({len(parts) for parts in split}) > 1:
+        return [said for parts in split for said in tokenise(tokenizer, [parts], limit)]
     every = call(tokenizer, tuple(list(column) for column in zip(*split, strict=True)), limit)
     if every.encodings is None or len(every.encodings) != len(split):
         return [call(tokenizer, parts, limit) for parts in split]

@@ -183,7 +183,7 @@ def run(
             shard_rows=shard_rows,
             threads=threads,
         )
-        sources = find_sources(data, settings.columns, place.read_known_sources())
+        sources = find_sources(data, settings.columns, place.read_known_sources(), settings.texts)
         job = RunJob(Payload.of(ready, tokenizer, settings, sources), model_sha256(given), place, staff, strict)
         job.go(workers, progress)
     return open_run(out)

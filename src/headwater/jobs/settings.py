@@ -115,6 +115,13 @@ class JobSettings:
         return self.documents is not None or self.answer is not None
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """Columns beside the first whose cells are texts: of a pair the second, answers, documents one by one."""
+        documents = self.documents or ()
+        single = documents if len(documents) > 1 else ()
+        return tuple(name for name in (self.similar, self.answer, *single) if name is not None)
+
+    @property
     def result_names(self) -> dict[str, str]:
         """Columns of the input -> what they are called in the results."""
         own: tuple[str, ...] = inside_columns(self.inside)

@@ -25,7 +25,8 @@ from ..engine.session import Session
 from ..engine.steps import Step
 from ..errors import NotApplicable, UsageError
 from ..inputs.batch import Batch, map_leaves
-from ..inputs.targets import Reader
+from ..inputs.readouts import ScoreReading
+from ..inputs.targets import Reader, Token
 from ..methods.registry import Method
 from .backends import free_on_host
 from .meter import Tally, peak_of
@@ -217,11 +218,21 @@ class MemoryTrial:
         """Runs one piece: the most bytes that it held, and how many of them were saved for the backward pass."""
         model, options = self.session.model, self.ask.options
         tally = Tally(model)
-        read = Reader(model, options.tokenizer, options.score, output_of(options, model))
-        run = replace(self.session.make_run(batch, read, options), watch=tally.watch)
+        run = replace(self.session.make_run(batch, self.read_piece, options), watch=tally.watch)
         with room.open(model) as kept:
             peak = peak_of(lambda: self.method.run(kept(run)), self.device)
         return peak, tally.kept
+
+    def read_piece(self, out: Any, batch: Batch) -> ScoreReading:
+        """A score of a piece, in which the position or mask that is asked for may be missing: another takes as much."""
+        options, model = self.ask.options, self.session.model
+        failures: list[Exception] = []
+        for target in (options.score, None, Token()):
+            try:
+                return Reader(model, options.tokenizer, target, output_of(options, model))(out, batch)
+            except Exception as error:  # a score function of the caller's may raise any
+                failures.append(error)
+        raise failures[0]
 
     def estimate_request(self) -> Estimate:
         """The memory of the request as it is, without regard to a limit."""

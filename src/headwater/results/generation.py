@@ -16,7 +16,7 @@ from .display import Plotted, Shown
 from .explanation import Explanation, Provenance
 from .files import Saved, name_dtype, read_tensor
 from .ledger import SINK, SPECIAL, Ledger, Lines
-from .readable import visible
+from .readable import name_piece
 from .verdict import Phrase, Unit, VerdictSentence, judge, percent
 
 if TYPE_CHECKING:
@@ -140,10 +140,9 @@ class Generation(Shown, Plotted, Saved):
         number = self.row(output)
         row = self.relevance[number].tolist()[: self._visible_columns(number)]
         units = [
-            Unit(visible(self.pieces[i].strip(" ") or " "), value, self.special[i] or self.aside[i])
-            for i, value in enumerate(row)
+            Unit(name_piece(self.pieces[i]), value, self.special[i] or self.aside[i]) for i, value in enumerate(row)
         ]
-        said = visible(self.output[number].strip(" ") or " ")
+        said = name_piece(self.output[number])
         head = (Phrase(said, True), Phrase(f" ({percent(self.probabilities[number])})"))
         return judge(head, units, self.ledgers[number], self.method, self.unit)
 
@@ -176,18 +175,30 @@ class Generation(Shown, Plotted, Saved):
 
     def words(self) -> Generation:
         """Tokens summed to words, those of the output too: a word's score is the sum of its tokens' scores."""
-        return self.grouped(self._groups(begins_word), "word")
+        return self.grouped(self.word_spans(), "word")
+
+    def word_spans(self) -> list[list[int]]:
+        """The numbers of the tokens of each word, in order."""
+        return self._groups(begins_word)
 
     def sentences(self) -> Generation:
         """Tokens summed to sentences, those of the output too."""
         return self.grouped(self._groups(lambda piece, before: ends_sentence(before)), "sentence")
 
     def _groups(self, begins: Callable[[str, str], bool]) -> list[list[int]]:
-        """Runs of tokens; a special token, another role and the output's beginning start a new one."""
+        """Runs of tokens; a special token, another role and the output's beginning start a new one.
+
+        Tokens without text stay with the one that ends their character.
+        """
         groups: list[list[int]] = []
-        for i, piece in enumerate(self.pieces):
+        ends = list(self.pieces)  # of every token, the text of the one that ends its character
+        for i in reversed(range(len(ends) - 1)):
+            ends[i] = ends[i] or ends[i + 1]
+        for i in range(len(self.pieces)):
             alone = i == 0 or self.special[i] or self.special[i - 1] or self.aside[i] or self.aside[i - 1]
-            if alone or i == self.prompt or self.roles[i] != self.roles[i - 1] or begins(piece, self.pieces[i - 1]):
+            before = self.pieces[i - 1]
+            first = bool(before) and begins(ends[i], before)
+            if alone or i == self.prompt or self.roles[i] != self.roles[i - 1] or first:
                 groups.append([])
             groups[-1].append(i)
         return groups

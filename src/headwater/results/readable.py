@@ -14,6 +14,11 @@ def readable(token: str) -> str:
     return visible(token.replace("Ċ", "\n").replace("Ġ", " ").replace("▁", " "))
 
 
+def name_piece(piece: str) -> str:
+    """A token's own text, read alone, without the space around it; … where a later token ends its character."""
+    return visible(piece.strip(" ") or " ") if piece else "…"
+
+
 def visible(text: str) -> str:
     """No character that a terminal would obey or a reader would not see."""
     shown = "".join({"\n": "↵", "\t": "⇥"}.get(c, c if c.isprintable() else f"\\x{ord(c):02x}") for c in text)

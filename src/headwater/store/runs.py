@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from functools import cached_property
@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DataError, UsageError
+from ..errors import DataError, UnknownName, UsageError
 from ..results.explanation import Explanation, Provenance
 from .columns import LATER, RESERVED, need_arrow, to_explanation
 from .inside_columns import inside_columns, read_inside
@@ -132,6 +132,7 @@ class StoredRun:
         for number in self.manifest.done:
             if (number + 1) * self.manifest.shard_rows > start:
                 with self._readable(number) as file:
+                    check_columns(file, columns)
                     yield from file.iter_batches(batch_size=256, columns=columns)
 
     def explanations(self, start: int = 0) -> Iterator[Explanation]:
@@ -168,6 +169,7 @@ class StoredRun:
         found: dict[int, Row] = {}
         for (number, group), wanted in sorted(places.items()):
             with self._readable(number) as file:
+                check_columns(file, columns)
                 table = file.read_row_group(group, columns=with_id(columns))
             kept = table.filter(pc.is_in(table.column("row_id"), value_set=as_ids(wanted)))
             found.update((row["row_id"], row) for row in kept.to_pylist())
@@ -220,6 +222,7 @@ class StoredRun:
         found = []
         for number in self.manifest.done:
             with self._readable(number) as file:
+                check_columns(file, columns)
                 found.append(file.read(columns=columns))
         return pa.concat_tables(found)
 
@@ -283,6 +286,14 @@ def check_shard(file: Any, job: str, number: int) -> Any:
     if lacking:
         raise OSError(f"it lacks the column {lacking[0]!r}")
     return file
+
+
+def check_columns(file: Any, columns: Sequence[str] | None) -> None:
+    """Refuses a name that no column has: pyarrow would pass over it, and rows would come without it."""
+    known = file.schema_arrow.names
+    for name in columns or ():
+        if name not in known:
+            raise UnknownName("column of this run", name, known)
 
 
 def check_errors(footer: Any, manifest: Manifest) -> None:

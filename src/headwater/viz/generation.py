@@ -23,7 +23,7 @@ from .bars import share_bars
 from .colour import SIGN_CLASS, Theme, hues, largest, shade
 from .html import amounts, describe_making, document, facts_list, ledger_section, verdict_paragraph
 from .matrix import heatmap
-from .reading import closing_line, decimals, visible, with_sign
+from .reading import closing_line, decimals, name_piece, visible, with_sign
 from .sums import large_lines, ledger_sum
 from .terminal import facts_line, style_of, verdict_line
 
@@ -63,7 +63,7 @@ def page(generation: Generation, *, title: str = "Headwater", tested: str = "") 
 def generation_facts(generation: Generation) -> list[tuple[str, str]]:
     """What was explained, and how."""
     found = [("score", NAMES[generation.score]), ("method", generation.method)]
-    aside = [visible(piece.strip()) for piece, away in zip(generation.pieces, generation.aside, strict=True) if away]
+    aside = [name_piece(piece) for piece, away in zip(generation.pieces, generation.aside, strict=True) if away]
     return [*found, *([("set aside", ", ".join(dict.fromkeys(aside)))] if aside else [])]
 
 
@@ -119,7 +119,7 @@ def _space(piece: str) -> str:
 
 def _words(generation: Generation, i: int) -> str:
     """A token's text; a line break is shown and made."""
-    text = generation.pieces[i].lstrip(" ") or (" " if generation.pieces[i] else generation.tokens[i])
+    text = generation.pieces[i].lstrip(" ") or (" " if generation.pieces[i] else name_piece(""))
     return escape(visible(text)).replace("↵", '↵<br class="b">')
 
 
@@ -133,7 +133,7 @@ def _panel(generation: Generation, number: int) -> str:
         rows.append(("all others", others))
     places = decimals([total, *(amount for _, amount in rows)])
     table = amounts((generation.unit, "relevance"), rows, ("inputs", total), places)
-    piece, target = visible(generation.output[number].strip()), visible(generation.targets[number].strip())
+    piece, target = name_piece(generation.output[number]), name_piece(generation.targets[number])
     said = f"{target}: {with_sign(generation.scores[number])}, probability {generation.probabilities[number]:.3f}"
     return (
         f'<section class="panel" id="p{number}" aria-label="{escape(piece)}"><h3><q>{escape(piece)}</q> came from</h3>'
@@ -149,13 +149,13 @@ def _alternatives(generation: Generation, number: int) -> str:
         return ""
     found = [(visible(one.text or " "), one.probability) for one in generation.alternatives[number]]
     place = "its place" if generation.unit == "token" else f"the place of the {generation.unit}'s first token"
-    return f"<h3>Likeliest in {place}</h3>{share_bars(found, visible(generation.output[number].strip()))}"
+    return f"<h3>Likeliest in {place}</h3>{share_bars(found, name_piece(generation.output[number]))}"
 
 
 def name_source(contribution: Contribution, generation: Generation) -> str:
     """A source with its role, where there are several."""
     several = len({*generation.roles[: generation.prompt]}) > 1 or contribution.role == "output"
-    text = visible(contribution.text.strip(" ") or " ")
+    text = name_piece(contribution.text)
     return f"{text} ({contribution.role})" if several else text
 
 
@@ -310,7 +310,7 @@ def _prompt(generation: Generation) -> str:
 
 def _output_text(generation: Generation, number: int) -> str:
     target = generation.targets[number] if generation.score == "contrast" else generation.output[number]
-    return visible(target.strip(" ") or " ")
+    return name_piece(target)
 
 
 def plain(generation: Generation) -> str:

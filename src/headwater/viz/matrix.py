@@ -7,7 +7,7 @@ from html import escape
 from headwater.results.generation import Generation
 
 from .colour import largest, shade
-from .reading import visible, with_sign
+from .reading import name_piece, with_sign
 
 COLUMNS = 80  # the most that are drawn: those with most relevance, in their order
 CELL, SIDE, LETTER = 18, 110, 5.4  # units: a cell, the names at the side, what a letter of a slanted name takes
@@ -89,5 +89,5 @@ def _output_name(generation: Generation, number: int) -> str:
 
 
 def short_name(piece: str) -> str:
-    text = visible(piece.strip(" ") or " ")
+    text = name_piece(piece)
     return text if len(text) <= LONG else f"{text[: LONG - 1]}…"

@@ -21,7 +21,7 @@ from .audit_page import chart, layer_table, table_of
 from .colour import NEGATIVE, POSITIVE, SIGN_CLASS, largest, shade
 from .comparison import method_lines
 from .html import describe_making, facts_list, ledger_section, running_text, verdict_paragraph
-from .reading import TokenCell, headline, token_cells, units_name, visible, with_sign
+from .reading import TokenCell, headline, name_piece, token_cells, units_name, visible, with_sign
 from .sums import ledger_sum
 
 ROWS = 20  # output tokens whose sources are opened one by one
@@ -69,7 +69,7 @@ def show_comparison(compared: Comparison) -> str:
 @shows(NOTEBOOK, Generation)
 def show_generation(made: Generation) -> str:
     """What was said, and for every output token what it came from, opened one by one."""
-    said = "".join(escape(visible(piece) if "\n" in piece else piece) for piece in made.pieces[: made.prompt])
+    said = "".join(escape(visible(piece) if piece.strip(" ") else piece) for piece in made.pieces[: made.prompt])
     answer = escape(visible(made.text))
     parts = [
         facts_list(generations.generation_facts(made)),
@@ -85,10 +85,10 @@ def sources(made: Generation, number: int) -> str:
     """One output token: its sources in colour, the first one opened."""
     row = made.relevance[number].tolist()[: made.prompt + number + (made.unit != "token")]
     shown = [
-        TokenCell(visible(piece.strip(" ") or " "), value, special, gap=piece.startswith(" "))
+        TokenCell(name_piece(piece), value, special, gap=piece.startswith(" "))
         for piece, value, special in zip(made.pieces, row, made.special, strict=False)
     ]
-    piece, target = visible(made.output[number].strip(" ") or " "), visible(made.targets[number].strip(" ") or " ")
+    piece, target = name_piece(made.output[number]), name_piece(made.targets[number])
     title = f"{piece}: {target} {with_sign(made.scores[number]).strip()}, probability {made.probabilities[number]:.3f}"
     state = "closed" if made.ledgers[number].closed else "NOT closed"
     told = verdict_paragraph(made.verdict(number).phrases)

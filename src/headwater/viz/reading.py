@@ -11,6 +11,7 @@ from headwater.results.explanation import Explanation
 from headwater.results.ledger import Ledger
 from headwater.results.meanings import OWN_NAMES, kind_of_line
 from headwater.results.readable import SPACE_MARKS
+from headwater.results.readable import name_piece as name_piece
 from headwater.results.readable import readable as readable
 from headwater.results.readable import visible as visible
 from headwater.results.words import Word

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..results.generation import Generation
-from ..viz.reading import visible
+from ..viz.reading import name_piece, visible
 from .generation_schemas import Chance, GenerateAnswer, GenerateAsked, OutputRow, Piece
 from .models import Loaded
 from .texts import ledger_answer, show_phrases
@@ -43,14 +43,14 @@ def generation_answer(found: Generation) -> GenerateAnswer:
 def visible_piece(piece: str) -> str:
     """A token as text: spaces stay, what cannot be seen is made visible."""
     inner = piece.strip(" ")
-    return piece.replace(inner, visible(inner), 1) if inner else piece
+    return piece.replace(inner, visible(inner), 1) if inner else piece or name_piece(piece)
 
 
 def output_row(found: Generation, number: int) -> OutputRow:
     seen = found.prompt + number + (found.unit != "token")
     return OutputRow(
-        text=visible(found.output[number].strip(" ") or " "),
-        target=visible(found.targets[number].strip(" ") or " "),
+        text=name_piece(found.output[number]),
+        target=name_piece(found.targets[number]),
         score=found.scores[number],
         probability=found.probabilities[number],
         alternatives=[

@@ -29,7 +29,7 @@ from ..results.comparison import Comparison
 from ..results.explanation import Explanation
 from ..results.generation import Generation
 from ..results.mask_test import MaskTest, sum_claims
-from ..results.readable import visible
+from ..results.readable import name_piece, visible
 from .generation_schemas import GenerateAsked
 from .models import Loaded
 from .picture_schemas import ImageAsked, MoleculeAsked
@@ -101,35 +101,21 @@ def ask_without_tokens(loaded: Loaded, ask: GenerateAsked, found: Generation, sh
 
     `found` is by token, `shown` by what the page shows (tokens or words).
     """
-    spans = spans_of(found, shown)
+    spans = found.word_spans() if shown.unit == "word" else [[i] for i in range(len(found.pieces))]
     number = shown.row(min(ask.masked_for, len(shown) - 1))
     check_masked(ask.masked, shown.prompt + number)
     places = [i for n in set(ask.masked) for i in spans[n]]
     rows = [i - found.prompt for i in spans[shown.prompt + number]]
     whole, less = (score_outputs(loaded, ask, found, taken, rows) for taken in ([], places))
     test = MaskTest(
-        tuple(visible(shown.pieces[n].strip(" ") or " ") for n in sorted(set(ask.masked))),
-        visible(shown.output[number].strip(" ") or " "),
+        tuple(name_piece(shown.pieces[n]) for n in sorted(set(ask.masked))),
+        name_piece(shown.output[number]),
         whole[0],
         less[0],
         ((found.method, sum_claims(shown.relevance[number].tolist(), ask.masked)),),
     )
     one, other = ([ClassShare(name=test.target, logit=score, probability=share)] for score, share in (whole, less))
     return mask_answer(test, found.score, one, other)
-
-
-def spans_of(found: Generation, shown: Generation) -> list[list[int]]:
-    """The tokens of every piece that is shown."""
-    if len(shown.pieces) == len(found.pieces):
-        return [[i] for i in range(len(found.pieces))]
-    spans, at = [], 0
-    for piece in shown.pieces:
-        end = at + 1
-        while "".join(found.pieces[at:end]) != piece and end < len(found.pieces):
-            end += 1
-        spans.append(list(range(at, end)))
-        at = end
-    return spans
 
 
 def score_outputs(

@@ -89,7 +89,7 @@ class TableColumn:
         if not ranked:
             return ()
         apart = differences_to_best(self.title, ranked, self.column.better == "higher", self.prompts)
-        return tuple(name for name, one in apart.items() if one.low <= 0 <= one.high)
+        return tuple(name for name, one in apart.items() if one.better is None)
 
 
 @dataclass(frozen=True)

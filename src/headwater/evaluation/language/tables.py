@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...viz.tables import Table
 from ..statistics import Difference, MeanEstimate
+from ..summary import format_interval
 from .faithfulness import Faithfulness, TableColumn, present
 
 
@@ -56,5 +57,4 @@ def write_difference(column: TableColumn, method: str, other: str) -> str:
 
 
 def write_estimate(e: MeanEstimate, places: int, sign: str) -> str:
-    value, low, high = (f"{number:{sign}.{places}f}" for number in (e.value, e.low, e.high))
-    return f"{value} ({low} to {high})"
+    return f"{e.value:{sign}.{places}f} ({format_interval(e, f'{sign}.{places}f')})"

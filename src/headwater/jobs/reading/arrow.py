@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError, require_extra
-from .rows import STEP, Bad, check_cell
+from .rows import STEP, Bad, add_bad_cells, check_cell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 class ParquetFile:
     """Goes forward through a file as long as it is asked in order; a group of rows may be larger than memory."""
 
-    def __init__(self, path: str, columns: Sequence[str], kinds: dict[str, str]) -> None:
+    def __init__(self, path: str, columns: Sequence[str], kinds: dict[str, str], texts: Sequence[str] = ()) -> None:
         from pyarrow import parquet
 
         self.path = path
         self.columns: list[str] = list(columns)
         self.kinds = kinds
+        self.texts = texts
         self._file = parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
         footer = self._file.metadata
         self._starts = [0, *accumulate(footer.row_group(i).num_rows for i in range(footer.num_row_groups))]
@@ -45,7 +46,7 @@ class ParquetFile:
                 start = end
         except (OSError, pa.ArrowException, StopIteration) as error:
             raise DataError(f"{self.path} cannot be read from row {start} on: {error}.") from error
-        return split_columns(pa.Table.from_batches(parts), self.columns, self.kinds)
+        return split_columns(pa.Table.from_batches(parts), self.columns, self.kinds, self.texts)
 
     def _group(self, row: int) -> int:
         return bisect_right(self._starts, row) - 1
@@ -69,10 +70,11 @@ class ParquetFile:
 class DatasetSplit:
     """A directory that `datasets.save_to_disk` wrote, or one split of it."""
 
-    def __init__(self, path: str, columns: Sequence[str], kinds: dict[str, str]) -> None:
+    def __init__(self, path: str, columns: Sequence[str], kinds: dict[str, str], texts: Sequence[str] = ()) -> None:
         self.path = path
         self.columns: list[str] = list(columns)
         self.kinds = kinds
+        self.texts = texts
         self._data = load_split(path).select_columns(self.columns).with_format("arrow")
 
     def read(self, start: int, stop: int) -> tuple[list[str | Bad], pa.Table]:
@@ -82,7 +84,7 @@ class DatasetSplit:
             found = self._data[start:stop]
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{self.path} cannot be read from row {start} on: {error}.") from error
-        return split_columns(found, self.columns, self.kinds)
+        return split_columns(found, self.columns, self.kinds, self.texts)
 
     def close(self) -> None:
         self._data = None
@@ -102,11 +104,16 @@ def load_split(path: str) -> Any:
             enable_progress_bars()
 
 
-def split_columns(table: pa.Table, columns: Sequence[str], kinds: dict[str, str]) -> tuple[list[str | Bad], pa.Table]:
-    """The texts one by one, the other columns as they are."""
+def split_columns(
+    table: pa.Table, columns: Sequence[str], kinds: dict[str, str], further: Sequence[str] = ()
+) -> tuple[list[str | Bad], pa.Table]:
+    """The texts one by one, the other columns as they are; cells of `further` columns must be texts, too."""
     import pyarrow as pa
 
     texts = [check_cell(value) for value in read_cells(table.column(columns[0]))]
+    for name in further:
+        cells = read_cells(table.column(name))
+        add_bad_cells(texts, name, [None if cell is None else check_cell(cell) for cell in cells])
     others = {name: cast_column(table.column(name), kinds[name]) for name in columns[1:]}
     return texts, pa.table(others) if others else pa.table({"": pa.nulls(len(texts))}).select([])
 

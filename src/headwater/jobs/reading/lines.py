@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ...errors import DataError
 from ...inputs.lines import BOM, MOST_BYTES, wide_fields
-from .rows import BAD_UTF8, STEP, UNREADABLE, Bad, check_cell, escape_beginning, make_string_table
+from .rows import BAD_UTF8, STEP, UNREADABLE, Bad, add_bad_cells, check_cell, escape_beginning, make_string_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,13 +86,16 @@ def header_of(records: Iterator[tuple[int, Record]], path: str) -> list[str]:
 
 
 class TextFile:
-    """A file of which it is known where every 512th row begins: `offsets`."""
+    """A file of which it is known where every 512th row begins: `offsets`. `texts` are further columns of texts."""
 
-    def __init__(self, path: str, suffix: str, offsets: Sequence[int], columns: Sequence[str]) -> None:
+    def __init__(
+        self, path: str, suffix: str, offsets: Sequence[int], columns: Sequence[str], texts: Sequence[str] = ()
+    ) -> None:
         self.path = path
         self.suffix = suffix
         self.offsets = offsets
         self.columns = columns
+        self.texts = texts
 
     def read(self, start: int, stop: int) -> tuple[list[str | Bad], pa.Table]:
         with open(self.path, "rb") as file, wide_fields():
@@ -103,6 +106,10 @@ class TextFile:
         if len(cells) != stop - start:
             raise DataError(f"{self.path} ends at row {start + len(cells)}: it became shorter while it was read.")
         texts = [one if isinstance(one, Bad) else check_line_text(one[0]) for one in cells]
+        for i, name in enumerate(self.columns):
+            if name in self.texts:
+                further = [None if isinstance(one, Bad) else one[i] for one in cells]
+                add_bad_cells(texts, name, [None if cell is None else check_line_text(cell) for cell in further])
         gaps: list[Any] = [None] * len(self.columns)
         rows = [gaps if isinstance(one, Bad) else one for one in cells]
         return texts, make_string_table({name: [row[i] for row in rows] for i, name in enumerate(self.columns) if i})

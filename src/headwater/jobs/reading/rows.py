@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -70,6 +70,13 @@ def check_cell(value: Any) -> str | Bad:
     except UnicodeEncodeError as error:
         return Bad(BAD_UTF8, f"character {error.start} is half of a surrogate pair, or a byte that is not UTF-8")
     return value
+
+
+def add_bad_cells(texts: list[str | Bad], name: str, found: Sequence[str | Bad | None]) -> None:
+    """A row whose cell of a further column of texts is no text is bad, too. An empty cell is left to who reads it."""
+    for i, cell in enumerate(found):
+        if isinstance(cell, Bad) and not isinstance(texts[i], Bad):
+            texts[i] = replace(cell, message=f"in the column {name!r} {cell.message}")
 
 
 def escape_beginning(value: str | bytes) -> str:

@@ -39,12 +39,13 @@ class InputFile:
     kinds: Mapping[str, str]
     offsets: tuple[int, ...] = ()
 
-    def open(self, columns: Sequence[str]) -> File:
+    def open(self, columns: Sequence[str], texts: Sequence[str] = ()) -> File:
+        """Its rows of these columns. The first holds texts, and so do those that are in `texts`."""
         if self.kind == ".parquet":
-            return ParquetFile(self.path, columns, dict(self.kinds))
+            return ParquetFile(self.path, columns, dict(self.kinds), texts)
         if self.kind == DATASET:
-            return DatasetSplit(self.path, columns, dict(self.kinds))
-        return TextFile(self.path, self.kind, self.offsets, columns)
+            return DatasetSplit(self.path, columns, dict(self.kinds), texts)
+        return TextFile(self.path, self.kind, self.offsets, columns, texts)
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> InputFile:
@@ -57,10 +58,14 @@ class InputFile:
 
 @dataclass(frozen=True)
 class InputFiles:
-    """All files of the input, one after the other: a row's number is its place in this order."""
+    """All files of the input, one after the other: a row's number is its place in this order.
+
+    The first of `columns` holds texts, and so do those that are in `texts`.
+    """
 
     files: tuple[InputFile, ...]
     columns: tuple[str, ...]
+    texts: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -113,20 +118,23 @@ class RowReader:
         if self._open is None or self._open[0] != number:
             if self._open is not None:
                 self._open[1].close()
-            self._open = (number, self.sources.files[number].open(self.sources.columns))
+            self._open = (number, self.sources.files[number].open(self.sources.columns, self.sources.texts))
         return self._open[1]
 
 
-def find_sources(data: Any, columns: Sequence[str], known: Mapping[str, InputFile] | None = None) -> InputFiles:
+def find_sources(
+    data: Any, columns: Sequence[str], known: Mapping[str, InputFile] | None = None, texts: Sequence[str] = ()
+) -> InputFiles:
     """The files that `data` names, looked through. `known` are files of which it is known what they hold.
 
-    `data` is a path, a pattern such as `in/*.parquet`, a directory, or a list of those.
+    `data` is a path, a pattern such as `in/*.parquet`, a directory, or a list of those. `texts` are columns beside the
+    first that hold texts.
     """
     need_arrow("reading a dataset")
     paths = found_paths(data)
     files = [describe_file(path, columns, (known or {}).get(path)) for path in paths]
     files = [replace(file, kinds=check_kinds_agree(file, files[0], columns)) for file in files]
-    sources = InputFiles(tuple(files), tuple(columns))
+    sources = InputFiles(tuple(files), tuple(columns), tuple(texts))
     if not sources.rows:
         raise DataError(f"{', '.join(paths[:3])}: no rows.")
     return sources
