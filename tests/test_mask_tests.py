@@ -174,7 +174,25 @@ def test_every_page_is_served_and_its_links_lead_somewhere(client):
     assert client.get("/help").text == client.get("/help/guide").text
 
 
-@pytest.mark.parametrize("name", ["nothing", "../../etc/passwd", "%2e%2e%2fpyproject", "images/../guide.md"])
+def test_pages_in_folders_are_served_and_linked_from_where_they_are_named(client):
+    guide, study = client.get("/help/generation").text, client.get("/help/studies/language-default").text
+    assert 'href="/help/studies/language-default' in guide
+    assert 'href="/help/generation' in study  # written there as ../generation.md
+    assert 'src="/help/images/faithfulness.svg"' in study
+    assert re.search(r"<li>studies<ul>.*aria-current=page>language-default<", study)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nothing",
+        "studies/nothing",
+        "../../etc/passwd",
+        "%2e%2e%2fpyproject",
+        "images/../guide.md",
+        "studies/..%2fguide",
+    ],
+)
 def test_a_page_that_is_not_there_is_not_served(client, name):
     assert client.get(f"/help/{name}").status_code in (404, 422)
 

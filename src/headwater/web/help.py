@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path as FilePath
+from posixpath import dirname, join, normpath
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path
@@ -33,8 +34,10 @@ def find_folder() -> FilePath:
 
 @cache
 def list_pages() -> dict[str, FilePath]:
-    """The pages by name: what a newcomer reads first, then the others."""
-    found = {path.stem: path for path in sorted(find_folder().glob("*.md"))}
+    """The pages by name: what a newcomer reads first, then the other guides, then those in folders ("studies/bias")."""
+    folder = find_folder()
+    paths = sorted(folder.rglob("*.md"), key=lambda path: (path.parent, path.stem))
+    found = {path.relative_to(folder).with_suffix("").as_posix(): path for path in paths}
     return {name: found[name] for name in (*FIRST, *found) if name in found}
 
 
@@ -58,6 +61,11 @@ def send_picture(name: PictureName) -> FileResponse:
     return FileResponse(found)
 
 
+@router.get("/{folder}/{name}")
+def show_page_in_folder(folder: PageName, name: PageName) -> HTMLResponse:
+    return show_page(f"{folder}/{name}")
+
+
 @cache
 def render_page(name: str) -> str:
     """A page with the list of all pages beside it."""
@@ -66,7 +74,7 @@ def render_page(name: str) -> str:
     set_anchors(tokens)
     for token in tokens:
         for inner in [token, *(token.children or [])]:
-            turn_link(inner)
+            turn_link(inner, dirname(name))
     body = reader.renderer.render(tokens, reader.options, {})
     body = re.sub(
         r"<table>.*?</table>",
@@ -74,11 +82,20 @@ def render_page(name: str) -> str:
         body,
         flags=re.DOTALL,
     )
-    listed = "".join(
-        f'<li><a href="/help/{other}"{" aria-current=page" if other == name else ""}>{escape(other)}</a></li>'
-        for other in list_pages()
-    )
-    return PAGE.format(title=escape(name), listed=listed, body=body)
+    return PAGE.format(title=escape(name), listed=list_beside(name), body=body)
+
+
+def list_beside(name: str) -> str:
+    """The list of all pages, those of each folder below its name."""
+    parts = []
+    for folder, pages in groupby(list_pages(), key=dirname):
+        items = "".join(
+            f'<li><a href="/help/{page}"{" aria-current=page" if page == name else ""}>'
+            f"{escape(page.rpartition('/')[2])}</a></li>"
+            for page in pages
+        )
+        parts.append(f"<li>{escape(folder)}<ul>{items}</ul></li>" if folder else items)
+    return "".join(parts)
 
 
 def set_anchors(tokens: list[Token]) -> None:
@@ -89,19 +106,20 @@ def set_anchors(tokens: list[Token]) -> None:
             heading.attrSet("id", plain.strip().replace(" ", "-"))
 
 
-def turn_link(token: Token) -> None:
-    """Links between pages stay here; what lies outside the documentation is not linked."""
+def turn_link(token: Token, folder: str) -> None:
+    """Links between pages stay here; what lies outside the documentation is not linked. `folder`: of the page."""
     name = {"link_open": "href", "image": "src"}.get(token.type)
     if name is None:
         return
     address = str(token.attrGet(name))
     page, _, place = address.partition("#")
-    if name == "src" and (find_folder() / address).is_file() and address.count("/") == 1:
-        token.attrSet(name, f"/help/{address}")
+    found = normpath(join(folder, page))  # names count from the page that they stand on
+    if name == "src" and (find_folder() / found).is_file() and found.count("/") == 1:
+        token.attrSet(name, f"/help/{found}")
     elif name == "src":
         token.type = "text"  # a picture that is not here: its description stands there
-    elif page.endswith(".md") and page.removesuffix(".md") in list_pages():
-        token.attrSet(name, f"/help/{page.removesuffix('.md')}" + (f"#{place}" if place else ""))
+    elif found.endswith(".md") and found.removesuffix(".md") in list_pages():
+        token.attrSet(name, f"/help/{found.removesuffix('.md')}" + (f"#{place}" if place else ""))
     elif page and not page.startswith("https://"):
         token.attrs.pop(name)
     elif page:
