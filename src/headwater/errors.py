@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -83,6 +84,16 @@ def check_least(what: str, value: float | None, least: int = 1) -> None:
     """Refuses a number that is too small; where there is none, there is nothing to refuse."""
     if value is not None and value < least:
         raise UsageError(f"{what} must be at least {least}, not {value}.")
+
+
+def check_count(what: str, value: Any, least: int = 1) -> int:
+    """A whole number, also one of numpy or torch, that is not too small."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        raise UsageError(f"{what} must be a whole number, at least {least}, not {value!r:.60}.") from None
+    check_least(what, found, least)
+    return found
 
 
 class InputError(UsageError):
